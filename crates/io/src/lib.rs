@@ -1,0 +1,132 @@
+//! The only seam to the outside: files, clock and randomness.
+//!
+//! Everything that Holdfast's engine learns from the world, and everything it leaves there, passes through
+//! [`Io`] and [`File`]. [`RealIo`] is the operating system. [`SimIo`] is a machine in memory, driven by a seed,
+//! on which power can fail at any operation and any subset of the unflushed sectors survives.
+//!
+//! # Media assumptions
+//! * A sector of [`SECTOR`] bytes is written whole or not at all; sectors of one write survive independently.
+//! * What [`File::write_at`] with [`Durability::Durable`], or a later [`File::sync`], has returned from, survives.
+//! * Creating, removing or resizing a file survives once [`Io::sync_dir`] (for its name) and [`File::sync`] (for
+//!   its length) have returned.
+//! * The medium may return other bytes than were written; so nothing read is used before its checksum.
+
+mod real;
+mod sim;
+
+use std::{fmt, io, sync::Arc};
+
+pub use real::RealIo;
+pub use sim::{Fault, SimIo};
+
+/// The unit that a medium writes atomically, in bytes.
+pub const SECTOR: usize = 512;
+/// The unit in which Holdfast writes, in bytes; offsets and lengths that are multiples of it need no copy.
+pub const BLOCK: usize = 4096;
+
+/// What a successful write promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The bytes survive a power cut.
+    Durable,
+    /// The bytes survive a crash of the process; a power cut only after [`File::sync`].
+    Volatile,
+}
+
+/// An open file. Reads and writes are positioned and may run concurrently.
+pub trait File: Send + Sync {
+    /// The name it was opened by, relative to the data folder.
+    fn name(&self) -> &str;
+    /// Fills `buf` from `offset`. Reading past the end is an [`io::ErrorKind::UnexpectedEof`].
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `bufs`, one after another, at `offset`, growing the file if needed.
+    fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()>;
+    /// Makes every earlier write, and the length, durable.
+    fn sync(&self) -> io::Result<()>;
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeroes) to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+/// A data folder and what else an engine needs from a machine.
+pub trait Io: Send + Sync {
+    /// Opens a file by its name relative to the data folder, e.g. `log/0000002a`; creates it (and its parent
+    /// folder) if `create`. Opening a missing file without `create` is [`io::ErrorKind::NotFound`].
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>>;
+    /// Removes a file by name.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Names of the files in a folder of the data folder (`""`: itself), sorted; folders are left out.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// Makes creations and removals in a folder durable.
+    fn sync_dir(&self, folder: &str) -> io::Result<()>;
+    /// Bytes that can still be allocated on the medium.
+    fn free_bytes(&self) -> io::Result<u64>;
+    /// Wall clock: milliseconds since 1970-01-01 UTC.
+    fn now_ms(&self) -> u64;
+    /// Monotonic clock: microseconds since some start.
+    fn monotonic_us(&self) -> u64;
+    /// Fills `buf` with random bytes (from the system; from the seed when simulated).
+    fn random(&self, buf: &mut [u8]);
+}
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug)]
+pub enum Error {
+    /// The operating system refused; `what` names the operation and the file.
+    Io {
+        /// Operation and file, e.g. `write log/0000002a`.
+        what: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A medium returned bytes that fail their check.
+    Corrupt {
+        /// File name relative to the data folder.
+        file: String,
+        /// Offset of the failing unit in the file, in bytes.
+        offset: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The data folder cannot be used as asked (made by a newer version, other geometry, already in use).
+    Unusable(String),
+}
+
+/// The engine's result type.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Wraps a system error with the operation that failed.
+    pub fn io(what: impl Into<String>, source: io::Error) -> Self {
+        Error::Io { what: what.into(), source }
+    }
+
+    /// Names a failed check.
+    pub fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Error::Corrupt { file: file.to_owned(), offset, what: what.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { what, source } => write!(f, "{what}: {source}"),
+            Error::Corrupt { file, offset, what } => write!(f, "corrupt: {file} at offset {offset}: {what}"),
+            Error::Unusable(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The Holdfast server.
+fn main() {}
