@@ -11,13 +11,13 @@
 //!   its length) have returned.
 //! * The medium may return other bytes than were written; so nothing read is used before its checksum.
 
+mod aligned;
 mod real;
-mod sim;
 
 use std::{fmt, io, sync::Arc};
 
+pub use aligned::AlignedBuf;
 pub use real::RealIo;
-pub use sim::{Fault, SimIo};
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;
@@ -60,7 +60,8 @@ pub trait Io: Send + Sync {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>>;
     /// Removes a file by name.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Names of the files in a folder of the data folder (`""`: itself), sorted; folders are left out.
+    /// Names of the files in a folder of the data folder (`""`: itself), relative to that folder, sorted; folders
+    /// are left out. A missing folder counts as empty.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
     /// Makes creations and removals in a folder durable.
     fn sync_dir(&self, folder: &str) -> io::Result<()>;

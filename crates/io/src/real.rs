@@ -1,0 +1,294 @@
+//! The operating system: Linux, with direct I/O where the file system takes it.
+
+use std::{
+    fs,
+    io::{self, ErrorKind, IoSlice},
+    mem::MaybeUninit,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::{Instant, SystemTime},
+};
+
+use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
+
+/// The most buffers that the kernel takes in one call (`UIO_MAXIOV`).
+const IOVECS_MAX: usize = 1024;
+
+/// A folder of the file system.
+///
+/// Files are opened for direct I/O (`O_DIRECT`) where the file system takes it. On such a file a read that is not
+/// aligned to [`BLOCK`] in memory, offset or length is copied through an [`AlignedBuf`], and such a write goes
+/// through the page cache. Linux keeps the two coherent as long as they do not overlap in time on one block.
+pub struct RealIo {
+    dir: PathBuf,
+    direct: bool,
+    lock: OnceLock<fs::File>,
+    start: Instant,
+}
+
+impl RealIo {
+    /// Uses the folder `dir`, which is created if it is missing.
+    pub fn new(dir: impl Into<PathBuf>) -> Result<Self> {
+        let dir = dir.into();
+        create_folder(&dir).map_err(|e| Error::io(format!("create folder {}", dir.display()), e))?;
+        Ok(Self { dir, direct: true, lock: OnceLock::new(), start: Instant::now() })
+    }
+
+    /// Whether files opened from now on bypass the page cache where they can. The default is to do so.
+    pub fn with_direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it.
+    pub fn lock(&self) -> Result<()> {
+        let path = self.dir.join("lock");
+        let locked = || -> io::Result<fs::File> {
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+            // SAFETY: a system call on a descriptor that is open during it.
+            check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } as isize)?;
+            Ok(file)
+        };
+        match locked() {
+            Ok(file) => {
+                // A second lock of our own cannot get here: flock belongs to the open file, not to the process.
+                self.lock.set(file).expect("the lock was free");
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Err(Error::Unusable(format!(
+                "data folder {} is in use by another process",
+                self.dir.display()
+            ))),
+            Err(e) => Err(Error::io(format!("lock {}", path.display()), e)),
+        }
+    }
+}
+
+impl Io for RealIo {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        let path = self.dir.join(name);
+        if create {
+            create_folder(path.parent().expect("a file lies in the data folder"))?;
+        }
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(create);
+        let direct = match self.direct {
+            true => open_direct(&mut options, &path)?,
+            false => None,
+        };
+        let (file, direct) = match direct {
+            Some(file) => (file, true),
+            None => (options.custom_flags(0).open(&path)?, false),
+        };
+        Ok(Arc::new(RealFile { name: name.to_owned(), path, file, direct }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.dir.join(name))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.dir.join(folder)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                // A name that is not UTF-8 is not one of ours.
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_dir(&self, folder: &str) -> io::Result<()> {
+        match sync_folder(&self.dir.join(folder)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let folder = fs::File::open(&self.dir)?;
+        let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: the descriptor is open, and `stat` has room for the answer.
+        check(unsafe { libc::fstatvfs(folder.as_raw_fd(), stat.as_mut_ptr()) } as isize)?;
+        // SAFETY: the call succeeded, so it filled `stat`.
+        let stat = unsafe { stat.assume_init() };
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+
+    fn now_ms(&self) -> u64 {
+        // A clock set before 1970 reads as 1970.
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    fn monotonic_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    fn random(&self, mut buf: &mut [u8]) {
+        while !buf.is_empty() {
+            // SAFETY: the kernel writes at most `len` bytes into `buf`.
+            let got = retry(|| unsafe { libc::getrandom(buf.as_mut_ptr().cast(), buf.len(), 0) });
+            let got = got.expect("Linux has getrandom since 3.17");
+            buf = &mut buf[got..];
+        }
+    }
+}
+
+struct RealFile {
+    name: String,
+    path: PathBuf,
+    file: fs::File,
+    direct: bool,
+}
+
+impl File for RealFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if !self.direct || (is_aligned(buf) && is_multiple(offset)) {
+            return self.fill(buf, offset, buf.len());
+        }
+        let skip = offset as usize % BLOCK;
+        let wanted = skip + buf.len();
+        let mut bounce = AlignedBuf::zeroed(wanted.next_multiple_of(BLOCK));
+        self.fill(&mut bounce, offset - skip as u64, wanted)?;
+        buf.copy_from_slice(&bounce[skip..wanted]);
+        Ok(())
+    }
+
+    fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()> {
+        if !self.direct || (is_multiple(offset) && bufs.iter().all(|buf| is_aligned(buf))) {
+            return write_all(&self.file, bufs, offset, durability);
+        }
+        write_all(&fs::OpenOptions::new().write(true).open(&self.path)?, bufs, offset, durability)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+impl RealFile {
+    /// Reads into `buf` until at least `wanted` bytes of it are filled.
+    fn fill(&self, buf: &mut [u8], offset: u64, wanted: usize) -> io::Result<()> {
+        let mut done = 0;
+        while done < wanted {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // A direct read that stopped at an odd end of the file cannot go on from there.
+                Err(_) if offset + done as u64 >= self.len()? => return Err(ErrorKind::UnexpectedEof.into()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens for direct I/O; `None` if the file system refuses that.
+fn open_direct(options: &mut fs::OpenOptions, path: &Path) -> io::Result<Option<fs::File>> {
+    match options.custom_flags(libc::O_DIRECT).open(path) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Writes all of `bufs`, with as few calls as the kernel lets us.
+fn write_all(file: &fs::File, bufs: &[&[u8]], mut offset: u64, durability: Durability) -> io::Result<()> {
+    let mut slices: Vec<_> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+    let mut rest = &mut slices[..];
+    let mut flags = match durability {
+        Durability::Durable => libc::RWF_DSYNC,
+        Durability::Volatile => 0,
+    };
+    let mut sync_after = false;
+    // Leading empty buffers would make a call that writes nothing.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match write_some(file, rest, offset, flags) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut rest, written);
+            }
+            // A kernel or file system that does not know the flag.
+            Err(e) if flags != 0 && e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                flags = 0;
+                sync_after = true;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    if sync_after { file.sync_data() } else { Ok(()) }
+}
+
+fn write_some(file: &fs::File, bufs: &[IoSlice], offset: u64, flags: libc::c_int) -> io::Result<usize> {
+    let count = bufs.len().min(IOVECS_MAX) as libc::c_int;
+    let offset = libc::off_t::try_from(offset).map_err(|_| ErrorKind::FileTooLarge)?;
+    // SAFETY: `IoSlice` is an `iovec` by its documentation, and each names bytes that live through the call.
+    retry(|| unsafe { libc::pwritev2(file.as_raw_fd(), bufs.as_ptr().cast(), count, offset, flags) })
+}
+
+/// Creates a folder and its missing parents, durably.
+fn create_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_folder(parent)?;
+    match fs::create_dir(folder) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && folder.is_dir() => {}
+        result => result?,
+    }
+    sync_folder(parent)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+fn is_aligned(buf: &[u8]) -> bool {
+    buf.as_ptr() as usize % BLOCK == 0 && buf.len() % BLOCK == 0
+}
+
+fn is_multiple(offset: u64) -> bool {
+    offset % BLOCK as u64 == 0
+}
+
+/// The answer of a system call, -1 being an error.
+fn check(answer: isize) -> io::Result<usize> {
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// Makes a system call until no signal interrupts it.
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        match check(call()) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! [`RealIo`] on the file system of the build folder.
+
+use std::{fs, io::ErrorKind, path::PathBuf};
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, Io, RealIo};
+
+/// A folder of its own for a test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pattern(len: usize) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(len);
+    buf.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 31 + at / 251) as u8);
+    buf
+}
+
+#[test]
+fn reads_back_what_it_wrote_at_any_alignment() {
+    for direct in [true, false] {
+        let folder = Folder::new(&format!("alignment-{direct}"));
+        let io = RealIo::new(&folder.0).unwrap().with_direct(direct);
+        let file = io.open("log/00000001", true).unwrap();
+        assert_eq!(file.name(), "log/00000001");
+        let mut expected = pattern(8 * BLOCK);
+        file.write_at(&[&expected], 0, Durable).unwrap();
+        for (offset, len) in
+            [(1, 3), (BLOCK - 1, 2), (BLOCK, BLOCK + 5), (100, 5 * BLOCK), (8 * BLOCK - 7, 7)]
+        {
+            let mut got = vec![0; len];
+            file.read_at(&mut got, offset as u64).unwrap();
+            assert!(got[..] == expected[offset..offset + len]);
+            let bytes = vec![len as u8; len];
+            for durability in [Volatile, Durable] {
+                file.write_at(&[&bytes[..1], &[], &bytes[1..]], offset as u64, durability).unwrap();
+            }
+            expected[offset..offset + len].copy_from_slice(&bytes);
+            let mut got = AlignedBuf::zeroed(8 * BLOCK);
+            file.read_at(&mut got, 0).unwrap();
+            assert!(got[..] == expected[..]);
+        }
+        file.sync().unwrap();
+        assert_eq!(file.len().unwrap(), 8 * BLOCK as u64);
+    }
+}
+
+#[test]
+fn writes_more_buffers_than_the_kernel_takes_at_once() {
+    let folder = Folder::new("buffers");
+    let io = RealIo::new(&folder.0).unwrap();
+    let file = io.open("f", true).unwrap();
+    let expected = pattern(3000 * 5);
+    let bufs: Vec<&[u8]> = expected.chunks(5).collect();
+    file.write_at(&bufs, 10, Durable).unwrap();
+    file.write_at(&[], 0, Durable).unwrap();
+    let mut got = vec![0; expected.len()];
+    file.read_at(&mut got, 10).unwrap();
+    assert!(got[..] == expected[..]);
+}
+
+#[test]
+fn reading_past_an_odd_end_is_the_end() {
+    for direct in [true, false] {
+        let folder = Folder::new(&format!("end-{direct}"));
+        let io = RealIo::new(&folder.0).unwrap().with_direct(direct);
+        let file = io.open("f", true).unwrap();
+        assert!(file.is_empty().unwrap());
+        file.write_at(&[b"0123456789"], BLOCK as u64, Durable).unwrap();
+        let mut last = [0; 4];
+        file.read_at(&mut last, BLOCK as u64 + 6).unwrap();
+        assert_eq!(&last, b"6789");
+        for (offset, len) in
+            [(0, 2 * BLOCK), (BLOCK, BLOCK), (BLOCK + 7, 4), (2 * BLOCK, 1), (9 * BLOCK, BLOCK)]
+        {
+            let got = file.read_at(&mut AlignedBuf::zeroed(len), offset as u64);
+            assert_eq!(got.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{offset} {len}");
+        }
+        file.set_len(3).unwrap();
+        assert_eq!(file.len().unwrap(), 3);
+    }
+}
+
+#[test]
+fn lists_and_removes() {
+    let folder = Folder::new("names");
+    let io = RealIo::new(&folder.0).unwrap();
+    assert_eq!(io.open("log/b", false).err().unwrap().kind(), ErrorKind::NotFound);
+    assert!(io.list("log").unwrap().is_empty());
+    for name in ["log/b", "log/a", "heap"] {
+        io.open(name, true).unwrap();
+    }
+    assert_eq!(io.list("log").unwrap(), ["a", "b"]);
+    assert_eq!(io.list("").unwrap(), ["heap"]);
+    io.remove("log/a").unwrap();
+    io.sync_dir("log").unwrap();
+    assert_eq!(io.list("log").unwrap(), ["b"]);
+    assert_eq!(io.remove("log/a").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn one_user_at_a_time() {
+    let folder = Folder::new("lock");
+    let first = RealIo::new(&folder.0).unwrap();
+    first.lock().unwrap();
+    let second = RealIo::new(&folder.0).unwrap();
+    assert!(
+        matches!(second.lock(), Err(Error::Unusable(why)) if why.ends_with("is in use by another process"))
+    );
+    drop(first);
+    second.lock().unwrap();
+}
+
+#[test]
+fn knows_the_machine() {
+    let folder = Folder::new("machine");
+    let io = RealIo::new(&folder.0).unwrap();
+    assert!(io.free_bytes().unwrap() > 0);
+    assert!(io.now_ms() > 1_700_000_000_000);
+    assert!(io.monotonic_us() <= io.monotonic_us());
+    let mut bytes = [0; 1000];
+    io.random(&mut bytes);
+    assert!(bytes.iter().filter(|&&byte| byte == 0).count() < 100);
+}
