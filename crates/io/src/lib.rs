@@ -13,11 +13,13 @@
 
 mod aligned;
 mod real;
+mod sim;
 
 use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
 pub use real::RealIo;
+pub use sim::{Fault, SimIo};
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;

@@ -75,10 +75,7 @@ impl Io for RealIo {
         }
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(create);
-        let direct = match self.direct {
-            true => open_direct(&mut options, &path)?,
-            false => None,
-        };
+        let direct = if self.direct { open_direct(&mut options, &path)? } else { None };
         let (file, direct) = match direct {
             Some(file) => (file, true),
             None => (options.custom_flags(0).open(&path)?, false),

@@ -1,0 +1,400 @@
+//! A machine in memory, on which everything that may go wrong does, as a seed decides.
+
+mod disk;
+mod rng;
+
+use std::{
+    io::{self, ErrorKind},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use crate::{Durability, File, Io};
+use disk::{Names, Node};
+use rng::Rng;
+
+/// The simulated wall clock's start: 2024-01-01 UTC, in milliseconds since 1970.
+const START_MS: u64 = 1_704_067_200_000;
+
+/// A simulated machine; clones are the same machine.
+///
+/// A process that dies is one that drops its files and opens them again here. A power cut is [`SimIo::crash`]:
+/// of every volatile write that was not synced each sector survives or not, of every `set_len`, creation and
+/// removal that was not synced the whole, independently of each other. One seed and one sequence of calls give
+/// one result.
+#[derive(Clone)]
+pub struct SimIo(Arc<Mutex<Machine>>);
+
+/// An operation of the machine that fails with `EIO`, once. Made by [`Fault::read`], [`Fault::write`] and
+/// [`Fault::sync`] for files whose name starts with a prefix.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    operation: Operation,
+    prefix: String,
+    skip: u64,
+    sticky: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Read,
+    Write,
+    Sync,
+}
+
+impl Fault {
+    fn new(operation: Operation, prefix: &str) -> Self {
+        Self { operation, prefix: prefix.to_owned(), skip: 0, sticky: false }
+    }
+
+    /// Fails a read.
+    pub fn read(prefix: &str) -> Self {
+        Self::new(Operation::Read, prefix)
+    }
+
+    /// Fails a `set_len`, which then does nothing, or a write, of which some sectors then arrive, volatile.
+    pub fn write(prefix: &str) -> Self {
+        Self::new(Operation::Write, prefix)
+    }
+
+    /// Fails a sync of a file, after which some of what was pending is lost for good: a second sync succeeds and
+    /// reads show it, but it is not on the medium. Or a sync of a folder (its name ends in `/`, the root's is
+    /// empty), which then does nothing.
+    pub fn sync(prefix: &str) -> Self {
+        Self::new(Operation::Sync, prefix)
+    }
+
+    /// Lets `count` matching operations pass before.
+    pub fn after(self, count: u64) -> Self {
+        Self { skip: count, ..self }
+    }
+
+    /// Fails every matching operation from then on.
+    pub fn sticky(self) -> Self {
+        Self { sticky: true, ..self }
+    }
+}
+
+struct Machine {
+    rng: Rng,
+    names: Names,
+    powered: bool,
+    operations: u64,
+    crash_at: Option<u64>,
+    faults: Vec<Fault>,
+    capacity: u64,
+    bytes_written: u64,
+    clock_us: u64,
+}
+
+impl SimIo {
+    /// A machine with an empty data folder and room for 1 TiB. All chance in it comes from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self::with(Machine {
+            rng: Rng::new(seed),
+            names: Names::default(),
+            powered: true,
+            operations: 0,
+            crash_at: None,
+            faults: Vec::new(),
+            capacity: 1 << 40,
+            bytes_written: 0,
+            clock_us: 0,
+        })
+    }
+
+    fn with(machine: Machine) -> Self {
+        Self(Arc::new(Mutex::new(machine)))
+    }
+
+    /// Cuts the power, if it is not cut yet, and returns a machine with what is on the medium, the clock and the
+    /// capacity of this one, its counters at zero and no faults. Everything fails on this machine from then on,
+    /// except another `crash`, which returns another outcome of the same power cut.
+    pub fn crash(&self) -> SimIo {
+        let mut machine = self.0.lock();
+        machine.powered = false;
+        let mut rng = Rng::new(machine.rng.draw());
+        let names = machine.names.after_power_cut(&mut rng);
+        Self::with(Machine {
+            rng,
+            names,
+            powered: true,
+            operations: 0,
+            crash_at: None,
+            faults: Vec::new(),
+            capacity: machine.capacity,
+            bytes_written: 0,
+            clock_us: machine.clock_us,
+        })
+    }
+
+    /// Cuts the power in the middle of the `count`-th of the coming [`operations`](Self::operations), from 1: it
+    /// fails, as does everything after it, and [`crash`](Self::crash) decides how much of it is done.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn crash_after(&self, count: u64) {
+        assert!(count > 0, "operations are counted from 1");
+        let mut machine = self.0.lock();
+        machine.crash_at = Some(machine.operations + count);
+    }
+
+    /// How many operations that change the medium were begun: writes, `set_len`, syncs, creations and removals.
+    pub fn operations(&self) -> u64 {
+        self.0.lock().operations
+    }
+
+    /// Arranges for a fault, beside those that are arranged already.
+    pub fn fault(&self, fault: Fault) {
+        self.0.lock().faults.push(fault);
+    }
+
+    /// Takes back all faults.
+    pub fn clear_faults(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// Sets how many bytes all files together may have; what would grow beyond fails with `StorageFull`.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.lock().capacity = bytes;
+    }
+
+    /// Inverts bit `bit` (0 to 7) of the byte at `offset` of a file, durably.
+    ///
+    /// # Panics
+    /// If there is no such file or byte.
+    pub fn flip_bit(&self, file: &str, offset: u64, bit: u32) {
+        let machine = self.0.lock();
+        let mut inode = machine.names.get(file).expect("a file to damage").lock();
+        let byte = inode.data()[offset as usize] ^ (1 << bit);
+        inode.write(offset as usize, vec![byte], true);
+    }
+
+    /// The bytes of a file as the machine sees them.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn snapshot(&self, file: &str) -> Vec<u8> {
+        self.0.lock().names.get(file).expect("a file to look at").lock().data().to_vec()
+    }
+
+    /// How many bytes were given to writes that succeeded.
+    pub fn bytes_written(&self) -> u64 {
+        self.0.lock().bytes_written
+    }
+
+    /// Moves both clocks forward; nothing else does.
+    pub fn advance_ms(&self, ms: u64) {
+        self.0.lock().clock_us += ms * 1000;
+    }
+}
+
+impl Io for SimIo {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        let mut machine = self.0.lock();
+        machine.powered()?;
+        let node = match machine.names.get(name) {
+            Some(node) => node.clone(),
+            None if create => {
+                let step = machine.step()?;
+                let node = Node::default();
+                machine.names.set(name, Some(node.clone()));
+                step.finish()?;
+                node
+            }
+            None => return Err(ErrorKind::NotFound.into()),
+        };
+        Ok(Arc::new(SimFile { machine: self.0.clone(), name: name.to_owned(), node }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut machine = self.0.lock();
+        let step = machine.step()?;
+        machine.names.get(name).ok_or(ErrorKind::NotFound)?;
+        machine.names.set(name, None);
+        step.finish()
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let machine = self.0.lock();
+        machine.powered()?;
+        Ok(machine.names.list(folder))
+    }
+
+    fn sync_dir(&self, folder: &str) -> io::Result<()> {
+        let mut machine = self.0.lock();
+        machine.step()?.finish()?;
+        let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        if machine.strikes(Operation::Sync, &path) {
+            return Err(device_error());
+        }
+        machine.names.sync(folder);
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let machine = self.0.lock();
+        machine.powered()?;
+        Ok(machine.capacity.saturating_sub(machine.used()))
+    }
+
+    fn now_ms(&self) -> u64 {
+        START_MS + self.0.lock().clock_us / 1000
+    }
+
+    fn monotonic_us(&self) -> u64 {
+        self.0.lock().clock_us
+    }
+
+    fn random(&self, buf: &mut [u8]) {
+        self.0.lock().rng.fill(buf);
+    }
+}
+
+impl Machine {
+    fn powered(&self) -> io::Result<()> {
+        if self.powered { Ok(()) } else { Err(power_cut()) }
+    }
+
+    /// Begins an operation that changes the medium.
+    fn step(&mut self) -> io::Result<Step> {
+        self.powered()?;
+        self.operations += 1;
+        self.powered = self.crash_at != Some(self.operations);
+        Ok(if self.powered { Step::Whole } else { Step::CutShort })
+    }
+
+    /// Whether an operation is to fail.
+    fn strikes(&mut self, operation: Operation, file: &str) -> bool {
+        let mut struck = false;
+        self.faults.retain_mut(|fault| {
+            if fault.operation != operation || !file.starts_with(&fault.prefix) {
+                return true;
+            }
+            if fault.skip > 0 {
+                fault.skip -= 1;
+                return true;
+            }
+            struck = true;
+            fault.sticky
+        });
+        struck
+    }
+
+    fn used(&self) -> u64 {
+        self.names.nodes().map(|node| node.lock().data().len() as u64).sum()
+    }
+
+    /// Refuses to let a file grow to `len` if that is more than the medium holds.
+    fn make_room(&self, node: &Node, len: usize) -> io::Result<()> {
+        let old = node.lock().data().len();
+        if len > old && self.used() + (len - old) as u64 > self.capacity {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+/// How far an operation gets. One that is cut short leaves all it does pending, for the crash to decide about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Whole,
+    CutShort,
+}
+
+impl Step {
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Step::Whole => Ok(()),
+            Step::CutShort => Err(power_cut()),
+        }
+    }
+}
+
+fn power_cut() -> io::Error {
+    io::Error::other("simulated power cut")
+}
+
+fn device_error() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+/// The machine's lock is always taken before a file's.
+struct SimFile {
+    machine: Arc<Mutex<Machine>>,
+    name: String,
+    node: Node,
+}
+
+impl File for SimFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut machine = self.machine.lock();
+        machine.powered()?;
+        if machine.strikes(Operation::Read, &self.name) {
+            return Err(device_error());
+        }
+        let start = address(offset)?;
+        let inode = self.node.lock();
+        let bytes = inode.data().get(start..).and_then(|rest| rest.get(..buf.len()));
+        buf.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()> {
+        let machine = &mut *self.machine.lock();
+        let step = machine.step()?;
+        let start = address(offset)?;
+        let bytes = bufs.concat();
+        machine.make_room(&self.node, start + bytes.len())?;
+        let mut inode = self.node.lock();
+        if machine.strikes(Operation::Write, &self.name) {
+            inode.tear(start, &bytes, &mut machine.rng);
+            return Err(device_error());
+        }
+        let len = bytes.len() as u64;
+        inode.write(start, bytes, durability == Durability::Durable && step == Step::Whole);
+        step.finish()?;
+        machine.bytes_written += len;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let machine = &mut *self.machine.lock();
+        machine.step()?.finish()?;
+        let mut inode = self.node.lock();
+        if machine.strikes(Operation::Sync, &self.name) {
+            inode.sync_fails(&mut machine.rng);
+            return Err(device_error());
+        }
+        inode.sync();
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let machine = self.machine.lock();
+        machine.powered()?;
+        Ok(self.node.lock().data().len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut machine = self.machine.lock();
+        let step = machine.step()?;
+        let len = address(len)?;
+        machine.make_room(&self.node, len)?;
+        if machine.strikes(Operation::Write, &self.name) {
+            return Err(device_error());
+        }
+        self.node.lock().set_len(len);
+        step.finish()
+    }
+}
+
+/// An offset as a position in memory; a file that memory cannot hold is too large.
+fn address(offset: u64) -> io::Result<usize> {
+    usize::try_from(offset).ok().filter(|&at| at <= isize::MAX as usize).ok_or(ErrorKind::FileTooLarge.into())
+}

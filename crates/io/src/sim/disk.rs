@@ -1,0 +1,199 @@
+//! What a simulated medium holds, beside what a running machine sees of it.
+//!
+//! Both kinds of state, a file's bytes and the names of files, are kept the same way: as the machine sees it, as
+//! it is for certain on the medium, and the changes between the two in their order. A power cut applies some.
+
+use std::{collections::BTreeMap, mem, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::rng::Rng;
+use crate::SECTOR;
+
+/// One file's bytes, whether or not a name leads to them.
+#[derive(Default)]
+pub struct Inode {
+    data: Vec<u8>,
+    medium: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+enum Change {
+    /// `durable` ones wait here only to stay in order behind pending ones.
+    Write {
+        offset: usize,
+        bytes: Vec<u8>,
+        durable: bool,
+    },
+    SetLen(usize),
+}
+
+impl Inode {
+    fn on_medium(bytes: Vec<u8>) -> Self {
+        Self { data: bytes.clone(), medium: bytes, pending: Vec::new() }
+    }
+
+    /// The bytes as the machine sees them.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub fn write(&mut self, offset: usize, bytes: Vec<u8>, durable: bool) {
+        store(&mut self.data, offset, &bytes);
+        if durable && self.pending.is_empty() {
+            store(&mut self.medium, offset, &bytes);
+        } else {
+            self.pending.push(Change::Write { offset, bytes, durable });
+        }
+    }
+
+    /// A write that fails half-way: some of its sectors arrive.
+    pub fn tear(&mut self, offset: usize, bytes: &[u8], rng: &mut Rng) {
+        for (at, sector) in surviving(offset, bytes, rng) {
+            self.write(at, sector.to_vec(), false);
+        }
+    }
+
+    pub fn set_len(&mut self, len: usize) {
+        self.data.resize(len, 0);
+        self.pending.push(Change::SetLen(len));
+    }
+
+    pub fn sync(&mut self) {
+        for change in mem::take(&mut self.pending) {
+            match change {
+                Change::Write { offset, bytes, .. } => store(&mut self.medium, offset, &bytes),
+                Change::SetLen(len) => self.medium.resize(len, 0),
+            }
+        }
+    }
+
+    /// A sync that fails: as in Linux, what did not reach the medium is forgotten, so that a second sync succeeds
+    /// without it, and reads still show it.
+    pub fn sync_fails(&mut self, rng: &mut Rng) {
+        self.medium = self.after_power_cut(rng);
+        self.pending.clear();
+    }
+
+    fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut medium = self.medium.clone();
+        for change in &self.pending {
+            match change {
+                Change::Write { offset, bytes, durable: true } => store(&mut medium, *offset, bytes),
+                Change::Write { offset, bytes, durable: false } => {
+                    for (at, sector) in surviving(*offset, bytes, rng) {
+                        store(&mut medium, at, sector);
+                    }
+                }
+                Change::SetLen(len) => {
+                    if rng.chance(128) {
+                        medium.resize(*len, 0);
+                    }
+                }
+            }
+        }
+        medium
+    }
+}
+
+pub type Node = Arc<Mutex<Inode>>;
+
+/// All names of a medium. Folders have no existence of their own.
+#[derive(Default)]
+pub struct Names {
+    current: BTreeMap<String, Node>,
+    medium: BTreeMap<String, Node>,
+    /// A name and where it leads from then on: to a file, or to none.
+    pending: Vec<(String, Option<Node>)>,
+}
+
+impl Names {
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        self.current.get(name)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.current.values()
+    }
+
+    /// The names in a folder, without it, sorted.
+    pub fn list(&self, folder: &str) -> Vec<String> {
+        let paths = self.current.keys().map(|path| split(path));
+        paths.filter(|(parent, _)| *parent == folder).map(|(_, name)| name.to_owned()).collect()
+    }
+
+    pub fn set(&mut self, name: &str, node: Option<Node>) {
+        redirect(&mut self.current, name, node.clone());
+        self.pending.push((name.to_owned(), node));
+    }
+
+    pub fn sync(&mut self, folder: &str) {
+        for (name, node) in mem::take(&mut self.pending) {
+            if split(&name).0 == folder {
+                redirect(&mut self.medium, &name, node);
+            } else {
+                self.pending.push((name, node));
+            }
+        }
+    }
+
+    /// The names, and the files behind them, of which a machine finds itself in possession after a power cut.
+    pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
+        let mut medium = self.medium.clone();
+        for (name, node) in &self.pending {
+            if rng.chance(128) {
+                redirect(&mut medium, name, node.clone());
+            }
+        }
+        for node in medium.values_mut() {
+            let bytes = node.lock().after_power_cut(rng);
+            *node = Arc::new(Mutex::new(Inode::on_medium(bytes)));
+        }
+        Self { current: medium.clone(), medium, pending: Vec::new() }
+    }
+}
+
+/// A path's folder and its name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+fn redirect(names: &mut BTreeMap<String, Node>, name: &str, node: Option<Node>) {
+    match node {
+        Some(node) => names.insert(name.to_owned(), node),
+        None => names.remove(name),
+    };
+}
+
+/// Copies `bytes` to `offset`, with zeroes in a gap before them.
+fn store(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let end = offset + bytes.len();
+    if data.len() < end {
+        data.resize(end, 0);
+    }
+    data[offset..end].copy_from_slice(bytes);
+}
+
+/// The parts of a write, cut at sectors, that survive; often all or none, for those are the likely cases.
+fn surviving<'a>(
+    offset: usize,
+    bytes: &'a [u8],
+    rng: &'a mut Rng,
+) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
+    let odds = [0, 16, 128, 240, 256][(rng.draw() % 5) as usize];
+    let mut at = offset;
+    let end = offset + bytes.len();
+    std::iter::from_fn(move || {
+        while at < end {
+            let start = at;
+            at = (start + 1).next_multiple_of(SECTOR).min(end);
+            if rng.chance(odds) {
+                return Some((start, &bytes[start - offset..at - offset]));
+            }
+        }
+        None
+    })
+}

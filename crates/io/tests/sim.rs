@@ -1,0 +1,290 @@
+//! [`SimIo`] against the media assumptions of the crate.
+
+use std::io::{self, ErrorKind};
+
+use holdfast_io::{
+    Durability::{self, *},
+    Fault, File, Io, SECTOR, SimIo,
+};
+
+const SECTORS: usize = 16;
+
+/// A file of [`SECTORS`] sectors, each filled with one number, and which numbers each may hold after a crash.
+struct Model {
+    sim: SimIo,
+    allowed: Vec<Vec<u8>>,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let sim = SimIo::new(seed);
+        let file = sim.open("f", true).unwrap();
+        file.write_at(&[&[0; SECTORS * SECTOR]], 0, Durable).unwrap();
+        sim.sync_dir("").unwrap();
+        Self { sim, allowed: vec![vec![0]; SECTORS] }
+    }
+
+    fn draw(&self, below: usize) -> usize {
+        let mut bytes = [0; 4];
+        self.sim.random(&mut bytes);
+        u32::from_le_bytes(bytes) as usize % below
+    }
+
+    fn write(&mut self, version: u8) -> io::Result<()> {
+        let first = self.draw(SECTORS);
+        let count = 1 + self.draw(SECTORS - first);
+        let durability = if self.draw(3) == 0 { Durable } else { Volatile };
+        let bytes = vec![version; count * SECTOR];
+        let (head, tail) = bytes.split_at(self.draw(bytes.len()));
+        let result = self.sim.open("f", false)?.write_at(&[head, tail], (first * SECTOR) as u64, durability);
+        for allowed in &mut self.allowed[first..first + count] {
+            if durability == Durable && result.is_ok() {
+                allowed.clear();
+            }
+            allowed.push(version);
+        }
+        result
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sim.open("f", false)?.sync()?;
+        for allowed in &mut self.allowed {
+            allowed.drain(..allowed.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// Crashes, checks, and goes on from what is left; returns how many sectors lost something.
+    fn crash(&mut self) -> usize {
+        self.sim = self.sim.crash();
+        let bytes = self.sim.snapshot("f");
+        assert_eq!(bytes.len(), SECTORS * SECTOR);
+        let mut lost = 0;
+        for (sector, allowed) in bytes.chunks(SECTOR).zip(&mut self.allowed) {
+            let version = sector[0];
+            assert!(sector.iter().all(|&byte| byte == version), "a torn sector");
+            assert!(allowed.contains(&version), "{version} is not one of {allowed:?}");
+            lost += usize::from(allowed.last() != Some(&version));
+            *allowed = vec![version];
+        }
+        lost
+    }
+}
+
+#[test]
+fn what_was_promised_survives_every_crash() {
+    let (mut lossless, mut lossy) = (0, 0);
+    for seed in 0..300 {
+        let mut model = Model::new(seed);
+        let mut version = 0;
+        for _ in 0..5 {
+            let cut = 1 + model.draw(12) as u64;
+            let before = model.sim.operations();
+            model.sim.crash_after(cut);
+            loop {
+                version += 1;
+                let result = if model.draw(5) == 0 { model.sync() } else { model.write(version) };
+                if result.is_err() {
+                    break;
+                }
+            }
+            assert_eq!(model.sim.operations() - before, cut, "nothing counts after the cut");
+            match model.crash() {
+                0 => lossless += 1,
+                _ => lossy += 1,
+            }
+        }
+    }
+    assert!(lossless > 100 && lossy > 100, "{lossless} crashes without a loss, {lossy} with one");
+}
+
+/// Crashes often after `prepare` on a file `f` and counts the outcomes that satisfy each of `cases`.
+fn outcomes<const N: usize>(
+    prepare: impl Fn(&SimIo, &dyn File),
+    cases: [&dyn Fn(&SimIo) -> bool; N],
+) -> [usize; N] {
+    let mut counts = [0; N];
+    for seed in 0..200 {
+        let sim = SimIo::new(seed);
+        let file = sim.open("f", true).unwrap();
+        sim.sync_dir("").unwrap();
+        prepare(&sim, &*file);
+        let after = sim.crash();
+        for (count, case) in counts.iter_mut().zip(cases) {
+            *count += usize::from(case(&after));
+        }
+    }
+    counts
+}
+
+fn write(file: &dyn File, byte: u8, offset: u64, durability: Durability) {
+    file.write_at(&[&[byte; 4 * SECTOR]], offset, durability).unwrap();
+}
+
+#[test]
+fn an_unsynced_write_survives_or_vanishes_or_tears() {
+    let full = |sim: &SimIo| sim.snapshot("f") == [7; 4 * SECTOR];
+    let gone = |sim: &SimIo| sim.snapshot("f").is_empty();
+    let torn = |sim: &SimIo| !full(sim) && !gone(sim);
+    let volatile = outcomes(|_, file| write(file, 7, 0, Volatile), [&full, &gone, &torn]);
+    assert!(volatile.iter().all(|&count| count > 20), "{volatile:?}");
+    assert_eq!(outcomes(|_, file| write(file, 7, 0, Durable), [&full]), [200]);
+    let synced = |_: &SimIo, file: &dyn File| {
+        write(file, 7, 0, Volatile);
+        file.sync().unwrap();
+    };
+    assert_eq!(outcomes(synced, [&full]), [200]);
+    // An interrupted durable write is as open as a volatile one.
+    let interrupted = |sim: &SimIo, file: &dyn File| {
+        sim.crash_after(1);
+        file.write_at(&[&[7; 4 * SECTOR]], 0, Durable).unwrap_err();
+        assert!(file.sync().is_err() && file.len().is_err() && sim.open("f", false).is_err());
+    };
+    let interrupted = outcomes(interrupted, [&full, &gone, &torn]);
+    assert!(interrupted.iter().all(|&count| count > 20), "{interrupted:?}");
+}
+
+#[test]
+fn a_durable_write_covers_an_earlier_pending_one() {
+    let both = |_: &SimIo, file: &dyn File| {
+        write(file, 1, 0, Volatile);
+        write(file, 2, 0, Durable);
+    };
+    assert_eq!(outcomes(both, [&|sim| sim.snapshot("f") == [2; 4 * SECTOR]]), [200]);
+}
+
+#[test]
+fn unsynced_lengths_and_names_may_vanish() {
+    let len = |len: usize| move |sim: &SimIo| sim.snapshot("f").len() == len;
+    let counts = outcomes(|_, file| file.set_len(9).unwrap(), [&len(0), &len(9)]);
+    assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
+
+    let names = |expected: &'static [&str]| move |sim: &SimIo| sim.list("").unwrap() == expected;
+    let swap = |sim: &SimIo, _: &dyn File| {
+        sim.open("g", true).unwrap();
+        sim.remove("f").unwrap();
+    };
+    let counts = outcomes(swap, [&names(&[]), &names(&["f"]), &names(&["f", "g"]), &names(&["g"])]);
+    assert!(counts.iter().all(|&count| count > 25), "{counts:?}");
+    let synced = |sim: &SimIo, file: &dyn File| {
+        swap(sim, file);
+        sim.sync_dir("other").unwrap();
+        sim.sync_dir("").unwrap();
+    };
+    assert_eq!(outcomes(synced, [&names(&["g"])]), [200]);
+}
+
+#[test]
+fn one_seed_gives_one_result_and_a_crash_many() {
+    let run = || {
+        let sim = SimIo::new(42);
+        let file = sim.open("f", true).unwrap();
+        sim.sync_dir("").unwrap();
+        (0..20).for_each(|at| write(&*file, at, u64::from(at) * 700, Volatile));
+        [sim.crash().snapshot("f"), sim.crash().snapshot("f")]
+    };
+    let [first, second] = run();
+    assert!(first != second);
+    assert!([first, second] == run());
+}
+
+#[test]
+fn files_behave_as_files() {
+    let sim = SimIo::new(1);
+    assert_eq!(sim.open("log/b", false).err().unwrap().kind(), ErrorKind::NotFound);
+    let file = sim.open("log/b", true).unwrap();
+    sim.open("log/a", true).unwrap();
+    sim.open("heap", true).unwrap();
+    assert_eq!(sim.list("log").unwrap(), ["a", "b"]);
+    assert_eq!(sim.list("").unwrap(), ["heap"]);
+    assert_eq!(sim.operations(), 3);
+
+    file.write_at(&[b"abc", b"", b"def"], 2, Volatile).unwrap();
+    sim.open("log/b", true).unwrap().write_at(&[b"X"], 3, Volatile).unwrap();
+    assert_eq!(sim.snapshot("log/b"), b"\0\0aXcdef");
+    assert_eq!(sim.bytes_written(), 7);
+    let mut got = [0; 3];
+    file.read_at(&mut got, 5).unwrap();
+    assert_eq!(&got, b"def");
+    assert_eq!(file.read_at(&mut got, 6).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(file.read_at(&mut got, 60).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    file.set_len(3).unwrap();
+    file.set_len(4).unwrap();
+    assert_eq!(sim.snapshot("log/b"), b"\0\0a\0");
+
+    sim.remove("log/b").unwrap();
+    assert_eq!(sim.remove("log/b").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(file.len().unwrap(), 4, "an open file outlives its name");
+}
+
+#[test]
+fn faults_strike_when_they_should() {
+    let sim = SimIo::new(1);
+    let file = sim.open("log/a", true).unwrap();
+    let other = sim.open("heap", true).unwrap();
+    write(&*file, 1, 0, Durable);
+    let byte = &mut [0];
+
+    sim.fault(Fault::read("log/").after(1));
+    file.read_at(byte, 0).unwrap();
+    assert_eq!(file.read_at(byte, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    file.read_at(byte, 0).unwrap();
+
+    sim.fault(Fault::write("log/").sticky());
+    other.set_len(1).unwrap();
+    file.set_len(1).unwrap_err();
+    file.write_at(&[b"x"], 0, Durable).unwrap_err();
+    sim.clear_faults();
+    file.write_at(&[b"x"], 0, Durable).unwrap();
+
+    sim.fault(Fault::sync("log/"));
+    other.sync().unwrap();
+    sim.sync_dir("").unwrap();
+    sim.sync_dir("log").unwrap_err();
+    sim.sync_dir("log").unwrap();
+    assert_eq!(sim.crash().list("log").unwrap(), ["a"]);
+}
+
+#[test]
+fn a_second_sync_does_not_repair_a_failed_one() {
+    let fails = |sim: &SimIo, file: &dyn File| {
+        write(file, 7, 0, Volatile);
+        sim.fault(Fault::sync("f"));
+        file.sync().unwrap_err();
+        file.sync().unwrap();
+        assert_eq!(sim.snapshot("f"), [7; 4 * SECTOR]);
+    };
+    let [whole] = outcomes(fails, [&|sim| sim.snapshot("f").len() == 4 * SECTOR]);
+    assert!((20..180).contains(&whole), "{whole}");
+}
+
+#[test]
+fn a_full_medium_refuses_growth_only() {
+    let sim = SimIo::new(1);
+    sim.set_capacity(5000);
+    let file = sim.open("f", true).unwrap();
+    write(&*file, 1, 0, Durable);
+    assert_eq!(sim.free_bytes().unwrap(), 5000 - 4 * SECTOR as u64);
+    let full = file.write_at(&[&[1; 4 * SECTOR]], 3000, Durable).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    assert_eq!(file.set_len(5001).unwrap_err().kind(), ErrorKind::StorageFull);
+    write(&*file, 2, 0, Durable);
+    file.set_len(5000).unwrap();
+    sim.remove("f").unwrap();
+    assert_eq!(sim.free_bytes().unwrap(), 5000);
+}
+
+#[test]
+fn damage_stays_and_time_is_ours() {
+    let sim = SimIo::new(1);
+    let file = sim.open("f", true).unwrap();
+    sim.sync_dir("").unwrap();
+    file.write_at(&[&[0, 0, 0]], 0, Durable).unwrap();
+    sim.flip_bit("f", 1, 7);
+    assert_eq!(sim.snapshot("f"), [0, 0x80, 0]);
+    let (wall, monotonic) = (sim.now_ms(), sim.monotonic_us());
+    sim.advance_ms(5);
+    let after = sim.crash();
+    assert_eq!(after.snapshot("f"), [0, 0x80, 0]);
+    assert_eq!((after.now_ms(), after.monotonic_us()), (wall + 5, monotonic + 5000));
+}
