@@ -1,0 +1,1 @@
+//! The counted B+tree.

@@ -1,0 +1,57 @@
+//! Lists, sets, sorted sets and hashes in a partition's [`Arena`](holdfast_heap::Arena).
+//!
+//! Each collection is one *object* ([`object`]): a header block that never moves and holds the key, and a payload
+//! that hangs off it. A small payload is one packed blob ([`packed`]) or an array of integers, a large one a hash
+//! table ([`table`]) or a counted tree ([`btree`]). Every store goes through a [`Tx`](holdfast_heap::Tx), so the
+//! bytes of redo that an operation leaves are a cost that these structures are laid out for.
+//!
+//! A growing operation that returns [`Full`](holdfast_heap::Full) has left the collection as it was, though perhaps
+//! in another encoding. An emptied collection is still an object: its owner removes it.
+
+pub mod btree;
+pub mod hash;
+pub mod list;
+pub mod object;
+pub mod packed;
+pub mod set;
+pub mod table;
+pub mod zset;
+
+pub use table::Hasher;
+
+/// Up to where a collection stays in its small encoding. The names and defaults are Redis's.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// `hash-max-listpack-entries`: fields of a packed hash.
+    pub hash_max_listpack_entries: usize,
+    /// `hash-max-listpack-value`: bytes of a field or value in a packed hash.
+    pub hash_max_listpack_value: usize,
+    /// `set-max-intset-entries`: members of a set of integers.
+    pub set_max_intset_entries: usize,
+    /// `set-max-listpack-entries`: members of a packed set.
+    pub set_max_listpack_entries: usize,
+    /// `set-max-listpack-value`: bytes of a member in a packed set.
+    pub set_max_listpack_value: usize,
+    /// `zset-max-listpack-entries`: members of a packed sorted set.
+    pub zset_max_listpack_entries: usize,
+    /// `zset-max-listpack-value`: bytes of a member in a packed sorted set.
+    pub zset_max_listpack_value: usize,
+    /// `list-max-listpack-size`: elements of a list's leaf, or, if negative, its bytes: -1 for 4 KiB, -2 for 8 KiB,
+    /// up to -5 for 64 KiB.
+    pub list_max_listpack_size: i32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            hash_max_listpack_entries: 128,
+            hash_max_listpack_value: 64,
+            set_max_intset_entries: 512,
+            set_max_listpack_entries: 128,
+            set_max_listpack_value: 64,
+            zset_max_listpack_entries: 128,
+            zset_max_listpack_value: 64,
+            list_max_listpack_size: -2,
+        }
+    }
+}

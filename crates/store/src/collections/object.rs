@@ -1,0 +1,209 @@
+//! Objects: the header block that every collection starts with.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 1 | type ([`Type`]) |
+//! | 1 | 1 | encoding ([`Encoding`]) |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | key length |
+//! | 8 | 8 | count: elements, fields or members |
+//! | 16 | 8 | root: the payload's first block |
+//! | 24 | 8 | aux: by type |
+//! | 32 | 8 | aux2: by type |
+//! | 40 | … | key |
+//!
+//! An object's heap offset names it for life, and 0 names none.
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{hash, list, set, zset};
+
+/// Bytes of an object before its key.
+pub const HEADER: u64 = 40;
+/// Where in an object its root lies; a structure is told this place, so that it can move its first block.
+pub const ROOT: u64 = 16;
+/// Where in an object the first word that belongs to its type lies.
+pub const AUX: u64 = 24;
+/// Where in an object the second word that belongs to its type lies.
+pub const AUX2: u64 = 32;
+
+const ENCODING: u64 = 1;
+const KEY_LEN: u64 = 4;
+const COUNT: u64 = 8;
+
+/// What kind of collection an object is; the numbers are those of `docs/format.md`, where 0 is a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Type {
+    /// A list.
+    List = 1,
+    /// A set.
+    Set = 2,
+    /// A sorted set.
+    Zset = 3,
+    /// A hash.
+    Hash = 4,
+    /// A stream.
+    Stream = 5,
+}
+
+impl Type {
+    /// The name that `TYPE` replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::List => "list",
+            Type::Set => "set",
+            Type::Zset => "zset",
+            Type::Hash => "hash",
+            Type::Stream => "stream",
+        }
+    }
+}
+
+/// How an object's payload is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Encoding {
+    /// One packed blob.
+    Listpack = 1,
+    /// One packed blob of a hash whose entries carry an expiry.
+    ListpackEx = 2,
+    /// An array of integers.
+    Intset = 3,
+    /// A hash table.
+    Hashtable = 4,
+    /// A sorted set's tree and table.
+    Skiplist = 5,
+    /// A list's tree of packed leaves.
+    Quicklist = 6,
+    /// A stream's tree.
+    Stream = 7,
+}
+
+impl Encoding {
+    /// The name that `OBJECT ENCODING` replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::Listpack => "listpack",
+            Encoding::ListpackEx => "listpackex",
+            Encoding::Intset => "intset",
+            Encoding::Hashtable => "hashtable",
+            Encoding::Skiplist => "skiplist",
+            Encoding::Quicklist => "quicklist",
+            Encoding::Stream => "stream",
+        }
+    }
+}
+
+/// How far [`destroy`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destroyed {
+    /// The object is gone.
+    Done,
+    /// Its budget is spent; call it again.
+    More,
+}
+
+/// Makes an empty object and returns its offset.
+///
+/// # Errors
+/// [`Full`] if the arena has no room.
+pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64, Full> {
+    let mut block = vec![0; HEADER as usize + key.len()];
+    block[0] = ty as u8;
+    block[ENCODING as usize] = encoding as u8;
+    block[KEY_LEN as usize..COUNT as usize].copy_from_slice(&(key.len() as u32).to_le_bytes());
+    block[HEADER as usize..].copy_from_slice(key);
+    let obj = arena.alloc(tx, block.len())?;
+    arena.write(tx, obj, &block);
+    Ok(obj)
+}
+
+/// Moves an object to another key of the same arena and returns its new offset; the payload stays where it is.
+///
+/// # Errors
+/// [`Full`] if the arena has no room; the object is unchanged.
+pub fn rename(arena: &mut Arena, tx: &mut Tx, obj: u64, key: &[u8]) -> Result<u64, Full> {
+    let to = create(arena, tx, key, ty(arena, obj), encoding(arena, obj))?;
+    arena.copy(tx, obj + COUNT, to + COUNT, (HEADER - COUNT) as usize);
+    free_header(arena, tx, obj);
+    Ok(to)
+}
+
+/// The key it was created under.
+pub fn key(arena: &Arena, obj: u64) -> &[u8] {
+    arena.bytes(obj + HEADER, arena.u32(obj + KEY_LEN) as usize)
+}
+
+/// What kind of collection it is.
+pub fn ty(arena: &Arena, obj: u64) -> Type {
+    match arena.u8(obj) {
+        1 => Type::List,
+        2 => Type::Set,
+        3 => Type::Zset,
+        4 => Type::Hash,
+        5 => Type::Stream,
+        other => panic!("object at {obj:#x} has type {other}"),
+    }
+}
+
+/// How its payload is laid out.
+pub fn encoding(arena: &Arena, obj: u64) -> Encoding {
+    match arena.u8(obj + ENCODING) {
+        1 => Encoding::Listpack,
+        2 => Encoding::ListpackEx,
+        3 => Encoding::Intset,
+        4 => Encoding::Hashtable,
+        5 => Encoding::Skiplist,
+        6 => Encoding::Quicklist,
+        7 => Encoding::Stream,
+        other => panic!("object at {obj:#x} has encoding {other}"),
+    }
+}
+
+/// Says that the payload is laid out anew.
+pub fn set_encoding(arena: &mut Arena, tx: &mut Tx, obj: u64, encoding: Encoding) {
+    arena.write_u8(tx, obj + ENCODING, encoding as u8);
+}
+
+/// How many elements, fields or members it has.
+pub fn count(arena: &Arena, obj: u64) -> u64 {
+    arena.u64(obj + COUNT)
+}
+
+/// Says how many elements it has.
+pub fn set_count(arena: &mut Arena, tx: &mut Tx, obj: u64, count: u64) {
+    write_changed(arena, tx, obj + COUNT, &count.to_le_bytes());
+}
+
+/// Writes `bytes` at `offset` and logs only the range in which they differ from what is there. Worth its compare for
+/// counters and for values that change little; a record costs 8 bytes more than it carries.
+pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) {
+    let old = arena.bytes(offset, bytes.len());
+    let Some(first) = old.iter().zip(bytes).position(|(a, b)| a != b) else { return };
+    let same_end = old.iter().zip(bytes).rev().take_while(|(a, b)| a == b).count();
+    arena.write(tx, offset + first as u64, &bytes[first..bytes.len() - same_end]);
+}
+
+/// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in
+/// slices. How far it came is kept in the object itself: between two calls it must not be used otherwise.
+pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destroyed {
+    let mut budget = budget.max(1);
+    let done = match ty(arena, obj) {
+        Type::List => list::release(arena, tx, obj, &mut budget),
+        Type::Set => set::release(arena, tx, obj, &mut budget),
+        Type::Zset => zset::release(arena, tx, obj, &mut budget),
+        Type::Hash => hash::release(arena, tx, obj, &mut budget),
+        Type::Stream => panic!("object at {obj:#x} is a stream"),
+    };
+    if !done {
+        return Destroyed::More;
+    }
+    free_header(arena, tx, obj);
+    Destroyed::Done
+}
+
+fn free_header(arena: &mut Arena, tx: &mut Tx, obj: u64) {
+    let size = HEADER as usize + arena.u32(obj + KEY_LEN) as usize;
+    arena.free(tx, obj, size);
+}

@@ -1,0 +1,389 @@
+//! Packed blobs: a small collection as one block of length-prefixed entries.
+//!
+//! A blob is reached through a *slot*, a word in its owner (mostly [`object::ROOT`](super::object::ROOT)) that
+//! holds the block's offset, or 0 for a blob without entries. The block is `used u32, capacity u32, entries`.
+//!
+//! An entry is a tag byte and what it asks for:
+//!
+//! | tag | entry |
+//! |---|---|
+//! | 0x00 ..= 0x7F | the integer 0 ..= 127 |
+//! | 0x80 ..= 0xBF | 0 ..= 63 bytes of text |
+//! | 0xC0 ..= 0xC7 | an integer of 1 ..= 8 bytes, little-endian, two's complement |
+//! | 0xC8 ..= 0xCB | text, its length in the next 1 ..= 4 bytes |
+//!
+//! Text that is the decimal form of an `i64` is always stored as an integer, and an integer or a length in as few
+//! bytes as hold it. So equal texts have equal encodings, and entries are compared without decoding them.
+
+use std::ops::Deref;
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::object::write_changed;
+
+const HEADER: usize = 8;
+const CAPACITY: u64 = 4;
+
+const TEXT: u8 = 0x80;
+const INT: u8 = 0xC0;
+const LONG_TEXT: u8 = 0xC8;
+/// Digits and sign of the longest `i64`.
+const INT_TEXT: usize = 20;
+
+/// Parses the canonical decimal form of an `i64`: no plus sign, no leading zeroes, no `-0`.
+pub fn parse_int(text: &[u8]) -> Option<i64> {
+    let (digits, negative) = match text {
+        [b'0'] => return Some(0),
+        [b'-', digits @ ..] => (digits, true),
+        digits => (digits, false),
+    };
+    if !matches!(digits.first(), Some(b'1'..=b'9')) || digits.len() >= INT_TEXT {
+        return None;
+    }
+    let mut value = 0i64;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        // Counted downwards, because i64::MIN has no positive counterpart.
+        value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
+    }
+    if negative { Some(value) } else { value.checked_neg() }
+}
+
+/// The decimal text of an integer.
+#[derive(Clone, Copy)]
+pub struct IntText {
+    text: [u8; INT_TEXT],
+    start: u8,
+}
+
+impl IntText {
+    /// Formats `value`.
+    pub fn new(value: i64) -> IntText {
+        let mut text = [0; INT_TEXT];
+        let mut start = INT_TEXT;
+        let mut rest = value.unsigned_abs();
+        loop {
+            start -= 1;
+            text[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            start -= 1;
+            text[start] = b'-';
+        }
+        IntText { text, start: start as u8 }
+    }
+}
+
+impl Deref for IntText {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.text[usize::from(self.start)..]
+    }
+}
+
+/// A stored value as the client wrote it: bytes in the arena, or the text of an integer.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    /// Bytes in the arena.
+    Bytes(&'a [u8]),
+    /// An integer, formatted.
+    Int(IntText),
+}
+
+impl Value<'_> {
+    /// The value of an integer.
+    pub fn int(value: i64) -> Self {
+        Value::Int(IntText::new(value))
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Value::Bytes(bytes) => bytes,
+            Value::Int(text) => text,
+        }
+    }
+}
+
+/// An entry to be stored or looked for: its encoding, without a copy of its text.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    head: [u8; 9],
+    head_len: u8,
+    body: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    /// Encodes a text.
+    pub fn new(text: &'a [u8]) -> Piece<'a> {
+        if let Some(value) = parse_int(text) {
+            return Piece::int(value);
+        }
+        let mut head = [0; 9];
+        let head_len = if text.len() < 64 {
+            head[0] = TEXT | text.len() as u8;
+            1
+        } else {
+            let bytes = bytes_for(text.len() as u64);
+            head[0] = LONG_TEXT + bytes as u8 - 1;
+            head[1..9].copy_from_slice(&(text.len() as u64).to_le_bytes());
+            1 + bytes as u8
+        };
+        Piece { head, head_len, body: text }
+    }
+
+    /// Encodes an integer.
+    pub fn int(value: i64) -> Piece<'static> {
+        let mut head = [0; 9];
+        if (0..128).contains(&value) {
+            head[0] = value as u8;
+            return Piece { head, head_len: 1, body: &[] };
+        }
+        // One bit more than the magnitude's, for the sign.
+        let magnitude = if value < 0 { !value } else { value } as u64;
+        let bytes = bytes_for(magnitude << 1);
+        head[0] = INT + bytes as u8 - 1;
+        head[1..].copy_from_slice(&value.to_le_bytes());
+        Piece { head, head_len: 1 + bytes as u8, body: &[] }
+    }
+
+    /// Bytes that the entry takes.
+    pub fn encoded_len(&self) -> usize {
+        usize::from(self.head_len) + self.body.len()
+    }
+
+    /// Appends the entry to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head());
+        out.extend_from_slice(self.body);
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..usize::from(self.head_len)]
+    }
+}
+
+fn bytes_for(value: u64) -> usize {
+    (64 - value.leading_zeros() as usize).div_ceil(8).max(1)
+}
+
+/// A stored entry, still encoded.
+#[derive(Clone, Copy)]
+pub struct Entry<'a>(&'a [u8]);
+
+impl<'a> Entry<'a> {
+    /// The entry at the start of `bytes`.
+    pub fn first(bytes: &'a [u8]) -> Entry<'a> {
+        Entry(&bytes[..encoded_len(bytes)])
+    }
+
+    /// The entry at a heap offset.
+    pub fn at(arena: &'a Arena, offset: u64) -> Entry<'a> {
+        let head = match arena.u8(offset) {
+            LONG_TEXT.. => 5,
+            _ => 1,
+        };
+        // An entry with a long length has 64 bytes behind it, so that reading 5 bytes stays within it.
+        let len = encoded_len(arena.bytes(offset, head));
+        Entry(arena.bytes(offset, len))
+    }
+
+    /// The bytes that it takes.
+    pub fn encoded(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether it holds this text.
+    pub fn is(self, piece: &Piece) -> bool {
+        let head = piece.head();
+        self.0.len() == piece.encoded_len() && self.0.starts_with(head) && self.0[head.len()..] == *piece.body
+    }
+
+    /// Its integer, if it is one.
+    pub fn int(self) -> Option<i64> {
+        match self.0[0] {
+            small @ ..TEXT => Some(i64::from(small)),
+            INT..LONG_TEXT => {
+                let sign = if self.0[self.0.len() - 1] & 0x80 != 0 { 0xFF } else { 0 };
+                let mut bytes = [sign; 8];
+                bytes[..self.0.len() - 1].copy_from_slice(&self.0[1..]);
+                Some(i64::from_le_bytes(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Its text.
+    pub fn value(self) -> Value<'a> {
+        match self.int() {
+            Some(value) => Value::int(value),
+            None if self.0[0] < INT => Value::Bytes(&self.0[1..]),
+            None => Value::Bytes(&self.0[2 + usize::from(self.0[0] - LONG_TEXT)..]),
+        }
+    }
+}
+
+/// Bytes of the entry at the start of `bytes`, of which only its tag and length need be there.
+fn encoded_len(bytes: &[u8]) -> usize {
+    match bytes[0] {
+        ..TEXT => 1,
+        tag @ TEXT..INT => 1 + usize::from(tag - TEXT),
+        tag @ INT..LONG_TEXT => 2 + usize::from(tag - INT),
+        tag => {
+            let width = 1 + usize::from(tag - LONG_TEXT);
+            let mut len = [0; 8];
+            len[..width].copy_from_slice(&bytes[1..1 + width]);
+            1 + width + u64::from_le_bytes(len) as usize
+        }
+    }
+}
+
+/// The entries of encoded bytes with their positions; see [`Packed::entries`].
+#[derive(Clone)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// The entries of `bytes`, which hold whole entries only.
+    pub fn new(bytes: &'a [u8]) -> Entries<'a> {
+        Entries { bytes, at: 0 }
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (usize, Entry<'a>);
+
+    fn next(&mut self) -> Option<(usize, Entry<'a>)> {
+        let rest = &self.bytes[self.at..];
+        if rest.is_empty() {
+            return None;
+        }
+        let entry = Entry::first(rest);
+        let at = self.at;
+        self.at += entry.0.len();
+        Some((at, entry))
+    }
+}
+
+/// A blob, named by its slot.
+#[derive(Clone, Copy)]
+pub struct Packed {
+    slot: u64,
+}
+
+impl Packed {
+    /// The blob whose block the word at heap offset `slot` names.
+    pub fn at(slot: u64) -> Packed {
+        Packed { slot }
+    }
+
+    /// All entries, encoded.
+    pub fn bytes(self, arena: &Arena) -> &[u8] {
+        match arena.u64(self.slot) {
+            0 => &[],
+            block => arena.bytes(block + HEADER as u64, arena.u32(block) as usize),
+        }
+    }
+
+    /// The entries in order, each with its position in [`Packed::bytes`].
+    pub fn entries(self, arena: &Arena) -> Entries<'_> {
+        Entries::new(self.bytes(arena))
+    }
+
+    /// The position of the first entry that holds this text, of those at a multiple of `stride` entries.
+    pub fn find(self, arena: &Arena, piece: &Piece, stride: usize) -> Option<usize> {
+        self.entries(arena).step_by(stride).find(|(_, entry)| entry.is(piece)).map(|(at, _)| at)
+    }
+
+    /// Replaces the `remove` bytes at position `at` by `insert`; both are whole entries. Every change of a blob is
+    /// one of these: an insertion removes nothing, a deletion inserts nothing.
+    ///
+    /// # Errors
+    /// [`Full`] if it grows and the arena has no room; nothing has changed. A blob that does not grow never fails.
+    pub fn splice(
+        self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        at: usize,
+        remove: usize,
+        insert: &[u8],
+    ) -> Result<(), Full> {
+        let block = arena.u64(self.slot);
+        let (used, capacity) = match block {
+            0 => (0, 0),
+            block => (arena.u32(block) as usize, arena.u32(block + CAPACITY) as usize),
+        };
+        let used_after = used - remove + insert.len();
+        if used_after > capacity {
+            return self.rebuild(arena, tx, at, remove, insert);
+        }
+        // A blob that has shrunk to a third moves to a smaller block, but not for want of memory.
+        if capacity > 128 && used_after < capacity / 3 && self.rebuild(arena, tx, at, remove, insert).is_ok() {
+            return Ok(());
+        }
+        let from = block + (HEADER + at) as u64;
+        let tail = used - at - remove;
+        if insert.len() != remove && tail > 0 {
+            arena.copy(tx, from + remove as u64, from + insert.len() as u64, tail);
+        }
+        write_changed(arena, tx, from, insert);
+        write_changed(arena, tx, block, &(used_after as u32).to_le_bytes());
+        Ok(())
+    }
+
+    /// Frees the block; the blob is then without entries.
+    pub fn clear(self, arena: &mut Arena, tx: &mut Tx) {
+        let block = arena.u64(self.slot);
+        if block != 0 {
+            arena.write_u64(tx, self.slot, 0);
+            free(arena, tx, block);
+        }
+    }
+
+    /// A splice into a block of another size.
+    fn rebuild(
+        self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        at: usize,
+        remove: usize,
+        insert: &[u8],
+    ) -> Result<(), Full> {
+        let old = self.bytes(arena);
+        let used = old.len() - remove + insert.len();
+        // A quarter to spare: growth then copies each byte about four times, and wastes an eighth on average.
+        let size = Arena::usable_size(HEADER + used + used / 4);
+        let mut content = Vec::with_capacity(HEADER + used);
+        content.extend_from_slice(&(used as u32).to_le_bytes());
+        content.extend_from_slice(&((size - HEADER) as u32).to_le_bytes());
+        content.extend_from_slice(&old[..at]);
+        content.extend_from_slice(insert);
+        content.extend_from_slice(&old[at + remove..]);
+        let block = arena.alloc(tx, size)?;
+        arena.write(tx, block, &content);
+        let old_block = arena.u64(self.slot);
+        arena.write_u64(tx, self.slot, block);
+        if old_block != 0 {
+            free(arena, tx, old_block);
+        }
+        Ok(())
+    }
+}
+
+fn free(arena: &mut Arena, tx: &mut Tx, block: u64) {
+    let size = HEADER + arena.u32(block + CAPACITY) as usize;
+    arena.free(tx, block, size);
+}
