@@ -1,0 +1,123 @@
+//! Floating-point numbers in Redis's form.
+
+use std::io::Write;
+
+/// Appends `value` as Redis 7.2 prints it: integers without a fraction, `inf`, `-inf`, `nan`, and otherwise the
+/// shortest digits that read back as the same number, with an exponent (`1e+20`, `1.5e-7`) only when it is far from zero.
+pub fn write_double(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        out.extend_from_slice(b"nan");
+    } else if value.is_infinite() {
+        out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
+    } else if value == 0.0 {
+        out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
+    } else if value.abs() <= (i64::MAX / 2) as f64 && value.trunc() == value {
+        out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+    } else {
+        write_shortest(out, value);
+    }
+}
+
+/// A finite number that is not zero, by its shortest digits.
+fn write_shortest(out: &mut Vec<u8>, value: f64) {
+    // "-d.ddddddddddddddddde-xxx" is at most 24 bytes.
+    let mut text = [0u8; 32];
+    let mut rest = &mut text[..];
+    write!(rest, "{:e}", value.abs()).expect("a double has at most 17 digits");
+    let unused = rest.len();
+    let text = &text[..text.len() - unused];
+    let e = text.iter().position(|&b| b == b'e').expect("LowerExp writes an exponent");
+    let exponent: i32 = std::str::from_utf8(&text[e + 1..])
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .expect("LowerExp writes an exponent");
+
+    let mut digits = [0u8; 20];
+    let mut count = 0;
+    for &byte in text[..e].iter().filter(|b| b.is_ascii_digit()) {
+        digits[count] = byte;
+        count += 1;
+    }
+    let digits = &digits[..count];
+    let zeroes = |out: &mut Vec<u8>, n: i32| out.extend(std::iter::repeat_n(b'0', n as usize));
+    // The number is digits * 10^scale.
+    let scale = exponent - (count as i32 - 1);
+
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    if scale >= 0 && exponent.abs() < count as i32 + 7 {
+        out.extend_from_slice(digits);
+        zeroes(out, scale);
+    } else if scale < 0 && (scale > -7 || exponent.abs() < 4) {
+        if exponent < 0 {
+            out.extend_from_slice(b"0.");
+            zeroes(out, -exponent - 1);
+            out.extend_from_slice(digits);
+        } else {
+            let (whole, fraction) = digits.split_at(exponent as usize + 1);
+            out.extend_from_slice(whole);
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+    } else {
+        out.push(digits[0]);
+        if count > 1 {
+            out.push(b'.');
+            out.extend_from_slice(&digits[1..]);
+        }
+        out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        out.extend_from_slice(itoa::Buffer::new().format(exponent.unsigned_abs()).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write_double;
+
+    fn print(value: f64) -> String {
+        let mut out = Vec::new();
+        write_double(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn prints_as_redis_does() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (-17.0, "-17"),
+            (0.1, "0.1"),
+            (3.1, "3.1"),
+            (-1.5, "-1.5"),
+            (0.001, "0.001"),
+            (0.000001, "0.000001"),
+            (1.5e-7, "1.5e-7"),
+            (123456789.125, "123456789.125"),
+            (1e18, "1000000000000000000"),
+            (1e20, "1e+20"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            assert_eq!(print(value), text);
+        }
+    }
+
+    #[test]
+    fn reads_back_as_the_same_number() {
+        let mut bits: u64 = 0x9E37_79B9_7F4A_7C15;
+        for _ in 0..20_000 {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            let value = f64::from_bits(bits);
+            if value.is_finite() {
+                assert_eq!(print(value).parse::<f64>().unwrap(), value);
+            }
+        }
+    }
+}
