@@ -1,0 +1,412 @@
+//! The heap's memory: one reservation of address space, and who may touch which part of it.
+//!
+//! All `unsafe` of this crate is in this file. Its argument:
+//! * An extent's `owner` word names one arena, or none. It goes from [`FREE`] to an arena only by compare-exchange
+//!   and back only by that arena's [`Owned`], of which there is one for each arena. So an `Owned` has its extents for
+//!   itself: `&Owned` gives `&[u8]` into them, `&mut Owned` gives `&mut [u8]`.
+//! * A page whose `present` bit is not set is in nobody's slice: slices are handed out only after the bits are
+//!   checked. It may be filled by whoever sets its `claimed` bit first (an accessor or the background loader).
+//!   A page never becomes absent again; so no slice ever covers a page that is being filled.
+//! * A released extent is zeroed by whoever moves its word from [`RELEASED`] to [`ZEROING`].
+//!
+//! Pages are not mapped from the file: they are read, checked (I-8) and then shown, which a mapping cannot do.
+
+use std::{
+    hint, io,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*},
+    },
+    thread,
+};
+
+use holdfast_io::{Error, Result};
+
+use crate::{EXTENT, PAGE, PAGES, file::PageFile};
+
+/// The owner of no extent's own: it can be acquired and is all zero.
+pub(crate) const FREE: u32 = 0xffff;
+/// Given up by an arena in a transaction that is not committed yet.
+const RELEASED: u32 = 0xfffe;
+const ZEROING: u32 = 0xfffd;
+/// Set beside the owner when all pages are present, so that one compare answers both questions.
+const RESIDENT: u32 = 1 << 31;
+
+struct ExtentState {
+    owner: AtomicU32,
+    /// Where the owning arena keeps what it knows of the extent; only the owner uses it.
+    place: AtomicU32,
+    /// Pages that changed since a checkpoint copied them.
+    dirty: AtomicU64,
+    /// Pages that are present or being filled.
+    claimed: AtomicU64,
+    present: AtomicU64,
+}
+
+/// The reservation and the state of its extents.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    extents: Box<[ExtentState]>,
+    owners_made: AtomicBool,
+    pub(crate) file: PageFile,
+}
+
+// SAFETY: `base` is memory that `Memory` owns; the module comment says why access to it is exclusive.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Reserves `extents` extents; all are free.
+    pub(crate) fn reserve(extents: usize, file: PageFile) -> Result<Arc<Memory>> {
+        let base = mapping::reserve(extents * EXTENT as usize)
+            .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
+        let extents = (0..extents)
+            .map(|_| ExtentState {
+                owner: AtomicU32::new(FREE),
+                place: AtomicU32::new(0),
+                dirty: AtomicU64::new(0),
+                claimed: AtomicU64::new(!0),
+                present: AtomicU64::new(!0),
+            })
+            .collect();
+        Ok(Arc::new(Memory { base, extents, owners_made: AtomicBool::new(false), file }))
+    }
+
+    /// The exclusive rights of arenas `0..n`. Panics at a second call.
+    pub(crate) fn owners(self: &Arc<Self>, n: u16) -> Vec<Owned> {
+        assert!(!self.owners_made.swap(true, AcqRel), "the arenas exist already");
+        (0..n).map(|id| Owned { memory: self.clone(), id, resident: u32::from(id) | RESIDENT }).collect()
+    }
+
+    /// Number of extents reserved.
+    pub(crate) fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// The arena that owns an extent; `None`: none does, or not for sure (released and not yet committed).
+    pub(crate) fn owner(&self, extent: u32) -> Option<u16> {
+        let owner = self.extents[extent as usize].owner.load(Acquire) & !RESIDENT;
+        (owner < ZEROING).then_some(owner as u16)
+    }
+
+    /// Number of pages of an extent that are in memory.
+    pub(crate) fn present(&self, extent: u32) -> u32 {
+        self.extents[extent as usize].present.load(Relaxed).count_ones()
+    }
+
+    /// Whether a page is in memory or about to be.
+    pub(crate) fn is_claimed(&self, extent: u32, page: usize) -> bool {
+        self.extents[extent as usize].claimed.load(Acquire) & 1 << page != 0
+    }
+
+    /// Marks pages as changed since the last checkpoint.
+    pub(crate) fn mark_dirty(&self, extent: u32, pages: u64) {
+        let dirty = &self.extents[extent as usize].dirty;
+        // Mostly they are already: a load keeps the cache line shared.
+        if dirty.load(Relaxed) & pages != pages {
+            dirty.fetch_or(pages, Relaxed);
+        }
+    }
+
+    /// Pages that changed since a checkpoint copied them.
+    pub(crate) fn dirty(&self, extent: u32) -> u64 {
+        self.extents[extent as usize].dirty.load(Relaxed)
+    }
+
+    /// Fills an absent page by `fill`; does nothing if it is present or somebody else is at it. When `fill` fails,
+    /// the page stays absent.
+    pub(crate) fn fill(
+        &self,
+        extent: u32,
+        page: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let state = &self.extents[extent as usize];
+        let bit = 1 << page;
+        if state.claimed.fetch_or(bit, AcqRel) & bit != 0 {
+            return Ok(());
+        }
+        let offset = extent as usize * EXTENT as usize + page * PAGE;
+        // SAFETY: in range, since `extent` indexes `extents` and `page` < 64 (the shift above). The claim makes us
+        // the only one to touch the page until its `present` bit is set.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset), PAGE) };
+        let result = fill(bytes);
+        match result {
+            Ok(()) => state.present.fetch_or(bit, Release),
+            Err(_) => state.claimed.fetch_and(!bit, Release),
+        };
+        result
+    }
+
+    /// Reads a page from the file unless it is present, and waits until it is.
+    pub(crate) fn page_in(&self, extent: u32, page: usize) -> Result<()> {
+        let state = &self.extents[extent as usize];
+        let mut spins = 0;
+        while state.present.load(Acquire) & 1 << page == 0 {
+            self.fill(extent, page, |bytes| self.file.read_page(extent, page, bytes))?;
+            wait(&mut spins);
+        }
+        Ok(())
+    }
+
+    /// Zeroes a released extent; it is free then.
+    pub(crate) fn recycle(&self, extent: u32) {
+        let state = &self.extents[extent as usize];
+        let released = state.owner.compare_exchange(RELEASED, ZEROING, AcqRel, Relaxed);
+        assert!(released.is_ok(), "extent {extent} was not released");
+        // SAFETY: in range, and the exchange above makes us the only one to touch the extent.
+        unsafe { mapping::zero(self.base.add(extent as usize * EXTENT as usize), EXTENT as usize) };
+        state.owner.store(FREE, Release);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `reserve` with this length; nothing borrows from it any more.
+        unsafe { mapping::unreserve(self.base, self.extents.len() * EXTENT as usize) };
+    }
+}
+
+/// Spins at first, then lets others run.
+fn wait(spins: &mut u32) {
+    *spins += 1;
+    if *spins < 64 { hint::spin_loop() } else { thread::yield_now() }
+}
+
+/// The pages from `first` to `last`, as bits.
+pub(crate) fn page_mask(first: usize, last: usize) -> u64 {
+    (!0 >> (PAGES - 1 - (last - first))) << first
+}
+
+/// One arena's exclusive access to the extents that it owns.
+pub(crate) struct Owned {
+    memory: Arc<Memory>,
+    id: u16,
+    /// The owner word of an extent that is ours and all present.
+    resident: u32,
+}
+
+impl Owned {
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn owns(&self, extent: u32) -> bool {
+        self.memory.owner(extent) == Some(self.id)
+    }
+
+    /// `len` bytes at `offset`, read from the file first if needed. Panics if they are not all this arena's.
+    #[inline]
+    pub(crate) fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        self.ensure(offset, len);
+        // SAFETY: `ensure` has checked that the range is reserved, ours and present. `&self` keeps `bytes_mut` away.
+        unsafe { std::slice::from_raw_parts(self.memory.base.as_ptr().add(offset as usize), len) }
+    }
+
+    /// As [`Owned::bytes`], to be changed; marks the pages dirty.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, offset: u64, len: usize) -> &mut [u8] {
+        self.ensure(offset, len);
+        self.mark_dirty(offset, len);
+        // SAFETY: `ensure` has checked that the range is reserved, ours and present. `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(offset as usize), len) }
+    }
+
+    /// Copies bytes to another place, which may overlap; marks it dirty.
+    pub(crate) fn copy_within(&mut self, from: u64, to: u64, len: usize) {
+        self.ensure(from, len);
+        self.ensure(to, len);
+        self.mark_dirty(to, len);
+        let base = self.memory.base.as_ptr();
+        // SAFETY: `ensure` has checked that both ranges are reserved, ours and present. `&mut self` is exclusive.
+        unsafe { std::ptr::copy(base.add(from as usize), base.add(to as usize), len) };
+    }
+
+    #[inline]
+    fn ensure(&self, offset: u64, len: usize) {
+        let extent = (offset / EXTENT) as usize;
+        let fits = len as u64 <= EXTENT - offset % EXTENT;
+        if !fits || self.memory.extents[extent].owner.load(Acquire) != self.resident {
+            self.ensure_slowly(offset, len);
+        }
+    }
+
+    #[cold]
+    fn ensure_slowly(&self, offset: u64, len: usize) {
+        self.try_ensure(offset, len).unwrap_or_else(|e| fail_stop(&e));
+    }
+
+    /// Pages in what is absent of a range. Panics if it is not all this arena's.
+    pub(crate) fn try_ensure(&self, offset: u64, len: usize) -> Result<()> {
+        for (extent, pages) in ranges(offset, len) {
+            assert!(self.owns(extent), "arena {} does not own extent {extent} (offset {offset})", self.id);
+            let state = &self.memory.extents[extent as usize];
+            let present = state.present.load(Acquire);
+            let mut absent = pages & !present;
+            while absent != 0 {
+                self.memory.page_in(extent, absent.trailing_zeros() as usize)?;
+                absent &= absent - 1;
+            }
+            if present == !0 {
+                state.owner.store(self.resident, Release);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn mark_dirty(&self, offset: u64, len: usize) {
+        let first = (offset % EXTENT) as usize / PAGE;
+        if len > 0 && len <= PAGE - offset as usize % PAGE {
+            self.memory.mark_dirty((offset / EXTENT) as u32, 1 << first);
+        } else {
+            ranges(offset, len).for_each(|(extent, pages)| self.memory.mark_dirty(extent, pages));
+        }
+    }
+
+    /// The dirty pages among `pages` of an extent of ours.
+    pub(crate) fn dirty(&self, extent: u32, pages: u64) -> u64 {
+        self.memory.dirty(extent) & pages
+    }
+
+    /// Forgets that a page changed.
+    pub(crate) fn clean(&mut self, extent: u32, page: usize) {
+        self.memory.extents[extent as usize].dirty.fetch_and(!(1 << page), Relaxed);
+    }
+
+    /// Where the arena keeps what it knows of an extent, if it is its own.
+    #[inline]
+    pub(crate) fn place(&self, extent: u32) -> Option<usize> {
+        self.owns(extent).then(|| self.memory.extents[extent as usize].place.load(Relaxed) as usize)
+    }
+
+    pub(crate) fn set_place(&mut self, extent: u32, place: usize) {
+        self.memory.extents[extent as usize].place.store(place as u32, Relaxed);
+    }
+
+    /// Takes a free extent. All its pages are zero, and dirty: what the file holds of them is another life's.
+    pub(crate) fn acquire(&mut self, extent: u32) {
+        self.take(extent, !0);
+        self.memory.extents[extent as usize].dirty.store(!0, Relaxed);
+    }
+
+    /// Takes a free extent as the last checkpoint left it: `present` pages are zero, the others are in the file.
+    pub(crate) fn adopt(&mut self, extent: u32, present: u64) {
+        self.take(extent, present);
+        self.memory.extents[extent as usize].dirty.store(0, Relaxed);
+    }
+
+    fn take(&mut self, extent: u32, present: u64) {
+        let state = &self.memory.extents[extent as usize];
+        let taken = state.owner.compare_exchange(FREE, u32::from(self.id), AcqRel, Relaxed);
+        assert!(taken.is_ok(), "extent {extent} is not free");
+        state.present.store(present, Release);
+        state.claimed.store(present, Release);
+        if present == !0 {
+            state.owner.store(self.resident, Release);
+        }
+    }
+
+    /// Gives an extent up; [`Memory::recycle`] makes it free.
+    pub(crate) fn release(&mut self, extent: u32) {
+        assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        let state = &self.memory.extents[extent as usize];
+        let absent = !state.claimed.fetch_or(!0, AcqRel);
+        state.present.fetch_or(absent, Release);
+        let mut spins = 0;
+        while state.present.load(Acquire) != !0 {
+            wait(&mut spins); // for the background loader, which is filling a page
+        }
+        state.owner.store(RELEASED, Release);
+    }
+}
+
+/// The extents that a range touches, and its pages in each, as bits. Panics if it ends beyond the address space.
+pub(crate) fn ranges(offset: u64, len: usize) -> impl Iterator<Item = (u32, u64)> {
+    let end = offset.checked_add(len as u64).expect("a range within the address space");
+    let extents = if len == 0 { 0..0 } else { offset / EXTENT..(end - 1) / EXTENT + 1 };
+    extents.map(move |extent| {
+        let start = extent * EXTENT;
+        let first = (offset.max(start) - start) as usize / PAGE;
+        let last = (end.min(start + EXTENT) - 1 - start) as usize / PAGE;
+        (u32::try_from(extent).expect("an extent within the address space"), page_mask(first, last))
+    })
+}
+
+/// Stops the process: a page that cannot be read leaves the caller without any answer (I-8).
+pub(crate) fn fail_stop(error: &Error) -> ! {
+    eprintln!("{error}");
+    std::process::abort();
+}
+
+#[cfg(not(miri))]
+mod mapping {
+    use super::*;
+
+    /// Reserves zeroed, page-aligned memory that takes RAM only where it is touched.
+    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unasked"))
+    }
+
+    /// Zeroes memory and gives its RAM back.
+    ///
+    /// # Safety
+    /// The range is page-aligned, from [`reserve`], and nobody else uses it.
+    pub(super) unsafe fn zero(at: NonNull<u8>, len: usize) {
+        // SAFETY: by contract; private anonymous memory reads as zero afterwards.
+        let rc = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTNEED) };
+        assert_eq!(rc, 0, "madvise: {}", io::Error::last_os_error());
+    }
+
+    /// Ends a reservation.
+    ///
+    /// # Safety
+    /// `base` and `len` are those of [`reserve`], and nobody uses the memory any more.
+    pub(super) unsafe fn unreserve(base: NonNull<u8>, len: usize) {
+        // SAFETY: by contract.
+        unsafe { libc::munmap(base.as_ptr().cast(), len) };
+    }
+}
+
+/// The same over the allocator: Miri knows neither MAP_NORESERVE nor madvise.
+#[cfg(miri)]
+mod mapping {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE).expect("a valid layout")
+    }
+
+    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        // SAFETY: `len` is not zero: a heap has at least one extent.
+        NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// # Safety
+    /// The range is from [`reserve`], and nobody else uses it.
+    pub(super) unsafe fn zero(at: NonNull<u8>, len: usize) {
+        // SAFETY: by contract.
+        unsafe { at.write_bytes(0, len) };
+    }
+
+    /// # Safety
+    /// `base` and `len` are those of [`reserve`], and nobody uses the memory any more.
+    pub(super) unsafe fn unreserve(base: NonNull<u8>, len: usize) {
+        // SAFETY: by contract.
+        unsafe { dealloc(base.as_ptr(), layout(len)) };
+    }
+}

@@ -1,0 +1,162 @@
+//! Redo records: what a transaction changed, in a form that replay can apply again.
+
+use std::sync::Arc;
+
+use crate::Heap;
+
+/// A `write` record: the bytes at an offset.
+pub(crate) const WRITE: u8 = 1;
+/// An `extent` record: an extent changes hands, and is all zero.
+pub(crate) const OWNER: u8 = 2;
+/// A `fill` record: one byte, repeated.
+pub(crate) const FILL: u8 = 3;
+/// Bytes of a record before its payload.
+pub(crate) const RECORD: usize = 8;
+/// Bytes that one record can carry.
+const LEN_MAX: usize = u16::MAX as usize;
+
+/// What one transaction has changed so far.
+///
+/// After the records are appended to the log, call [`Tx::committed`] and [`Tx::clear`], and use it again. There is
+/// no roll-back: what was written stays written.
+#[derive(Default)]
+pub struct Tx {
+    /// Redo records, and items that the store puts between them, in execution order.
+    pub buf: Vec<u8>,
+    /// The last `write` record; it can grow while nothing follows it.
+    last: Option<Last>,
+    released: Vec<u32>,
+    heap: Option<Arc<Heap>>,
+}
+
+struct Last {
+    at: usize,
+    offset: u64,
+    /// Length of `buf` behind the record.
+    end: usize,
+}
+
+impl Tx {
+    /// An empty transaction.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the records, but keeps the buffer.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.last = None;
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// Tells that the records have their place in the log: extents that were freed may now be used by other arenas,
+    /// whose records come later in the log.
+    pub fn committed(&mut self) {
+        if let Some(heap) = self.heap.take() {
+            heap.recycle(&self.released);
+            self.released.clear();
+        }
+    }
+
+    /// Records `bytes` at `offset`.
+    #[inline]
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() || self.extend(offset, bytes) {
+            return;
+        }
+        for (i, part) in bytes.chunks(LEN_MAX).enumerate() {
+            let (at, offset) = (self.buf.len(), offset + (i * LEN_MAX) as u64);
+            self.head(WRITE, part.len() as u16, offset);
+            self.buf.extend_from_slice(part);
+            self.last = Some(Last { at, offset, end: self.buf.len() });
+        }
+    }
+
+    /// Records `len` times `byte` at `offset`.
+    pub(crate) fn fill(&mut self, offset: u64, len: usize, byte: u8) {
+        for at in (0..len).step_by(LEN_MAX) {
+            self.head(FILL, (len - at).min(LEN_MAX) as u16, offset + at as u64);
+            self.buf.push(byte);
+        }
+    }
+
+    /// Records that an extent is all zero and belongs to `owner` (see [`crate::file`]) with `used` granules taken.
+    pub(crate) fn owner(&mut self, extent: u32, owner: u16, used: u16) {
+        self.head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
+    }
+
+    /// Remembers an extent that [`Tx::committed`] gives back to `heap`.
+    pub(crate) fn release(&mut self, heap: &Arc<Heap>, extent: u32) {
+        self.heap.get_or_insert_with(|| heap.clone());
+        self.released.push(extent);
+    }
+
+    /// `kind u8, short u16, long u40`.
+    #[inline]
+    fn head(&mut self, kind: u8, short: u16, long: u64) {
+        debug_assert!(long < 1 << 40);
+        let head = u64::from(kind) | u64::from(short) << 8 | long << 24;
+        self.buf.extend_from_slice(&head.to_le_bytes());
+    }
+
+    /// Puts a write that touches the end of the last record, or lies in it, into that record.
+    #[inline]
+    fn extend(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        let Some(last) = &mut self.last else { return false };
+        let len = last.end - last.at - RECORD;
+        if last.end != self.buf.len() || offset < last.offset || offset > last.offset + len as u64 {
+            return false;
+        }
+        let within = (offset - last.offset) as usize;
+        if within + bytes.len() > LEN_MAX {
+            return false;
+        }
+        let (over, rest) = bytes.split_at(bytes.len().min(len - within));
+        let start = last.at + RECORD + within;
+        self.buf[start..start + over.len()].copy_from_slice(over);
+        if !rest.is_empty() {
+            self.buf.extend_from_slice(rest);
+            last.end = self.buf.len();
+            let len = (last.end - last.at - RECORD) as u16;
+            self.buf[last.at + 1..last.at + 3].copy_from_slice(&len.to_le_bytes());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_writes_share_a_record() {
+        let mut tx = Tx::new();
+        tx.write(100, &[1; 8]);
+        tx.write(108, &[2; 8]);
+        tx.write(104, &[3; 4]);
+        tx.write(112, &[4; 8]);
+        assert_eq!(tx.buf.len(), RECORD + 20);
+        assert_eq!(tx.buf[..8], [WRITE, 20, 0, 100, 0, 0, 0, 0]);
+        assert_eq!(tx.buf[8..], [1, 1, 1, 1, 3, 3, 3, 3, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4]);
+        tx.write(121, &[5]);
+        assert_eq!(tx.buf.len(), RECORD + 20 + RECORD + 1);
+        tx.buf.push(0);
+        tx.write(122, &[6]);
+        assert_eq!(tx.buf.len(), RECORD + 20 + RECORD + 1 + 1 + RECORD + 1);
+    }
+
+    #[test]
+    fn long_writes_are_cut() {
+        let mut tx = Tx::new();
+        tx.write(0, &[7; LEN_MAX + 1]);
+        assert_eq!(tx.buf.len(), 2 * RECORD + LEN_MAX + 1);
+        tx.clear();
+        assert!(tx.is_empty());
+        tx.fill(0, 100_000, 0);
+        assert_eq!(tx.buf.len(), 2 * (RECORD + 1));
+    }
+}
