@@ -10,14 +10,31 @@
 
 pub mod btree;
 pub mod hash;
+pub mod intset;
 pub mod list;
 pub mod object;
+mod ordered;
 pub mod packed;
+pub mod run;
+mod sample;
 pub mod set;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod zset;
 
 pub use table::Hasher;
+
+/// What an operation needs to know besides the collection.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Hashes elements; fixed for a data folder.
+    pub hasher: &'a Hasher,
+    /// Thresholds of the encodings; may change between operations.
+    pub limits: &'a Limits,
+    /// The time, in milliseconds since 1970.
+    pub now_ms: u64,
+}
 
 /// Up to where a collection stays in its small encoding. The names and defaults are Redis's.
 #[derive(Clone, Debug)]

@@ -109,13 +109,13 @@ pub enum Destroyed {
 /// # Errors
 /// [`Full`] if the arena has no room.
 pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64, Full> {
-    let mut block = vec![0; HEADER as usize + key.len()];
-    block[0] = ty as u8;
-    block[ENCODING as usize] = encoding as u8;
-    block[KEY_LEN as usize..COUNT as usize].copy_from_slice(&(key.len() as u32).to_le_bytes());
-    block[HEADER as usize..].copy_from_slice(key);
-    let obj = arena.alloc(tx, block.len())?;
-    arena.write(tx, obj, &block);
+    let mut header = [0; HEADER as usize];
+    header[0] = ty as u8;
+    header[ENCODING as usize] = encoding as u8;
+    header[KEY_LEN as usize..COUNT as usize].copy_from_slice(&(key.len() as u32).to_le_bytes());
+    let obj = arena.alloc(tx, header.len() + key.len())?;
+    arena.write(tx, obj, &header);
+    arena.write(tx, obj + HEADER, key);
     Ok(obj)
 }
 

@@ -1,1 +1,426 @@
-//! Sets.
+//! Sets: an array of integers, a packed blob, or a hash table.
+//!
+//! In a table, a short member is the entry's word itself; the top byte of the word says how:
+//!
+//! | top byte | word |
+//! |---|---|
+//! | 0x00 | heap offset of a block with the member as a packed entry |
+//! | 0x80 ..= 0x87 | 0 ..= 7 bytes of text, the first in the lowest byte |
+//! | 0xC0 | an integer of 56 bits, whose text has more than 7 bytes |
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{
+    Context,
+    intset::{self, Intset},
+    object::{self, Encoding, Type},
+    packed::{self, Entries, Entry, Inline, Packed, Piece, Value, parse_int},
+    sample::{below, choose},
+    table::{Table, Words},
+};
+
+const INLINE_TEXT: u64 = 0x80;
+const INLINE_INT: u64 = 0xC0;
+const INLINE_TEXT_MAX: usize = 7;
+const KIND_SHIFT: u32 = 56;
+const PAYLOAD: u64 = (1 << KIND_SHIFT) - 1;
+
+/// Makes an empty set and returns its offset.
+///
+/// # Errors
+/// [`Full`] if the arena has no room.
+pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8]) -> Result<u64, Full> {
+    object::create(arena, tx, key, Type::Set, Encoding::Intset)
+}
+
+/// The number of members.
+pub fn len(arena: &Arena, obj: u64) -> u64 {
+    object::count(arena, obj)
+}
+
+/// Whether `member` is in the set.
+pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
+    match object::encoding(arena, obj) {
+        Encoding::Intset => {
+            parse_int(member).is_some_and(|value| intset(obj).find(arena, count(arena, obj), value).is_some())
+        }
+        Encoding::Listpack => packed(obj).find(arena, &Piece::new(member), 1).is_some(),
+        _ => {
+            let sought = Sought::new(member);
+            table(obj).find(arena, cx.hasher.hash(member), |word| sought.is(arena, word)).is_some()
+        }
+    }
+}
+
+/// All members; integers of the small encoding come in order.
+pub fn members(arena: &Arena, obj: u64) -> Members<'_> {
+    Members(match object::encoding(arena, obj) {
+        Encoding::Intset => {
+            let mut values: Vec<i64> = intset(obj).iter(arena, count(arena, obj)).collect();
+            values.sort_unstable();
+            Source::Intset(values.into_iter())
+        }
+        Encoding::Listpack => Source::Packed(packed(obj).entries(arena)),
+        _ => Source::Table(arena, table(obj).words(arena)),
+    })
+}
+
+/// Passes about `count` members from `cursor` on (all, if the set is small) to `each` and returns the next cursor, 0
+/// at the end. A member that is there from the scan's start to its end is passed at least once.
+pub fn scan(arena: &Arena, obj: u64, cursor: u64, count: usize, mut each: impl FnMut(Value)) -> u64 {
+    if object::encoding(arena, obj) == Encoding::Hashtable {
+        return table(obj).scan(arena, cursor, count, |word| each(member_of(arena, word)));
+    }
+    members(arena, obj).for_each(each);
+    0
+}
+
+/// A random member of a set that is not empty.
+pub fn random(arena: &Arena, obj: u64, mut random: impl FnMut() -> u64) -> Value<'_> {
+    let count = count(arena, obj);
+    match object::encoding(arena, obj) {
+        Encoding::Intset => Value::int(intset(obj).get(arena, below(count, random()))),
+        Encoding::Listpack => nth(arena, obj, below(count, random())).1.value(),
+        _ => member_of(arena, table(obj).random(arena, count as u64, random).word),
+    }
+}
+
+/// `sample` different random members, all if there are no more.
+pub fn sample(arena: &Arena, obj: u64, sample: usize, random: impl FnMut() -> u64) -> Vec<Value<'_>> {
+    if object::encoding(arena, obj) == Encoding::Hashtable {
+        let words = table(obj).sample(arena, len(arena, obj), sample, random);
+        return words.into_iter().map(|word| member_of(arena, word)).collect();
+    }
+    choose(members(arena, obj).collect(), sample, random)
+}
+
+/// The members of a set; see [`members`].
+pub struct Members<'a>(Source<'a>);
+
+enum Source<'a> {
+    Intset(std::vec::IntoIter<i64>),
+    Packed(Entries<'a>),
+    Table(&'a Arena, Words<'a>),
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Value<'a>;
+
+    fn next(&mut self) -> Option<Value<'a>> {
+        match &mut self.0 {
+            Source::Intset(values) => values.next().map(Value::int),
+            Source::Packed(entries) => entries.next().map(|(_, entry)| entry.value()),
+            Source::Table(arena, words) => words.next().map(|word| member_of(arena, word)),
+        }
+    }
+}
+
+/// Changes a set.
+pub struct Writer<'a> {
+    arena: &'a mut Arena,
+    tx: &'a mut Tx,
+    obj: u64,
+    cx: Context<'a>,
+}
+
+impl<'a> Writer<'a> {
+    /// Changes the set at `obj` within `tx`.
+    pub fn new(arena: &'a mut Arena, tx: &'a mut Tx, obj: u64, cx: Context<'a>) -> Self {
+        Writer { arena, tx, obj, cx }
+    }
+
+    /// Adds `member`; false if it is there already.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; the members are unchanged.
+    pub fn add(&mut self, member: &[u8]) -> Result<bool, Full> {
+        let added = match object::encoding(self.arena, self.obj) {
+            Encoding::Intset => self.add_to_intset(member),
+            Encoding::Listpack => self.add_to_packed(member),
+            _ => self.add_to_table(member),
+        };
+        if added == Ok(true) {
+            let count = len(self.arena, self.obj) + 1;
+            object::set_count(self.arena, self.tx, self.obj, count);
+        }
+        added
+    }
+
+    /// Removes `member`; false if it is not there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        let Writer { arena, tx, obj, cx } = self;
+        let count = count(arena, *obj);
+        match object::encoding(arena, *obj) {
+            Encoding::Intset => {
+                let found = parse_int(member).and_then(|value| intset(*obj).find(arena, count, value));
+                let Some(index) = found else { return false };
+                intset(*obj).remove(arena, tx, count, index);
+            }
+            Encoding::Listpack => {
+                let piece = Piece::new(member);
+                let Some(at) = packed(*obj).find(arena, &piece, 1) else { return false };
+                cut(arena, tx, *obj, at, piece.encoded_len());
+            }
+            _ => {
+                let sought = Sought::new(member);
+                let hash = cx.hasher.hash(member);
+                let found = table(*obj).find(arena, hash, |word| sought.is(arena, word));
+                let Some(found) = found else { return false };
+                table(*obj).remove(arena, tx, found);
+                free_member(arena, tx, found.word);
+            }
+        }
+        object::set_count(arena, tx, *obj, count as u64 - 1);
+        true
+    }
+
+    /// Removes a random member of a set that is not empty, after it was shown to `taken`.
+    pub fn pop(&mut self, mut random: impl FnMut() -> u64, taken: impl FnOnce(&[u8])) {
+        let Writer { arena, tx, obj, .. } = self;
+        let count = count(arena, *obj);
+        match object::encoding(arena, *obj) {
+            Encoding::Intset => {
+                let index = below(count, random());
+                taken(&Inline::int(intset(*obj).get(arena, index)));
+                intset(*obj).remove(arena, tx, count, index);
+            }
+            Encoding::Listpack => {
+                let (at, entry) = nth(arena, *obj, below(count, random()));
+                let len = entry.encoded().len();
+                taken(&entry.value());
+                cut(arena, tx, *obj, at, len);
+            }
+            _ => {
+                let found = table(*obj).random(arena, count as u64, random);
+                taken(&member_of(arena, found.word));
+                table(*obj).remove(arena, tx, found);
+                free_member(arena, tx, found.word);
+            }
+        }
+        object::set_count(arena, tx, *obj, count as u64 - 1);
+    }
+
+    fn add_to_intset(&mut self, member: &[u8]) -> Result<bool, Full> {
+        let count = count(self.arena, self.obj);
+        let ints = intset(self.obj);
+        if let Some(value) = parse_int(member) {
+            if ints.find(self.arena, count, value).is_some() {
+                return Ok(false);
+            }
+            if count < self.cx.limits.set_max_intset_entries {
+                return ints.add(self.arena, self.tx, count, value).map(|()| true);
+            }
+        }
+        let longest = ints.iter(self.arena, count).map(|value| Inline::int(value).len()).max();
+        if self.fits_packed(count + 1, member.len().max(longest.unwrap_or(0))) {
+            self.convert(Encoding::Listpack)?;
+            self.add_to_packed(member)
+        } else {
+            self.convert(Encoding::Hashtable)?;
+            self.add_to_table(member)
+        }
+    }
+
+    fn add_to_packed(&mut self, member: &[u8]) -> Result<bool, Full> {
+        let piece = Piece::new(member);
+        let packed = packed(self.obj);
+        if packed.find(self.arena, &piece, 1).is_some() {
+            return Ok(false);
+        }
+        if !self.fits_packed(count(self.arena, self.obj) + 1, member.len()) {
+            self.convert(Encoding::Hashtable)?;
+            return self.add_to_table(member);
+        }
+        let end = packed.bytes(self.arena).len();
+        packed.splice(self.arena, self.tx, end, 0, &[piece])?;
+        Ok(true)
+    }
+
+    fn add_to_table(&mut self, member: &[u8]) -> Result<bool, Full> {
+        let hash = self.cx.hasher.hash(member);
+        let sought = Sought::new(member);
+        let table = table(self.obj);
+        if table.find(self.arena, hash, |word| sought.is(self.arena, word)).is_some() {
+            return Ok(false);
+        }
+        insert(self.arena, self.tx, table, hash, &sought)?;
+        Ok(true)
+    }
+
+    fn fits_packed(&self, members: usize, longest: usize) -> bool {
+        let limits = self.cx.limits;
+        members <= limits.set_max_listpack_entries && longest <= limits.set_max_listpack_value
+    }
+
+    /// Lays the members out anew.
+    fn convert(&mut self, to: Encoding) -> Result<(), Full> {
+        let Writer { arena, tx, obj, cx } = self;
+        let from = object::encoding(arena, *obj);
+        let mut entries = Vec::new();
+        match from {
+            Encoding::Intset => {
+                members(arena, *obj).for_each(|value| Piece::new(&value).append_to(&mut entries));
+            }
+            _ => entries.extend_from_slice(packed(*obj).bytes(arena)),
+        }
+        let root = *obj + object::ROOT;
+        let old = arena.u64(root);
+        arena.write_u64(tx, root, 0);
+        let built = match to {
+            Encoding::Listpack => packed(*obj).splice(arena, tx, 0, 0, &[Piece::encoded(&entries)]),
+            _ => fill(arena, tx, *cx, table(*obj), &entries),
+        };
+        if built.is_err() {
+            arena.write_u64(tx, root, old);
+            return built;
+        }
+        object::set_encoding(arena, tx, *obj, to);
+        match from {
+            _ if old == 0 => (),
+            Encoding::Intset => intset::free(arena, tx, old),
+            _ => packed::free(arena, tx, old),
+        }
+        Ok(())
+    }
+}
+
+/// Frees the payload; see [`object::destroy`].
+pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
+    match object::encoding(arena, obj) {
+        Encoding::Intset => intset(obj).clear(arena, tx),
+        Encoding::Listpack => packed(obj).clear(arena, tx),
+        _ => {
+            // The second word of a set is used for nothing else.
+            let position = arena.u64(obj + object::AUX2);
+            let next = table(obj).release(arena, tx, position, budget, |arena, tx, word, budget| {
+                free_member(arena, tx, word);
+                *budget = budget.saturating_sub(1);
+            });
+            let Some(next) = next else { return true };
+            arena.write_u64(tx, obj + object::AUX2, next);
+            return false;
+        }
+    }
+    *budget = budget.saturating_sub(1);
+    true
+}
+
+/// Checks the structure, or says what is wrong.
+pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
+    let counted = match object::encoding(arena, obj) {
+        Encoding::Intset => count(arena, obj) as u64,
+        Encoding::Listpack => packed(obj).entries(arena).count() as u64,
+        _ => table(obj).check(arena)?,
+    };
+    if counted != len(arena, obj) {
+        return Err(format!("set at {obj:#x} counts {} members and has {counted}", len(arena, obj)));
+    }
+    match members(arena, obj).find(|member| !contains(arena, cx, obj, member)) {
+        Some(lost) => Err(format!("set at {obj:#x} does not find its member {lost:?}")),
+        None => Ok(()),
+    }
+}
+
+fn count(arena: &Arena, obj: u64) -> usize {
+    object::count(arena, obj) as usize
+}
+
+fn intset(obj: u64) -> Intset {
+    Intset::at(obj + object::ROOT)
+}
+
+fn packed(obj: u64) -> Packed {
+    Packed::at(obj + object::ROOT)
+}
+
+fn table(obj: u64) -> Table {
+    Table::at(obj + object::ROOT)
+}
+
+fn nth(arena: &Arena, obj: u64, index: usize) -> (usize, Entry<'_>) {
+    packed(obj).entries(arena).nth(index).expect("an index below the count")
+}
+
+fn cut(arena: &mut Arena, tx: &mut Tx, obj: u64, at: usize, len: usize) {
+    packed(obj).splice(arena, tx, at, len, &[]).expect("a blob that does not grow");
+}
+
+/// Makes a table of the members in `entries`.
+fn fill(arena: &mut Arena, tx: &mut Tx, cx: Context, table: Table, entries: &[u8]) -> Result<(), Full> {
+    table.create(arena, tx)?;
+    for (_, entry) in Entries::new(entries) {
+        let member = entry.value();
+        let inserted = insert(arena, tx, table, cx.hasher.hash(&member), &Sought::new(&member));
+        if inserted.is_err() {
+            table.release(arena, tx, 0, &mut usize::MAX.clone(), |arena, tx, word, _| {
+                free_member(arena, tx, word)
+            });
+            return inserted;
+        }
+    }
+    Ok(())
+}
+
+/// Adds a member that is not in the table.
+fn insert(arena: &mut Arena, tx: &mut Tx, table: Table, hash: u64, member: &Sought) -> Result<(), Full> {
+    let word = match member.inline {
+        Some(word) => word,
+        None => {
+            let block = arena.alloc(tx, member.piece.encoded_len())?;
+            member.piece.write(arena, tx, block);
+            block
+        }
+    };
+    let inserted = table.insert(arena, tx, hash, word);
+    if inserted.is_err() {
+        free_member(arena, tx, word);
+    }
+    inserted
+}
+
+fn is_block(word: u64) -> bool {
+    word >> KIND_SHIFT == 0
+}
+
+fn free_member(arena: &mut Arena, tx: &mut Tx, word: u64) {
+    if is_block(word) {
+        let size = Entry::at(arena, word).encoded().len();
+        arena.free(tx, word, size);
+    }
+}
+
+fn member_of(arena: &Arena, word: u64) -> Value<'_> {
+    match word >> KIND_SHIFT {
+        0 => Entry::at(arena, word).value(),
+        INLINE_INT => Value::int((word << 8) as i64 >> 8),
+        text => Value::Inline(Inline::new(&word.to_le_bytes()[..(text - INLINE_TEXT) as usize])),
+    }
+}
+
+/// A member as a table would hold it.
+struct Sought<'a> {
+    /// The word, if it needs no block.
+    inline: Option<u64>,
+    piece: Piece<'a>,
+}
+
+impl<'a> Sought<'a> {
+    fn new(member: &'a [u8]) -> Sought<'a> {
+        let inline = if member.len() <= INLINE_TEXT_MAX {
+            let mut word = [0; 8];
+            word[..member.len()].copy_from_slice(member);
+            Some(u64::from_le_bytes(word) | (INLINE_TEXT + member.len() as u64) << KIND_SHIFT)
+        } else {
+            let value = parse_int(member).filter(|value| value << 8 >> 8 == *value);
+            value.map(|value| value as u64 & PAYLOAD | INLINE_INT << KIND_SHIFT)
+        };
+        Sought { inline, piece: Piece::new(member) }
+    }
+
+    fn is(&self, arena: &Arena, word: u64) -> bool {
+        match self.inline {
+            Some(inline) => word == inline,
+            None => is_block(word) && Entry::at(arena, word).is(&self.piece),
+        }
+    }
+}

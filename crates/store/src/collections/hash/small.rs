@@ -1,0 +1,156 @@
+//! Small hashes: one packed blob of `name, value` entries or, once a field had an expiry, `name, value, expiry`.
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{
+    super::{
+        object::{self, Encoding},
+        packed::{Entries, Entry, Packed, Piece},
+    },
+    Field,
+};
+
+/// A small hash.
+#[derive(Clone, Copy)]
+pub(super) struct Small {
+    packed: Packed,
+    /// Whether each field has the entry for an expiry.
+    expires: bool,
+}
+
+impl Small {
+    pub fn of(arena: &Arena, obj: u64) -> Small {
+        let expires = object::encoding(arena, obj) == Encoding::ListpackEx;
+        Small { packed: Packed::at(obj + object::ROOT), expires }
+    }
+
+    /// The position of the field with this name.
+    pub fn find(self, arena: &Arena, name: &Piece) -> Option<usize> {
+        self.packed.find(arena, name, self.entries_per_field())
+    }
+
+    /// The field at a position.
+    pub fn field(self, arena: &Arena, at: usize) -> Field<'_> {
+        self.fields_from(arena, at).next().expect("a position that was found").field
+    }
+
+    /// All fields in the order in which they were added.
+    pub fn fields(self, arena: &Arena) -> Fields<'_> {
+        self.fields_from(arena, 0)
+    }
+
+    /// Gives the field at a position, or a new one, this value and expiry (0: none).
+    pub fn put(
+        self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        at: Option<usize>,
+        name: &Piece,
+        value: &Piece,
+        expires: u64,
+    ) -> Result<(), Full> {
+        debug_assert!(self.expires || expires == 0);
+        let insert = [*name, *value, Piece::int(expires as i64)];
+        let insert = &insert[..self.entries_per_field()];
+        match at {
+            Some(at) => {
+                let rest = self.fields_from(arena, at).next().expect("a position that was found").len - name.encoded_len();
+                self.packed.splice(arena, tx, at + name.encoded_len(), rest, &insert[1..])
+            }
+            None => self.packed.splice(arena, tx, self.entries(arena).len(), 0, insert),
+        }
+    }
+
+    /// Gives the field at a position another expiry (0: none).
+    pub fn set_expiry(self, arena: &mut Arena, tx: &mut Tx, at: usize, expires: u64) -> Result<(), Full> {
+        debug_assert!(self.expires);
+        let (offset, old) = Entries::new(&self.entries(arena)[at..]).nth(2).expect("the expiry of a field");
+        let remove = old.encoded().len();
+        self.packed.splice(arena, tx, at + offset, remove, &[Piece::int(expires as i64)])
+    }
+
+    /// Removes the field at a position.
+    pub fn remove(self, arena: &mut Arena, tx: &mut Tx, at: usize) {
+        let len = self.fields_from(arena, at).next().expect("a position that was found").len;
+        self.packed.splice(arena, tx, at, len, &[]).expect("a blob that does not grow");
+    }
+
+    /// The hash with an entry for the expiry of each field.
+    pub fn with_expiries(self, arena: &mut Arena, tx: &mut Tx, obj: u64) -> Result<Small, Full> {
+        if self.expires {
+            return Ok(self);
+        }
+        let old = self.entries(arena);
+        let mut entries = Vec::with_capacity(old.len() * 3 / 2);
+        for (index, (_, entry)) in Entries::new(old).enumerate() {
+            entries.extend_from_slice(entry.encoded());
+            if index % 2 == 1 {
+                Piece::int(0).append_to(&mut entries);
+            }
+        }
+        let len = old.len();
+        self.packed.splice(arena, tx, 0, len, &[Piece::encoded(&entries)])?;
+        object::set_encoding(arena, tx, obj, Encoding::ListpackEx);
+        Ok(Small { expires: true, ..self })
+    }
+
+    /// Frees the blob.
+    pub fn clear(self, arena: &mut Arena, tx: &mut Tx) {
+        self.packed.clear(arena, tx);
+    }
+
+    fn entries_per_field(self) -> usize {
+        if self.expires { 3 } else { 2 }
+    }
+
+    /// The fields from a position on.
+    pub fn fields_from(self, arena: &Arena, at: usize) -> Fields<'_> {
+        Fields { at, ..self.fields_of(self.entries(arena)) }
+    }
+
+    /// The fields that are encoded in `entries`, which are this hash's or a copy of them.
+    pub fn fields_of(self, entries: &[u8]) -> Fields<'_> {
+        Fields { bytes: entries, at: 0, expires: self.expires }
+    }
+
+    /// All fields, encoded.
+    pub fn entries(self, arena: &Arena) -> &[u8] {
+        self.packed.bytes(arena)
+    }
+}
+
+/// A field and the bytes that it takes.
+pub(super) struct Placed<'a> {
+    pub len: usize,
+    pub field: Field<'a>,
+}
+
+/// The fields of a small hash.
+pub(super) struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    expires: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self) -> Entry<'a> {
+        let entry = Entry::first(&self.bytes[self.at..]);
+        self.at += entry.encoded().len();
+        entry
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Placed<'a>;
+
+    fn next(&mut self) -> Option<Placed<'a>> {
+        let at = self.at;
+        if at == self.bytes.len() {
+            return None;
+        }
+        let name = self.take().value();
+        let value = self.take().value();
+        let expires = if self.expires { self.take().int().expect("an expiry is an integer") as u64 } else { 0 };
+        Some(Placed { len: self.at - at, field: Field { name, value, expires } })
+    }
+}
