@@ -1,1 +1,454 @@
-//! See docs/format.md.
+//! The write-ahead log that is the database: batches, segments, group commit, replay.
+//!
+//! A batch is a payload of the caller's, written all or nothing (I-2). Threads [`Log::append`] batches to memory
+//! without a lock; one thread commits them, one write at a time, and moves [`Log::durable`]. What the bytes on
+//! the medium are is in `docs/format.md`; `buffer.rs` has the lock-free part, `commit.rs` the commit, `replay.rs`
+//! what is done after a crash.
+
+mod appender;
+mod buffer;
+mod commit;
+mod layout;
+mod live;
+mod replay;
+mod scan;
+mod segments;
+mod stats;
+mod thread;
+mod window;
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU8, AtomicU64, Ordering},
+};
+
+use holdfast_io::{BLOCK, Error, Io, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
+pub use replay::{Cut, ReplayReport};
+pub use scan::Scope;
+pub use stats::LogStats;
+pub use thread::LogThread;
+
+use crate::{appender::Appender, commit::Committer, segments::Segments, stats::Counters, thread::Sleeper};
+
+/// Segments that [`Log::admit`] leaves for who makes room: deletes and the cleaner.
+const RESERVE_SEGMENTS: u64 = 2;
+/// Buffers are not larger than this.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+
+/// When a batch counts as durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Appendfsync {
+    /// Each commit is durable when it returns.
+    Always,
+    /// Commits are written at once and made durable once a second.
+    Everysec,
+    /// Commits are written at once and made durable when a segment is full, or on request.
+    No,
+}
+
+/// How a log is made and run.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Bytes of a segment file; a power of two.
+    pub segment_size: u32,
+    /// Segment files at most, free ones included; at least 4, at most 2^20.
+    pub max_segments: u32,
+    /// Written to each segment, so that files of different stores are not mixed up.
+    pub store_id: [u8; 16],
+    /// Seeds the checksums of batches, so that nobody who does not know it can make one.
+    pub crc_seed: u32,
+    /// When a batch counts as durable.
+    pub appendfsync: Appendfsync,
+    /// Bytes appended and not yet written from which on [`Log::admit`] says `Busy`.
+    pub max_pending_bytes: usize,
+}
+
+/// Whether a batch may be appended now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Ok,
+    /// Too much is pending; ask again after progress.
+    Busy,
+    /// There is no room on the medium; ask again after a segment was freed.
+    Full,
+    /// The log has failed; see [`Log::failed`].
+    Failed,
+}
+
+/// A kept segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its place in the log.
+    pub seq: u64,
+    /// Bytes in it that [`Log::account`] counts as live.
+    pub live_bytes: u64,
+    /// Bytes of log written to it.
+    pub bytes: u64,
+    /// Number of its file.
+    pub slot: u32,
+}
+
+/// An open log.
+pub struct Log {
+    io: Arc<dyn Io>,
+    crc_seed: u32,
+    max_pending: u64,
+    /// Where this process began to append.
+    opened_at: Lsn,
+    appendfsync: AtomicU8,
+    appender: Appender,
+    segments: Segments,
+    committer: Mutex<Committer>,
+    written: AtomicU64,
+    durable: AtomicU64,
+    /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
+    sync_wanted: AtomicU64,
+    /// What ends at or below this LSN is admitted without another look.
+    admitted_to: AtomicU64,
+    /// The end of the last batch that marks all before it as durable.
+    marked: AtomicU64,
+    failed: OnceLock<String>,
+    callbacks: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+    waiting: Mutex<()>,
+    progress: Condvar,
+    committer_sleep: Sleeper,
+    preparer_sleep: Sleeper,
+    counters: Counters,
+}
+
+impl Log {
+    /// Makes a new log in the data folder, which holds none.
+    pub fn create(io: Arc<dyn Io>, o: LogOptions) -> Result<Arc<Log>> {
+        o.check()?;
+        replay::clear_folder(&*io)?;
+        let segments = Segments::new(io.clone(), &o, Default::default(), Vec::new(), 0);
+        if !segments.prepare_next(FIRST_LSN)? {
+            return Err(Error::Unusable("no room for the first log segment".to_owned()));
+        }
+        Ok(Self::new(io, &o, segments, FIRST_LSN, Vec::new(), true))
+    }
+
+    /// Opens a log and calls `f` with the LSN and the payload of each batch from `from` on, the LSN of the last
+    /// checkpoint. A torn tail is cut off and reported.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if something that was durable is damaged or missing; nothing is changed then. Whatever
+    /// `f` returns.
+    pub fn open(
+        io: Arc<dyn Io>,
+        o: LogOptions,
+        from: Lsn,
+        f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<(Arc<Log>, ReplayReport)> {
+        o.check()?;
+        if from < FIRST_LSN || from % BATCH_ALIGN as u64 != 0 {
+            return Err(Error::Unusable(format!("no batch begins at LSN {from}")));
+        }
+        let (segments, durable) = replay::find_files(&*io, &o)?.into_segments(io.clone(), &o);
+        let replayed = segments.replay(from, durable, o.crc_seed, f)?;
+        let tail = replayed.report.tail;
+        let log = Self::new(io, &o, segments, tail, replayed.tail_block, replayed.is_marked);
+        Ok((log, replayed.report))
+    }
+
+    fn new(
+        io: Arc<dyn Io>,
+        o: &LogOptions,
+        segments: Segments,
+        tail: Lsn,
+        tail_block: Vec<u8>,
+        is_marked: bool,
+    ) -> Arc<Log> {
+        // So that several are full before too much is pending.
+        let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
+        let log = Arc::new(Log {
+            io,
+            crc_seed: o.crc_seed,
+            max_pending: o.max_pending_bytes as u64,
+            opened_at: tail,
+            appendfsync: AtomicU8::new(o.appendfsync as u8),
+            appender: Appender::new(tail, buffer as u64, o.crc_seed),
+            segments,
+            committer: Mutex::new(Committer::new(tail_block)),
+            written: AtomicU64::new(tail),
+            durable: AtomicU64::new(tail),
+            sync_wanted: AtomicU64::new(0),
+            admitted_to: AtomicU64::new(0),
+            marked: AtomicU64::new(if is_marked { tail } else { 0 }),
+            failed: OnceLock::new(),
+            callbacks: RwLock::new(Vec::new()),
+            waiting: Mutex::new(()),
+            progress: Condvar::new(),
+            committer_sleep: Sleeper::default(),
+            preparer_sleep: Sleeper::default(),
+            counters: Counters::default(),
+        });
+        log.update_admission();
+        log
+    }
+
+    /// Appends a batch in memory; returns its LSN. Its payload is at that LSN plus [`BATCH_HEADER`], the next
+    /// batch [`batch_len`] further. To be called only when [`Log::admit`] has said `Ok`; never fails and never
+    /// waits for I/O. Panics if the payload is 4 GiB or larger.
+    pub fn append(&self, payload: &[u8]) -> Lsn {
+        self.appender.append(payload, self.durable())
+    }
+
+    /// The end of the last batch appended.
+    pub fn tail(&self) -> Lsn {
+        self.appender.tail()
+    }
+
+    /// Everything below survives a power cut.
+    pub fn durable(&self) -> Lsn {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Everything below was handed to the operating system and can be [`Log::read`].
+    pub fn written(&self) -> Lsn {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Whether a batch with a payload of `bytes` may be appended.
+    pub fn admit(&self, bytes: usize) -> Admission {
+        if self.appender.tail_roughly() + batch_len(bytes) <= self.admitted_to.load(Ordering::Acquire) {
+            return Admission::Ok;
+        }
+        self.admit_above(bytes, RESERVE_SEGMENTS * self.segments.payload())
+    }
+
+    /// As [`Log::admit`], for what makes room, deletes and cleaning: it may use the space that is reserved for
+    /// them.
+    pub fn admit_to_reserve(&self, bytes: usize) -> Admission {
+        self.admit_above(bytes, self.segments.payload() / 2)
+    }
+
+    #[cold]
+    fn admit_above(&self, bytes: usize, reserve: u64) -> Admission {
+        self.update_admission();
+        let tail = self.tail();
+        if self.failed.get().is_some() {
+            Admission::Failed
+        } else if tail + batch_len(bytes) + reserve > self.segments.space_end() {
+            Admission::Full
+        } else if tail > self.written() + self.max_pending {
+            Admission::Busy
+        } else {
+            Admission::Ok
+        }
+    }
+
+    fn update_admission(&self) {
+        let reserve = RESERVE_SEGMENTS * self.segments.payload();
+        let limit = self.segments.space_end().saturating_sub(reserve);
+        self.admitted_to.store(limit.min(self.written() + self.max_pending), Ordering::Release);
+        // After the store, so that a failure in between is seen by us or sets it itself.
+        if self.failed.get().is_some() {
+            self.admitted_to.store(0, Ordering::Release);
+        }
+    }
+
+    /// Wakes the thread that commits, if it sleeps. To be called after appending.
+    pub fn kick(&self) {
+        self.committer_sleep.wake();
+    }
+
+    /// Makes `lsn` durable soon, whatever `appendfsync` says.
+    pub fn request_durable(&self, lsn: Lsn) {
+        self.sync_wanted.fetch_max(lsn, Ordering::AcqRel);
+        self.kick();
+    }
+
+    /// Waits until everything below `lsn`, which must not be above [`Log::tail`], is durable. Commits itself if
+    /// no thread does.
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        debug_assert!(lsn <= self.tail());
+        self.request_durable(lsn);
+        while self.durable() < lsn {
+            if !self.committer_sleep.is_attached() {
+                if !self.commit_once()? && self.durable() < lsn {
+                    return Err(Error::Unusable("the log is full".to_owned()));
+                }
+                continue;
+            }
+            let mut waiting = self.waiting.lock();
+            self.check_failed()?;
+            if self.durable() < lsn {
+                // In case the thread is stopped while we wait.
+                self.progress.wait_for(&mut waiting, std::time::Duration::from_millis(100));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `f` called, by the thread that commits, after [`Log::durable`] or [`Log::written`] moved, after room was
+    /// made, and after a failure.
+    pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
+        self.callbacks.write().push(f);
+    }
+
+    fn report_progress(&self) {
+        drop(self.waiting.lock());
+        self.progress.notify_all();
+        self.callbacks.read().iter().for_each(|callback| callback());
+    }
+
+    /// Changes when a batch counts as durable.
+    pub fn set_appendfsync(&self, mode: Appendfsync) {
+        self.appendfsync.store(mode as u8, Ordering::Release);
+        self.kick();
+    }
+
+    fn appendfsync(&self) -> Appendfsync {
+        match self.appendfsync.load(Ordering::Acquire) {
+            0 => Appendfsync::Always,
+            1 => Appendfsync::Everysec,
+            _ => Appendfsync::No,
+        }
+    }
+
+    /// Why nothing is written any more, if a write or a flush has failed.
+    pub fn failed(&self) -> Option<String> {
+        self.failed.get().cloned()
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        match self.failed.get() {
+            Some(why) => Err(Error::Unusable(format!("the log has stopped: {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, error: &Error) {
+        // The first failure is the one to tell.
+        let _ = self.failed.set(error.to_string());
+        self.update_admission();
+    }
+
+    /// Fills `buf` with the log's bytes from `lsn` on, which must lie in kept segments below [`Log::written`].
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if they do not. The bytes themselves are not checked.
+    pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<()> {
+        if lsn.checked_add(buf.len() as u64).is_none_or(|end| end > self.written()) {
+            return Err(self.segments.corrupt(lsn, "behind the end of the log"));
+        }
+        self.segments.read(lsn, buf)
+    }
+
+    /// The file and the offset in it at which `lsn` lies, for messages.
+    pub fn locate(&self, lsn: Lsn) -> (String, u64) {
+        self.segments.locate(lsn)
+    }
+
+    /// Counts `bytes` (of either sign) more as live in the record at `lsn`, spread over the segments it covers.
+    pub fn account(&self, lsn: Lsn, bytes: i64) {
+        self.segments.account(lsn, bytes);
+    }
+
+    /// The segments that something was written to, oldest first. The last one is still being written.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let (written, payload) = (self.written(), self.segments.payload());
+        let kept = self.segments.kept().into_iter().filter(|segment| !segment.is_empty());
+        let info = kept.map(|segment| SegmentInfo {
+            seq: segment.seq,
+            live_bytes: self.segments.live.get(segment.seq),
+            bytes: written.saturating_sub(self.segments.start_of(segment.seq)).min(payload),
+            slot: segment.slot,
+        });
+        info.collect()
+    }
+
+    /// Makes a segment's file free for reuse. The caller answers for I-6: no live record lies in any batch that
+    /// overlaps the segment, and no unfinished checkpoint needs it. The segment that holds the log's end cannot
+    /// be freed.
+    pub fn free_segment(&self, seq: u64) {
+        assert!(seq < self.segments.seq_of(self.durable() - 1), "I-6: the log's end is in use");
+        self.segments.free(seq);
+        self.space_changed();
+        self.kick();
+    }
+
+    fn space_changed(&self) {
+        self.update_admission();
+        self.report_progress();
+    }
+
+    /// Prepares one more segment if there is none ahead; false if none is needed or there is no room.
+    fn prepare_spare(&self) -> bool {
+        let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + 2);
+        if self.failed.get().is_some() || self.segments.prepared_end() >= wanted {
+            return false;
+        }
+        match self.segments.prepare_next(self.durable()) {
+            Ok(prepared) => {
+                self.update_admission();
+                prepared
+            }
+            Err(error) => {
+                self.fail(&error);
+                self.report_progress();
+                false
+            }
+        }
+    }
+
+    /// Figures about the log.
+    pub fn stats(&self) -> LogStats {
+        let (space, counters, tail) = (self.segments.space_stats(), &self.counters, self.tail());
+        let latency = &counters.commit_us;
+        LogStats {
+            bytes_appended: tail - self.opened_at,
+            bytes_written: counters.bytes_written.load(Ordering::Relaxed),
+            batches: counters.batches.load(Ordering::Relaxed),
+            commits: counters.commits.load(Ordering::Relaxed),
+            commit_us_p50: latency.percentile(500),
+            commit_us_p99: latency.percentile(990),
+            commit_us_p999: latency.percentile(999),
+            commit_us_max: latency.max(),
+            segments: space.files,
+            segments_free: space.free,
+            pending_bytes: tail - self.written(),
+            buffer_bytes: self.appender.memory(),
+        }
+    }
+
+    /// Starts the threads that commit and prepare segments.
+    pub fn start_thread(self: &Arc<Self>) -> Result<LogThread> {
+        LogThread::start(self)
+    }
+
+    /// Makes all that was appended durable, and marks it so.
+    pub fn close(&self) -> Result<()> {
+        self.wait_durable(self.tail())?;
+        let tail = self.tail();
+        if tail != self.marked.load(Ordering::Relaxed) && self.has_room_for_mark(tail) {
+            self.append_idle_mark();
+            self.wait_durable(self.tail())?;
+        }
+        Ok(())
+    }
+
+    fn has_room_for_mark(&self, tail: Lsn) -> bool {
+        tail + self.segments.payload() / 4 < self.segments.space_end()
+    }
+
+    /// Appends an empty batch, which says that all before it is durable.
+    fn append_idle_mark(&self) {
+        let mark = self.append(&[]);
+        self.marked.store(mark + batch_len(0), Ordering::Relaxed);
+    }
+}
+
+impl LogOptions {
+    fn check(&self) -> Result<()> {
+        let size = self.segment_size as usize;
+        let fits = size.is_power_of_two() && size >= 4 * BLOCK && (4..=1 << 20).contains(&self.max_segments);
+        if fits { Ok(()) } else { Err(Error::Unusable(format!("impossible geometry of the log: {self:?}"))) }
+    }
+}

@@ -1,0 +1,182 @@
+//! Where batches wait for the commit: an active buffer that all threads fill, sealed ones in LSN order behind it,
+//! and spares.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+use crate::{
+    buffer::Buffer,
+    layout::{Lsn, batch_len},
+};
+
+/// A sealed buffer and the range of the log in it.
+pub(crate) struct Chunk {
+    pub buffer: Arc<Buffer>,
+    pub base: Lsn,
+    pub len: u64,
+}
+
+impl Chunk {
+    pub fn end(&self) -> Lsn {
+        self.base + self.len
+    }
+}
+
+pub(crate) struct Appender {
+    /// `queue.active`, for who does not hold the lock.
+    active: AtomicPtr<Buffer>,
+    crc_seed: u32,
+    capacity: u64,
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    active: Arc<Buffer>,
+    sealed: VecDeque<Chunk>,
+    spares: Vec<Arc<Buffer>>,
+    /// Every buffer that ever was active: a thread that found it so may come late (see `buffer.rs`).
+    pool: Vec<Arc<Buffer>>,
+}
+
+impl Appender {
+    /// Batches from `tail` on, in buffers of `capacity` bytes.
+    pub fn new(tail: Lsn, capacity: u64, crc_seed: u32) -> Self {
+        // One is filled, one written, and one ready to be swapped in.
+        let pool: Vec<_> = (0..3).map(|_| Arc::new(Buffer::new(capacity))).collect();
+        let active = pool[0].clone();
+        active.install(tail);
+        Self {
+            active: AtomicPtr::new(Arc::as_ptr(&active).cast_mut()),
+            crc_seed,
+            capacity,
+            queue: Mutex::new(Queue { active, sealed: VecDeque::new(), spares: pool[1..].to_vec(), pool }),
+        }
+    }
+
+    /// Appends a batch; returns its LSN.
+    pub fn append(&self, payload: &[u8], durable: Lsn) -> Lsn {
+        let len = batch_len(payload.len());
+        // Before the reservation, so that nobody waits for it.
+        let crc = crc32c::crc32c_append(self.crc_seed, payload);
+        let active = self.active();
+        match active.reserve(len) {
+            Some(offset) => active.fill(offset, payload, crc, durable),
+            None => self.append_to_next(len, payload, crc, durable),
+        }
+    }
+
+    fn active(&self) -> &Buffer {
+        let active = self.active.load(Ordering::Acquire);
+        // SAFETY: it points to a buffer in `queue.pool`, which is only ever added to while `self` lives.
+        unsafe { &*active }
+    }
+
+    #[cold]
+    fn append_to_next(&self, len: u64, payload: &[u8], crc: u32, durable: Lsn) -> Lsn {
+        assert!(u32::try_from(payload.len()).is_ok(), "a batch is smaller than 4 GiB");
+        let mut queue = self.queue.lock();
+        let (buffer, offset) = loop {
+            // Another thread may have installed the next buffer before us.
+            if let Some(offset) = queue.active.reserve(len) {
+                break (queue.active.clone(), offset);
+            }
+            let end = queue.seal_active();
+            if len > self.capacity {
+                // A buffer of its own, that no other thread ever sees.
+                let buffer = Arc::new(Buffer::new(len));
+                buffer.install(end);
+                let offset = buffer.reserve(len).expect("a new buffer of this size");
+                buffer.seal();
+                queue.sealed.push_back(Chunk { buffer: buffer.clone(), base: end, len });
+                self.install(&mut queue, end + len);
+                break (buffer, offset);
+            }
+            self.install(&mut queue, end);
+        };
+        drop(queue);
+        buffer.fill(offset, payload, crc, durable)
+    }
+
+    fn install(&self, queue: &mut Queue, base: Lsn) {
+        let next = queue.spares.pop().unwrap_or_else(|| {
+            let buffer = Arc::new(Buffer::new(self.capacity));
+            queue.pool.push(buffer.clone());
+            buffer
+        });
+        next.install(base);
+        self.active.store(Arc::as_ptr(&next).cast_mut(), Ordering::Release);
+        queue.active = next;
+    }
+
+    /// The end of the last batch appended.
+    pub fn tail(&self) -> Lsn {
+        let queue = self.queue.lock();
+        // Nobody seals while we hold the lock.
+        queue.active.base() + queue.active.reserved()
+    }
+
+    /// As [`Appender::tail`], in two loads, but possibly some buffers off while one is being swapped.
+    pub fn tail_roughly(&self) -> Lsn {
+        let active = self.active();
+        active.base() + active.reserved_roughly()
+    }
+
+    /// Whether a batch waits to be taken.
+    pub fn is_pending(&self) -> bool {
+        let queue = self.queue.lock();
+        !queue.sealed.is_empty() || queue.active.is_used()
+    }
+
+    /// Moves what was appended to `group`, in order, until it holds `limit` bytes.
+    pub fn take(&self, group: &mut Vec<Chunk>, limit: u64) {
+        let mut queue = self.queue.lock();
+        let mut bytes: u64 = group.iter().map(|chunk| chunk.len).sum();
+        while bytes < limit {
+            let Some(chunk) = queue.sealed.pop_front() else { break };
+            bytes += chunk.len;
+            group.push(chunk);
+        }
+        // Then all are taken. The active one only once: others keep appending while we look.
+        if bytes < limit && queue.active.is_used() {
+            let end = queue.seal_active();
+            self.install(&mut queue, end);
+            group.extend(queue.sealed.pop_front());
+        }
+    }
+
+    /// Gives the buffer of a written chunk back.
+    pub fn recycle(&self, chunk: Chunk) {
+        // A larger one was made for a single batch.
+        if chunk.buffer.capacity() == self.capacity {
+            self.queue.lock().spares.push(chunk.buffer);
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> u64 {
+        let queue = self.queue.lock();
+        let own: u64 = queue.sealed.iter().map(|c| c.buffer.capacity()).filter(|&c| c > self.capacity).sum();
+        queue.pool.len() as u64 * self.capacity + own
+    }
+}
+
+impl Queue {
+    /// Seals the active buffer; returns where it ends. The caller installs another.
+    fn seal_active(&mut self) -> Lsn {
+        let (base, len) = (self.active.base(), self.active.seal());
+        let buffer = self.active.clone();
+        if len > 0 {
+            self.sealed.push_back(Chunk { buffer, base, len });
+        } else {
+            self.spares.push(buffer);
+        }
+        base + len
+    }
+}

@@ -1,0 +1,234 @@
+//! A piece of the log in memory, filled by many threads at once without a lock.
+//!
+//! A thread reserves a range with one `fetch_add`, fills it, and adds its length to `completed`. Sealing sets a
+//! bit in the same word as the reservations, so that a reservation comes either before the seal, and is waited
+//! for, or after it, and is refused.
+//!
+//! **Recycling.** Buffers are reused, so a thread may stall between finding the active buffer and its
+//! `fetch_add`, and wake when that buffer has been written and lies among the spares, or is active again at
+//! another place of the log. While it is a spare it is still sealed, and the reservation is refused; the number
+//! that it added is overwritten by [`Buffer::install`]. If it is active again, the reservation is as good as any,
+//! because the capacity never changes and the base is read only after the reservation succeeded: from then on
+//! the buffer cannot be sealed and recycled before the thread has completed.
+
+use std::{
+    hint,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use holdfast_io::{AlignedBuf, BLOCK};
+
+use crate::layout::{BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset};
+
+const SEALED: u64 = 1 << 63;
+/// `completed` counts bytes below this bit and batches above it.
+const BATCH_SHIFT: u32 = 40;
+const UNKNOWN: u64 = u64::MAX;
+
+/// Keeps two words that all threads write out of one cache line (pairs of which are fetched together).
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// Memory for a contiguous range of the log.
+pub(crate) struct Buffer {
+    /// Bytes reserved, and [`SEALED`]. More than `capacity` once a reservation did not fit.
+    reserved: Line<AtomicU64>,
+    /// Bytes and batches filled.
+    completed: Line<AtomicU64>,
+    base: Line<AtomicU64>,
+    /// Where the reservations that did fit end; known once one did not.
+    end: AtomicU64,
+    capacity: u64,
+    /// Starts at the block that holds `base`.
+    start: *mut u8,
+    /// Owns what `start` points to; never touched otherwise.
+    _memory: AlignedBuf,
+}
+
+// SAFETY: `start` is only written in ranges that one thread owns: a reservation until it is completed, and all
+// of it by the committer once the buffer is sealed and complete.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A sealed buffer that can take `capacity` bytes of batches.
+    pub fn new(capacity: u64) -> Self {
+        let mut memory = AlignedBuf::zeroed(BLOCK + block_ceil(capacity) as usize);
+        Self {
+            reserved: Line(AtomicU64::new(SEALED)),
+            completed: Line(AtomicU64::new(0)),
+            base: Line(AtomicU64::new(0)),
+            end: AtomicU64::new(UNKNOWN),
+            capacity,
+            start: memory.as_mut_ptr(),
+            _memory: memory,
+        }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The LSN of the first byte.
+    pub fn base(&self) -> Lsn {
+        self.base.0.load(Ordering::Relaxed)
+    }
+
+    /// Opens a sealed and written (or new) buffer for reservations from `base` on.
+    pub fn install(&self, base: Lsn) {
+        debug_assert!(self.reserved.0.load(Ordering::Relaxed) & SEALED != 0);
+        self.completed.0.store(0, Ordering::Relaxed);
+        self.end.store(UNKNOWN, Ordering::Relaxed);
+        self.base.0.store(base, Ordering::Relaxed);
+        self.reserved.0.store(0, Ordering::Release);
+    }
+
+    /// Takes the next `len` bytes; returns their offset from the base, or `None` if they do not fit or the
+    /// buffer is sealed. Who gets an offset must [`Buffer::fill`] it soon.
+    pub fn reserve(&self, len: u64) -> Option<u64> {
+        let offset = self.reserved.0.fetch_add(len, Ordering::AcqRel);
+        if offset & SEALED != 0 || offset > self.capacity {
+            return None;
+        }
+        if offset + len > self.capacity {
+            // Ours is the first that does not fit; who seals must learn where the others end.
+            self.end.store(offset, Ordering::Release);
+            return None;
+        }
+        Some(offset)
+    }
+
+    /// Writes a batch into the reserved range at `offset`; returns its LSN. `payload_crc` continues the seed.
+    pub fn fill(&self, offset: u64, payload: &[u8], payload_crc: u32, durable: Lsn) -> Lsn {
+        let base = self.base();
+        let header = BatchHeader { payload_len: payload.len() as u32, lsn: base + offset, durable };
+        let len = header.batch_len();
+        debug_assert!(offset + len <= self.capacity);
+        let padding = len as usize - BATCH_HEADER - payload.len();
+        let bytes = header.encode(payload_crc);
+        // SAFETY: `offset .. offset + len` is reserved for us alone and within the memory, which is a block
+        // larger than the capacity. The three parts add up to `len`.
+        unsafe {
+            let at = self.start.add(block_offset(base) + offset as usize);
+            at.copy_from_nonoverlapping(bytes.as_ptr(), BATCH_HEADER);
+            at.add(BATCH_HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            at.add(BATCH_HEADER + payload.len()).write_bytes(0, padding);
+        }
+        self.completed.0.fetch_add(len | 1 << BATCH_SHIFT, Ordering::Release);
+        header.lsn
+    }
+
+    /// Whether something was reserved since it was installed.
+    pub fn is_used(&self) -> bool {
+        self.reserved.0.load(Ordering::Relaxed) & !SEALED != 0
+    }
+
+    /// Bytes reserved so far by batches that fit. Not to be called while another thread may seal.
+    pub fn reserved(&self) -> u64 {
+        self.end_of(self.reserved.0.load(Ordering::Acquire))
+    }
+
+    /// As [`Buffer::reserved`], at any time, but only roughly: up to a buffer more or less.
+    pub fn reserved_roughly(&self) -> u64 {
+        (self.reserved.0.load(Ordering::Relaxed) & !SEALED).min(self.capacity)
+    }
+
+    /// Refuses reservations from now on; returns the bytes reserved before.
+    pub fn seal(&self) -> u64 {
+        let reserved = self.reserved.0.fetch_or(SEALED, Ordering::AcqRel);
+        debug_assert!(reserved & SEALED == 0);
+        self.end_of(reserved)
+    }
+
+    fn end_of(&self, reserved: u64) -> u64 {
+        if reserved <= self.capacity {
+            return reserved;
+        }
+        let mut end = UNKNOWN;
+        spin_until(|| {
+            end = self.end.load(Ordering::Acquire);
+            end != UNKNOWN
+        });
+        end
+    }
+
+    /// Waits until the `len` bytes that were reserved before the seal are filled, and returns the sealed buffer
+    /// with the number of its batches.
+    pub fn wait_complete(&self, len: u64) -> (Sealed<'_>, u64) {
+        let mut completed = 0;
+        spin_until(|| {
+            completed = self.completed.0.load(Ordering::Acquire);
+            completed & ((1 << BATCH_SHIFT) - 1) == len
+        });
+        (Sealed { buffer: self, len }, completed >> BATCH_SHIFT)
+    }
+}
+
+/// A sealed buffer with no thread left in it. Only the committer makes one, and one at a time of a buffer.
+pub(crate) struct Sealed<'a> {
+    buffer: &'a Buffer,
+    len: u64,
+}
+
+impl<'a> Sealed<'a> {
+    /// Completes the first and the last block, and returns the blocks from the base's on. `prefix`: what comes
+    /// before the base in its block.
+    pub fn into_blocks(self, prefix: &[u8]) -> &'a [u8] {
+        let base = self.buffer.base();
+        debug_assert_eq!(prefix.len(), block_offset(base));
+        let end = prefix.len() + self.len as usize;
+        let padded = end.next_multiple_of(BLOCK);
+        // SAFETY: the buffer is sealed and complete, so that nobody writes to it before the committer, who is
+        // our only caller, gives it back; and `padded` bytes are within the memory.
+        unsafe {
+            self.buffer.start.copy_from_nonoverlapping(prefix.as_ptr(), prefix.len());
+            self.buffer.start.add(end).write_bytes(0, padded - end);
+            std::slice::from_raw_parts(self.buffer.start, padded)
+        }
+    }
+}
+
+/// Waits for what another running thread does within nanoseconds, unless it was preempted.
+fn spin_until(mut done: impl FnMut() -> bool) {
+    let mut rounds = 0;
+    while !done() {
+        rounds += 1;
+        if rounds < 200 { hint::spin_loop() } else { thread::yield_now() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_does_not_fit_and_what_comes_after_the_seal() {
+        let buffer = Buffer::new(128);
+        assert_eq!(buffer.reserve(32), None, "a spare is sealed");
+        buffer.install(4096 + 16);
+        assert_eq!(buffer.reserve(64), Some(0));
+        assert_eq!(buffer.reserve(96), None);
+        assert_eq!(buffer.reserve(32), None, "nothing is let in behind a batch that did not fit");
+        assert_eq!(buffer.reserved(), 64);
+        assert_eq!(buffer.seal(), 64);
+        assert_eq!(buffer.reserve(32), None);
+    }
+
+    #[test]
+    fn completes_first_and_last_block() {
+        let buffer = Buffer::new(8192);
+        buffer.install(4096 + 48);
+        let offset = buffer.reserve(48).expect("room");
+        assert_eq!(buffer.fill(offset, b"0123456789", 0, 0), 4096 + 48);
+        let len = buffer.seal();
+        let (sealed, batches) = buffer.wait_complete(len);
+        assert_eq!(batches, 1);
+        let blocks = sealed.into_blocks(&[7; 48]);
+        assert_eq!(blocks.len(), BLOCK);
+        assert_eq!(blocks[..48], [7; 48]);
+        assert_eq!(&blocks[72..82], b"0123456789");
+        assert!(blocks[82..].iter().all(|&byte| byte == 0));
+    }
+}

@@ -1,0 +1,204 @@
+//! One step of the group commit: what was appended becomes written, what is written becomes durable.
+
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+};
+
+use holdfast_io::{BLOCK, Durability, Error, Result};
+
+use crate::{
+    Appendfsync, Log,
+    appender::Chunk,
+    layout::{BatchHeader, Entry, Lsn, block_ceil, block_floor, block_offset},
+    segments::Segment,
+};
+
+/// A commit takes no more buffers once it has this many bytes, so that its buffers come back and replies leave.
+const COMMIT_BYTES: u64 = 8 << 20;
+const SYNC_INTERVAL_US: u64 = 1_000_000;
+
+/// What only the thread that commits touches.
+#[derive(Default)]
+pub(crate) struct Committer {
+    /// Taken from the appender and not yet written; not empty between commits only if there is no room.
+    group: Vec<Chunk>,
+    /// What is written of the block that holds the end of the log. The next commit writes it again unchanged.
+    tail_block: Vec<u8>,
+    /// Segments with writes that are not durable.
+    unsynced: Vec<Arc<Segment>>,
+    last_sync_us: u64,
+}
+
+impl Committer {
+    pub fn new(tail_block: Vec<u8>) -> Self {
+        Self { tail_block, ..Self::default() }
+    }
+
+    pub fn is_pending(&self) -> bool {
+        !self.group.is_empty()
+    }
+}
+
+impl Log {
+    /// One commit: writes what was appended, makes it durable as `appendfsync` says, and reports progress.
+    /// Returns whether there was any. After an error nothing is written any more.
+    pub fn commit_once(&self) -> Result<bool> {
+        let mut committer = self.committer.lock();
+        self.check_failed()?;
+        let result = self.commit(&mut committer);
+        drop(committer);
+        match &result {
+            Ok(_) => self.update_admission(),
+            Err(error) => self.fail(error),
+        }
+        if !matches!(result, Ok(false)) {
+            self.report_progress();
+        }
+        result
+    }
+
+    fn commit(&self, committer: &mut Committer) -> Result<bool> {
+        self.appender.take(&mut committer.group, COMMIT_BYTES);
+        let mut progress = false;
+        if let Some(last) = committer.group.last() {
+            // Without room it waits in memory for a segment to be freed; `admit` has long said `Full`.
+            if self.segments.prepare_to(last.end(), self.durable())? {
+                self.write_group(committer)?;
+                progress = true;
+            }
+        }
+        if self.sync_is_due(committer) {
+            self.sync(committer)?;
+            progress = true;
+        }
+        self.prepare_ahead();
+        Ok(progress)
+    }
+
+    fn prepare_ahead(&self) {
+        if self.preparer_sleep.is_attached() {
+            self.preparer_sleep.wake();
+        } else {
+            self.prepare_spare();
+        }
+    }
+
+    fn write_group(&self, committer: &mut Committer) -> Result<()> {
+        let started = self.io.monotonic_us();
+        let group = mem::take(&mut committer.group);
+        let mut pieces = Vec::with_capacity(group.len());
+        let mut tail = mem::take(&mut committer.tail_block);
+        for chunk in &group {
+            let (sealed, batches) = chunk.buffer.wait_complete(chunk.len);
+            let blocks = sealed.into_blocks(&tail);
+            tail = blocks[blocks.len() - BLOCK..][..block_offset(chunk.end())].to_vec();
+            pieces.push(Piece { base: chunk.base, end: chunk.end(), blocks });
+            self.counters.batches.fetch_add(batches, Ordering::Relaxed);
+        }
+        self.write_pieces(committer, &pieces)?;
+        let end = group[group.len() - 1].end();
+        committer.tail_block = tail;
+        self.written.store(end, Ordering::Release);
+        if committer.unsynced.is_empty() {
+            self.durable.store(end, Ordering::Release);
+        }
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters.commit_us.add(self.io.monotonic_us() - started);
+        group.into_iter().for_each(|chunk| self.appender.recycle(chunk));
+        Ok(())
+    }
+
+    fn write_pieces(&self, committer: &mut Committer, pieces: &[Piece]) -> Result<()> {
+        let durability = match self.appendfsync() {
+            Appendfsync::Always => Durability::Durable,
+            Appendfsync::Everysec | Appendfsync::No => Durability::Volatile,
+        };
+        let end = block_ceil(pieces[pieces.len() - 1].end);
+        let mut at = block_floor(pieces[0].base);
+        while at < end {
+            let seq = self.segments.seq_of(at);
+            let next = end.min(self.segments.start_of(seq + 1));
+            let segment = self.segments.get(seq).expect("prepared before it is written");
+            let name = segment.file.name();
+            let failed = |e| Error::io(format!("write {name}"), e);
+            let bufs = blocks_between(pieces, at, next);
+            if segment.is_empty() {
+                // In the same write: how the log enters the segment.
+                debug_assert_eq!(at, self.segments.start_of(seq));
+                let entry = entry_at(pieces, at);
+                let header = self.segments.header_block(seq, self.durable(), entry);
+                let with_header: Vec<&[u8]> = std::iter::once(&header[..]).chain(bufs).collect();
+                segment.file.write_at(&with_header, 0, durability).map_err(failed)?;
+                segment.set_entry(entry);
+            } else {
+                let offset = self.segments.file_offset(at);
+                segment.file.write_at(&bufs, offset, durability).map_err(failed)?;
+            }
+            self.counters.bytes_written.fetch_add(next - at, Ordering::Relaxed);
+            if durability == Durability::Volatile && !committer.unsynced.iter().any(|s| s.seq == seq) {
+                committer.unsynced.push(segment);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn sync_is_due(&self, committer: &Committer) -> bool {
+        if committer.unsynced.is_empty() {
+            return false;
+        }
+        let written = self.written();
+        self.sync_wanted.load(Ordering::Acquire) > self.durable()
+            || match self.appendfsync() {
+                Appendfsync::Always => true,
+                Appendfsync::Everysec => self.io.monotonic_us() >= committer.last_sync_us + SYNC_INTERVAL_US,
+                Appendfsync::No => committer.unsynced[0].seq < self.segments.seq_of(written),
+            }
+    }
+
+    fn sync(&self, committer: &mut Committer) -> Result<()> {
+        for segment in committer.unsynced.drain(..) {
+            let name = segment.file.name();
+            segment.file.sync().map_err(|e| Error::io(format!("sync {name}"), e))?;
+        }
+        committer.last_sync_us = self.io.monotonic_us();
+        self.durable.store(self.written(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A chunk with its first and last block completed.
+struct Piece<'a> {
+    base: Lsn,
+    end: Lsn,
+    /// From the block that holds `base` to the one that holds the byte before `end`.
+    blocks: &'a [u8],
+}
+
+/// The blocks of the log from `from` to `to`. A block that two pieces share is the later one's: that has both.
+fn blocks_between<'a>(pieces: &[Piece<'a>], from: Lsn, to: Lsn) -> Vec<&'a [u8]> {
+    let mut bufs = Vec::with_capacity(pieces.len() + 1);
+    for (i, piece) in pieces.iter().enumerate() {
+        let start = block_floor(piece.base);
+        let end = if i + 1 < pieces.len() { block_floor(piece.end) } else { block_ceil(piece.end) };
+        let (first, last) = (from.max(start), to.min(end));
+        if first < last {
+            bufs.push(&piece.blocks[(first - start) as usize..(last - start) as usize]);
+        }
+    }
+    bufs
+}
+
+/// How the batches of `pieces` enter the segment that starts at `start`.
+fn entry_at(pieces: &[Piece], start: Lsn) -> Entry {
+    let piece = pieces.iter().find(|piece| piece.base <= start && start < piece.end);
+    let piece = piece.expect("what is written first to a segment starts before its first block ends");
+    let (mut crossing, mut first) = (piece.base, piece.base);
+    while first < start {
+        crossing = first;
+        let header = &piece.blocks[(first - block_floor(piece.base)) as usize..];
+        first += BatchHeader::decode(header).batch_len();
+    }
+    if first == start { Entry { crossing: start, first } } else { Entry { crossing, first } }
+}

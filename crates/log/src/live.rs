@@ -1,0 +1,106 @@
+//! How many bytes of each segment are still in use, counted by all threads without a lock.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+const FREE: u64 = u64::MAX;
+
+/// A fixed table of counters. A counter stays where it was put until its segment is freed, so that look-ups need
+/// no lock: a segment's cell is one of the `reach` cells from its home on.
+pub(crate) struct LiveBytes {
+    cells: Box<[Cell]>,
+    reach: AtomicU64,
+    changing: Mutex<()>,
+}
+
+struct Cell {
+    seq: AtomicU64,
+    bytes: AtomicI64,
+}
+
+impl LiveBytes {
+    /// Room for `segments` segments at once.
+    pub fn new(segments: usize) -> Self {
+        // A quarter full at most, so that `reach` stays small. Some more than `segments`, because bytes may be
+        // counted in a segment that is not prepared yet.
+        let cells = (segments + 64).next_power_of_two() * 4;
+        Self {
+            cells: (0..cells).map(|_| Cell { seq: AtomicU64::new(FREE), bytes: AtomicI64::new(0) }).collect(),
+            reach: AtomicU64::new(0),
+            changing: Mutex::new(()),
+        }
+    }
+
+    fn home(&self, seq: u64) -> usize {
+        (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
+    }
+
+    fn cell(&self, seq: u64, distance: usize) -> &Cell {
+        &self.cells[(self.home(seq) + distance) & (self.cells.len() - 1)]
+    }
+
+    fn find(&self, seq: u64) -> Option<&Cell> {
+        let reach = self.reach.load(Ordering::Acquire) as usize;
+        (0..reach).map(|distance| self.cell(seq, distance)).find(|c| c.seq.load(Ordering::Acquire) == seq)
+    }
+
+    /// Adds to a segment's count; false if it has none.
+    pub fn add(&self, seq: u64, bytes: i64) -> bool {
+        self.find(seq).map(|cell| cell.bytes.fetch_add(bytes, Ordering::Relaxed)).is_some()
+    }
+
+    /// Starts to count for a segment, unless it is counted already.
+    pub fn insert(&self, seq: u64) {
+        let _changing = self.changing.lock();
+        if self.find(seq).is_some() {
+            return;
+        }
+        let (distance, cell) = (0..self.cells.len())
+            .map(|distance| (distance, self.cell(seq, distance)))
+            .find(|(_, cell)| cell.seq.load(Ordering::Relaxed) == FREE)
+            .expect("four times more cells than segments");
+        cell.bytes.store(0, Ordering::Relaxed);
+        cell.seq.store(seq, Ordering::Release);
+        self.reach.fetch_max(distance as u64 + 1, Ordering::Release);
+    }
+
+    /// Forgets a segment.
+    pub fn remove(&self, seq: u64) {
+        let _changing = self.changing.lock();
+        if let Some(cell) = self.find(seq) {
+            cell.seq.store(FREE, Ordering::Release);
+        }
+    }
+
+    /// A segment's count; never negative.
+    pub fn get(&self, seq: u64) -> u64 {
+        self.find(seq).map_or(0, |cell| cell.bytes.load(Ordering::Relaxed).max(0) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_survive_their_neighbours() {
+        let live = LiveBytes::new(1000);
+        for round in 0..20 {
+            for i in 0..1000 {
+                let seq = round * 1000 + i;
+                live.insert(seq);
+                assert!(live.add(seq, seq as i64));
+                if seq >= 900 {
+                    live.remove(seq - 900);
+                    assert!(!live.add(seq - 900, 1));
+                }
+            }
+        }
+        for seq in 20_000 - 900..20_000 {
+            live.insert(seq);
+            assert_eq!(live.get(seq), seq);
+        }
+        assert!(live.reach.load(Ordering::Relaxed) < 16);
+    }
+}

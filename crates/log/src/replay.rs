@@ -1,0 +1,282 @@
+//! Opening a log: which files hold what, where the log ends, and whether that end is a torn tail or a loss.
+//!
+//! The first position without an intact batch of its own LSN ends the log. What lies behind it was written by
+//! commits that did not complete, unless something there proves that the position had been durable once: then
+//! the store refuses to start. Batches behind a torn one may be intact, and could later seem to follow a new
+//! batch that ends where the torn one did; so they are overwritten with zeroes before anything is appended.
+
+use std::{collections::BTreeMap, io::ErrorKind, sync::Arc};
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result};
+
+use crate::{
+    LogOptions,
+    layout::{
+        BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, batch_lsn, block_ceil, block_floor,
+        block_offset,
+    },
+    segments::{FOLDER, Segment, Segments, file_name},
+    window::Window,
+};
+
+/// What opening a log found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayReport {
+    /// Batches replayed, empty ones included.
+    pub batches: u64,
+    /// Bytes of log replayed.
+    pub bytes: u64,
+    /// Where the log goes on.
+    pub tail: Lsn,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<Cut>,
+}
+
+/// A torn tail: what a crash left of commits that did not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Name of the file in which it begins.
+    pub file: String,
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// Bytes of log from there to the last trace of a batch.
+    pub bytes: u64,
+}
+
+/// What the files in the folder say of themselves.
+pub(crate) struct Files {
+    kept: BTreeMap<u64, Arc<Segment>>,
+    /// The newest durable mark in a header.
+    durable: Lsn,
+}
+
+/// The log's state after replay.
+pub(crate) struct Replayed {
+    pub report: ReplayReport,
+    /// Bytes of the tail's block before the tail.
+    pub tail_block: Vec<u8>,
+    /// Whether the last batch was empty, so that its mark covers all others.
+    pub is_marked: bool,
+}
+
+/// Removes what an interrupted creation of a log left behind, and nothing else.
+pub(crate) fn clear_folder(io: &dyn Io) -> Result<()> {
+    for slot in slots(io)? {
+        let name = file_name(slot);
+        let failed = |e| Error::io(format!("read {name}"), e);
+        let file = io.open(&name, false).map_err(failed)?;
+        let mut start = vec![0; 2 * BLOCK + BATCH_ALIGN];
+        if file.len().map_err(failed)? >= start.len() as u64 {
+            file.read_at(&mut start, 0).map_err(failed)?;
+            let (block, granule) = (&start[..BLOCK], &start[2 * BLOCK..]);
+            let is_new = SegmentHeader::decode(block, &name).is_ok_and(|header| header.seq <= 1);
+            let is_empty = batch_lsn(granule) != FIRST_LSN;
+            if !(is_empty && (is_new || block.iter().all(|&byte| byte == 0))) {
+                return Err(Error::Unusable(format!("{name} holds a log already")));
+            }
+        }
+        io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+    }
+    Ok(())
+}
+
+/// Finds the segments.
+pub(crate) fn find_files(io: &dyn Io, o: &LogOptions) -> Result<Files> {
+    let mut files = Files { kept: BTreeMap::new(), durable: 0 };
+    for slot in slots(io)? {
+        let Some((header, segment)) = open_segment(io, o, slot)? else { continue };
+        files.durable = files.durable.max(header.durable);
+        if let Some(other) = files.kept.insert(header.seq, segment) {
+            let what = format!("has the same sequence number as {}", other.file.name());
+            return Err(Error::corrupt(&file_name(slot), 32, what));
+        }
+    }
+    Ok(files)
+}
+
+/// The numbers of the segment files that exist.
+fn slots(io: &dyn Io) -> Result<Vec<u32>> {
+    match io.list(FOLDER) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(Error::io(format!("list {FOLDER}"), e)),
+        Ok(names) => Ok(names.iter().filter_map(|name| slot_of(name)).collect()),
+    }
+}
+
+fn slot_of(name: &str) -> Option<u32> {
+    let is_hex = name.len() == 8 && name.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+    is_hex.then(|| u32::from_str_radix(name, 16).ok()).flatten()
+}
+
+/// `None`: the file was being created, and holds nothing.
+fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(SegmentHeader, Arc<Segment>)>> {
+    let name = file_name(slot);
+    let failed = |e| Error::io(format!("open {name}"), e);
+    let file = io.open(&name, false).map_err(failed)?;
+    let len = file.len().map_err(failed)?;
+    if len < BLOCK_BYTES {
+        return Ok(None);
+    }
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    file.read_at(&mut block, 0).map_err(|e| Error::io(format!("read {name}"), e))?;
+    if block.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let header = SegmentHeader::decode(&block, &name)?;
+    if header.store_id != o.store_id {
+        return Err(Error::Unusable(format!("{name} belongs to another store")));
+    }
+    if header.segment_size != o.segment_size {
+        let (found, asked) = (header.segment_size, o.segment_size);
+        return Err(Error::Unusable(format!("{name} has segments of {found} bytes, not of {asked}")));
+    }
+    if len != u64::from(header.segment_size) {
+        return Err(Error::corrupt(&name, len, "the file is not as long as its header says"));
+    }
+    if header.seq >= u64::MAX / u64::from(o.segment_size) {
+        return Err(Error::corrupt(&name, 32, "impossible sequence number"));
+    }
+    let segment = Arc::new(Segment::new(header.seq, slot, file, header.entry));
+    Ok(Some((header, segment)))
+}
+
+impl Files {
+    pub fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
+        let next = self.kept.keys().next_back().map_or(0, |newest| newest + 1);
+        (Segments::new(io, o, self.kept, Vec::new(), next), self.durable)
+    }
+}
+
+impl Segments {
+    /// Replays the log from `from` on, and leaves the files so that it can be continued. `durable`: the newest
+    /// mark in a segment header.
+    pub fn replay(
+        &self,
+        from: Lsn,
+        durable: Lsn,
+        seed: u32,
+        f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<Replayed> {
+        let mut report = ReplayReport { batches: 0, bytes: 0, tail: from, cut: None };
+        // The newest byte of a log is never freed, but the segment after it may not be prepared yet.
+        if self.get(self.seq_of(from)).is_none() && self.get(self.seq_of(from - 1)).is_none() {
+            return Err(self.corrupt(from, "the segment of the checkpoint is missing"));
+        }
+        let mut mark = durable.max(from);
+        let mut is_marked = true;
+        let mut entries = Vec::new();
+        self.with_window(from, seed, |window| -> Result<()> {
+            while let Some(batch) = window.batch(report.tail)? {
+                is_marked = batch.payload.is_empty();
+                if !is_marked {
+                    f(report.tail, batch.payload)?;
+                }
+                mark = mark.max(batch.durable);
+                let end = batch.end;
+                self.note_entries(report.tail, end, &mut entries);
+                report.batches += 1;
+                report.tail = end;
+            }
+            Ok(())
+        })?;
+        report.bytes = report.tail - from;
+        let tail = report.tail;
+        self.check_nothing_is_missing(tail)?;
+        if mark > tail {
+            return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
+        }
+        let torn_end = self.torn_end(tail, seed)?;
+        if torn_end > tail {
+            let (file, offset) = self.locate(tail);
+            report.cut = Some(Cut { file, offset, bytes: torn_end - tail });
+        }
+        let mut tail_block = vec![0; block_offset(tail)];
+        self.read(block_floor(tail), &mut tail_block)?;
+        // All checks are passed; from here on the files are changed.
+        for (segment, entry) in entries {
+            self.write_header(&segment, mark, entry)?;
+        }
+        self.erase(&tail_block, tail, torn_end)?;
+        self.sync_from(mark, tail)?;
+        for segment in self.kept().iter().filter(|segment| self.start_of(segment.seq) >= tail) {
+            segment.set_entry(Entry::default());
+        }
+        Ok(Replayed { report, tail_block, is_marked })
+    }
+
+    /// Adds to `entries` the segments whose headers do not say how the batch `start..end` enters them: the crash
+    /// may have taken the header and left the batch.
+    fn note_entries(&self, start: Lsn, end: Lsn, entries: &mut Vec<(Arc<Segment>, Entry)>) {
+        for seq in start.div_ceil(self.payload())..end.div_ceil(self.payload()) {
+            let segment = self.get(seq).expect("the batch was read from it");
+            let first = if self.start_of(seq) == start { start } else { end };
+            let entry = Entry { crossing: start, first };
+            if segment.entry() != entry {
+                entries.push((segment, entry));
+            }
+        }
+    }
+
+    /// Segments are prepared in order, and only old ones are freed.
+    fn check_nothing_is_missing(&self, tail: Lsn) -> Result<()> {
+        let kept = self.kept();
+        let from_tail = kept.iter().map(|segment| segment.seq).filter(|&seq| seq >= self.seq_of(tail));
+        for (seq, expected) in from_tail.zip(self.seq_of(tail)..) {
+            if seq != expected {
+                return Err(self.corrupt(self.start_of(expected), "the segment is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the last trace of a batch behind `tail` ends; an error if one proves that `tail` was durable.
+    fn torn_end(&self, tail: Lsn, seed: u32) -> Result<Lsn> {
+        self.with_window(tail, seed, |window: &mut Window| {
+            let (mut at, mut end) = (tail, tail);
+            while let Some(claims) = window.claims(at)? {
+                let step = at + BATCH_ALIGN as u64;
+                if !claims {
+                    at = step;
+                    continue;
+                }
+                at = match window.batch(at)? {
+                    Some(batch) if batch.durable > tail => {
+                        return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
+                    }
+                    Some(batch) => batch.end,
+                    None => step,
+                };
+                end = at;
+            }
+            Ok(end)
+        })
+    }
+
+    /// Writes zeroes from `tail` to `end`, behind the `tail_block` that is kept.
+    fn erase(&self, tail_block: &[u8], tail: Lsn, end: Lsn) -> Result<()> {
+        if end == tail {
+            return Ok(());
+        }
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        block[..tail_block.len()].copy_from_slice(tail_block);
+        let mut at = block_floor(tail);
+        while at < block_ceil(end) {
+            let segment = self.get(self.seq_of(at)).expect("a trace of a batch was found in it");
+            let written = segment.file.write_at(&[&block], self.file_offset(at), Durability::Durable);
+            written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+            block.fill(0);
+            at += BLOCK_BYTES;
+        }
+        Ok(())
+    }
+
+    /// What was replayed may have survived the process only, not yet a power cut.
+    fn sync_from(&self, mark: Lsn, tail: Lsn) -> Result<()> {
+        for segment in self.kept() {
+            if segment.seq >= self.seq_of(mark) && self.start_of(segment.seq) <= tail {
+                segment.file.sync().map_err(|e| Error::io(format!("sync {}", segment.file.name()), e))?;
+            }
+        }
+        Ok(())
+    }
+}

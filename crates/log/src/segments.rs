@@ -1,0 +1,341 @@
+//! The segment files: which of them holds which part of the log, and which are free.
+//!
+//! A file is *kept* under its sequence number from the moment its header with that number is durable. The newest
+//! one or two kept segments are *prepared*: nothing was written to them yet. A freed file is a *spare* until it is
+//! prepared again; its old header stays, so that after a restart it is a kept segment again, with nothing live.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    layout::{BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader},
+    live::LiveBytes,
+};
+
+pub(crate) const FOLDER: &str = "log";
+/// New files are zeroed in pieces of this size.
+const ZEROES: usize = 1 << 20;
+
+/// One kept segment.
+pub(crate) struct Segment {
+    pub seq: u64,
+    pub slot: u32,
+    pub file: Arc<dyn File>,
+    crossing: AtomicU64,
+    first: AtomicU64,
+}
+
+impl Segment {
+    pub fn new(seq: u64, slot: u32, file: Arc<dyn File>, entry: Entry) -> Self {
+        let (crossing, first) = (AtomicU64::new(entry.crossing), AtomicU64::new(entry.first));
+        Self { seq, slot, file, crossing, first }
+    }
+
+    pub fn entry(&self) -> Entry {
+        let first = self.first.load(Ordering::Acquire);
+        Entry { crossing: self.crossing.load(Ordering::Relaxed), first }
+    }
+
+    pub fn set_entry(&self, entry: Entry) {
+        self.crossing.store(entry.crossing, Ordering::Relaxed);
+        self.first.store(entry.first, Ordering::Release);
+    }
+
+    /// Whether nothing was written to it yet.
+    pub fn is_empty(&self) -> bool {
+        self.first.load(Ordering::Acquire) == 0
+    }
+}
+
+/// A file that holds nothing that is needed.
+pub(crate) struct Spare {
+    pub slot: u32,
+    pub file: Arc<dyn File>,
+}
+
+pub(crate) struct Segments {
+    io: Arc<dyn Io>,
+    segment_size: u32,
+    max_segments: u32,
+    store_id: [u8; 16],
+    table: RwLock<Table>,
+    /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
+    preparing: Mutex<()>,
+    pub live: LiveBytes,
+    /// The log's end if everything free were prepared.
+    space_end: AtomicU64,
+}
+
+struct Table {
+    kept: BTreeMap<u64, Arc<Segment>>,
+    spares: Vec<Spare>,
+    /// The sequence number that is prepared next.
+    next: u64,
+    /// The medium refused to hold another file.
+    medium_full: bool,
+}
+
+/// Space counts for [`crate::LogStats`].
+pub(crate) struct SpaceStats {
+    pub files: u32,
+    /// Spares, and files that could still be made.
+    pub free: u32,
+}
+
+impl Segments {
+    /// `next`: the sequence number after the newest of `kept`.
+    pub fn new(
+        io: Arc<dyn Io>,
+        o: &crate::LogOptions,
+        kept: BTreeMap<u64, Arc<Segment>>,
+        spares: Vec<Spare>,
+        next: u64,
+    ) -> Self {
+        let live = LiveBytes::new(o.max_segments as usize);
+        kept.keys().for_each(|&seq| live.insert(seq));
+        let segments = Self {
+            io,
+            segment_size: o.segment_size,
+            max_segments: o.max_segments,
+            store_id: o.store_id,
+            table: RwLock::new(Table { kept, spares, next, medium_full: false }),
+            preparing: Mutex::new(()),
+            live,
+            space_end: AtomicU64::new(0),
+        };
+        segments.measure_space();
+        segments
+    }
+
+    /// Bytes of log in a segment.
+    pub fn payload(&self) -> u64 {
+        u64::from(self.segment_size) - BLOCK_BYTES
+    }
+
+    pub fn seq_of(&self, lsn: Lsn) -> u64 {
+        lsn / self.payload()
+    }
+
+    pub fn start_of(&self, seq: u64) -> Lsn {
+        seq * self.payload()
+    }
+
+    /// Where in its segment's file `lsn` lies.
+    pub fn file_offset(&self, lsn: Lsn) -> u64 {
+        BLOCK_BYTES + lsn % self.payload()
+    }
+
+    pub fn get(&self, seq: u64) -> Option<Arc<Segment>> {
+        self.table.read().kept.get(&seq).cloned()
+    }
+
+    /// The kept segments, oldest first.
+    pub fn kept(&self) -> Vec<Arc<Segment>> {
+        self.table.read().kept.values().cloned().collect()
+    }
+
+    /// The end of the prepared part of the log.
+    pub fn prepared_end(&self) -> Lsn {
+        self.start_of(self.table.read().next)
+    }
+
+    /// The end of the log if everything that is free were prepared.
+    pub fn space_end(&self) -> Lsn {
+        self.space_end.load(Ordering::Acquire)
+    }
+
+    pub fn space_stats(&self) -> SpaceStats {
+        let table = self.table.read();
+        let files = (table.kept.len() + table.spares.len()) as u32;
+        SpaceStats { files, free: (self.seq_of(self.space_end()) - table.next) as u32 }
+    }
+
+    /// Lets a medium that was full be tried again.
+    pub fn retry_medium(&self) {
+        self.table.write().medium_full = false;
+        self.measure_space();
+    }
+
+    /// Whether the medium refused to hold another file, and was not tried again since.
+    pub fn medium_is_full(&self) -> bool {
+        self.table.read().medium_full
+    }
+
+    fn measure_space(&self) {
+        let medium = self.io.free_bytes().unwrap_or(0) / u64::from(self.segment_size);
+        let table = self.table.write();
+        let files = (table.kept.len() + table.spares.len()) as u64;
+        let creatable = match table.medium_full {
+            true => 0,
+            false => medium.min(u64::from(self.max_segments).saturating_sub(files)),
+        };
+        let segments = table.next + table.spares.len() as u64 + creatable;
+        self.space_end.store(self.start_of(segments), Ordering::Release);
+    }
+
+    /// Prepares the next segment; false if there is no room for it.
+    pub fn prepare_next(&self, durable: Lsn) -> Result<bool> {
+        let _preparing = self.preparing.lock();
+        let Some(spare) = self.take_spare()? else { return Ok(false) };
+        let seq = self.table.read().next;
+        // Nothing comes before the first batch of all, and so nothing enters the first segment.
+        let entry = match seq {
+            0 => Entry { crossing: FIRST_LSN, first: FIRST_LSN },
+            _ => Entry::default(),
+        };
+        let segment = Arc::new(Segment::new(seq, spare.slot, spare.file, Entry::default()));
+        self.write_header(&segment, durable, entry)?;
+        self.live.insert(seq);
+        let mut table = self.table.write();
+        table.kept.insert(seq, segment);
+        table.next = seq + 1;
+        drop(table);
+        self.measure_space();
+        Ok(true)
+    }
+
+    /// Prepares segments until `end` is within them; false if there is no room.
+    pub fn prepare_to(&self, end: Lsn, durable: Lsn) -> Result<bool> {
+        while self.prepared_end() < end {
+            if !self.prepare_next(durable)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_spare(&self) -> Result<Option<Spare>> {
+        let mut table = self.table.write();
+        if let Some(spare) = table.spares.pop() {
+            return Ok(Some(spare));
+        }
+        if table.kept.len() >= self.max_segments as usize || table.medium_full {
+            return Ok(None);
+        }
+        let used: BTreeSet<u32> = table.kept.values().map(|segment| segment.slot).collect();
+        drop(table);
+        let slot = (0..).find(|slot| !used.contains(slot)).expect("fewer files than numbers");
+        match self.create_file(slot) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
+                // Not a failure of the log. What the file took is needed elsewhere.
+                let name = file_name(slot);
+                self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+                self.table.write().medium_full = true;
+                self.measure_space();
+                Ok(None)
+            }
+            created => created.map(Some),
+        }
+    }
+
+    /// A file full of zeroes: writing to it later allocates nothing and changes no metadata.
+    fn create_file(&self, slot: u32) -> Result<Spare> {
+        let name = file_name(slot);
+        let failed = |e| Error::io(format!("create {name}"), e);
+        let file = self.io.open(&name, true).map_err(failed)?;
+        let zeroes = AlignedBuf::zeroed(ZEROES.min(self.segment_size as usize));
+        let size = u64::from(self.segment_size);
+        let mut at = 0;
+        while at < size {
+            let piece = (size - at).min(zeroes.len() as u64);
+            file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile).map_err(failed)?;
+            at += piece;
+        }
+        if file.len().map_err(failed)? != size {
+            file.set_len(size).map_err(failed)?;
+        }
+        file.sync().map_err(failed)?;
+        self.io.sync_dir(FOLDER).map_err(failed)?;
+        Ok(Spare { slot, file })
+    }
+
+    /// Writes the header alone.
+    pub fn write_header(&self, segment: &Segment, durable: Lsn, entry: Entry) -> Result<()> {
+        let block = self.header_block(segment.seq, durable, entry);
+        let written = segment.file.write_at(&[&block], 0, Durability::Durable);
+        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+        segment.set_entry(entry);
+        Ok(())
+    }
+
+    /// The first block of the segment `seq`.
+    pub fn header_block(&self, seq: u64, durable: Lsn, entry: Entry) -> AlignedBuf {
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        let (segment_size, store_id) = (self.segment_size, self.store_id);
+        SegmentHeader { segment_size, store_id, seq, durable, entry }.encode(&mut block);
+        block
+    }
+
+    /// Makes a segment's file a spare.
+    pub fn free(&self, seq: u64) {
+        let mut table = self.table.write();
+        let segment = table.kept.remove(&seq).expect("only a kept segment is freed");
+        table.spares.push(Spare { slot: segment.slot, file: segment.file.clone() });
+        drop(table);
+        self.live.remove(seq);
+        self.measure_space();
+    }
+
+    /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.
+    pub fn account(&self, lsn: Lsn, bytes: i64) {
+        let (mut at, end) = (lsn, lsn + bytes.unsigned_abs());
+        while at < end {
+            let seq = self.seq_of(at);
+            let part = end.min(self.start_of(seq + 1)) - at;
+            let signed = if bytes < 0 { -(part as i64) } else { part as i64 };
+            // A segment that is not kept is one that was freed, or one that the rounded size of the log's last
+            // record just reaches; the latter must count it, or it would later be taken off from others.
+            if !self.live.add(seq, signed) && bytes > 0 && seq >= self.table.read().next {
+                self.live.insert(seq);
+                self.live.add(seq, signed);
+            }
+            at += part;
+        }
+    }
+
+    /// Where `lsn` is, for error messages: a file name and an offset.
+    pub fn locate(&self, lsn: Lsn) -> (String, u64) {
+        let seq = self.seq_of(lsn);
+        let name =
+            self.get(seq).map_or_else(|| format!("{FOLDER}: segment {seq}"), |s| s.file.name().to_owned());
+        (name, self.file_offset(lsn))
+    }
+
+    pub fn corrupt(&self, lsn: Lsn, what: impl Into<String>) -> Error {
+        let (file, offset) = self.locate(lsn);
+        Error::corrupt(&file, offset, what)
+    }
+
+    /// Fills `buf` from the files.
+    pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<()> {
+        let (mut at, mut rest) = (lsn, buf);
+        while !rest.is_empty() {
+            let seq = self.seq_of(at);
+            let Some(segment) = self.get(seq) else {
+                return Err(self.corrupt(at, "the segment is missing"));
+            };
+            let part = (self.start_of(seq + 1) - at).min(rest.len() as u64) as usize;
+            let (head, tail) = rest.split_at_mut(part);
+            segment.file.read_at(head, self.file_offset(at)).map_err(|e| match e.kind() {
+                ErrorKind::UnexpectedEof => self.corrupt(at, "the file is too short"),
+                _ => Error::io(format!("read {}", segment.file.name()), e),
+            })?;
+            at += part as u64;
+            rest = tail;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn file_name(slot: u32) -> String {
+    format!("{FOLDER}/{slot:08x}")
+}

@@ -1,0 +1,165 @@
+//! The threads of the log: one commits, and one prepares segments so that no commit waits for a file of zeroes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering, fence},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
+};
+
+use holdfast_io::{Error, Result};
+use parking_lot::Mutex;
+
+use crate::{Appendfsync, Log};
+
+/// The log is idle when nothing was committed for so long; then the durable mark is written.
+const IDLE: Duration = Duration::from_millis(50);
+/// How soon the thread looks again at what nobody wakes it for: the sync of each second, and a full medium.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A full medium is tried again after so long.
+const RETRY_MEDIUM: Duration = Duration::from_secs(1);
+
+/// Puts one thread to sleep and lets all others wake it at little cost.
+#[derive(Default)]
+pub(crate) struct Sleeper {
+    asleep: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Sleeper {
+    pub fn is_attached(&self) -> bool {
+        self.thread.lock().is_some()
+    }
+
+    /// Wakes the thread if it sleeps. What it shall see must have been stored before.
+    pub fn wake(&self) {
+        // Pairs with the fence in `sleep`: we see it asleep, or it sees the work.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            if let Some(thread) = &*self.thread.lock() {
+                thread.unpark();
+            }
+        }
+    }
+
+    fn sleep(&self, timeout: Option<Duration>, has_work: impl Fn() -> bool) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !has_work() {
+            match timeout {
+                Some(timeout) => thread::park_timeout(timeout),
+                None => thread::park(),
+            }
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The running threads of a log; they stop when this is dropped.
+pub struct LogThread {
+    log: Arc<Log>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl LogThread {
+    pub(crate) fn start(log: &Arc<Log>) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut this = Self { log: log.clone(), stop, threads: Vec::new() };
+        this.spawn("holdfast-log", &log.committer_sleep, commit_loop)?;
+        this.spawn("holdfast-prepare", &log.preparer_sleep, prepare_loop)?;
+        Ok(this)
+    }
+
+    fn spawn(&mut self, name: &str, sleeper: &Sleeper, run: fn(&Log, &AtomicBool)) -> Result<()> {
+        let (log, stop) = (self.log.clone(), self.stop.clone());
+        // Held until the thread is known, so that it is not missed when it sleeps at once.
+        let mut attached = sleeper.thread.lock();
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || run(&log, &stop));
+        let handle = spawned.map_err(|e| Error::io(format!("start the thread {name}"), e))?;
+        *attached = Some(handle.thread().clone());
+        self.threads.push(handle);
+        Ok(())
+    }
+
+    /// Stops the threads. What was appended and not committed stays in memory; see [`Log::close`].
+    pub fn stop(self) {}
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.log.committer_sleep.thread.lock().take();
+        self.log.preparer_sleep.thread.lock().take();
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn commit_loop(log: &Log, stop: &AtomicBool) {
+    let stopped = || stop.load(Ordering::SeqCst);
+    let (mut idle_since, mut medium_tried) = (Instant::now(), Instant::now());
+    while !stopped() {
+        match log.commit_once() {
+            Ok(true) => {
+                idle_since = Instant::now();
+                continue;
+            }
+            Ok(false) => {}
+            Err(_) => {
+                log.committer_sleep.sleep(None, stopped);
+                continue;
+            }
+        }
+        if log.segments.medium_is_full() && medium_tried.elapsed() >= RETRY_MEDIUM {
+            medium_tried = Instant::now();
+            log.segments.retry_medium();
+            log.space_changed();
+        }
+        let wants_mark = log.wants_idle_mark();
+        if wants_mark && idle_since.elapsed() >= IDLE {
+            log.append_idle_mark();
+            continue;
+        }
+        // Appended, but there is no room for it.
+        let stuck = log.committer.lock().is_pending();
+        let timeout = if wants_mark {
+            Some(IDLE)
+        } else if stuck || log.awaits_sync() || log.segments.medium_is_full() {
+            Some(LOOK_AGAIN)
+        } else {
+            None
+        };
+        log.committer_sleep.sleep(timeout, || stopped() || (!stuck && log.has_work()));
+    }
+}
+
+fn prepare_loop(log: &Log, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        if !log.prepare_spare() {
+            log.preparer_sleep.sleep(None, || stop.load(Ordering::SeqCst));
+        }
+    }
+}
+
+impl Log {
+    fn awaits_sync(&self) -> bool {
+        self.written() > self.durable() && matches!(self.appendfsync(), Appendfsync::Everysec)
+    }
+
+    fn has_work(&self) -> bool {
+        let sync_wanted = self.sync_wanted.load(Ordering::Acquire).min(self.written()) > self.durable();
+        sync_wanted || self.appender.is_pending()
+    }
+
+    /// Whether the last batch before the log's end is not covered by any durable mark.
+    fn wants_idle_mark(&self) -> bool {
+        let tail = self.tail();
+        tail == self.durable() && tail != self.marked.load(Ordering::Relaxed) && self.has_room_for_mark(tail)
+    }
+}

@@ -1,0 +1,176 @@
+//! The log on real files and on a simulated machine, without faults.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use holdfast_io::{Io, RealIo, Result, SimIo};
+use holdfast_log::{
+    Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, ReplayReport, batch_len,
+};
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_size: 64 << 10,
+        max_segments: 64,
+        store_id: *b"0123456789abcdef",
+        crc_seed: 0x5EED,
+        appendfsync: Appendfsync::Always,
+        max_pending_bytes: 1 << 20,
+    }
+}
+
+type Batches = Vec<(Lsn, Vec<u8>)>;
+
+fn open(io: Arc<dyn Io>, o: LogOptions, from: Lsn) -> Result<(Arc<Log>, ReplayReport, Batches)> {
+    let mut batches = Vec::new();
+    let (log, report) = Log::open(io, o, from, &mut |lsn, payload| {
+        batches.push((lsn, payload.to_vec()));
+        Ok(())
+    })?;
+    Ok((log, report, batches))
+}
+
+/// A payload that differs from all others.
+fn payload(number: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (number.wrapping_mul(31).wrapping_add(i as u64 * 7) >> (i % 5)) as u8).collect()
+}
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("holdfast-log-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn io(&self) -> Arc<dyn Io> {
+        Arc::new(RealIo::new(&self.0).expect("a writable folder"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_was_appended_is_read_and_replayed() {
+    for (name, io) in [("real", None), ("sim", Some(SimIo::new(1)))] {
+        let folder = Folder::new(name);
+        let io: Arc<dyn Io> = io.map_or_else(|| folder.io(), |io| Arc::new(io));
+        let log = Log::create(io.clone(), options()).expect("a new log");
+        let mut expected = Batches::new();
+        for i in 0..2000 {
+            let payload = payload(i, 1 + (i as usize * 37) % 900);
+            expected.push((log.append(&payload), payload));
+            if i % 50 == 0 {
+                assert!(log.commit_once().expect("commit"));
+                assert_eq!(log.durable(), log.tail());
+                assert!(!log.commit_once().expect("commit"));
+            }
+        }
+        log.close().expect("close");
+        let mut at = FIRST_LSN;
+        for (lsn, payload) in &expected {
+            assert_eq!(*lsn, at);
+            let mut buf = vec![0; payload.len()];
+            log.read(lsn + BATCH_HEADER as u64, &mut buf).expect("read");
+            assert_eq!(buf, *payload);
+            at += batch_len(payload.len());
+        }
+        let tail = log.tail();
+        drop(log);
+        let (log, report, batches) = open(io.clone(), options(), FIRST_LSN).expect("open");
+        assert!(batches == expected);
+        assert_eq!((report.tail, report.cut), (tail, None));
+        // And it goes on.
+        let payload = payload(7, 70_000);
+        let lsn = log.append(&payload);
+        assert_eq!(lsn, tail);
+        log.close().expect("close");
+        let (_, report, batches) = open(io, options(), expected[1000].0).expect("open");
+        assert!(batches[..1000] == expected[1000..]);
+        assert_eq!(batches[1000..], [(lsn, payload)]);
+        assert_eq!(report.batches, 1003);
+    }
+}
+
+#[test]
+fn threads_append_at_once_and_the_log_thread_commits() {
+    let folder = Folder::new("threads");
+    let mut o = options();
+    o.segment_size = 1 << 20;
+    o.max_pending_bytes = 256 << 10;
+    let log = Log::create(folder.io(), o.clone()).expect("a new log");
+    let progress = Arc::new(AtomicU64::new(0));
+    let seen = progress.clone();
+    log.on_progress(Box::new(move || {
+        seen.fetch_add(1, Ordering::Relaxed);
+    }));
+    let thread = log.start_thread().expect("threads");
+    let batches: Vec<Batches> = std::thread::scope(|scope| {
+        let append = |t: u64| {
+            let log = &log;
+            move || {
+                let mut mine = Batches::new();
+                for i in 0..3000 {
+                    let len = if i % 500 == 7 { 100_000 } else { 20 + (i as usize * 13) % 300 };
+                    let payload = payload(t << 32 | i, len);
+                    while log.admit(payload.len()) != Admission::Ok {
+                        assert_ne!(log.admit(payload.len()), Admission::Failed);
+                        std::thread::yield_now();
+                    }
+                    let lsn = log.append(&payload);
+                    mine.push((lsn, payload));
+                    if i % 16 == 0 {
+                        log.kick();
+                    }
+                    if i % 512 == 0 {
+                        log.wait_durable(lsn + 16).expect("durable");
+                    }
+                }
+                mine
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|t| scope.spawn(append(t))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+    });
+    log.wait_durable(log.tail()).expect("durable");
+    thread.stop();
+    assert!(progress.load(Ordering::Relaxed) > 0);
+    let mut expected: Batches = batches.into_iter().flatten().collect();
+    expected.sort();
+    let stats = log.stats();
+    assert_eq!(stats.pending_bytes, 0);
+    assert!(stats.batches >= 12_000 && stats.commits > 0);
+    drop(log);
+    let (_, _, replayed) = open(folder.io(), o, FIRST_LSN).expect("open");
+    assert!(replayed == expected);
+}
+
+#[test]
+fn an_idle_log_marks_its_end_once() {
+    let io = Arc::new(SimIo::new(1));
+    let log = Log::create(io.clone(), options()).expect("a new log");
+    let thread = log.start_thread().expect("threads");
+    let lsn = log.append(b"abc");
+    log.kick();
+    let end = lsn + batch_len(3) + batch_len(0);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while log.durable() != end {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(log.tail(), end);
+    drop(thread);
+}
