@@ -1,1 +1,3 @@
 //! See docs/format.md.
+
+pub mod collections;
