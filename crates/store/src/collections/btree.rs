@@ -1,1 +1,464 @@
-//! The counted B+tree.
+//! The counted B+tree: inner nodes over leaves of any kind.
+//!
+//! An inner node's slot is `child u64, elements below the child u64, key`: the elements are found by position
+//! through the counts, and in trees with keys also by key. A slot's key is a lower bound of what is below its
+//! child and an upper bound of what is before it; that of slot 0 means nothing, for the bound is then with an
+//! ancestor. So what happens at the front of the tree touches no keys.
+//!
+//! What a leaf holds, and how it is split and merged, is its owner's affair (a list's packed runs, a sorted set's
+//! nodes); the tree is told. A tree that is one leaf has no inner node. Its root word, in the owner's object, is the
+//! root's offset with the tree's height in the low four bits; 0 is an empty tree.
+//!
+//! A node is merged with a neighbour when a removal leaves it a quarter full and the two fill three quarters of one,
+//! so that sequences of removals and insertions do not split and merge by turns.
+
+pub(crate) mod node;
+
+use holdfast_heap::{Arena, Full, Tx};
+use node::{Layout, view};
+
+use super::object::write_changed;
+
+/// Heights up to this fit into the root word.
+const MAX_HEIGHT: usize = 15;
+/// Slots of an inner node's order area; also what makes a node's size.
+const INNER_ORDER: usize = 64;
+/// Bytes of a slot before its key.
+const POINTER: usize = 16;
+
+/// A tree, by the heap offset of its root word.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree {
+    root: u64,
+    inner: Layout,
+}
+
+/// A leaf, and a number of elements that it holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    pub leaf: u64,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Step {
+    node: u64,
+    index: usize,
+}
+
+/// The way from the root to a leaf. It is stale after any change of the tree's shape.
+#[derive(Clone, Copy)]
+pub(crate) struct Path {
+    steps: [Step; MAX_HEIGHT],
+    height: usize,
+    /// The leaf that it leads to.
+    pub leaf: u64,
+}
+
+impl Path {
+    fn node(&self, level: usize) -> u64 {
+        if level == self.height { self.leaf } else { self.steps[level].node }
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+fn child(slot: &[u8]) -> u64 {
+    number(&slot[..8])
+}
+
+fn count(slot: &[u8]) -> u64 {
+    number(&slot[8..POINTER])
+}
+
+fn pointer(to: Counted) -> [u8; POINTER] {
+    let mut bytes = [0; POINTER];
+    bytes[..8].copy_from_slice(&to.leaf.to_le_bytes());
+    bytes[8..].copy_from_slice(&to.count.to_le_bytes());
+    bytes
+}
+
+impl Tree {
+    /// The tree whose root word is at `root`, with keys of `key` bytes (0 or 16).
+    pub const fn at(root: u64, key: usize) -> Self {
+        let width = POINTER + key;
+        Self { root, inner: Layout::new(width, width * INNER_ORDER) }
+    }
+
+    fn top(&self, arena: &Arena) -> (u64, usize) {
+        let word = arena.u64(self.root);
+        (word & !0xF, (word & 0xF) as usize)
+    }
+
+    fn set_top(&self, arena: &mut Arena, tx: &mut Tx, node: u64, height: usize) {
+        assert!(height <= MAX_HEIGHT && node & 0xF == 0);
+        write_changed(arena, tx, self.root, &(node | height as u64).to_le_bytes());
+    }
+
+    /// Makes `leaf` the whole tree, without freeing what the tree was.
+    pub fn plant(&self, arena: &mut Arena, tx: &mut Tx, leaf: u64) {
+        self.set_top(arena, tx, leaf, 0);
+    }
+
+    /// Levels of inner nodes.
+    pub fn height(&self, arena: &Arena) -> usize {
+        self.top(arena).1
+    }
+
+    /// Whether it has no leaf at all.
+    pub fn is_empty(&self, arena: &Arena) -> bool {
+        self.top(arena).0 == 0
+    }
+
+    /// Descends from the root; `choose` picks a slot's index in each node.
+    fn descend(&self, arena: &Arena, mut choose: impl FnMut(node::View) -> usize) -> Path {
+        let (mut node, height) = self.top(arena);
+        assert!(node != 0, "descent into an empty tree");
+        let mut steps = [Step::default(); MAX_HEIGHT];
+        for step in &mut steps[..height] {
+            let view = view(arena, self.inner, node);
+            let index = choose(view);
+            *step = Step { node, index };
+            node = child(view.slot(index));
+        }
+        Path { steps, height, leaf: node }
+    }
+
+    /// The leaf with the element of that rank, and the element's index in it; the last leaf if the rank is beyond.
+    pub fn by_rank(&self, arena: &Arena, rank: u64) -> (Path, u64) {
+        let mut rest = rank;
+        let path = self.descend(arena, |view| {
+            let last = view.len() - 1;
+            let mut index = 0;
+            while index < last && count(view.slot(index)) <= rest {
+                rest -= count(view.slot(index));
+                index += 1;
+            }
+            index
+        });
+        (path, rest)
+    }
+
+    /// The last leaf whose key satisfies `at_most`; the first leaf counts as satisfying it.
+    pub fn by_key(&self, arena: &Arena, mut at_most: impl FnMut(&[u8]) -> bool) -> Path {
+        self.descend(arena, |view| view.partition_point(1, |slot| at_most(&slot[POINTER..])) - 1)
+    }
+
+    /// The first leaf.
+    pub fn first(&self, arena: &Arena) -> Path {
+        self.descend(arena, |_| 0)
+    }
+
+    /// The last leaf.
+    pub fn last(&self, arena: &Arena) -> Path {
+        self.descend(arena, |view| view.len() - 1)
+    }
+
+    /// Moves to the next leaf; false, and no move, at the last one.
+    pub fn next(&self, arena: &Arena, path: &mut Path) -> bool {
+        self.step(arena, path, |index, len| (index + 1 < len).then_some(index + 1), |_| 0)
+    }
+
+    /// Moves to the leaf before; false, and no move, at the first one.
+    pub fn previous(&self, arena: &Arena, path: &mut Path) -> bool {
+        self.step(arena, path, |index, _| index.checked_sub(1), |len| len - 1)
+    }
+
+    fn step(
+        &self,
+        arena: &Arena,
+        path: &mut Path,
+        beside: impl Fn(usize, usize) -> Option<usize>,
+        edge: impl Fn(usize) -> usize,
+    ) -> bool {
+        for level in (0..path.height).rev() {
+            let node = view(arena, self.inner, path.steps[level].node);
+            let Some(index) = beside(path.steps[level].index, node.len()) else { continue };
+            path.steps[level].index = index;
+            let mut below = child(node.slot(index));
+            for step in &mut path.steps[level + 1..path.height] {
+                let node = view(arena, self.inner, below);
+                *step = Step { node: below, index: edge(node.len()) };
+                below = child(node.slot(step.index));
+            }
+            path.leaf = below;
+            return true;
+        }
+        false
+    }
+
+    /// The elements in the path's leaf; `None` if that leaf is the whole tree, for then its owner counts them.
+    pub fn count(&self, arena: &Arena, path: &Path) -> Option<u64> {
+        let step = path.steps[..path.height].last()?;
+        Some(count(view(arena, self.inner, step.node).slot(step.index)))
+    }
+
+    /// The elements in all leaves before the path's.
+    pub fn before(&self, arena: &Arena, path: &Path) -> u64 {
+        let below = |step: &Step| {
+            let view = view(arena, self.inner, step.node);
+            (0..step.index).map(|i| count(view.slot(i))).sum::<u64>()
+        };
+        path.steps[..path.height].iter().map(below).sum()
+    }
+
+    /// Counts `delta` more elements in the path's leaf.
+    pub fn add(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, delta: i64) {
+        self.add_above(arena, tx, path, path.height, delta);
+    }
+
+    fn add_above(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, delta: i64) {
+        for step in &path.steps[..level] {
+            let at = node::slot_offset(arena, self.inner, step.node, step.index) + 8;
+            let count = arena.u64(at).checked_add_signed(delta).expect("a count below zero");
+            write_changed(arena, tx, at, &count.to_le_bytes());
+        }
+    }
+
+    /// Says that the least element of the path's leaf is now `key`.
+    pub fn set_least(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, key: &[u8]) {
+        self.set_least_above(arena, tx, path, path.height, key);
+    }
+
+    fn set_least_above(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, key: &[u8]) {
+        if let Some(step) = path.steps[..level].iter().rev().find(|step| step.index > 0) {
+            let at = node::slot_offset(arena, self.inner, step.node, step.index);
+            write_changed(arena, tx, at + POINTER as u64, key);
+        }
+    }
+
+    /// Puts another leaf with as many elements into the place of the path's.
+    pub fn replace(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, leaf: u64) {
+        match path.steps[..path.height].last() {
+            Some(step) => {
+                let at = node::slot_offset(arena, self.inner, step.node, step.index);
+                write_changed(arena, tx, at, &leaf.to_le_bytes());
+            }
+            None => self.plant(arena, tx, leaf),
+        }
+    }
+
+    /// Puts two leaves into the place of the path's; `key` is the bound between them. Changes nothing if it fails.
+    pub fn split(
+        &self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        path: &Path,
+        left: Counted,
+        key: &[u8],
+        right: Counted,
+    ) -> Result<(), Full> {
+        let layout = self.inner;
+        let capacity = layout.capacity();
+        let is_full = |level: &usize| view(arena, layout, path.steps[*level].node).len() == capacity;
+        let full = (0..path.height).rev().take_while(is_full).count();
+        let mut spare = self.reserve(arena, tx, full + usize::from(full == path.height))?;
+
+        let growth = (left.count + right.count).wrapping_sub(self.count(arena, path).unwrap_or(0));
+        let (mut kept, mut carry) = (left, Some([&pointer(right)[..], key].concat()));
+        for level in (0..path.height).rev() {
+            let Step { node, index } = path.steps[level];
+            let at = node::slot_offset(arena, layout, node, index);
+            write_changed(arena, tx, at, &pointer(kept));
+            kept.leaf = node;
+            let Some(slot) = carry.take() else {
+                kept.count = self.count_above(arena, path, level).wrapping_add(growth);
+                continue;
+            };
+            if view(arena, layout, node).len() < capacity {
+                node::insert(arena, tx, layout, node, index + 1, &slot);
+                kept.count = self.count_above(arena, path, level).wrapping_add(growth);
+                continue;
+            }
+            // Appending leaves full nodes behind; anything else leaves halves.
+            let cut = if index + 1 == capacity { capacity } else { capacity / 2 };
+            let beside = spare.pop().expect("a node was reserved for each full one");
+            let moved = node::tail(arena, layout, node, cut);
+            node::fill(arena, tx, layout, beside, &moved);
+            node::remove(arena, tx, layout, node, cut, capacity - cut);
+            if index + 1 >= cut {
+                node::insert(arena, tx, layout, beside, index + 1 - cut, &slot);
+            } else {
+                node::insert(arena, tx, layout, node, index + 1, &slot);
+            }
+            let bound = &view(arena, layout, beside).slot(0)[POINTER..];
+            let right = Counted { leaf: beside, count: self.total(arena, beside) };
+            carry = Some([&pointer(right)[..], bound].concat());
+            kept.count = self.total(arena, node);
+        }
+        if let Some(slot) = carry {
+            let root = spare.pop().expect("a node was reserved for the root");
+            let mut slots = vec![0; layout.width];
+            slots[..POINTER].copy_from_slice(&pointer(kept));
+            slots.extend(slot);
+            node::fill(arena, tx, layout, root, &slots);
+            self.set_top(arena, tx, root, path.height + 1);
+        }
+        Ok(())
+    }
+
+    /// What the slot above the node at `level` counts; 0 for the root.
+    fn count_above(&self, arena: &Arena, path: &Path, level: usize) -> u64 {
+        let Some(step) = path.steps[..level].last() else { return 0 };
+        count(view(arena, self.inner, step.node).slot(step.index))
+    }
+
+    fn total(&self, arena: &Arena, node: u64) -> u64 {
+        let view = view(arena, self.inner, node);
+        (0..view.len()).map(|i| count(view.slot(i))).sum()
+    }
+
+    fn reserve(&self, arena: &mut Arena, tx: &mut Tx, nodes: usize) -> Result<Vec<u64>, Full> {
+        let mut reserved = Vec::new();
+        for _ in 0..nodes {
+            match node::alloc(arena, tx, self.inner) {
+                Ok(node) => reserved.push(node),
+                Err(full) => {
+                    reserved.into_iter().for_each(|node| node::free(arena, tx, self.inner, node));
+                    return Err(full);
+                }
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Takes the path's leaf, with the elements it is counted for, out of the tree; the leaf itself is not freed.
+    pub fn remove(&self, arena: &mut Arena, tx: &mut Tx, path: &Path) {
+        let count = self.count(arena, path).unwrap_or(0);
+        for level in (0..path.height).rev() {
+            let Step { node, index } = path.steps[level];
+            if view(arena, self.inner, node).len() == 1 {
+                node::free(arena, tx, self.inner, node);
+                continue;
+            }
+            node::remove(arena, tx, self.inner, node, index, 1);
+            if index == 0 && self.inner.width > POINTER {
+                let key = view(arena, self.inner, node).slot(0)[POINTER..].to_vec();
+                self.set_least_above(arena, tx, path, level, &key);
+            }
+            self.add_above(arena, tx, path, level, -(count as i64));
+            return self.merge(arena, tx, path, level, self.inner);
+        }
+        self.plant(arena, tx, 0);
+    }
+
+    /// Merges the path's leaf, a node of that layout whose slots are the tree's keys, with one beside it if it pays.
+    pub fn merge_leaf(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, layout: Layout) {
+        self.merge(arena, tx, path, path.height, layout);
+    }
+
+    fn merge(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, layout: Layout) {
+        if level == 0 {
+            return self.lower(arena, tx);
+        }
+        let capacity = layout.capacity();
+        if view(arena, layout, path.node(level)).len() > capacity / 4 {
+            return;
+        }
+        let Step { node: parent, index } = path.steps[level - 1];
+        let above = view(arena, self.inner, parent);
+        let length = |index: usize| view(arena, layout, child(above.slot(index))).len();
+        let fits =
+            |left: &usize| left + 1 < above.len() && length(*left) + length(left + 1) <= capacity * 3 / 4;
+        let Some(left) = [Some(index), index.checked_sub(1)].into_iter().flatten().find(fits) else { return };
+
+        let (a, b) = (above.slot(left), above.slot(left + 1));
+        let (bound_a, bound_b) = (a[POINTER..].to_vec(), b[POINTER..].to_vec());
+        let count = count(a) + count(b);
+        let (a, b) = (child(a), child(b));
+        if level < path.height {
+            // What is slot 0 of `b` now will no longer be.
+            let first = node::slot_offset(arena, layout, b, 0);
+            write_changed(arena, tx, first + POINTER as u64, &bound_b);
+        }
+        // The fewer slots move.
+        let leftward = length_of(arena, layout, a) >= length_of(arena, layout, b);
+        let (into, from) = if leftward { (a, b) } else { (b, a) };
+        node::absorb(arena, tx, layout, into, from, !leftward);
+        let slot = [&pointer(Counted { leaf: into, count })[..], &bound_a].concat();
+        let at = node::slot_offset(arena, self.inner, parent, left);
+        write_changed(arena, tx, at, &slot);
+        node::remove(arena, tx, self.inner, parent, left + 1, 1);
+        self.merge(arena, tx, path, level - 1, self.inner);
+    }
+
+    /// Takes away roots that have one child only.
+    fn lower(&self, arena: &mut Arena, tx: &mut Tx) {
+        loop {
+            let (root, height) = self.top(arena);
+            if height == 0 || view(arena, self.inner, root).len() > 1 {
+                return;
+            }
+            let below = child(view(arena, self.inner, root).slot(0));
+            self.set_top(arena, tx, below, height - 1);
+            node::free(arena, tx, self.inner, root);
+        }
+    }
+
+    /// Takes the last leaf of a tree that is being destroyed; counts are not kept up. `None`: the tree is empty.
+    pub fn take_last(&self, arena: &mut Arena, tx: &mut Tx) -> Option<u64> {
+        if self.is_empty(arena) {
+            return None;
+        }
+        let path = self.last(arena);
+        for step in path.steps[..path.height].iter().rev() {
+            let len = view(arena, self.inner, step.node).len();
+            if len > 1 {
+                node::remove(arena, tx, self.inner, step.node, len - 1, 1);
+                return Some(path.leaf);
+            }
+            node::free(arena, tx, self.inner, step.node);
+        }
+        self.plant(arena, tx, 0);
+        Some(path.leaf)
+    }
+
+    /// Checks every node and count, and returns the number of elements, or says what is wrong. `leaf` is called with
+    /// each leaf and its lower bound, and returns the elements in it.
+    pub fn check(
+        &self,
+        arena: &Arena,
+        mut leaf: impl FnMut(u64, Option<&[u8]>) -> Result<u64, String>,
+    ) -> Result<u64, String> {
+        let (root, height) = self.top(arena);
+        if root == 0 { Ok(0) } else { self.check_node(arena, root, height, None, &mut leaf) }
+    }
+
+    fn check_node(
+        &self,
+        arena: &Arena,
+        node: u64,
+        height: usize,
+        bound: Option<&[u8]>,
+        leaf: &mut impl FnMut(u64, Option<&[u8]>) -> Result<u64, String>,
+    ) -> Result<u64, String> {
+        if height == 0 {
+            return leaf(node, bound);
+        }
+        let view = view(arena, self.inner, node);
+        view.check().map_err(|what| format!("node {node:#x}: {what}"))?;
+        if view.len() == 0 {
+            return Err(format!("node {node:#x} is empty"));
+        }
+        let mut sum = 0;
+        for index in 0..view.len() {
+            let slot = view.slot(index);
+            let bound = if index == 0 { bound } else { Some(&slot[POINTER..]) };
+            let below = self.check_node(arena, child(slot), height - 1, bound, leaf)?;
+            if below != count(slot) {
+                return Err(format!(
+                    "node {node:#x} counts {} below child {index}, not {below}",
+                    count(slot)
+                ));
+            }
+            sum += below;
+        }
+        Ok(sum)
+    }
+}
+
+fn length_of(arena: &Arena, layout: Layout, node: u64) -> usize {
+    view(arena, layout, node).len()
+}

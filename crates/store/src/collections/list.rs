@@ -1,1 +1,544 @@
-//! Lists.
+//! Lists: a counted tree of packed runs.
+//!
+//! An element is reached by its position in O(log n). A push at either end logs the element, some ten bytes of its
+//! leaf's header and a byte or two a level for the counts: leaves at the ends have their free room outward.
+//!
+//! A list that is one leaf is what Redis calls a listpack: its block grows with it. Further leaves are as large as
+//! `list-max-listpack-size` says and never grow; an element of a quarter of that or more has a leaf that just fits.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{
+    Context, Limits,
+    btree::{Counted, Path, Tree},
+    object::{self, Encoding, Type},
+    run::{self, Edit, Entry, Room},
+};
+
+/// Either end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where index 0 is.
+    Front,
+    /// Where index -1 is.
+    Back,
+}
+
+fn tree(obj: u64) -> Tree {
+    Tree::at(obj + object::ROOT, 0)
+}
+
+/// Makes an empty list under `key` and returns its object.
+///
+/// # Errors
+/// [`Full`] if the arena has no room.
+pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8]) -> Result<u64, Full> {
+    object::create(arena, tx, key, Type::List, Encoding::Listpack)
+}
+
+/// The number of elements.
+pub fn len(arena: &Arena, obj: u64) -> u64 {
+    object::count(arena, obj)
+}
+
+/// The element at `index`, from 0.
+pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
+    if index >= len(arena, obj) {
+        return None;
+    }
+    let (path, in_leaf) = tree(obj).by_rank(arena, index);
+    Some(entry_at(arena, obj, &path, in_leaf).value)
+}
+
+/// The entry at `index` in the path's leaf.
+fn entry_at<'a>(arena: &'a Arena, obj: u64, path: &Path, index: u64) -> Entry<'a> {
+    let count = leaf_count(arena, obj, path);
+    let mut entries = run::entries(arena, path.leaf);
+    let entry = if index < count / 2 {
+        entries.nth(index as usize)
+    } else {
+        entries.nth_back((count - 1 - index) as usize)
+    };
+    entry.expect("a leaf with fewer elements than counted")
+}
+
+/// The elements whose positions are in `range`, which may reach beyond the list; backwards if `reverse`.
+pub fn iter(arena: &Arena, obj: u64, range: Range<u64>, reverse: bool) -> Iter<'_> {
+    let end = range.end.min(len(arena, obj));
+    let left = end.saturating_sub(range.start);
+    let place = (left > 0).then(|| {
+        let (path, index) = tree(obj).by_rank(arena, if reverse { end - 1 } else { range.start });
+        let mut entries = run::entries(arena, path.leaf);
+        if reverse {
+            let behind = leaf_count(arena, obj, &path) - 1 - index;
+            entries.by_ref().rev().take(behind as usize).for_each(drop);
+        } else {
+            entries.by_ref().take(index as usize).for_each(drop);
+        }
+        (path, entries)
+    });
+    Iter { arena, tree: tree(obj), place, left, reverse }
+}
+
+/// The elements of a range; see [`iter`].
+pub struct Iter<'a> {
+    arena: &'a Arena,
+    tree: Tree,
+    place: Option<(Path, run::Entries<'a>)>,
+    left: u64,
+    reverse: bool,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (path, entries) = self.place.as_mut()?;
+        loop {
+            let entry = if self.reverse { entries.next_back() } else { entries.next() };
+            if let Some(entry) = entry {
+                return Some(entry.value);
+            }
+            let moved = if self.reverse {
+                self.tree.previous(self.arena, path)
+            } else {
+                self.tree.next(self.arena, path)
+            };
+            assert!(moved, "a list with fewer elements than counted");
+            *entries = run::entries(self.arena, path.leaf);
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// The positions of the elements equal to `element` among the first `max_len` (the last, if `reverse`), in the order
+/// they are met.
+pub fn positions<'a>(
+    arena: &'a Arena,
+    obj: u64,
+    element: &'a [u8],
+    max_len: u64,
+    reverse: bool,
+) -> impl Iterator<Item = u64> + 'a {
+    let len = len(arena, obj);
+    let max_len = max_len.min(len);
+    let range = if reverse { len - max_len..len } else { 0..max_len };
+    let place = move |met: usize| if reverse { len - 1 - met as u64 } else { met as u64 };
+    iter(arena, obj, range, reverse)
+        .enumerate()
+        .filter(move |(_, value)| *value == element)
+        .map(move |(met, _)| place(met))
+}
+
+fn leaf_count(arena: &Arena, obj: u64, path: &Path) -> u64 {
+    tree(obj).count(arena, path).unwrap_or_else(|| len(arena, obj))
+}
+
+/// Frees leaves until `budget` is spent or all are gone (true).
+pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
+    while *budget > 0 {
+        let Some(leaf) = tree(obj).take_last(arena, tx) else { return true };
+        run::free(arena, tx, leaf);
+        *budget -= 1;
+    }
+    tree(obj).is_empty(arena)
+}
+
+/// Checks the structure and returns the number of elements, or says what is wrong.
+pub fn check(arena: &Arena, obj: u64) -> Result<u64, String> {
+    let sum = tree(obj).check(arena, |leaf, _| match run::check(arena, leaf)? {
+        0 => Err(format!("leaf {leaf:#x} is empty")),
+        count => Ok(count),
+    })?;
+    match len(arena, obj) {
+        count if count == sum => Ok(sum),
+        count => Err(format!("list {obj:#x} counts {count} elements, not {sum}")),
+    }
+}
+
+/// What a leaf may hold.
+struct LeafLimit {
+    bytes: usize,
+    entries: u64,
+}
+
+impl LeafLimit {
+    fn new(limits: &Limits) -> LeafLimit {
+        match limits.list_max_listpack_size {
+            size @ 1.. => LeafLimit { bytes: 8 << 10, entries: size as u64 },
+            0 => LeafLimit { bytes: 8 << 10, entries: 1 },
+            class => LeafLimit { bytes: 2 << 10 << class.unsigned_abs().min(5), entries: u64::MAX },
+        }
+    }
+}
+
+/// Changes a list. An operation that fails with [`Full`] leaves the list's elements as they were.
+pub struct Writer<'a> {
+    arena: &'a mut Arena,
+    tx: &'a mut Tx,
+    obj: u64,
+    tree: Tree,
+    limit: LeafLimit,
+}
+
+impl<'a> Writer<'a> {
+    /// Changes the list at `obj` within `tx`.
+    pub fn new(arena: &'a mut Arena, tx: &'a mut Tx, obj: u64, cx: Context) -> Self {
+        Writer { arena, tx, obj, tree: tree(obj), limit: LeafLimit::new(cx.limits) }
+    }
+
+    fn len(&self) -> u64 {
+        len(self.arena, self.obj)
+    }
+
+    /// Adds an element at an end.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room.
+    pub fn push(&mut self, end: End, element: &[u8]) -> Result<(), Full> {
+        let entry = run::entry(&[element]);
+        if self.tree.is_empty(self.arena) {
+            let room = if end == End::Front { Room::MostBefore } else { Room::MostBehind };
+            let leaf = run::create(self.arena, self.tx, 0, room, &entry)?;
+            self.tree.plant(self.arena, self.tx, leaf);
+            self.set_len(1);
+            self.set_encoding();
+            return Ok(());
+        }
+        match end {
+            End::Front => self.insert_at(&self.tree.first(self.arena), 0, &entry),
+            End::Back => {
+                let path = self.tree.last(self.arena);
+                self.insert_at(&path, run::used(self.arena, path.leaf), &entry)
+            }
+        }
+    }
+
+    /// Inserts an element so that it has position `index`, which is at most the length of the list, of at least one
+    /// element.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room.
+    pub fn insert(&mut self, index: u64, element: &[u8]) -> Result<(), Full> {
+        let (path, in_leaf) = self.tree.by_rank(self.arena, index);
+        let at = match in_leaf {
+            0 => 0,
+            after => entry_at(self.arena, self.obj, &path, after - 1).end(),
+        };
+        self.insert_at(&path, at, &run::entry(&[element]))
+    }
+
+    /// Replaces the element at `index`, which must exist.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room.
+    pub fn set(&mut self, index: u64, element: &[u8]) -> Result<(), Full> {
+        let (path, in_leaf) = self.tree.by_rank(self.arena, index);
+        let old = entry_at(self.arena, self.obj, &path, in_leaf);
+        let (at, remove) = (old.at, old.len);
+        let insert = run::entry(&[element]);
+        let edit = Edit { at, remove, insert: &insert };
+        let size = run::HEADER + run::used(self.arena, path.leaf) - remove + insert.len();
+        let fits = size <= self.limit.bytes || leaf_count(self.arena, self.obj, &path) == 1;
+        if !fits && insert.len() > remove {
+            self.insert_at(&path, at, &insert)?;
+            self.remove(index + 1..index + 2);
+        } else if !run::splice(self.arena, self.tx, path.leaf, edit) {
+            self.rebuild(&path, edit, self.grown(size), Room::Both)?;
+        }
+        self.set_encoding();
+        Ok(())
+    }
+
+    /// Removes the elements whose positions are in `range`, which must be within the list.
+    pub fn remove(&mut self, range: Range<u64>) {
+        let mut left = range.end - range.start;
+        while left > 0 {
+            let (path, index) = self.tree.by_rank(self.arena, range.start);
+            let count = left.min(leaf_count(self.arena, self.obj, &path) - index);
+            let at = entry_at(self.arena, self.obj, &path, index).at;
+            let end = entry_at(self.arena, self.obj, &path, index + count - 1).end();
+            let edit = Edit { at, remove: end - at, insert: &[] };
+            self.remove_from(&path, edit, count);
+            left -= count;
+        }
+    }
+
+    /// Removes up to `count` elements from an end; each is shown to `popped` before.
+    pub fn pop(&mut self, end: End, count: u64, mut popped: impl FnMut(&[u8])) {
+        let mut left = count.min(self.len());
+        while left > 0 {
+            let path =
+                if end == End::Front { self.tree.first(self.arena) } else { self.tree.last(self.arena) };
+            let count = left.min(leaf_count(self.arena, self.obj, &path));
+            let mut entries = run::entries(self.arena, path.leaf);
+            let mut remove = 0;
+            for _ in 0..count {
+                let entry = if end == End::Front { entries.next() } else { entries.next_back() };
+                let entry = entry.expect("a leaf with fewer elements than counted");
+                popped(entry.value);
+                remove += entry.len;
+            }
+            let at = if end == End::Front { 0 } else { run::used(self.arena, path.leaf) - remove };
+            self.remove_from(&path, Edit { at, remove, insert: &[] }, count);
+            left -= count;
+        }
+    }
+
+    /// Removes up to `count` elements equal to `element`, the first ones (the last ones, if `reverse`), and returns how
+    /// many they were.
+    pub fn remove_equal(&mut self, element: &[u8], count: u64, reverse: bool) -> u64 {
+        let mut left = count;
+        // What has been looked at is before this position, or, in reverse, from it on.
+        let mut done = if reverse { self.len() } else { 0 };
+        while left > 0 && if reverse { done > 0 } else { done < self.len() } {
+            let (path, index) = self.tree.by_rank(self.arena, done - u64::from(reverse));
+            let before = done - u64::from(reverse) - index;
+            let in_leaf = leaf_count(self.arena, self.obj, &path);
+            let removed = self.remove_equal_from(&path, element, left, reverse);
+            done = if reverse { before } else { before + in_leaf - removed };
+            left -= removed;
+        }
+        count - left
+    }
+
+    fn remove_equal_from(&mut self, path: &Path, element: &[u8], count: u64, reverse: bool) -> u64 {
+        let bytes = run::bytes(self.arena, path.leaf);
+        let equal = run::entries(self.arena, path.leaf).filter(|entry| entry.value == element);
+        let limit = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut spans: Vec<(usize, usize)> = if reverse {
+            equal.rev().take(limit).map(|entry| (entry.at, entry.end())).collect()
+        } else {
+            equal.take(limit).map(|entry| (entry.at, entry.end())).collect()
+        };
+        if reverse {
+            spans.reverse();
+        }
+        let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return 0 };
+        let kept: Vec<u8> = spans.windows(2).flat_map(|pair| &bytes[pair[0].1..pair[1].0]).copied().collect();
+        let edit = Edit { at: first.0, remove: last.1 - first.0, insert: &kept };
+        self.remove_from(path, edit, spans.len() as u64);
+        spans.len() as u64
+    }
+
+    fn set_len(&mut self, len: u64) {
+        object::set_count(self.arena, self.tx, self.obj, len);
+    }
+
+    /// Keeps the name of the encoding in step; as in Redis a list is a listpack again at half of the limit only.
+    fn set_encoding(&mut self) {
+        let limit = &self.limit;
+        if self.tree.is_empty(self.arena) {
+            return;
+        }
+        let old = object::encoding(self.arena, self.obj);
+        let share = if old == Encoding::Listpack { 1 } else { 2 };
+        let small = self.tree.height(self.arena) == 0 && self.len() <= limit.entries / share && {
+            let leaf = self.tree.first(self.arena).leaf;
+            run::HEADER + run::used(self.arena, leaf) <= limit.bytes / share as usize
+        };
+        let encoding = if small { Encoding::Listpack } else { Encoding::Quicklist };
+        if old != encoding {
+            object::set_encoding(self.arena, self.tx, self.obj, encoding);
+        }
+    }
+
+    /// The block for a leaf of `size` bytes that may grow.
+    fn grown(&self, size: usize) -> usize {
+        (size + size / 2).min(self.limit.bytes).max(size)
+    }
+
+    fn rebuild(&mut self, path: &Path, edit: Edit, size: usize, room: Room) -> Result<(), Full> {
+        let leaf = run::rebuild(self.arena, self.tx, path.leaf, edit, size, room)?;
+        self.tree.replace(self.arena, self.tx, path, leaf);
+        Ok(())
+    }
+
+    fn added(&mut self, path: &Path) {
+        self.tree.add(self.arena, self.tx, path, 1);
+        self.set_len(self.len() + 1);
+    }
+
+    /// Inserts an entry at a place in the path's leaf.
+    fn insert_at(&mut self, path: &Path, at: usize, entry: &[u8]) -> Result<(), Full> {
+        let used = run::used(self.arena, path.leaf);
+        let edit = Edit { at, remove: 0, insert: entry };
+        let (at_front, at_back) = (at == 0, at == used);
+        let alone = self.tree.height(self.arena) == 0;
+        if self.may_take(path, entry) {
+            let (before, behind) = run::room(self.arena, path.leaf);
+            // At its ends a leaf is not moved for an entry: that would cost a leaf's redo each time.
+            let cheap = !(at_front || at_back)
+                || at_front && before >= entry.len()
+                || at_back && behind >= entry.len();
+            if cheap && run::splice(self.arena, self.tx, path.leaf, edit) {
+                self.added(path);
+                return Ok(());
+            }
+            if alone || !(at_front || at_back) {
+                let size = run::HEADER + used + entry.len();
+                let size = if alone { self.grown(size) } else { self.limit.bytes };
+                let room = match (at_front, at_back) {
+                    (true, _) => Room::MostBefore,
+                    (_, true) => Room::MostBehind,
+                    _ => Room::Both,
+                };
+                self.rebuild(path, edit, size, room)?;
+                self.added(path);
+                return Ok(());
+            }
+        }
+        if !at_front && !at_back {
+            let path = self.split(path, at)?;
+            return self.insert_at(&path, at, entry);
+        }
+        if self.insert_beside(path, at_front, entry) {
+            return Ok(());
+        }
+        self.insert_leaf(path, at_front, entry)?;
+        self.set_encoding();
+        Ok(())
+    }
+
+    /// Whether the path's leaf stays within its limit with another entry.
+    fn may_take(&self, path: &Path, entry: &[u8]) -> bool {
+        run::HEADER + run::used(self.arena, path.leaf) + entry.len() <= self.limit.bytes
+            && leaf_count(self.arena, self.obj, path) < self.limit.entries
+    }
+
+    /// Inserts an entry at the near end of the leaf before (or behind) the path's, if there is one with room.
+    fn insert_beside(&mut self, path: &Path, before: bool, entry: &[u8]) -> bool {
+        let mut beside = *path;
+        let exists = if before {
+            self.tree.previous(self.arena, &mut beside)
+        } else {
+            self.tree.next(self.arena, &mut beside)
+        };
+        if !exists || !self.may_take(&beside, entry) {
+            return false;
+        }
+        let (room_before, room_behind) = run::room(self.arena, beside.leaf);
+        if (if before { room_behind } else { room_before }) < entry.len() {
+            return false;
+        }
+        let at = if before { run::used(self.arena, beside.leaf) } else { 0 };
+        let done = run::splice(self.arena, self.tx, beside.leaf, Edit { at, remove: 0, insert: entry });
+        assert!(done, "a run without the room that it has");
+        self.added(&beside);
+        true
+    }
+
+    /// Inserts an entry as a leaf of its own before (or behind) the path's.
+    fn insert_leaf(&mut self, path: &Path, before: bool, entry: &[u8]) -> Result<(), Full> {
+        let size = if entry.len() >= self.limit.bytes / 4 {
+            0
+        } else {
+            let of_like_entries = self.limit.entries.saturating_mul(entry.len() as u64);
+            self.limit
+                .bytes
+                .min(usize::try_from(of_like_entries).unwrap_or(usize::MAX).saturating_add(run::HEADER))
+        };
+        let room = if before { Room::Before } else { Room::Behind };
+        let leaf = run::create(self.arena, self.tx, size, room, entry)?;
+        let new = Counted { leaf, count: 1 };
+        let old = Counted { leaf: path.leaf, count: leaf_count(self.arena, self.obj, path) };
+        let (left, right) = if before { (new, old) } else { (old, new) };
+        if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &[], right) {
+            run::free(self.arena, self.tx, leaf);
+            return Err(full);
+        }
+        self.set_len(self.len() + 1);
+        Ok(())
+    }
+
+    /// Moves what is from `at` on in the path's leaf into a leaf of its own, and returns the way to the one before.
+    fn split(&mut self, path: &Path, at: usize) -> Result<Path, Full> {
+        let moved = run::bytes(self.arena, path.leaf)[at..].to_vec();
+        let rank = self.tree.before(self.arena, path);
+        let count = leaf_count(self.arena, self.obj, path);
+        let kept = run::entries(self.arena, path.leaf).take_while(|entry| entry.at < at).count() as u64;
+        let leaf = run::create(self.arena, self.tx, self.limit.bytes, Room::Before, &moved)?;
+        let left = Counted { leaf: path.leaf, count: kept };
+        let right = Counted { leaf, count: count - kept };
+        if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &[], right) {
+            run::free(self.arena, self.tx, leaf);
+            return Err(full);
+        }
+        let edit = Edit { at, remove: moved.len(), insert: &[] };
+        assert!(run::splice(self.arena, self.tx, path.leaf, edit), "a removal that found no room");
+        self.set_encoding();
+        Ok(self.tree.by_rank(self.arena, rank).0)
+    }
+
+    /// Makes a change that takes `count` entries out of the path's leaf.
+    fn remove_from(&mut self, path: &Path, edit: Edit, count: u64) {
+        let len = self.len() - count;
+        if leaf_count(self.arena, self.obj, path) == count {
+            self.tree.remove(self.arena, self.tx, path);
+            run::free(self.arena, self.tx, path.leaf);
+        } else {
+            assert!(run::splice(self.arena, self.tx, path.leaf, edit), "a removal that found no room");
+            self.tree.add(self.arena, self.tx, path, -(count as i64));
+            self.merge(path);
+        }
+        self.set_len(len);
+        self.shrink();
+        self.set_encoding();
+    }
+
+    /// Moves what a nearly empty leaf holds into one beside it.
+    fn merge(&mut self, path: &Path) {
+        let used = run::used(self.arena, path.leaf);
+        if self.tree.height(self.arena) == 0 || used > self.limit.bytes / 8 {
+            return;
+        }
+        let count = leaf_count(self.arena, self.obj, path);
+        for before in [false, true] {
+            let mut beside = *path;
+            let exists = if before {
+                self.tree.previous(self.arena, &mut beside)
+            } else {
+                self.tree.next(self.arena, &mut beside)
+            };
+            if !exists
+                || run::used(self.arena, beside.leaf) + used > self.limit.bytes / 2
+                || leaf_count(self.arena, self.obj, &beside) + count > self.limit.entries
+            {
+                continue;
+            }
+            let moved = run::bytes(self.arena, path.leaf).to_vec();
+            let at = if before { run::used(self.arena, beside.leaf) } else { 0 };
+            if run::splice(self.arena, self.tx, beside.leaf, Edit { at, remove: 0, insert: &moved }) {
+                self.tree.add(self.arena, self.tx, &beside, count as i64);
+                self.tree.remove(self.arena, self.tx, path);
+                run::free(self.arena, self.tx, path.leaf);
+                return;
+            }
+        }
+    }
+
+    /// Gives an only leaf that is three quarters empty a smaller block; without one it stays as it is.
+    fn shrink(&mut self) {
+        if self.tree.height(self.arena) > 0 || self.tree.is_empty(self.arena) {
+            return;
+        }
+        let path = self.tree.first(self.arena);
+        let size = run::HEADER + run::used(self.arena, path.leaf);
+        if run::size(self.arena, path.leaf) > 128.max(4 * size) {
+            let edit = Edit { at: 0, remove: 0, insert: &[] };
+            // Full only means that the larger block is kept.
+            let _ = self.rebuild(&path, edit, self.grown(size), Room::Both);
+        }
+    }
+}

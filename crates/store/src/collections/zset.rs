@@ -1,1 +1,513 @@
-//! Sorted sets.
+//! Sorted sets: a packed run, or a tree of (score, element) with a table of the members.
+//!
+//! A small one is a run at `ROOT` whose entries, `score f64, member`, are in order. A large one has, for each member,
+//! an element block `score f64, length u32, member`, a word in the table at `AUX`, and a key `score f64, element
+//! u64` in the tree at `AUX2`: comparing keys reads the members only where scores are equal.
+//!
+//! Everything that is ordered goes by ranks: a range of scores or of names is first turned into a range of ranks, in
+//! O(log n), which is then counted, walked from either end, or removed.
+//!
+//! Scores are numbers: whoever calls keeps NaN out.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::{Bound, Range};
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{
+    Context,
+    object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed},
+    ordered::{self, Key, Ordered},
+    run::{self, Edit, Room},
+    table::Table,
+};
+
+const SCORE: usize = 8;
+/// Bytes of an element block before its member.
+const ELEMENT: usize = 12;
+
+/// A member with its score.
+pub type Scored<'a> = (&'a [u8], f64);
+
+fn tree(obj: u64) -> Ordered {
+    Ordered::at(obj + AUX2)
+}
+
+fn table(obj: u64) -> Table {
+    Table::at(obj + AUX)
+}
+
+fn is_small(arena: &Arena, obj: u64) -> bool {
+    object::encoding(arena, obj) == Encoding::Listpack
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+fn decode(value: &[u8]) -> Scored<'_> {
+    let (score, member) = value.split_at(SCORE);
+    (member, f64::from_bits(number(score)))
+}
+
+fn key(score: f64, element: u64) -> Key {
+    let mut key = [0; 16];
+    key[..SCORE].copy_from_slice(&score.to_le_bytes());
+    key[SCORE..].copy_from_slice(&element.to_le_bytes());
+    key
+}
+
+fn score_of(key: &Key) -> f64 {
+    f64::from_bits(number(&key[..SCORE]))
+}
+
+fn element_of(key: &Key) -> u64 {
+    number(&key[SCORE..])
+}
+
+fn member_of(arena: &Arena, element: u64) -> &[u8] {
+    arena.bytes(element + ELEMENT as u64, arena.u32(element + SCORE as u64) as usize)
+}
+
+fn element_score(arena: &Arena, element: u64) -> f64 {
+    f64::from_bits(arena.u64(element))
+}
+
+/// Whether a comes before b.
+fn precedes(a: Scored, b: Scored) -> bool {
+    a.1 < b.1 || a.1 == b.1 && a.0 < b.0
+}
+
+/// Whether a key comes before a member with a score.
+fn key_precedes(arena: &Arena, key: &Key, scored: Scored) -> bool {
+    let score = score_of(key);
+    score < scored.1 || score == scored.1 && member_of(arena, element_of(key)) < scored.0
+}
+
+fn small_entries(arena: &Arena, obj: u64) -> run::Entries<'_> {
+    match arena.u64(obj + ROOT) {
+        0 => run::Entries::none(),
+        run => run::entries(arena, run),
+    }
+}
+
+fn find_element(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {
+    let hash = cx.hasher.hash(member);
+    Some(table(obj).find(arena, hash, |element| member_of(arena, element) == member)?.word)
+}
+
+/// Makes an empty sorted set under `key` and returns its object.
+///
+/// # Errors
+/// [`Full`] if the arena has no room.
+pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8]) -> Result<u64, Full> {
+    object::create(arena, tx, key, Type::Zset, Encoding::Listpack)
+}
+
+/// The number of members.
+pub fn len(arena: &Arena, obj: u64) -> u64 {
+    object::count(arena, obj)
+}
+
+/// The score of a member.
+pub fn score(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<f64> {
+    if is_small(arena, obj) {
+        let mut entries = small_entries(arena, obj).map(|entry| decode(entry.value));
+        return entries.find(|scored| scored.0 == member).map(|scored| scored.1);
+    }
+    find_element(arena, cx, obj, member).map(|element| element_score(arena, element))
+}
+
+/// How many members come before this one.
+pub fn rank(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {
+    if is_small(arena, obj) {
+        let rank = small_entries(arena, obj).position(|entry| decode(entry.value).0 == member);
+        return rank.map(|rank| rank as u64);
+    }
+    let element = find_element(arena, cx, obj, member)?;
+    let scored = (member, element_score(arena, element));
+    Some(tree(obj).rank(arena, |key| key_precedes(arena, key, scored)))
+}
+
+/// The ranks of the members with scores between two bounds.
+pub fn ranks_by_score(arena: &Arena, obj: u64, min: Bound<f64>, max: Bound<f64>) -> Range<u64> {
+    let rank = |below: &dyn Fn(f64) -> bool| {
+        if is_small(arena, obj) {
+            small_entries(arena, obj).take_while(|entry| below(decode(entry.value).1)).count() as u64
+        } else {
+            tree(obj).rank(arena, |key| below(score_of(key)))
+        }
+    };
+    let start = match min {
+        Bound::Unbounded => 0,
+        Bound::Included(min) => rank(&|score| score < min),
+        Bound::Excluded(min) => rank(&|score| score <= min),
+    };
+    let end = match max {
+        Bound::Unbounded => len(arena, obj),
+        Bound::Included(max) => rank(&|score| score <= max),
+        Bound::Excluded(max) => rank(&|score| score < max),
+    };
+    start..end.max(start)
+}
+
+/// The ranks of the members between two names. All members must have the same score: else the range means nothing.
+pub fn ranks_by_name(arena: &Arena, obj: u64, min: Bound<&[u8]>, max: Bound<&[u8]>) -> Range<u64> {
+    let rank = |below: &dyn Fn(&[u8]) -> bool| {
+        if is_small(arena, obj) {
+            small_entries(arena, obj).take_while(|entry| below(decode(entry.value).0)).count() as u64
+        } else {
+            tree(obj).rank(arena, |key| below(member_of(arena, element_of(key))))
+        }
+    };
+    let start = match min {
+        Bound::Unbounded => 0,
+        Bound::Included(min) => rank(&|member| member < min),
+        Bound::Excluded(min) => rank(&|member| member <= min),
+    };
+    let end = match max {
+        Bound::Unbounded => len(arena, obj),
+        Bound::Included(max) => rank(&|member| member <= max),
+        Bound::Excluded(max) => rank(&|member| member < max),
+    };
+    start..end.max(start)
+}
+
+/// The members whose ranks are in `ranks`, which may reach beyond the set; backwards if `reverse`.
+pub fn iter(arena: &Arena, obj: u64, ranks: Range<u64>, reverse: bool) -> Iter<'_> {
+    let end = ranks.end.min(len(arena, obj));
+    let ranks = ranks.start.min(end)..end;
+    let left = ranks.end - ranks.start;
+    let source = if is_small(arena, obj) {
+        let mut entries = small_entries(arena, obj);
+        if reverse {
+            entries.by_ref().rev().take((len(arena, obj) - ranks.end) as usize).for_each(drop);
+        } else {
+            entries.by_ref().take(ranks.start as usize).for_each(drop);
+        }
+        Source::Small(entries, reverse)
+    } else {
+        Source::Large(arena, tree(obj).iter(arena, ranks, reverse))
+    };
+    Iter { source, left: left as usize }
+}
+
+/// Members in order; see [`iter`].
+pub struct Iter<'a> {
+    source: Source<'a>,
+    left: usize,
+}
+
+#[expect(clippy::large_enum_variant, reason = "an iterator is short-lived and on the stack")]
+enum Source<'a> {
+    Small(run::Entries<'a>, bool),
+    Large(&'a Arena, ordered::Iter<'a>),
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Scored<'a>;
+
+    fn next(&mut self) -> Option<Scored<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        match &mut self.source {
+            Source::Small(entries, false) => entries.next().map(|entry| decode(entry.value)),
+            Source::Small(entries, true) => entries.next_back().map(|entry| decode(entry.value)),
+            Source::Large(arena, keys) => {
+                keys.next().map(|key| (member_of(arena, element_of(key)), score_of(key)))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// Passes about `count` members from `cursor` on (all, if the set is small) to `each` and returns the next cursor, 0
+/// at the end. A member that is in the set all the time is passed at least once.
+pub fn scan(arena: &Arena, obj: u64, cursor: u64, count: usize, mut each: impl FnMut(&[u8], f64)) -> u64 {
+    if is_small(arena, obj) {
+        iter(arena, obj, 0..u64::MAX, false).for_each(|(member, score)| each(member, score));
+        return 0;
+    }
+    let each = |element| each(member_of(arena, element), element_score(arena, element));
+    table(obj).scan(arena, cursor, count, each)
+}
+
+/// Where an entry belongs among a small set's.
+fn small_place(arena: &Arena, obj: u64, scored: Scored) -> usize {
+    let before = small_entries(arena, obj).take_while(|entry| precedes(decode(entry.value), scored));
+    before.last().map_or(0, |entry| entry.end())
+}
+
+/// Changes a sorted set.
+pub struct Writer<'a> {
+    arena: &'a mut Arena,
+    tx: &'a mut Tx,
+    obj: u64,
+    cx: Context<'a>,
+}
+
+impl<'a> Writer<'a> {
+    /// Changes the sorted set at `obj` within `tx`.
+    pub fn new(arena: &'a mut Arena, tx: &'a mut Tx, obj: u64, cx: Context<'a>) -> Self {
+        Writer { arena, tx, obj, cx }
+    }
+
+    /// Gives a member its score, adding it if need be, and returns the score that it had.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; the set has not changed.
+    pub fn insert(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, Full> {
+        debug_assert!(!score.is_nan());
+        if is_small(self.arena, self.obj) {
+            let old = small_entries(self.arena, self.obj).find(|entry| decode(entry.value).0 == member);
+            if let Some(entry) = old {
+                let old = decode(entry.value).1;
+                let edit = Edit { at: entry.at, remove: entry.len, insert: &[] };
+                if old != score {
+                    self.move_small(edit, (member, score));
+                }
+                return Ok(Some(old));
+            }
+            let limits = &self.cx.limits;
+            let fits = len(self.arena, self.obj) < limits.zset_max_listpack_entries as u64
+                && member.len() <= limits.zset_max_listpack_value;
+            if fits {
+                self.insert_small((member, score))?;
+                return Ok(None);
+            }
+            self.enlarge()?;
+        }
+        let Some(element) = find_element(self.arena, self.cx, self.obj, member) else {
+            self.insert_large((member, score))?;
+            object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) + 1);
+            return Ok(None);
+        };
+        let old = element_score(self.arena, element);
+        if old != score {
+            let place =
+                tree(self.obj).place(self.arena, |key| key_precedes(self.arena, key, (member, score)));
+            tree(self.obj).insert(self.arena, self.tx, place, &key(score, element))?;
+            self.remove_key((member, old));
+            write_changed(self.arena, self.tx, element, &score.to_le_bytes());
+        }
+        Ok(Some(old))
+    }
+
+    /// Removes a member; false if there was none.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        if is_small(self.arena, self.obj) {
+            let found = small_entries(self.arena, self.obj).find(|entry| decode(entry.value).0 == member);
+            let Some(entry) = found else { return false };
+            let edit = Edit { at: entry.at, remove: entry.len, insert: &[] };
+            self.remove_small(edit, 1);
+            return true;
+        }
+        let Some(element) = find_element(self.arena, self.cx, self.obj, member) else { return false };
+        self.remove_key((member, element_score(self.arena, element)));
+        self.drop_element(element);
+        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - 1);
+        true
+    }
+
+    /// Removes the members whose ranks are in `ranks`, which must be within the set.
+    pub fn remove_ranks(&mut self, ranks: Range<u64>) {
+        let mut left = ranks.end.saturating_sub(ranks.start) as usize;
+        if left == 0 {
+            return;
+        }
+        if is_small(self.arena, self.obj) {
+            let mut entries = small_entries(self.arena, self.obj).skip(ranks.start as usize).take(left);
+            let first = entries.next().expect("ranks within the set");
+            let end = entries.last().unwrap_or(first).end();
+            let edit = Edit { at: first.at, remove: end - first.at, insert: &[] };
+            return self.remove_small(edit, left);
+        }
+        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - left as u64);
+        while left > 0 {
+            let position = tree(self.obj).by_rank(self.arena, ranks.start).expect("ranks within the set");
+            let keys = tree(self.obj).keys_in_leaf(self.arena, position).take(left);
+            let elements: Vec<u64> = keys.map(element_of).collect();
+            tree(self.obj).remove(self.arena, self.tx, &position, elements.len());
+            elements.iter().for_each(|&element| self.drop_element(element));
+            left -= elements.len();
+        }
+    }
+
+    fn insert_small(&mut self, scored: Scored) -> Result<(), Full> {
+        let entry = run::entry(&[&scored.1.to_le_bytes(), scored.0]);
+        let edit = Edit { at: small_place(self.arena, self.obj, scored), remove: 0, insert: &entry };
+        match self.arena.u64(self.obj + ROOT) {
+            0 => {
+                let run = run::create(self.arena, self.tx, 0, Room::Behind, &entry)?;
+                write_changed(self.arena, self.tx, self.obj + ROOT, &run.to_le_bytes());
+            }
+            run if run::splice(self.arena, self.tx, run, edit) => {}
+            run => {
+                let size = run::HEADER + run::used(self.arena, run) + entry.len();
+                let run = run::rebuild(self.arena, self.tx, run, edit, size + size / 4, Room::MostBehind)?;
+                write_changed(self.arena, self.tx, self.obj + ROOT, &run.to_le_bytes());
+            }
+        }
+        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) + 1);
+        Ok(())
+    }
+
+    /// Takes an entry out by `removal` and puts it where its new score belongs.
+    fn move_small(&mut self, removal: Edit, scored: Scored) {
+        let run = self.arena.u64(self.obj + ROOT);
+        let entry = run::entry(&[&scored.1.to_le_bytes(), scored.0]);
+        let removed = run::splice(self.arena, self.tx, run, removal);
+        let edit = Edit { at: small_place(self.arena, self.obj, scored), remove: 0, insert: &entry };
+        // The removal has left as much room, all of it on one side.
+        assert!(
+            removed && run::splice(self.arena, self.tx, run, edit),
+            "an entry of the same size found no room"
+        );
+    }
+
+    fn remove_small(&mut self, edit: Edit, count: usize) {
+        let run = self.arena.u64(self.obj + ROOT);
+        let used = run::used(self.arena, run) - edit.remove;
+        let size = run::HEADER + used;
+        if used == 0 {
+            run::free(self.arena, self.tx, run);
+            write_changed(self.arena, self.tx, self.obj + ROOT, &0u64.to_le_bytes());
+        } else {
+            let sparse = run::size(self.arena, run) > 128.max(4 * size);
+            // Without room for a smaller block the larger one is kept.
+            let smaller =
+                sparse.then(|| run::rebuild(self.arena, self.tx, run, edit, size + size / 4, Room::Both));
+            match smaller {
+                Some(Ok(smaller)) => {
+                    write_changed(self.arena, self.tx, self.obj + ROOT, &smaller.to_le_bytes())
+                }
+                _ => assert!(run::splice(self.arena, self.tx, run, edit), "a removal that found no room"),
+            }
+        }
+        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - count as u64);
+    }
+
+    /// Turns a small set into a large one.
+    fn enlarge(&mut self) -> Result<(), Full> {
+        let run = self.arena.u64(self.obj + ROOT);
+        let entries: Vec<(Vec<u8>, f64)> = small_entries(self.arena, self.obj)
+            .map(|entry| decode(entry.value))
+            .map(|(member, score)| (member.to_vec(), score))
+            .collect();
+        table(self.obj).create(self.arena, self.tx)?;
+        for (member, score) in entries {
+            if let Err(full) = self.insert_large((&member, score)) {
+                let mut all = usize::MAX;
+                tree(self.obj).release(self.arena, self.tx, &mut all, free_element);
+                table(self.obj).release(self.arena, self.tx, 0, &mut all, |_, _, _, _| {});
+                write_changed(self.arena, self.tx, self.obj + AUX, &0u64.to_le_bytes());
+                return Err(full);
+            }
+        }
+        if run != 0 {
+            run::free(self.arena, self.tx, run);
+            write_changed(self.arena, self.tx, self.obj + ROOT, &0u64.to_le_bytes());
+        }
+        object::set_encoding(self.arena, self.tx, self.obj, Encoding::Skiplist);
+        Ok(())
+    }
+
+    /// Adds a member that is not there; whoever calls counts it.
+    fn insert_large(&mut self, scored: Scored) -> Result<(), Full> {
+        let (member, score) = scored;
+        let element = self.arena.alloc(self.tx, ELEMENT + member.len())?;
+        let block = [&score.to_le_bytes()[..], &(member.len() as u32).to_le_bytes(), member].concat();
+        self.arena.write(self.tx, element, &block);
+        let hash = self.cx.hasher.hash(member);
+        if let Err(full) = table(self.obj).insert(self.arena, self.tx, hash, element) {
+            self.arena.free(self.tx, element, block.len());
+            return Err(full);
+        }
+        let place = tree(self.obj).place(self.arena, |key| key_precedes(self.arena, key, scored));
+        if let Err(full) = tree(self.obj).insert(self.arena, self.tx, place, &key(score, element)) {
+            self.drop_element(element);
+            return Err(full);
+        }
+        Ok(())
+    }
+
+    /// Takes a member's key out of the tree.
+    fn remove_key(&mut self, scored: Scored) {
+        let position = tree(self.obj).find(self.arena, |key| key_precedes(self.arena, key, scored));
+        tree(self.obj).remove(self.arena, self.tx, &position.expect("each member has a key"), 1);
+    }
+
+    /// Takes a member out of the table and frees its element.
+    fn drop_element(&mut self, element: u64) {
+        let hash = self.cx.hasher.hash(member_of(self.arena, element));
+        let found = table(self.obj).find(self.arena, hash, |word| word == element);
+        table(self.obj).remove(self.arena, self.tx, found.expect("each element is in the table"));
+        free_block(self.arena, self.tx, element);
+    }
+}
+
+fn free_block(arena: &mut Arena, tx: &mut Tx, element: u64) {
+    let size = ELEMENT + arena.u32(element + SCORE as u64) as usize;
+    arena.free(tx, element, size);
+}
+
+fn free_element(arena: &mut Arena, tx: &mut Tx, key: &Key) {
+    free_block(arena, tx, element_of(key));
+}
+
+/// Frees blocks until `budget` is spent or the payload is gone (true). `ROOT` then says where in the table it is.
+pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
+    let root = arena.u64(obj + ROOT);
+    if is_small(arena, obj) {
+        if root != 0 {
+            run::free(arena, tx, root);
+        }
+        return true;
+    }
+    if !tree(obj).release(arena, tx, budget, free_element) {
+        return false;
+    }
+    let Some(position) = table(obj).release(arena, tx, root, budget, |_, _, _, _| {}) else { return true };
+    write_changed(arena, tx, obj + ROOT, &position.to_le_bytes());
+    false
+}
+
+/// Checks the structure and returns the number of members, or says what is wrong.
+pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
+    let sum = if is_small(arena, obj) {
+        match arena.u64(obj + ROOT) {
+            0 => 0,
+            run => run::check(arena, run)?,
+        }
+    } else {
+        let in_tree = tree(obj).check(arena, |key, next| {
+            key_precedes(arena, key, (member_of(arena, element_of(next)), score_of(next)))
+        })?;
+        let in_table = table(obj).check(arena)?;
+        if in_tree != in_table {
+            return Err(format!("sorted set {obj:#x} has {in_tree} keys and {in_table} elements"));
+        }
+        in_tree
+    };
+    if sum != len(arena, obj) {
+        return Err(format!("sorted set {obj:#x} counts {} members and has {sum}", len(arena, obj)));
+    }
+    let members = iter(arena, obj, 0..sum, false);
+    for (before, scored) in
+        iter(arena, obj, 1..sum, false).zip(members).map(|(scored, before)| (before, scored))
+    {
+        if !precedes(before, scored) {
+            return Err(format!("sorted set {obj:#x} is out of order at {scored:?}"));
+        }
+    }
+    match iter(arena, obj, 0..sum, false).find(|scored| score(arena, cx, obj, scored.0) != Some(scored.1)) {
+        Some(lost) => Err(format!("sorted set {obj:#x} does not find its member {lost:?}")),
+        None => Ok(sum),
+    }
+}

@@ -1,0 +1,168 @@
+//! Nodes of fixed-size slots, made for little redo.
+//!
+//! ```text
+//! order: one byte a slot ... 0xFF | slot 0 | slot 1 | ...
+//! ```
+//! The slots lie where they were first written; the order bytes before them name them in key order, up to the
+//! first 0xFF. So an insertion logs one slot and about half of the order bytes, and removing the last slots logs a
+//! single byte. Order bytes behind the first 0xFF mean nothing.
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::super::object::write_changed;
+
+const END: u8 = 0xFF;
+/// The most order bytes that a layout may have.
+const MAX_ORDER: usize = 64;
+/// The widest slot, in bytes.
+const MAX_WIDTH: usize = 32;
+
+/// The shape of a node: `width` bytes a slot, `size` bytes a node, `size / width` (a multiple of 8) order bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub width: usize,
+    pub size: usize,
+}
+
+impl Layout {
+    /// A layout of `width` bytes a slot and `size` bytes a node.
+    pub const fn new(width: usize, size: usize) -> Self {
+        assert!(width <= MAX_WIDTH && size % width == 0);
+        assert!(size / width <= MAX_ORDER && (size / width) % 8 == 0);
+        Self { width, size }
+    }
+
+    const fn order(self) -> usize {
+        self.size / self.width
+    }
+
+    /// The most slots that a node holds: at least one order byte is left for the end mark.
+    pub const fn capacity(self) -> usize {
+        (self.size - self.order()) / self.width
+    }
+}
+
+/// A node read as a whole.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+}
+
+impl<'a> View<'a> {
+    /// The number of slots in use.
+    pub fn len(self) -> usize {
+        const HIGH: u64 = 0x8080_8080_8080_8080;
+        for (i, chunk) in self.bytes[..self.layout.order()].chunks_exact(8).enumerate() {
+            let marks = u64::from_le_bytes(chunk.try_into().expect("a chunk of 8")) & HIGH;
+            if marks != 0 {
+                return i * 8 + marks.trailing_zeros() as usize / 8;
+            }
+        }
+        panic!("a node without end")
+    }
+
+    /// The slot at `index` in key order.
+    pub fn slot(self, index: usize) -> &'a [u8] {
+        let start = self.layout.order() + self.bytes[index] as usize * self.layout.width;
+        &self.bytes[start..start + self.layout.width]
+    }
+
+    /// The first of the slots `from..` for which `below` does not hold, or their end.
+    pub fn partition_point(self, from: usize, mut below: impl FnMut(&'a [u8]) -> bool) -> usize {
+        let (mut low, mut high) = (from, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if below(self.slot(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Checks that the order bytes name different slots, or says what is wrong.
+    pub fn check(self) -> Result<(), String> {
+        let mut used = 0u64;
+        for &slot in &self.bytes[..self.len()] {
+            if slot as usize >= self.layout.capacity() || used & 1 << slot != 0 {
+                return Err(format!("the order names slot {slot} wrongly"));
+            }
+            used |= 1 << slot;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the node at `node`.
+pub(crate) fn view(arena: &Arena, layout: Layout, node: u64) -> View<'_> {
+    View { bytes: arena.bytes(node, layout.size), layout }
+}
+
+/// The heap offset of a slot's bytes.
+pub(crate) fn slot_offset(arena: &Arena, layout: Layout, node: u64, index: usize) -> u64 {
+    let slot = arena.u8(node + index as u64) as usize;
+    node + (layout.order() + slot * layout.width) as u64
+}
+
+/// Allocates a node; it must be filled by [`fill`] before it is read.
+pub(crate) fn alloc(arena: &mut Arena, tx: &mut Tx, layout: Layout) -> Result<u64, Full> {
+    arena.alloc(tx, layout.size)
+}
+
+/// Frees a node.
+pub(crate) fn free(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64) {
+    arena.free(tx, node, layout.size);
+}
+
+/// Gives a node the slots in `slots`, one after another in key order; what it held is gone.
+pub(crate) fn fill(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, slots: &[u8]) {
+    let count = slots.len() / layout.width;
+    assert!(count <= layout.capacity() && slots.len() % layout.width == 0);
+    let mut order = [END; MAX_ORDER];
+    for (slot, byte) in order[..count].iter_mut().enumerate() {
+        *byte = slot as u8;
+    }
+    arena.write(tx, node, &order[..=count]);
+    if !slots.is_empty() {
+        arena.write(tx, node + layout.order() as u64, slots);
+    }
+}
+
+/// Inserts a slot before the one at `index`. The node must have room.
+pub(crate) fn insert(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, index: usize, bytes: &[u8]) {
+    let view = view(arena, layout, node);
+    let len = view.len();
+    assert!(index <= len && len < layout.capacity() && bytes.len() == layout.width);
+    let used = view.bytes[..len].iter().fold(0u64, |used, slot| used | 1 << slot);
+    let slot = (!used).trailing_zeros() as usize;
+    let mut order = [END; MAX_ORDER + 1];
+    order[0] = slot as u8;
+    order[1..=len - index].copy_from_slice(&view.bytes[index..len]);
+    arena.write(tx, node + (layout.order() + slot * layout.width) as u64, bytes);
+    write_changed(arena, tx, node + index as u64, &order[..len - index + 2]);
+}
+
+/// Removes the `count` slots from `index` on.
+pub(crate) fn remove(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, index: usize, count: usize) {
+    let view = view(arena, layout, node);
+    let len = view.len();
+    assert!(index + count <= len);
+    let mut order = [END; MAX_ORDER];
+    let rest = len - index - count;
+    order[..rest].copy_from_slice(&view.bytes[index + count..len]);
+    write_changed(arena, tx, node + index as u64, &order[..=rest]);
+}
+
+/// The slots from `index` on, one after another in key order.
+pub(crate) fn tail(arena: &Arena, layout: Layout, node: u64, index: usize) -> Vec<u8> {
+    let view = view(arena, layout, node);
+    (index..view.len()).flat_map(|i| view.slot(i)).copied().collect()
+}
+
+/// Moves all slots of `from` into `into`, before or behind those that it has, and frees `from`.
+pub(crate) fn absorb(arena: &mut Arena, tx: &mut Tx, layout: Layout, into: u64, from: u64, before: bool) {
+    let slots = tail(arena, layout, from, 0);
+    let start = if before { 0 } else { view(arena, layout, into).len() };
+    for (i, slot) in slots.chunks_exact(layout.width).enumerate() {
+        insert(arena, tx, layout, into, start + i, slot);
+    }
+    free(arena, tx, layout, from);
+}

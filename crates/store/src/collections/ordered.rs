@@ -1,0 +1,239 @@
+//! Ordered sets of 16-byte keys: the counted tree with leaves of keys.
+//!
+//! The order is the owner's: operations take a predicate `below` that holds for the keys before a place and for none
+//! behind it. An empty set takes no block. A leaf has 30 keys: an insertion logs the key, some ten order bytes, and
+//! a byte or two a level for the counts.
+
+use std::ops::Range;
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::btree::{
+    Counted, Path, Tree,
+    node::{self, Layout},
+};
+
+/// What the set holds.
+pub(crate) type Key = [u8; 16];
+
+const LEAF: Layout = Layout::new(16, 512);
+
+/// A set, by the heap offset of its root word.
+#[derive(Clone, Copy)]
+pub(crate) struct Ordered {
+    tree: Tree,
+}
+
+/// A key's place; stale after any change of the set.
+#[derive(Clone, Copy)]
+pub(crate) struct Position {
+    path: Path,
+    index: usize,
+}
+
+fn key_of(slot: &[u8]) -> &Key {
+    slot.try_into().expect("a slot of 16 bytes")
+}
+
+impl Ordered {
+    /// The set whose root word is at `root`; 0 there is an empty set.
+    pub const fn at(root: u64) -> Ordered {
+        Ordered { tree: Tree::at(root, 16) }
+    }
+
+    fn leaf_len(&self, arena: &Arena, leaf: u64) -> usize {
+        node::view(arena, LEAF, leaf).len()
+    }
+
+    /// The place behind all keys below, for [`Ordered::insert`]: it may be behind the last key of a leaf.
+    pub fn place(&self, arena: &Arena, mut below: impl FnMut(&Key) -> bool) -> Option<Position> {
+        if self.tree.is_empty(arena) {
+            return None;
+        }
+        let path = self.tree.by_key(arena, |key| below(key_of(key)));
+        let index = node::view(arena, LEAF, path.leaf).partition_point(0, |slot| below(key_of(slot)));
+        Some(Position { path, index })
+    }
+
+    /// The number of keys below.
+    pub fn rank(&self, arena: &Arena, below: impl FnMut(&Key) -> bool) -> u64 {
+        let place = self.place(arena, below);
+        place.map_or(0, |Position { path, index }| self.tree.before(arena, &path) + index as u64)
+    }
+
+    /// The first key that is not below.
+    pub fn find(&self, arena: &Arena, below: impl FnMut(&Key) -> bool) -> Option<Position> {
+        let Position { mut path, mut index } = self.place(arena, below)?;
+        if index == self.leaf_len(arena, path.leaf) {
+            if !self.tree.next(arena, &mut path) {
+                return None;
+            }
+            index = 0;
+        }
+        Some(Position { path, index })
+    }
+
+    /// The key with that many keys before it.
+    pub fn by_rank(&self, arena: &Arena, rank: u64) -> Option<Position> {
+        if self.tree.is_empty(arena) {
+            return None;
+        }
+        let (path, index) = self.tree.by_rank(arena, rank);
+        (index < self.leaf_len(arena, path.leaf) as u64).then_some(Position { path, index: index as usize })
+    }
+
+    /// The keys from a position on in its leaf: at least one.
+    pub fn keys_in_leaf(self, arena: &Arena, position: Position) -> impl Iterator<Item = &Key> {
+        let view = node::view(arena, LEAF, position.path.leaf);
+        (position.index..view.len()).map(move |index| key_of(view.slot(index)))
+    }
+
+    /// Inserts a key at the [`Ordered::place`] where it belongs.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; nothing has changed.
+    pub fn insert(
+        &self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        place: Option<Position>,
+        key: &Key,
+    ) -> Result<(), Full> {
+        let Some(Position { path, index }) = place else {
+            let leaf = node::alloc(arena, tx, LEAF)?;
+            node::fill(arena, tx, LEAF, leaf, key);
+            self.tree.plant(arena, tx, leaf);
+            return Ok(());
+        };
+        let len = self.leaf_len(arena, path.leaf);
+        if len < LEAF.capacity() {
+            node::insert(arena, tx, LEAF, path.leaf, index, key);
+            self.tree.add(arena, tx, &path, 1);
+            return Ok(());
+        }
+        // Ascending keys leave full leaves behind; anything else leaves halves.
+        let cut = if index == len { len } else { len / 2 };
+        let mut moved = node::tail(arena, LEAF, path.leaf, cut);
+        if index >= cut {
+            let at = (index - cut) * LEAF.width;
+            moved.splice(at..at, *key);
+        }
+        let leaf = node::alloc(arena, tx, LEAF)?;
+        let count = moved.len() / LEAF.width;
+        let left = Counted { leaf: path.leaf, count: (len + 1 - count) as u64 };
+        let right = Counted { leaf, count: count as u64 };
+        if let Err(full) = self.tree.split(arena, tx, &path, left, &moved[..LEAF.width], right) {
+            node::free(arena, tx, LEAF, leaf);
+            return Err(full);
+        }
+        node::fill(arena, tx, LEAF, leaf, &moved);
+        node::remove(arena, tx, LEAF, path.leaf, cut, len - cut);
+        if index < cut {
+            node::insert(arena, tx, LEAF, path.leaf, index, key);
+        }
+        Ok(())
+    }
+
+    /// Removes `count` keys of one leaf, from a position on.
+    pub fn remove(&self, arena: &mut Arena, tx: &mut Tx, position: &Position, count: usize) {
+        let Position { path, index } = position;
+        let len = self.leaf_len(arena, path.leaf);
+        if count == len {
+            self.tree.remove(arena, tx, path);
+            node::free(arena, tx, LEAF, path.leaf);
+            return;
+        }
+        node::remove(arena, tx, LEAF, path.leaf, *index, count);
+        self.tree.add(arena, tx, path, -(count as i64));
+        if *index == 0 {
+            let least = *key_of(node::view(arena, LEAF, path.leaf).slot(0));
+            self.tree.set_least(arena, tx, path, &least);
+        }
+        self.tree.merge_leaf(arena, tx, path, LEAF);
+    }
+
+    /// The keys whose ranks are in `ranks`, which must be within the set; backwards if `reverse`.
+    pub fn iter<'a>(&self, arena: &'a Arena, ranks: Range<u64>, reverse: bool) -> Iter<'a> {
+        let left = ranks.end.saturating_sub(ranks.start);
+        let first = if reverse { ranks.end.saturating_sub(1) } else { ranks.start };
+        let next = if left > 0 { self.by_rank(arena, first) } else { None };
+        Iter { arena, set: *self, next, left, reverse }
+    }
+
+    /// Frees leaves, and by `free` what each key names, until `budget` is spent or all are gone (true).
+    pub fn release(
+        &self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        budget: &mut usize,
+        mut free: impl FnMut(&mut Arena, &mut Tx, &Key),
+    ) -> bool {
+        while *budget > 0 {
+            let Some(leaf) = self.tree.take_last(arena, tx) else { return true };
+            let keys = node::tail(arena, LEAF, leaf, 0);
+            keys.chunks_exact(LEAF.width).for_each(|key| free(arena, tx, key_of(key)));
+            node::free(arena, tx, LEAF, leaf);
+            *budget = budget.saturating_sub(1 + keys.len() / LEAF.width);
+        }
+        self.tree.is_empty(arena)
+    }
+
+    /// Checks the structure, and that every two neighbours satisfy `precedes`. Returns the number of keys, or says what
+    /// is wrong.
+    pub fn check(&self, arena: &Arena, mut precedes: impl FnMut(&Key, &Key) -> bool) -> Result<u64, String> {
+        let mut last: Option<Key> = None;
+        self.tree.check(arena, |leaf, bound| {
+            let view = node::view(arena, LEAF, leaf);
+            view.check().map_err(|what| format!("leaf {leaf:#x}: {what}"))?;
+            if view.len() == 0 {
+                return Err(format!("leaf {leaf:#x} is empty"));
+            }
+            if bound.is_some_and(|bound| bound != view.slot(0)) {
+                return Err(format!("the bound of leaf {leaf:#x} is not its least key"));
+            }
+            for key in (0..view.len()).map(|index| key_of(view.slot(index))) {
+                if last.is_some_and(|last| !precedes(&last, key)) {
+                    return Err(format!("keys of leaf {leaf:#x} are out of order"));
+                }
+                last = Some(*key);
+            }
+            Ok(view.len() as u64)
+        })
+    }
+}
+
+/// Keys in order; see [`Ordered::iter`].
+pub(crate) struct Iter<'a> {
+    arena: &'a Arena,
+    set: Ordered,
+    next: Option<Position>,
+    left: u64,
+    reverse: bool,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Key;
+
+    fn next(&mut self) -> Option<&'a Key> {
+        self.left = self.left.checked_sub(1)?;
+        let position = self.next.as_mut()?;
+        let view = node::view(self.arena, LEAF, position.path.leaf);
+        let key = key_of(view.slot(position.index));
+        if self.reverse {
+            if position.index > 0 {
+                position.index -= 1;
+            } else if self.set.tree.previous(self.arena, &mut position.path) {
+                position.index = self.set.leaf_len(self.arena, position.path.leaf) - 1;
+            } else {
+                self.next = None;
+            }
+        } else if position.index + 1 < view.len() {
+            position.index += 1;
+        } else if self.set.tree.next(self.arena, &mut position.path) {
+            position.index = 0;
+        } else {
+            self.next = None;
+        }
+        Some(key)
+    }
+}
