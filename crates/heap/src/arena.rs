@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use crate::{EXTENT, Heap, PAGE, Tx, alloc::Space, class::Fit, memory::Owned};
+use crate::{EXTENT, Heap, PAGE, Tx, class::Fit, memory::Owned, space::Space};
 
 /// There is no room left in the heap for what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,73 @@
 //! Holdfast's persistent heap.
 //!
 //! A heap is an address space of *extents*. Each belongs to one [`Arena`], which a partition has for itself. Changes
-//! go through a [`Tx`], which collects redo records for the log.
-//!
+//! go through a [`Tx`], which collects redo records for the log. A [`Checkpoint`] brings the pages that changed to the
+//! heap's file; after a restart, [`Heap::open`] finds them there, and a [`Recovery`] applies the records since.
 //! docs/format.md says what is in the file and in the records.
+//!
+//! ```
+//! # use holdfast_heap::{Heap, HeapOptions, HeapRoot, Tx};
+//! # use holdfast_io::{Io, SimIo};
+//! # let file = SimIo::new(1).open("heap", true).unwrap();
+//! let options = HeapOptions { max_bytes: 1 << 20, arenas: 1 };
+//! let (heap, mut arenas) = Heap::create(file.clone(), options)?;
+//! let mut tx = Tx::new();
+//! let block = arenas[0].alloc(&mut tx, 100).expect("room for 100 bytes");
+//! arenas[0].write(&mut tx, block, b"hello");
+//! // Here tx.buf is appended to the log.
+//! tx.committed();
+//!
+//! let mut checkpoint = heap.begin_checkpoint();
+//! while checkpoint.copy(&mut arenas[0], 16) {
+//!     checkpoint.write()?;
+//! }
+//! let finished = checkpoint.finish()?;
+//! let root: [u8; HeapRoot::LEN] = finished.root().encode();
+//! // Here the root is made durable in the superblock.
+//! finished.commit();
+//!
+//! let (heap, recovery) = Heap::open(file, options, &HeapRoot::decode(&root))?;
+//! let arenas = recovery.finish()?;
+//! assert_eq!(arenas[0].bytes(block, 5), b"hello");
+//! # Ok::<(), holdfast_io::Error>(())
+//! ```
 
 mod alloc;
 mod arena;
+mod checkpoint;
 mod class;
 mod file;
+mod header;
+mod load;
 mod memory;
 mod pool;
+mod recovery;
+mod slots;
+mod space;
 mod tx;
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 use holdfast_io::{Error, File, Result};
 use parking_lot::Mutex;
 
 pub use arena::{Arena, Full};
+pub use checkpoint::{Checkpoint, Finished};
+pub use file::HeapRoot;
+pub use load::VerifyReport;
+pub use recovery::Recovery;
 pub use tx::Tx;
 
-use crate::{alloc::Space, file::PageFile, memory::Memory, pool::Pool};
+use crate::{
+    file::{Entry, NOBODY, PageFile},
+    load::Loader,
+    memory::Memory,
+    pool::Pool,
+    space::{Extent, RAW, Space},
+};
 
 /// The unit of the file, in bytes.
 pub const PAGE: usize = 4096;
@@ -29,8 +75,8 @@ pub const PAGE: usize = 4096;
 pub const EXTENT: u64 = 256 << 10;
 /// Pages of an extent.
 const PAGES: usize = 64;
-/// The largest address space, in bytes: a record's offset has 40 bits.
-const MAX_BYTES: u64 = 1 << 40;
+/// The largest address space, in bytes: so the file, which may be twice as large, has less than 2^32 tables.
+const MAX_BYTES: u64 = 1 << 39;
 
 /// How a heap is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +91,11 @@ pub struct HeapOptions {
 pub struct Heap {
     memory: Arc<Memory>,
     pool: Mutex<Pool>,
-    /// By arena.
+    /// By arena: bytes in allocated blocks.
     allocated: Box<[Counter]>,
+    loader: Mutex<Loader>,
+    /// See [`checkpoint::Exclusive`].
+    exclusive: AtomicBool,
 }
 
 /// A counter that only one arena changes, on a cache line of its own.
@@ -54,10 +103,29 @@ pub struct Heap {
 #[repr(align(64))]
 struct Counter(AtomicU64);
 
+/// Figures of a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapStats {
+    /// Bytes of pages that are in memory, or would be if they were touched.
+    pub resident_bytes: u64,
+    /// Bytes in allocated blocks.
+    pub allocated_bytes: u64,
+    /// Extents that belong to arenas.
+    pub extents: u64,
+    /// Extents that the address space has.
+    pub extents_max: u64,
+    /// Slots of the file that are in use.
+    pub file_slots_used: u64,
+    /// Slots of the file that are free.
+    pub file_slots_free: u64,
+    /// Pages, those of tables included, that were written since the start.
+    pub pages_written: u64,
+}
+
 impl Heap {
     /// Makes an empty heap. It is on the medium when its first checkpoint is.
     pub fn create(file: Arc<dyn File>, o: HeapOptions) -> Result<(Arc<Heap>, Vec<Arena>)> {
-        let heap = Heap::reserve(file, o)?;
+        let heap = Heap::reserve(PageFile::empty(file), o)?;
         let mut pool = heap.pool.lock();
         (u32::from(o.arenas)..heap.memory.len() as u32).for_each(|extent| pool.put(extent));
         drop(pool);
@@ -66,17 +134,41 @@ impl Heap {
         Ok((heap, arenas))
     }
 
-    fn reserve(file: Arc<dyn File>, o: HeapOptions) -> Result<Arc<Heap>> {
+    /// Opens the checkpoint that `root` names. All tables are read and checked; pages come in when they are touched,
+    /// or by [`Heap::load_next`]. `root` was found in the superblock; `o.arenas` must be what it was at creation.
+    pub fn open(file: Arc<dyn File>, o: HeapOptions, root: &HeapRoot) -> Result<(Arc<Heap>, Recovery)> {
+        if root.arenas != o.arenas {
+            let why = format!("the heap has {} arenas, not {}", root.arenas, o.arenas);
+            return Err(Error::Unusable(why));
+        }
+        if u64::from(root.extents) > o.max_bytes / EXTENT {
+            let why = format!("the heap needs {} bytes of address space", u64::from(root.extents) * EXTENT);
+            return Err(Error::Unusable(why));
+        }
+        let heap = Heap::reserve(PageFile::open(file, root)?, o)?;
+        let mut arenas = heap.arenas(o.arenas);
+        let state = heap.memory.file.state();
+        for (number, entry) in (0..).zip(&state.entries).filter(|(_, entry)| entry.owner != NOBODY) {
+            let arena = &mut arenas[usize::from(entry.owner & !RAW)];
+            arena.memory.adopt(number, zero_pages(entry));
+            arena.add(Extent::unscanned(number, entry.used, entry.owner & RAW != 0));
+        }
+        drop(state);
+        Ok((heap.clone(), Recovery::new(heap, arenas)))
+    }
+
+    fn reserve(file: PageFile, o: HeapOptions) -> Result<Arc<Heap>> {
         let extents = o.max_bytes / EXTENT;
-        if o.max_bytes > MAX_BYTES || extents < u64::from(o.arenas) || o.arenas == 0 || o.arenas >= alloc::RAW
-        {
+        if o.max_bytes > MAX_BYTES || extents < u64::from(o.arenas) || o.arenas == 0 || o.arenas >= RAW {
             let why = format!("a heap of {} bytes cannot have {} arenas", o.max_bytes, o.arenas);
             return Err(Error::Unusable(why));
         }
         Ok(Arc::new(Heap {
-            memory: Memory::reserve(extents as usize, PageFile::new(file))?,
+            memory: Memory::reserve(extents as usize, file)?,
             pool: Mutex::new(Pool::new(extents as u32)),
             allocated: (0..o.arenas).map(|_| Counter::default()).collect(),
+            loader: Mutex::new(Loader::NotStarted),
+            exclusive: AtomicBool::new(false),
         }))
     }
 
@@ -91,4 +183,32 @@ impl Heap {
         let mut pool = self.pool.lock();
         extents.iter().for_each(|&extent| pool.put(extent));
     }
+
+    /// Starts a checkpoint. The position in the log from which replay has to start is read before the first
+    /// [`Checkpoint::copy`]. Panics while there is another one.
+    pub fn begin_checkpoint(self: &Arc<Self>) -> Checkpoint {
+        Checkpoint::new(self)
+    }
+
+    /// Figures, some of which may change while they are collected.
+    pub fn stats(&self) -> HeapStats {
+        let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());
+        let state = self.memory.file.state();
+        HeapStats {
+            resident_bytes: owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>()
+                * PAGE as u64,
+            allocated_bytes: self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum(),
+            extents: owned().count() as u64,
+            extents_max: self.memory.len() as u64,
+            file_slots_used: state.slots.used() as u64,
+            file_slots_free: (state.slots.len() - state.slots.used()) as u64,
+            pages_written: self.memory.file.pages_written(),
+        }
+    }
+}
+
+/// The pages of zeroes of an extent, as bits.
+fn zero_pages(entry: &Entry) -> u64 {
+    let zero = |page: &usize| entry.page(*page) == file::PageRef::ZERO;
+    (0..PAGES).filter(zero).fold(0, |pages, page| pages | 1 << page)
 }

@@ -26,7 +26,7 @@ use holdfast_io::{Error, Result};
 use crate::{EXTENT, PAGE, PAGES, file::PageFile};
 
 /// The owner of no extent's own: it can be acquired and is all zero.
-pub(crate) const FREE: u32 = 0xffff;
+const FREE: u32 = 0xffff;
 /// Given up by an arena in a transaction that is not committed yet.
 const RELEASED: u32 = 0xfffe;
 const ZEROING: u32 = 0xfffd;
@@ -268,11 +268,6 @@ impl Owned {
         } else {
             ranges(offset, len).for_each(|(extent, pages)| self.memory.mark_dirty(extent, pages));
         }
-    }
-
-    /// The dirty pages among `pages` of an extent of ours.
-    pub(crate) fn dirty(&self, extent: u32, pages: u64) -> u64 {
-        self.memory.dirty(extent) & pages
     }
 
     /// Forgets that a page changed.

@@ -84,7 +84,7 @@ impl Tx {
         }
     }
 
-    /// Records that an extent is all zero and belongs to `owner` (see [`crate::file`]) with `used` granules taken.
+    /// Records that an extent is all zero and belongs to `owner` (see docs/format.md, "Heap") with `used` granules taken.
     pub(crate) fn owner(&mut self, extent: u32, owner: u16, used: u16) {
         self.head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
     }

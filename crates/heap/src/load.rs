@@ -1,0 +1,115 @@
+//! Reading the last complete checkpoint in large pieces: to have it in memory, and to check it.
+
+use holdfast_io::{Error, Result};
+
+use crate::{
+    Heap, PAGE, PAGES,
+    checkpoint::Exclusive,
+    file::{NOBODY, PageFile},
+};
+use std::sync::Arc;
+
+/// What is still to be loaded.
+pub(crate) enum Loader {
+    /// Everything that is absent.
+    NotStarted,
+    /// These pages by slot, from `next` on, if they are absent still.
+    Loading { pages: Vec<(u32, PageAt)>, next: usize },
+}
+
+/// A page of an extent.
+#[derive(Clone, Copy)]
+pub(crate) struct PageAt {
+    extent: u32,
+    page: u8,
+}
+
+/// What [`Heap::verify`] has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Extents that belong to an arena.
+    pub extents: u64,
+    /// Pages that were read and had the right checksum.
+    pub pages: u64,
+    /// Pages of zeroes, which take no space in the file.
+    pub zero_pages: u64,
+}
+
+impl Heap {
+    /// Loads some absent pages, reading at most `max_bytes` (1 MiB at most) of the file at once, in the file's order.
+    /// Returns false when all pages were loaded. Arenas can be used meanwhile; whoever needs a page that is just being
+    /// filled waits for a copy of 4 KiB.
+    pub fn load_next(&self, max_bytes: usize) -> Result<bool> {
+        let file = &self.memory.file;
+        let mut loader = self.loader.lock();
+        if let Loader::NotStarted = *loader {
+            *loader = Loader::Loading { pages: pages_by_slot(file), next: 0 };
+        }
+        let Loader::Loading { pages, next } = &mut *loader else { unreachable!("it was started above") };
+        *next += pages[*next..].iter().take_while(|(_, at)| self.is_claimed(at)).count();
+        if *next == pages.len() {
+            *pages = Vec::new();
+            *next = 0;
+            return Ok(false);
+        }
+        let (n, first, bytes) = file.read_window(&pages[*next..], max_bytes)?;
+        for &(slot, PageAt { extent, page }) in &pages[*next..*next + n] {
+            let page = usize::from(page);
+            self.memory.fill(extent, page, |to| {
+                // The page was absent until now, so its slot was in use, and what was read from it is right.
+                let at = file.page_ref(extent, page);
+                debug_assert_eq!(at.slot, slot);
+                let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
+                file.check_page(at, extent, page, from)?;
+                to.copy_from_slice(from);
+                Ok(())
+            })?;
+        }
+        *next += n;
+        Ok(true)
+    }
+
+    fn is_claimed(&self, at: &PageAt) -> bool {
+        self.memory.is_claimed(at.extent, usize::from(at.page))
+    }
+
+    /// Reads every page of the last complete checkpoint and compares its checksum; the tables were checked by
+    /// [`Heap::open`]. Fails at the first that does not match, and while a checkpoint is being taken.
+    pub fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
+        let exclusive = Exclusive::new(self);
+        let _exclusive = exclusive.ok_or_else(|| Error::Unusable("a checkpoint is being taken".into()))?;
+        let file = &self.memory.file;
+        let extents = file.state().entries.iter().filter(|entry| entry.owner != NOBODY).count() as u64;
+        let pages = pages_by_slot(file);
+        let mut rest = &pages[..];
+        while !rest.is_empty() {
+            let (n, first, bytes) = file.read_window(rest, usize::MAX)?;
+            for &(slot, PageAt { extent, page }) in &rest[..n] {
+                let at = file.page_ref(extent, usize::from(page));
+                file.check_page(
+                    at,
+                    extent,
+                    usize::from(page),
+                    &bytes[(slot - first) as usize * PAGE..][..PAGE],
+                )?;
+            }
+            rest = &rest[n..];
+        }
+        let pages = pages.len() as u64;
+        Ok(VerifyReport { extents, pages, zero_pages: extents * PAGES as u64 - pages })
+    }
+}
+
+/// All pages of the last complete checkpoint that have a slot, by slot.
+fn pages_by_slot(file: &PageFile) -> Vec<(u32, PageAt)> {
+    let state = file.state();
+    let mut pages = Vec::new();
+    for (extent, entry) in (0..).zip(&state.entries) {
+        let Some(table) = &entry.table else { continue };
+        let in_slots = (0..).zip(&table.0).filter(|(_, at)| **at != crate::file::PageRef::ZERO);
+        pages.extend(in_slots.map(|(page, at)| (at.slot, PageAt { extent, page })));
+    }
+    drop(state);
+    pages.sort_unstable_by_key(|&(slot, _)| slot);
+    pages
+}

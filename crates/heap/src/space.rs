@@ -1,0 +1,351 @@
+//! What an arena knows of its extents: which pages and slabs are free. All of it can be found again from the headers.
+
+use holdfast_io::{Error, Result};
+
+use crate::{
+    Arena, PAGE, PAGES, Tx,
+    class::CLASSES,
+    file::NOBODY,
+    header::{self, ALL_PAGES, GRANULE, ROOT, Summary, UNUSED, header, map_entry},
+};
+
+/// Set beside the owner of a raw extent, in records and in the file.
+pub(crate) const RAW: u16 = 1 << 15;
+/// Extents that were not scanned yet to be scanned before a new extent is taken: few, since each may be a read.
+const SCANS_MAX: usize = 4;
+/// Extents with free pages to be looked at before a new extent is taken.
+const PROBES_MAX: usize = 32;
+
+/// What an arena remembers of an extent.
+pub(crate) struct Extent {
+    pub(crate) number: u32,
+    /// Granules that are allocated.
+    pub(crate) used: u16,
+    pub(crate) raw: bool,
+    /// Whether what follows, and the lists of [`Space`], tell of this extent.
+    scanned: bool,
+    /// Whether it is in [`Space::spacious`].
+    listed: bool,
+    free_pages: u64,
+}
+
+impl Extent {
+    /// An extent of which only this is known.
+    pub(crate) fn unscanned(number: u32, used: u16, raw: bool) -> Extent {
+        Extent { number, used, raw, scanned: raw, listed: false, free_pages: 0 }
+    }
+
+    /// What records and the file say of its owner.
+    pub(crate) fn owner(&self, arena: u16) -> u16 {
+        if self.raw { arena | RAW } else { arena }
+    }
+}
+
+/// What an arena remembers of its extents, all of it volatile.
+pub(crate) struct Space {
+    /// The first is the one with the root page; it is never given up.
+    pub(crate) extents: Vec<Extent>,
+    /// By class: slabs with a free slot. The last is allocated from, and is valid; others may have been released since they were put here.
+    pub(crate) partial: [Vec<SlabAt>; CLASSES],
+    /// Extents that may have free pages.
+    spacious: Vec<u32>,
+    /// Extents that were not scanned at the start, the emptiest last.
+    unscanned: Vec<u32>,
+    /// An extent that is all free and kept, so that it does not come and go.
+    spare: Option<u32>,
+}
+
+impl Space {
+    pub(crate) fn new() -> Space {
+        let partial = std::array::from_fn(|_| Vec::new());
+        Space { extents: Vec::new(), partial, spacious: Vec::new(), unscanned: Vec::new(), spare: None }
+    }
+}
+
+/// A slab, by the number of its first page in the heap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlabAt(u32);
+
+impl SlabAt {
+    pub(crate) fn new(extent: u32, page: usize) -> SlabAt {
+        SlabAt(extent * PAGES as u32 + page as u32)
+    }
+
+    pub(crate) fn extent(self) -> u32 {
+        self.0 / PAGES as u32
+    }
+
+    pub(crate) fn page(self) -> usize {
+        self.0 as usize % PAGES
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        u64::from(self.0) * PAGE as u64
+    }
+
+    /// Offset of the bitmap.
+    pub(crate) fn bitmap(self) -> u64 {
+        header::bitmap(self.extent(), self.page())
+    }
+}
+
+/// The first of `n` adjacent set bits.
+fn adjacent(mask: u64, n: usize) -> Option<usize> {
+    let (mut starts, mut have) = (mask, 1);
+    while have < n {
+        let step = have.min(n - have);
+        starts &= starts >> step;
+        have += step;
+    }
+    (starts != 0).then(|| starts.trailing_zeros() as usize)
+}
+
+/// `n` pages from `page` on, as bits.
+fn pages_mask(page: usize, n: usize) -> u64 {
+    (!0 >> (PAGES - n)) << page
+}
+
+impl Arena {
+    /// Takes an extent from the heap's free ones.
+    pub(crate) fn acquire(&mut self, tx: &mut Tx, extent: Extent) {
+        tx.owner(extent.number, extent.owner(self.memory.id()), extent.used);
+        self.memory.acquire(extent.number);
+        self.add(extent);
+    }
+
+    /// Notes an extent that this arena has got.
+    pub(crate) fn add(&mut self, extent: Extent) {
+        self.memory.set_place(extent.number, self.space.extents.len());
+        self.space.extents.push(extent);
+    }
+
+    /// Gives an extent up, for others to take after the commit.
+    pub(crate) fn release(&mut self, tx: &mut Tx, extent: u32) {
+        self.drop_extent(extent);
+        tx.owner(extent, NOBODY, 0);
+        tx.release(&self.heap, extent);
+    }
+
+    /// Forgets an extent, and gives up the right to it.
+    pub(crate) fn drop_extent(&mut self, extent: u32) {
+        let place = self.memory.place(extent).expect("an extent of ours");
+        self.space.extents.swap_remove(place);
+        if let Some(moved) = self.space.extents.get(place) {
+            self.memory.set_place(moved.number, place);
+        }
+        self.memory.release(extent);
+    }
+
+    #[inline]
+    pub(crate) fn extent_mut(&mut self, extent: u32) -> &mut Extent {
+        let place = self.memory.place(extent).expect("an extent of ours");
+        &mut self.space.extents[place]
+    }
+
+    /// Whether an extent is the one with the root page.
+    fn is_home(&self, extent: u32) -> bool {
+        extent == u32::from(self.memory.id())
+    }
+
+    fn read_header(&self, extent: u32) -> Result<Summary> {
+        header::read(self.bytes(header(extent), PAGE), self.is_home(extent)).map_err(|what| {
+            let file = &self.memory.memory().file;
+            Error::corrupt(
+                file.name(),
+                header(extent),
+                format!("header of extent {extent} (heap offset): {what}"),
+            )
+        })
+    }
+
+    /// Reads an extent's header, once, and lists what is free in it.
+    pub(crate) fn try_scan(&mut self, extent: u32) -> Result<()> {
+        let place = self.memory.place(extent).unwrap_or_else(|| panic!("extent {extent} is another arena's"));
+        if self.space.extents[place].scanned {
+            return Ok(());
+        }
+        let summary = self.read_header(extent)?;
+        for (page, class) in summary.partial {
+            self.space.partial[class].push(SlabAt::new(extent, page));
+        }
+        let known = &mut self.space.extents[place];
+        let grown = (i64::from(summary.used) - i64::from(known.used)) * GRANULE as i64;
+        (known.scanned, known.used) = (true, summary.used);
+        self.note_free(extent, summary.free_pages);
+        self.count_allocated(grown);
+        Ok(())
+    }
+
+    /// Finds out what is used after a replay. It knows what the checkpoint said of each extent; headers that the
+    /// replay has changed, and thus read, are scanned now, the others when they are needed.
+    pub(crate) fn recover_space(&mut self) -> Result<()> {
+        let used: i64 = self.space.extents.iter().map(|extent| i64::from(extent.used)).sum();
+        self.count_allocated(used * GRANULE as i64);
+        let (changed, mut others): (Vec<u32>, Vec<u32>) = (self.space.extents.iter())
+            .filter(|extent| !extent.raw)
+            .map(|extent| extent.number)
+            .partition(|&extent| self.memory.memory().dirty(extent) & 1 != 0);
+        others.sort_by_key(|&extent| std::cmp::Reverse(self.extent_mut(extent).used));
+        self.space.unscanned = others;
+        changed.into_iter().try_for_each(|extent| self.try_scan(extent))
+    }
+
+    /// As [`Arena::try_scan`]: a header that was correct on the medium and is nonsense is our own fault.
+    #[inline]
+    pub(crate) fn scan(&mut self, extent: u32) {
+        if !self.extent_mut(extent).scanned {
+            self.try_scan(extent).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+
+    /// Checks everything that the allocator knows against the headers.
+    pub fn check(&self) -> Result<()> {
+        let mut allocated = 0;
+        for (place, extent) in self.space.extents.iter().enumerate() {
+            let number = extent.number;
+            let wrong = |what: &str| {
+                let name = self.memory.memory().file.name();
+                Err(Error::corrupt(name, header(number), format!("extent {number} (heap offset): {what}")))
+            };
+            allocated += u64::from(extent.used) * GRANULE as u64;
+            if self.memory.place(number) != Some(place) {
+                return wrong("it is not where its arena looks for it");
+            }
+            if extent.raw {
+                continue;
+            }
+            let summary = self.read_header(number)?;
+            if summary.used != extent.used {
+                return wrong("its header does not add up to what is known to be used");
+            }
+            if !extent.scanned {
+                continue;
+            }
+            if summary.free_pages != extent.free_pages {
+                return wrong("other pages are free than are known to be");
+            }
+            if summary.free_pages != 0 && !(extent.listed && self.space.spacious.contains(&number)) {
+                return wrong("it has free pages, but is not listed");
+            }
+            for (page, class) in summary.partial {
+                if self.space.partial[class].iter().filter(|&&slab| slab == SlabAt::new(number, page)).count()
+                    != 1
+                {
+                    return wrong(&format!("the slab at page {page} has free slots, but is not listed once"));
+                }
+            }
+        }
+        if allocated != self.allocated_bytes() {
+            let what = format!(
+                "arena {}: {allocated} bytes are allocated, not {}",
+                self.memory.id(),
+                self.allocated_bytes()
+            );
+            return Err(Error::corrupt(self.memory.memory().file.name(), self.root(), what));
+        }
+        Ok(())
+    }
+
+    /// Finds `pages` adjacent free pages, or, since that may scan extents, a slab of `class` with a free slot.
+    pub(crate) fn find_pages(&mut self, tx: &mut Tx, pages: usize, class: Option<usize>) -> Option<Found> {
+        if let Some(found) = self.probe_spacious(pages, PROBES_MAX) {
+            return Some(found);
+        }
+        if let Some(found) = self.probe_unscanned(pages, class, SCANS_MAX) {
+            return Some(found);
+        }
+        (0..CLASSES).for_each(|class| self.release_if_empty(tx, class));
+        if let Some(found) = self.probe_spacious(pages, PROBES_MAX) {
+            return Some(found);
+        }
+        let taken = self.heap.pool.lock().take(1);
+        if let Some(extent) = taken {
+            self.acquire(tx, Extent::unscanned(extent, 0, false));
+            self.extent_mut(extent).scanned = true;
+            self.note_free(extent, ALL_PAGES);
+            return Some(Found::Pages(extent, 1));
+        }
+        self.probe_spacious(pages, usize::MAX).or_else(|| self.probe_unscanned(pages, class, usize::MAX))
+    }
+
+    fn probe_spacious(&mut self, pages: usize, probes_max: usize) -> Option<Found> {
+        let mut probes = 0;
+        let mut i = self.space.spacious.len();
+        while i > 0 && probes < probes_max {
+            (i, probes) = (i - 1, probes + 1);
+            let number = self.space.spacious[i];
+            let place = self.memory.place(number);
+            let free_pages = place.map_or(0, |place| self.space.extents[place].free_pages);
+            if let Some(page) = adjacent(free_pages, pages) {
+                return Some(Found::Pages(number, page));
+            }
+            if free_pages == 0 {
+                self.space.spacious.swap_remove(i);
+                place.inspect(|&place| self.space.extents[place].listed = false);
+            }
+        }
+        None
+    }
+
+    fn probe_unscanned(&mut self, pages: usize, class: Option<usize>, scans_max: usize) -> Option<Found> {
+        for _ in 0..scans_max {
+            let number = self.space.unscanned.pop()?;
+            let Some(place) = self.memory.place(number) else { continue };
+            self.scan(number);
+            if let Some(&slab) = class.and_then(|class| self.space.partial[class].last()) {
+                return Some(Found::Slab(slab));
+            }
+            if let Some(page) = adjacent(self.space.extents[place].free_pages, pages) {
+                return Some(Found::Pages(number, page));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn take_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize, kind: u8) {
+        let mut entries = [[kind, 0]; PAGES];
+        (0..).zip(&mut entries).for_each(|(index, entry)| entry[1] = index);
+        self.write(tx, map_entry(extent, page), entries[..pages].as_flattened());
+        self.extent_mut(extent).free_pages &= !pages_mask(page, pages);
+        if self.space.spare == Some(extent) {
+            self.space.spare = None;
+        }
+    }
+
+    /// Makes pages free, and gives the extent up when nothing is left in it.
+    pub(crate) fn give_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize) {
+        self.fill(tx, map_entry(extent, page), 2 * pages, UNUSED);
+        self.note_free(extent, pages_mask(page, pages));
+        if self.extent_mut(extent).free_pages == ALL_PAGES {
+            match self.space.spare {
+                Some(spare) if spare != extent => self.release(tx, extent),
+                _ => self.space.spare = Some(extent),
+            }
+        }
+    }
+
+    /// Notes that pages are free.
+    fn note_free(&mut self, extent: u32, pages: u64) {
+        let known = self.extent_mut(extent);
+        known.free_pages |= pages;
+        if !std::mem::replace(&mut known.listed, true) {
+            self.space.spacious.push(extent);
+        }
+    }
+
+    /// Marks the root page of a new arena.
+    pub(crate) fn make_root(&mut self, extent: u32) {
+        self.memory.acquire(extent);
+        self.add(Extent::unscanned(extent, 0, false));
+        self.patch(map_entry(extent, 1), &[ROOT, 0]);
+        self.scan(extent);
+    }
+}
+
+/// What a search for free pages came upon.
+pub(crate) enum Found {
+    /// An extent and a page in it.
+    Pages(u32, usize),
+    /// A slab with a free slot.
+    Slab(SlabAt),
+}
