@@ -128,6 +128,19 @@ impl Tx {
     }
 }
 
+/// The length of the redo record at the start of `record`, if there is a whole one.
+pub fn record_len(record: &[u8]) -> Option<usize> {
+    let head: &[u8; RECORD] = record.first_chunk()?;
+    let len = RECORD
+        + match head[0] {
+            WRITE => usize::from(u16::from_le_bytes([head[1], head[2]])),
+            FILL => 1,
+            OWNER => 0,
+            _ => return None,
+        };
+    (len <= record.len()).then_some(len)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,6 +85,8 @@ pub enum Admission {
 pub struct SegmentInfo {
     /// Its place in the log.
     pub seq: u64,
+    /// The LSN at which it ends.
+    pub end_lsn: Lsn,
     /// Bytes in it that [`Log::account`] counts as live.
     pub live_bytes: u64,
     /// Bytes of log written to it.
@@ -301,7 +303,9 @@ impl Log {
     /// Changes when a batch counts as durable.
     pub fn set_appendfsync(&self, mode: Appendfsync) {
         self.appendfsync.store(mode as u8, Ordering::Release);
-        self.kick();
+        if mode == Appendfsync::Always {
+            self.request_durable(self.written());
+        }
     }
 
     fn appendfsync(&self) -> Appendfsync {
@@ -324,7 +328,9 @@ impl Log {
         }
     }
 
-    fn fail(&self, error: &Error) {
+    /// Latches a failure: nothing is written any more, and [`Log::admit`] says so. For failures elsewhere that would make
+    /// further writes unsafe; those of the log itself latch by themselves.
+    pub fn fail(&self, error: &Error) {
         // The first failure is the one to tell.
         let _ = self.failed.set(error.to_string());
         self.update_admission();
@@ -357,6 +363,7 @@ impl Log {
         let kept = self.segments.kept().into_iter().filter(|segment| !segment.is_empty());
         let info = kept.map(|segment| SegmentInfo {
             seq: segment.seq,
+            end_lsn: self.segments.start_of(segment.seq + 1),
             live_bytes: self.segments.live.get(segment.seq),
             bytes: written.saturating_sub(self.segments.start_of(segment.seq)).min(payload),
             slot: segment.slot,

@@ -1,3 +1,35 @@
-//! See docs/format.md.
+//! Holdfast's store: an embeddable key-value store in which the log is the database and RAM is a cache of it.
+//!
+//! Keys are spread over *partitions* by Redis Cluster's hash slots. A [`Txn`] locks the partitions of its keys, does what
+//! one command (or one MULTI) does, and commits as one batch of the log. The reply may leave when the log is durable
+//! beyond the LSN that [`Txn::commit`] returns.
+//!
+//! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
+mod batch;
+mod cache;
+mod check;
 pub mod collections;
+mod digest;
+mod index;
+mod item;
+mod maintenance;
+mod partition;
+mod payload;
+mod probe;
+mod shared;
+mod store;
+mod superblock;
+mod txn;
+mod word;
+
+pub use check::CheckReport;
+pub use digest::{SLOTS, hash_slot};
+pub use holdfast_heap::{Arena, Tx};
+pub use holdfast_io::{Error as OpenError, Io, RealIo, SimIo};
+pub use holdfast_log::{Admission, Appendfsync, Log, Lsn};
+pub use partition::DATABASES;
+pub use store::{Options, Recovery, ScanStep, Store};
+pub use superblock::VERSION as FORMAT_VERSION;
+pub use txn::{Cold, Error, Fetched, Result, Txn};
+pub use word::Type;

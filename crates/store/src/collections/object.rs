@@ -17,6 +17,7 @@
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{hash, list, set, zset};
+pub use crate::word::Type;
 
 /// Bytes of an object before its key.
 pub const HEADER: u64 = 40;
@@ -30,35 +31,6 @@ pub const AUX2: u64 = 32;
 const ENCODING: u64 = 1;
 const KEY_LEN: u64 = 4;
 const COUNT: u64 = 8;
-
-/// What kind of collection an object is; the numbers are those of `docs/format.md`, where 0 is a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Type {
-    /// A list.
-    List = 1,
-    /// A set.
-    Set = 2,
-    /// A sorted set.
-    Zset = 3,
-    /// A hash.
-    Hash = 4,
-    /// A stream.
-    Stream = 5,
-}
-
-impl Type {
-    /// The name that `TYPE` replies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Type::List => "list",
-            Type::Set => "set",
-            Type::Zset => "zset",
-            Type::Hash => "hash",
-            Type::Stream => "stream",
-        }
-    }
-}
 
 /// How an object's payload is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,14 +109,8 @@ pub fn key(arena: &Arena, obj: u64) -> &[u8] {
 
 /// What kind of collection it is.
 pub fn ty(arena: &Arena, obj: u64) -> Type {
-    match arena.u8(obj) {
-        1 => Type::List,
-        2 => Type::Set,
-        3 => Type::Zset,
-        4 => Type::Hash,
-        5 => Type::Stream,
-        other => panic!("object at {obj:#x} has type {other}"),
-    }
+    let number = arena.u8(obj);
+    Type::from_number(number).unwrap_or_else(|| panic!("object at {obj:#x} has type {number}"))
 }
 
 /// How its payload is laid out.
@@ -194,7 +160,7 @@ pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destr
         Type::Set => set::release(arena, tx, obj, &mut budget),
         Type::Zset => zset::release(arena, tx, obj, &mut budget),
         Type::Hash => hash::release(arena, tx, obj, &mut budget),
-        Type::Stream => panic!("object at {obj:#x} is a stream"),
+        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
     };
     if !done {
         return Destroyed::More;

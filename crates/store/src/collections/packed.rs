@@ -446,3 +446,92 @@ pub(super) fn free(arena: &mut Arena, tx: &mut Tx, block: u64) {
     let size = HEADER + arena.u32(block + CAPACITY) as usize;
     arena.free(tx, block, size);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collections::testing::{self, Random};
+
+    fn encoded(piece: Piece) -> Vec<u8> {
+        let mut entry = Vec::new();
+        piece.append_to(&mut entry);
+        entry
+    }
+
+    #[test]
+    fn only_canonical_integers_are_integers() {
+        for value in [0, 1, -1, 9, 10, 127, 128, -128, 999_999_999_999, i64::MAX, i64::MIN] {
+            assert_eq!(parse_int(value.to_string().as_bytes()), Some(value));
+            assert_eq!(Inline::int(value)[..], *value.to_string().as_bytes());
+        }
+        let others = ["", "-", "+1", "01", "-0", "-01", " 1", "1 ", "1.0", "0x1", "1e3", "9223372036854775808"];
+        for text in others.into_iter().chain(["-9223372036854775809", "99999999999999999999", "１"]) {
+            assert_eq!(parse_int(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn entries_are_as_long_as_the_format_says() {
+        for (text, len) in [("", 1), ("0", 1), ("127", 1), ("128", 3), ("-1", 2), ("-129", 3), ("32768", 4)] {
+            assert_eq!(Piece::new(text.as_bytes()).encoded_len(), len, "{text}");
+        }
+        for (len, encoded) in [(63, 64), (64, 66), (255, 257), (256, 259), (65_536, 65_540)] {
+            assert_eq!(Piece::new(&vec![b'x'; len]).encoded_len(), encoded);
+        }
+        for shift in 0..63 {
+            for value in [(1 << shift) - 1, 1 << shift, -(1 << shift), -(1 << shift) - 1, i64::MIN, i64::MAX] {
+                let entry = encoded(Piece::int(value));
+                assert_eq!(Entry::first(&entry).int(), Some(value));
+                assert_eq!(entry, encoded(Piece::new(value.to_string().as_bytes())));
+            }
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_vector() {
+        let mut random = Random::new(1);
+        let mut arena = testing::arena(16 << 20);
+        let mut tx = Tx::new();
+        let empty = arena.allocated_bytes();
+        let packed = Packed::at(arena.root());
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for step in 0..20_000 {
+            tx.clear();
+            let text = match random.below(4) {
+                0 => random.below(1_000).to_string().into_bytes(),
+                1 => (random.next() as i64).to_string().into_bytes(),
+                2 => vec![b'x'; random.below(100) as usize],
+                _ => {
+                    let limit = if random.below(50) == 0 { 70_000 } else { 10 };
+                    vec![b'y'; random.below(limit) as usize]
+                }
+            };
+            let piece = Piece::new(&text);
+            let index = random.below(model.len() as u64 + 1) as usize;
+            let found = packed.entries(&arena).nth(index).map(|(at, entry)| (at, entry.encoded().len()));
+            let growing = step / 1_000 % 2 == 0 && model.len() < 500;
+            match (random.below(10), found) {
+                (0..5, Some((at, len))) if !growing => {
+                    packed.splice(&mut arena, &mut tx, at, len, &[]).unwrap();
+                    model.remove(index);
+                }
+                (0..3, Some((at, len))) => {
+                    packed.splice(&mut arena, &mut tx, at, len, &[piece]).unwrap();
+                    model[index].clone_from(&text);
+                }
+                (_, at) if growing => {
+                    let at = at.map_or(packed.bytes(&arena).len(), |(at, _)| at);
+                    packed.splice(&mut arena, &mut tx, at, 0, &[piece]).unwrap();
+                    model.insert(index, text.clone());
+                }
+                _ => (),
+            }
+            let found = packed.find(&arena, &Piece::new(&text), 1);
+            let entry = found.map(|at| Entry::first(&packed.bytes(&arena)[at..]).value());
+            assert_eq!(entry.map(|value| value.to_vec()), model.iter().find(|&other| *other == text).cloned());
+            assert!(packed.entries(&arena).map(|(_, entry)| entry.value().to_vec()).eq(model.iter().cloned()));
+        }
+        packed.clear(&mut arena, &mut tx);
+        assert_eq!(arena.allocated_bytes(), empty);
+    }
+}

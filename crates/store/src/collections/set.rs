@@ -424,3 +424,6 @@ impl<'a> Sought<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

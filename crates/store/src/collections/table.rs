@@ -252,14 +252,14 @@ impl Table {
     /// A random entry of a table with `count` entries, at least one.
     ///
     /// A random hash picks a bucket in proportion to its range of hashes; it is accepted in proportion to its
-    /// density, relative to the mean, so that every entry is as likely as any other. Only a bucket more than 2.5
-    /// times as dense as the mean, about one in 100,000, is not given its due.
+    /// density, relative to four times the mean, so that every entry is as likely as any other. Only a bucket that
+    /// is denser than that, about one in 100,000, is not given its due.
     pub fn random(self, arena: &Arena, count: u64, mut random: impl FnMut() -> u64) -> Found {
         loop {
             let place = self.descend(arena, random());
             let used = in_use(arena, place.bucket);
-            let density_doubled = u128::from(used.count_ones()) << place.bucket_depth() << 1;
-            if density_doubled > (u128::from(random()) * 5 * u128::from(count)) >> 64 {
+            let density = u128::from(used.count_ones()) << place.bucket_depth();
+            if density > (u128::from(random()) * u128::from(count)) >> 62 {
                 let nth = (u128::from(random()) * u128::from(used.count_ones())) >> 64;
                 let index = Ones(used).nth(nth as usize).expect("fewer than the entries in use");
                 let entry = entry_at(place.bucket, index);
@@ -562,3 +562,6 @@ impl Iterator for Words<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

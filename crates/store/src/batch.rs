@@ -1,0 +1,86 @@
+//! What one command, one MULTI or one script writes: redo records and items, all or nothing (I-2).
+
+use crate::{
+    digest::Digest,
+    item,
+    word::{Type, Word, size_class},
+};
+use holdfast_heap::Tx;
+
+/// A batch that is being put together under its partitions' locks.
+#[derive(Default)]
+pub struct Batch {
+    /// The payload: redo records, put there by the heap, and items.
+    pub tx: Tx,
+    items: Vec<Pending>,
+    /// Keys that were written, by partition and digest.
+    pub(crate) written: Vec<(u16, Digest)>,
+}
+
+/// An item of the batch; its index entry waits for the LSN.
+pub(crate) struct Pending {
+    /// Heap offset of the index entry.
+    pub slot: u64,
+    /// Position of the record in the payload.
+    pub at: usize,
+    /// Size class of the record.
+    pub class: u8,
+    /// The partition of the entry.
+    pub partition: u16,
+    /// False once a later command of the batch replaced it.
+    pub wanted: bool,
+}
+
+impl Batch {
+    /// Adds an item whose index entry is at `slot` in a partition, and returns the word for this entry.
+    pub(crate) fn add_item(
+        &mut self,
+        partition: u16,
+        slot: u64,
+        db: u8,
+        ty: Type,
+        key: &[u8],
+        value: &[u8],
+    ) -> Word {
+        let at = item::encode(&mut self.tx.buf, db, slot, key, value);
+        let class = size_class(item::record_len(key.len(), value.len()));
+        self.items.push(Pending { slot, at, class, partition, wanted: true });
+        Word::pending(ty, self.items.len() - 1)
+    }
+
+    /// The entry of a pending item has moved.
+    pub(crate) fn retarget(&mut self, number: usize, slot: u64) {
+        let pending = &mut self.items[number];
+        pending.slot = slot;
+        item::retarget(&mut self.tx.buf[pending.at..], slot);
+    }
+
+    /// The entry of a pending item is gone.
+    pub(crate) fn cancel(&mut self, number: usize) {
+        let pending = &mut self.items[number];
+        pending.wanted = false;
+        item::cancel(&mut self.tx.buf[pending.at..]);
+    }
+
+    /// An item of the batch.
+    pub(crate) fn item(&self, number: usize) -> item::Item<'_> {
+        item::decode(&self.tx.buf[self.items[number].at..]).expect("a record made by encode").0
+    }
+
+    /// The items whose entries wait for their location.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
+        self.items.iter().filter(|item| item.wanted)
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.tx.is_empty()
+    }
+
+    /// Makes it ready for the next command, after its commit.
+    pub(crate) fn clear(&mut self) {
+        self.tx.clear();
+        self.items.clear();
+        self.written.clear();
+    }
+}

@@ -1,0 +1,74 @@
+//! `Store::check`: everything that must agree, compared by full scans.
+
+use crate::{
+    item,
+    partition::DATABASES,
+    store::{Inner, Store},
+    txn::Cold,
+    word::class_bytes,
+};
+use holdfast_io::{Error, Result};
+
+/// What a check went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Keys of all databases.
+    pub keys: u64,
+    /// Items read from the log and compared with their entries.
+    pub items: u64,
+    /// Bytes of the live items' size classes.
+    pub live_bytes: u64,
+    /// Bytes allocated in the heap.
+    pub heap_bytes: u64,
+}
+
+impl Store {
+    /// Checks indexes, expiries, arenas, every live item, and the accounting of memory and log against full scans. Locks
+    /// everything, and reads all data: for tests and offline use.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.inner.attach_all();
+        self.inner.check()
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        let log = &self.shared.log;
+        let parts: Vec<_> = self.partitions.iter().map(|p| p.lock()).collect();
+        for part in &parts {
+            let wrong = |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
+            let mut words = Vec::new();
+            for db in 0..DATABASES as u8 {
+                report.keys += part.check_database(db, |digest, word| words.push((db, digest, word))).map_err(wrong)?;
+            }
+            for (db, digest, word) in words {
+                if word.in_heap() {
+                    continue;
+                }
+                report.live_bytes += class_bytes(word.class());
+                let cold = Cold::new(&self.shared, word);
+                if cold.lsn >= log.written() {
+                    continue;
+                }
+                let (file, offset) = log.locate(cold.lsn);
+                let corrupt = |what: String| Error::corrupt(&file, offset, what);
+                let record = self.read_item(cold).map_err(|e| corrupt(e.to_string()))?;
+                let (item, len) = item::decode(&record).expect("checked when it was read");
+                let real = self.shared.secret.digest(item.key);
+                if real.h0 != digest.h0 || item.db != db || class_bytes(word.class()) < len as u64 {
+                    return Err(corrupt("an entry names an item that is not its key's".into()));
+                }
+                report.items += 1;
+            }
+            report.heap_bytes += part.arena.allocated_bytes();
+            part.check_memory().map_err(wrong)?;
+        }
+        let counted: u64 = log.segments().iter().map(|s| s.live_bytes).sum();
+        if counted != report.live_bytes {
+            let what = format!("{counted} live bytes counted, {} found", report.live_bytes);
+            return Err(Error::corrupt("log", 0, what));
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,245 @@
+//! Small sorted sets: one block, whose entries stay where they were written and are ordered by their offsets.
+//!
+//! ```text
+//! size u32 | capacity u16, count u16, end u16, dead u16 | offset u16 × capacity | entries
+//! ```
+//! The first `count` offsets name the entries in order; an entry is `score f64, length u16, member`. So a new score
+//! logs itself and the offsets between the old rank and the new one, where packed entries in order would log half
+//! of the block, twice. Entries that no offset names are dead; `dead` counts their bytes until the block is rebuilt.
+
+use std::ops::Range;
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{Scored, precedes};
+use crate::collections::object::write_changed;
+
+const HEADER: usize = 12;
+const COUNT: u64 = 6;
+/// Bytes of an entry before its member.
+const ENTRY: usize = 10;
+/// Offsets have 16 bits; these limits leave room for what a block has to spare.
+const LIVE_MAX: usize = 32 << 10;
+const COUNT_MAX: usize = 4096;
+
+/// A small set, by the heap offset of the word that names its block; 0 there is an empty set.
+#[derive(Clone, Copy)]
+pub(super) struct Small {
+    root: u64,
+}
+
+/// A block read as a whole, or nothing.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    fn u16(self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+    }
+
+    fn capacity(self) -> usize {
+        if self.bytes.is_empty() { 0 } else { self.u16(4) }
+    }
+
+    /// The number of members.
+    pub fn len(self) -> usize {
+        if self.bytes.is_empty() { 0 } else { self.u16(COUNT as usize) }
+    }
+
+    fn end(self) -> usize {
+        self.u16(8)
+    }
+
+    fn dead(self) -> usize {
+        self.u16(10)
+    }
+
+    /// Bytes of the entries that an offset names.
+    fn live(self) -> usize {
+        if self.bytes.is_empty() { 0 } else { self.end() - HEADER - 2 * self.capacity() - self.dead() }
+    }
+
+    fn offset(self, rank: usize) -> usize {
+        self.u16(HEADER + 2 * rank)
+    }
+
+    /// The offsets from `rank` on.
+    fn offsets(self, rank: usize) -> &'a [u8] {
+        &self.bytes[HEADER + 2 * rank..HEADER + 2 * self.len()]
+    }
+
+    /// The member with that rank.
+    pub fn get(self, rank: usize) -> Scored<'a> {
+        let entry = &self.bytes[self.offset(rank)..];
+        let score = f64::from_le_bytes(entry[..8].try_into().expect("8 bytes"));
+        let len = usize::from(u16::from_le_bytes([entry[8], entry[9]]));
+        (&entry[ENTRY..ENTRY + len], score)
+    }
+
+    /// The first rank whose member does not satisfy `below`.
+    pub fn partition_point(self, mut below: impl FnMut(Scored) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if below(self.get(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The rank of a member.
+    pub fn find(self, member: &[u8]) -> Option<usize> {
+        (0..self.len()).find(|&rank| self.get(rank).0 == member)
+    }
+}
+
+impl Small {
+    /// The set whose block the word at `root` names.
+    pub fn at(root: u64) -> Small {
+        Small { root }
+    }
+
+    /// Reads it.
+    pub fn view(self, arena: &Arena) -> View<'_> {
+        let bytes = match arena.u64(self.root) {
+            0 => &[],
+            block => arena.bytes(block, arena.u32(block) as usize),
+        };
+        View { bytes }
+    }
+
+    /// Whether another member is within what offsets can name.
+    pub fn can_take(self, arena: &Arena, member: &[u8]) -> bool {
+        let view = self.view(arena);
+        view.len() < COUNT_MAX && view.live() + ENTRY + member.len() <= LIVE_MAX
+    }
+
+    /// Adds a member that is not in the set; [`Small::can_take`] holds for it.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; nothing has changed.
+    pub fn insert(self, arena: &mut Arena, tx: &mut Tx, scored: Scored) -> Result<(), Full> {
+        let view = self.view(arena);
+        let (len, need) = (view.len(), ENTRY + scored.0.len());
+        if len == view.capacity() || view.end() + need > view.bytes.len() {
+            self.rebuild(arena, tx, need)?;
+        }
+        let view = self.view(arena);
+        let (end, dead) = (view.end(), view.dead());
+        let rank = view.partition_point(|other| precedes(other, scored));
+        let offsets = [&(end as u16).to_le_bytes(), view.offsets(rank)].concat();
+        let block = arena.u64(self.root);
+        arena.write(tx, block + end as u64, &encode(scored));
+        write_changed(arena, tx, block + (HEADER + 2 * rank) as u64, &offsets);
+        set_counts(arena, tx, block, len + 1, end + need, dead);
+        Ok(())
+    }
+
+    /// Gives the member at `rank` another score, and the rank that goes with it.
+    pub fn set_score(self, arena: &mut Arena, tx: &mut Tx, rank: usize, score: f64) {
+        let view = self.view(arena);
+        let scored = (view.get(rank).0, score);
+        let offset = view.offset(rank);
+        // The ranks between the old and the new one move by one; the member itself may be on either side of `to`.
+        let to = view.partition_point(|other| other.0 != scored.0 && precedes(other, scored));
+        let to = if to == rank {
+            // The search has stopped at the member's own old place: what follows it may still come before.
+            (rank + 1..view.len()).find(|&next| !precedes(view.get(next), scored)).unwrap_or(view.len()) - 1
+        } else {
+            to
+        };
+        let from = rank.min(to);
+        let mut offsets: Vec<[u8; 2]> =
+            (from..=rank.max(to)).map(|rank| (view.offset(rank) as u16).to_le_bytes()).collect();
+        let moved = offsets.remove(rank - from);
+        offsets.insert(to - from, moved);
+        let block = arena.u64(self.root);
+        write_changed(arena, tx, block + offset as u64, &score.to_le_bytes());
+        write_changed(arena, tx, block + (HEADER + 2 * from) as u64, offsets.as_flattened());
+    }
+
+    /// Removes the members with these ranks, which must be within the set.
+    pub fn remove(self, arena: &mut Arena, tx: &mut Tx, ranks: Range<usize>) {
+        let view = self.view(arena);
+        let len = view.len() - ranks.len();
+        if len == 0 {
+            return self.free(arena, tx);
+        }
+        let dead = view.dead() + ranks.clone().map(|rank| ENTRY + view.get(rank).0.len()).sum::<usize>();
+        let end = view.end();
+        let offsets = view.offsets(ranks.end).to_vec();
+        let block = arena.u64(self.root);
+        write_changed(arena, tx, block + (HEADER + 2 * ranks.start) as u64, &offsets);
+        set_counts(arena, tx, block, len, end, dead);
+        if dead > 64.max(self.view(arena).live() / 2) {
+            // Without room for a smaller block the larger one is kept.
+            let _ = self.rebuild(arena, tx, 0);
+        }
+    }
+
+    /// Frees the block; the set is then empty.
+    pub fn free(self, arena: &mut Arena, tx: &mut Tx) {
+        let block = arena.u64(self.root);
+        if block != 0 {
+            let size = arena.u32(block) as usize;
+            arena.free(tx, block, size);
+            arena.write_u64(tx, self.root, 0);
+        }
+    }
+
+    /// Moves what is alive to a block with room for one more entry of `need` bytes, and a quarter to spare.
+    fn rebuild(self, arena: &mut Arena, tx: &mut Tx, need: usize) -> Result<(), Full> {
+        let view = self.view(arena);
+        let len = view.len();
+        let capacity = len + len / 4 + 2;
+        let start = HEADER + 2 * capacity;
+        let live = view.live() + need;
+        let size = Arena::usable_size(start + live + live / 4);
+        let mut entries = Vec::with_capacity(live);
+        let mut content = Vec::with_capacity(start + live);
+        content.extend_from_slice(&(size as u32).to_le_bytes());
+        content.extend_from_slice(&(capacity as u16).to_le_bytes());
+        content.extend_from_slice(&(len as u16).to_le_bytes());
+        content.extend_from_slice(&((start + view.live()) as u16).to_le_bytes());
+        content.extend_from_slice(&[0; 2]);
+        for rank in 0..len {
+            content.extend_from_slice(&((start + entries.len()) as u16).to_le_bytes());
+            entries.extend_from_slice(&encode(view.get(rank)));
+        }
+        content.resize(start, 0);
+        content.extend_from_slice(&entries);
+        let block = arena.alloc(tx, size)?;
+        arena.write(tx, block, &content);
+        self.free(arena, tx);
+        arena.write_u64(tx, self.root, block);
+        Ok(())
+    }
+
+    /// Checks that the offsets name different entries, or says what is wrong.
+    pub fn check(self, arena: &Arena) -> Result<(), String> {
+        let view = self.view(arena);
+        let start = HEADER + 2 * view.capacity();
+        let mut places: Vec<(usize, usize)> = (0..view.len())
+            .map(|rank| (view.offset(rank), view.offset(rank) + ENTRY + view.get(rank).0.len()))
+            .collect();
+        places.sort_unstable();
+        let inside = places.iter().all(|place| start <= place.0 && place.1 <= view.end());
+        let apart = places.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+        let live: usize = places.iter().map(|place| place.1 - place.0).sum();
+        if inside && apart && live == view.live() && view.len() <= view.capacity() {
+            return Ok(());
+        }
+        Err(format!("the offsets of block {:#x} do not name its entries", arena.u64(self.root)))
+    }
+}
+
+fn encode(scored: Scored) -> Vec<u8> {
+    let (member, score) = scored;
+    [&score.to_le_bytes()[..], &(member.len() as u16).to_le_bytes(), member].concat()
+}
+
+fn set_counts(arena: &mut Arena, tx: &mut Tx, block: u64, count: usize, end: usize, dead: usize) {
+    let counts = [count as u16, end as u16, dead as u16].map(u16::to_le_bytes);
+    write_changed(arena, tx, block + COUNT, counts.as_flattened());
+}

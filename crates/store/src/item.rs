@@ -1,0 +1,135 @@
+//! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
+
+use crate::word;
+
+/// A string value.
+pub const STRING: u8 = 16;
+/// An item that a later command of the same batch replaced or deleted; replay skips it.
+pub const CANCELLED: u8 = 24;
+
+/// Bytes before the key.
+pub const HEADER: usize = 16;
+const LONG_KEY: u16 = u16::MAX;
+
+/// An item as it lies in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// [`STRING`] or [`CANCELLED`].
+    pub kind: u8,
+    /// Database number.
+    pub db: u8,
+    /// Heap offset of the index entry that named it when it was written.
+    pub slot: u64,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// Bytes that the record of such an item takes in a batch, without padding.
+pub fn record_len(key_len: usize, value_len: usize) -> usize {
+    HEADER + if key_len >= LONG_KEY as usize { 4 } else { 0 } + key_len + value_len
+}
+
+/// Appends a record to a batch's payload, aligned so that its LSN is a multiple of 16, and returns its position.
+pub fn encode(payload: &mut Vec<u8>, db: u8, slot: u64, key: &[u8], value: &[u8]) -> usize {
+    let lead = (payload.len() + holdfast_log::BATCH_HEADER).next_multiple_of(word::GRANULE as usize)
+        - holdfast_log::BATCH_HEADER;
+    payload.reserve(lead - payload.len() + record_len(key.len(), value.len()));
+    payload.resize(lead, 0);
+    let long = key.len() >= LONG_KEY as usize;
+    let key_len = if long { LONG_KEY } else { key.len() as u16 };
+    let mut header = [0u8; HEADER];
+    header[0] = STRING;
+    header[1] = db;
+    header[2..4].copy_from_slice(&key_len.to_le_bytes());
+    header[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
+    header[12..16].copy_from_slice(&((slot / word::GRANULE) as u32).to_le_bytes());
+    payload.extend_from_slice(&header);
+    if long {
+        payload.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    }
+    payload.extend_from_slice(key);
+    payload.extend_from_slice(value);
+    let crc = checksum(&payload[lead..]);
+    payload[lead + 8..lead + 12].copy_from_slice(&crc.to_le_bytes());
+    lead
+}
+
+/// Points a record that is not yet in the log at another index entry.
+pub fn retarget(record: &mut [u8], slot: u64) {
+    record[12..16].copy_from_slice(&((slot / word::GRANULE) as u32).to_le_bytes());
+}
+
+/// Makes a record that is not yet in the log one that replay skips.
+pub fn cancel(record: &mut [u8]) {
+    record[0] = CANCELLED;
+    let len = record_end(record).expect("a record made by encode");
+    let crc = checksum(&record[..len]);
+    record[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// CRC-32C of all but the checksum and the slot, which changes while the record waits for its commit.
+fn checksum(record: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&record[..8]), &record[HEADER..])
+}
+
+/// The length of the record at the start of `bytes`, as its header tells, or what is wrong with it.
+pub fn record_end(bytes: &[u8]) -> Result<usize, &'static str> {
+    let (start, key_len, value_len) = lengths(bytes)?;
+    Ok(start + key_len + value_len)
+}
+
+fn lengths(bytes: &[u8]) -> Result<(usize, usize, usize), &'static str> {
+    let header: &[u8; HEADER] =
+        bytes.get(..HEADER).and_then(|h| h.try_into().ok()).ok_or("item header cut short")?;
+    let key_len = u16::from_le_bytes([header[2], header[3]]);
+    let value_len = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+    if key_len != LONG_KEY {
+        return Ok((HEADER, key_len as usize, value_len));
+    }
+    let long = bytes.get(HEADER..HEADER + 4).ok_or("item header cut short")?;
+    Ok((HEADER + 4, u32::from_le_bytes([long[0], long[1], long[2], long[3]]) as usize, value_len))
+}
+
+/// Decodes and checks the record at the start of `bytes`; returns it and its length.
+pub fn decode(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
+    let (start, key_len, value_len) = lengths(bytes)?;
+    let end = start + key_len + value_len;
+    let record = bytes.get(..end).ok_or("item cut short")?;
+    if checksum(record).to_le_bytes() != record[8..12] {
+        return Err("item checksum");
+    }
+    if !matches!(record[0], STRING | CANCELLED) {
+        return Err("unknown record kind");
+    }
+    let slot = u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * word::GRANULE;
+    let (key, value) = record[start..].split_at(key_len);
+    Ok((Item { kind: record[0], db: record[1], slot, key, value }, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_back_and_any_flipped_bit_but_the_slot_is_found() {
+        for (key, value) in [(&b"k"[..], &b"v"[..]), (b"", b""), (&[7; 70_000], &[9; 100])] {
+            let mut payload = vec![1, 2, 3];
+            let at = encode(&mut payload, 3, 0x12340, key, value);
+            assert_eq!((at + holdfast_log::BATCH_HEADER) % 16, 0);
+            let (item, len) = decode(&payload[at..]).unwrap();
+            assert_eq!(item, Item { kind: STRING, db: 3, slot: 0x12340, key, value });
+            assert_eq!(at + len, payload.len());
+            for bit in (0..len.min(64) * 8).filter(|bit| !(96..128).contains(bit)) {
+                let mut bad = payload[at..].to_vec();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode(&bad).is_err(), "bit {bit}");
+            }
+            retarget(&mut payload[at..], 0x560);
+            cancel(&mut payload[at..]);
+            let (item, _) = decode(&payload[at..]).unwrap();
+            assert_eq!((item.kind, item.slot), (CANCELLED, 0x560));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the store does beside its transactions: checkpoints, cleaning, active expiry, loading after a start.
+//!
+//! Each step takes a partition's lock for microseconds at a time. The steps are methods of `Inner`, so that tests call them
+//! one by one; the maintenance thread calls them in the order of their urgency.
+
+use crate::{
+    partition::DATABASES,
+    payload::{self, Record},
+    store::{Inner, corrupt_batch},
+    txn::Txn,
+};
+use holdfast_io::{Error, Result};
+use holdfast_log::{Lsn, Scope};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Pages that a checkpoint copies under one hold of a lock: some 10 µs.
+const PAGES_A_SLICE: usize = 16;
+/// Bytes that a checkpoint stages before it writes them.
+const PAGES_A_WRITE: usize = 1024;
+/// How long the thread sleeps when nothing is urgent.
+const TICK: Duration = Duration::from_millis(100);
+/// Log that an idle store may leave to be replayed, in bytes.
+const IDLE_REPLAY_BYTES: u64 = 1 << 20;
+/// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
+const EXPIRE_SAMPLE: usize = 20;
+
+impl Inner {
+    /// Takes a checkpoint.
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        let started = Instant::now();
+        let log = &self.shared.log;
+        let lsn = log.tail();
+        let mut checkpoint = self.shared.heap.begin_checkpoint();
+        let mut staged = 0;
+        for partition in &self.partitions {
+            while checkpoint.copy(&mut partition.lock().arena, PAGES_A_SLICE) {
+                staged += PAGES_A_SLICE;
+                if staged >= PAGES_A_WRITE {
+                    checkpoint.write()?;
+                    staged = 0;
+                }
+            }
+        }
+        checkpoint.write()?;
+        let finished = checkpoint.finish()?;
+        // I-3: what the pages hold is in the log, durably, before they become the truth.
+        log.wait_durable(log.tail())?;
+        let mut next = superblock.0.clone();
+        next.generation += 1;
+        next.checkpoint_lsn = lsn;
+        next.durable_lsn = log.durable();
+        next.heap = finished.root().clone();
+        next.write(&*superblock.1)?;
+        finished.commit();
+        superblock.0 = next;
+        self.counters.checkpoints.fetch_add(1, Relaxed);
+        self.counters.checkpoint_us_last.store(started.elapsed().as_micros() as u64, Relaxed);
+        Ok(())
+    }
+
+    fn checkpoint_lsn(&self) -> Lsn {
+        self.superblock.lock().0.checkpoint_lsn
+    }
+
+    /// Whether enough log was written for a checkpoint: replay is to stay short, and pages that change all the time are
+    /// to be written seldom beside it.
+    fn checkpoint_is_due(&self) -> bool {
+        let heap = self.shared.heap.stats().allocated_bytes;
+        let due = self.options.checkpoint_bytes.max((2 * heap).min(4 * self.options.checkpoint_bytes));
+        self.shared.log.tail() - self.checkpoint_lsn() > due
+    }
+
+    /// Counts all entries that were not yet used since the start into the log's live bytes. Until then nothing is freed.
+    pub fn attach_all(&self) {
+        for partition in &self.partitions {
+            let mut from = (0, 0);
+            while partition.lock().attach_next(&self.shared, &mut from) {}
+        }
+    }
+
+    /// Frees dead segments, then rewrites what lives in the emptiest one if garbage takes too much of the log.
+    pub fn clean(&self) -> Result<bool> {
+        let log = &self.shared.log;
+        let kept_from = self.checkpoint_lsn();
+        let closed: Vec<_> = log.segments().into_iter().filter(|s| s.end_lsn <= kept_from).collect();
+        let dead: Vec<u64> = closed.iter().filter(|s| s.live_bytes == 0).map(|s| s.seq).collect();
+        if !dead.is_empty() {
+            for &seq in &dead {
+                self.move_live(seq, Scope::Crossing)?;
+            }
+            log.wait_durable(log.tail())?;
+            for seq in dead {
+                log.free_segment(seq);
+                self.counters.freed_segments.fetch_add(1, Relaxed);
+            }
+            return Ok(true);
+        }
+        let Some(victim) = closed.iter().min_by_key(|s| s.live_bytes) else { return Ok(false) };
+        if !self.garbage_is_high(victim.live_bytes) {
+            return Ok(false);
+        }
+        self.move_live(victim.seq, Scope::All)?;
+        log.wait_durable(log.tail())?;
+        Ok(true)
+    }
+
+    /// Whether cleaning the emptiest segment, with so many live bytes, is worth its writes now.
+    fn garbage_is_high(&self, emptiest: u64) -> bool {
+        let segments = self.shared.log.segments();
+        let size = u64::from(self.options.segment_size);
+        let live: u64 = segments.iter().map(|s| s.live_bytes).sum();
+        let used = segments.len() as u64 * size;
+        let limit = u64::from(self.options.segments_max).saturating_mul(size);
+        let short = used + (limit / 16).max(4 * size) > limit;
+        let wasteful = used > live * 2 + 8 * size;
+        (short || wasteful) && emptiest < size - size / 16
+    }
+
+    /// Appends the live items of a segment's batches again. When these appends are durable, the segment has none, and a
+    /// later step frees it.
+    fn move_live(&self, seq: u64, scope: Scope) -> Result<()> {
+        let log = &self.shared.log;
+        log.scan_segment(seq, scope, &mut |lsn, bytes| {
+            for record in payload::records(bytes) {
+                let (rel, record) = record.map_err(|what| corrupt_batch(lsn, what))?;
+                let Record::Item(item, len) = record else { continue };
+                let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
+                let mut txn = Txn::begin(self, &[self.partition_of(item.key)], self.shared.io.now_ms());
+                if txn.move_item(item.db, item.key, item.value, at) {
+                    self.counters.moved_bytes.fetch_add(len as u64, Relaxed);
+                }
+            }
+            log.kick();
+            Ok(())
+        })
+    }
+
+    /// Removes expired keys of every partition, Redis's way: looks at a few keys with an expiry, and at more while many of
+    /// them have expired.
+    pub fn expire(&self, cursors: &mut [[u64; DATABASES]]) {
+        let now = self.shared.io.now_ms();
+        for (number, cursors) in cursors.iter_mut().enumerate() {
+            for db in 0..DATABASES as u8 {
+                loop {
+                    let mut txn = Txn::begin(self, &[number as u16], now);
+                    let (seen, expired) = txn.expire_some(db, &mut cursors[db as usize], EXPIRE_SAMPLE);
+                    txn.commit();
+                    if seen == 0 || expired * 10 <= seen {
+                        break;
+                    }
+                }
+            }
+        }
+        self.shared.log.kick();
+    }
+}
+
+/// The maintenance thread.
+pub(crate) struct Maintenance {
+    thread: JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Maintenance {
+    pub fn start(inner: Arc<Inner>) -> Maintenance {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = stopping.clone();
+        let thread = thread::Builder::new()
+            .name("holdfast-maint".into())
+            .spawn(move || run(&inner, &stop))
+            .expect("the system starts a thread");
+        Maintenance { thread, stopping }
+    }
+
+    pub fn stop(self) {
+        self.stopping.store(true, Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+fn run(inner: &Inner, stop: &AtomicBool) {
+    let report = |what: &str, result: Result<bool>| match result {
+        Ok(busy) => busy,
+        Err(e) => {
+            inner.shared.log.fail(&Error::Unusable(format!("{what}: {e}")));
+            false
+        }
+    };
+    while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
+    inner.attach_all();
+    let mut cursors = vec![[0; DATABASES]; inner.partitions.len()];
+    let (mut last_tail, mut last_expire) = (0, Instant::now());
+    while !stop.load(Relaxed) {
+        let tail = inner.shared.log.tail();
+        let idle = tail == last_tail && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
+        last_tail = tail;
+        if inner.shared.log.failed().is_none() {
+            if idle || inner.checkpoint_is_due() {
+                report("checkpoint", inner.checkpoint().map(|()| true));
+            }
+            if last_expire.elapsed() >= TICK {
+                inner.expire(&mut cursors);
+                last_expire = Instant::now();
+            }
+            if report("clean", inner.clean()) {
+                continue;
+            }
+        }
+        thread::park_timeout(TICK);
+    }
+}

@@ -1,0 +1,465 @@
+//! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
+
+use crate::{
+    batch::Batch,
+    cache::{Cache, Queue},
+    collections::object,
+    digest::Digest,
+    index::{Index, ROOT_BYTES, Slot},
+    shared::Shared,
+    store::ScanStep,
+    txn::Cold,
+    word::{GRANULE, Type, Word, class_bytes},
+};
+use holdfast_heap::{Arena, Full};
+use holdfast_log::Lsn;
+
+/// Databases of a store.
+pub const DATABASES: usize = 16;
+/// Bytes of the arena's root page that each database has for its roots.
+const DATABASE_ROOT_BYTES: u64 = 64;
+/// Classes of digests for which the newest write is remembered.
+const RECENT: usize = 256;
+
+/// The index of a database's keys, and the index of those that expire: digest → Unix time in milliseconds.
+struct Database {
+    keys: Index,
+    expires: Index,
+}
+
+pub(crate) struct Partition {
+    pub number: u16,
+    pub arena: Arena,
+    databases: Vec<Database>,
+    cache: Cache,
+    /// What of the cache's memory is counted in `Shared::cache_bytes`.
+    cache_counted: usize,
+    /// The LSN of the newest batch that wrote a key, by class of its digest: a reply that depends on such a key
+    /// must not leave before that batch is durable.
+    recent: [Lsn; RECENT],
+}
+
+/// An entry of a key that is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub slot: Slot,
+    pub word: Word,
+}
+
+impl Partition {
+    pub fn open(number: u16, arena: Arena) -> Result<Partition, String> {
+        let databases = (0..DATABASES as u64)
+            .map(|db| {
+                let root = arena.root() + db * DATABASE_ROOT_BYTES;
+                let keys = Index::open(&arena, root, true)?;
+                let expires = Index::open(&arena, root + ROOT_BYTES, false)?;
+                Ok(Database { keys, expires })
+            })
+            .collect::<Result<_, String>>()?;
+        let cache = Cache::default();
+        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent: [0; RECENT] })
+    }
+
+    /// Number of keys in a database, expired ones that are still there included.
+    pub fn len(&self, db: u8) -> u64 {
+        self.databases[db as usize].keys.len()
+    }
+
+    /// Number of keys with an expiry in a database.
+    pub fn expires_len(&self, db: u8) -> u64 {
+        self.databases[db as usize].expires.len()
+    }
+
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Bytes of volatile memory beside cache and heap.
+    pub fn volatile_bytes(&self) -> usize {
+        self.databases.iter().map(|d| d.keys.volatile_bytes() + d.expires.volatile_bytes()).sum()
+    }
+
+    fn class(digest: Digest) -> usize {
+        (digest.h0 >> 6) as usize & (RECENT - 1)
+    }
+
+    /// The newest batch that a reply about this key may depend on.
+    #[inline]
+    pub fn recent(&self, digest: Digest) -> Lsn {
+        self.recent[Partition::class(digest)]
+    }
+
+    /// Remembers that a batch wrote this key.
+    #[inline]
+    pub fn set_recent(&mut self, digest: Digest, lsn: Lsn) {
+        self.recent[Partition::class(digest)] = lsn;
+    }
+
+    /// Counts the entries of one more segment of any index into the log's live bytes; false when all are.
+    pub fn attach_next(&mut self, shared: &Shared, from: &mut (u8, u32)) -> bool {
+        while (from.0 as usize) < DATABASES {
+            let (db, segment) = *from;
+            let keys = &mut self.databases[db as usize].keys;
+            if segment >= keys.segment_count() {
+                *from = (db + 1, 0);
+                continue;
+            }
+            from.1 += 1;
+            if keys.attach_segment(segment) {
+                self.count(shared, db, segment);
+            }
+            return true;
+        }
+        false
+    }
+
+    fn count(&self, shared: &Shared, db: u8, segment: u32) {
+        let tail = shared.log.tail();
+        self.databases[db as usize].keys.for_each_in(&self.arena, segment, |_, _, word| {
+            if !word.in_heap() && word.pending_number().is_none() {
+                shared.log.account(word.lsn(tail), class_bytes(word.class()) as i64);
+            }
+        });
+    }
+
+    /// The entry of a key.
+    #[inline]
+    pub fn find(&mut self, shared: &Shared, db: u8, digest: Digest) -> Option<Found> {
+        let keys = &mut self.databases[db as usize].keys;
+        if let Some(segment) = keys.attach(digest) {
+            self.count(shared, db, segment);
+        }
+        let keys = &self.databases[db as usize].keys;
+        let slot = keys.find(&self.arena, digest)?;
+        Some(Found { slot, word: keys.word(&self.arena, slot) })
+    }
+
+    /// Whether an entry has a cached copy.
+    #[inline]
+    pub fn is_cached(&self, db: u8, slot: Slot) -> bool {
+        self.databases[db as usize].keys.handle(slot) != 0
+    }
+
+    /// The cached value of an entry that has one; `None` if it is another key's with the same digest.
+    #[inline]
+    pub fn cached(&self, db: u8, slot: Slot, key: &[u8]) -> Option<&[u8]> {
+        let copy = self.cache.get(self.databases[db as usize].keys.handle(slot));
+        (copy.key == key).then_some(copy.value)
+    }
+
+    /// Counts a use of an entry's cached copy.
+    #[inline]
+    pub fn touch(&mut self, db: u8, slot: Slot) {
+        let handle = self.databases[db as usize].keys.handle(slot);
+        if handle != 0 {
+            self.cache.touch(handle);
+        }
+    }
+
+    /// Takes a copy of an entry's value into the cache.
+    pub fn cache_value(&mut self, shared: &Shared, db: u8, slot: Slot, digest: Digest, key: &[u8], value: &[u8]) {
+        let handle = self.databases[db as usize].keys.handle(slot);
+        if handle != 0 {
+            if self.cache.get(handle).key == key && self.cache.overwrite(handle, value) {
+                return;
+            }
+            self.cache.kill(handle);
+        }
+        let handle = self.cache.insert(digest, db, key, value);
+        self.databases[db as usize].keys.set_handle(slot, handle);
+        self.trim_cache(shared);
+    }
+
+    fn drop_copy(&mut self, db: u8, slot: Slot) {
+        let keys = &mut self.databases[db as usize].keys;
+        let handle = keys.handle(slot);
+        if handle != 0 {
+            self.cache.kill(handle);
+            keys.set_handle(slot, 0);
+        }
+    }
+
+    /// Lets copies go while the cache is over its share, at most a few chunks a call, and closes up sparse memory.
+    pub fn trim_cache(&mut self, shared: &Shared) {
+        const CHUNKS_A_CALL: usize = 4;
+        if self.cache.is_sparse() {
+            if let Some(mut victim) = self.cache.pop_sparse() {
+                let queue = victim.queue();
+                while let Some(copy) = victim.next_copy() {
+                    if copy.is_dead() {
+                        self.cache.bury(&copy);
+                    } else {
+                        let handle = self.cache.put_back(&copy, queue);
+                        self.rename_copy(shared, copy.copy.db, copy.copy.key, handle);
+                    }
+                }
+            }
+        }
+        self.count_cache(shared);
+        for _ in 0..CHUNKS_A_CALL {
+            if !shared.cache_is_over() {
+                break;
+            }
+            let Some(mut victim) = self.cache.pop() else { break };
+            while let Some(copy) = victim.next_copy() {
+                if copy.is_dead() {
+                    self.cache.bury(&copy);
+                    continue;
+                }
+                let (db, digest) = (copy.copy.db, shared.secret.digest(copy.copy.key));
+                let keys = &mut self.databases[db as usize].keys;
+                let slot = keys.find(&self.arena, digest).expect("a live copy has an entry");
+                let handle = if copy.is_used() || !shared.is_readable(keys.word(&self.arena, slot)) {
+                    self.cache.put_back(&copy, Queue::Main)
+                } else {
+                    self.cache.let_go(digest);
+                    0
+                };
+                keys.set_handle(slot, handle);
+            }
+            self.count_cache(shared);
+        }
+    }
+
+    fn rename_copy(&mut self, shared: &Shared, db: u8, key: &[u8], handle: u32) {
+        let keys = &mut self.databases[db as usize].keys;
+        let slot = keys.find(&self.arena, shared.secret.digest(key)).expect("a live copy has an entry");
+        keys.set_handle(slot, handle);
+    }
+
+    fn count_cache(&mut self, shared: &Shared) {
+        let bytes = self.cache.bytes();
+        if bytes != self.cache_counted {
+            shared.add_cache_bytes(bytes as isize - self.cache_counted as isize);
+            self.cache_counted = bytes;
+        }
+    }
+
+    /// Takes an entry's item out of the accounting, or out of the batch that it still waits in.
+    fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: Word) {
+        match word.pending_number() {
+            Some(number) => batch.cancel(number),
+            None => shared.log.account(word.lsn(shared.log.tail()), -(class_bytes(word.class()) as i64)),
+        }
+    }
+
+    /// Makes `value` the string value of a key; an expiry that the key has stays.
+    #[allow(clippy::too_many_arguments)]
+    pub fn put_string(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch,
+        db: u8,
+        digest: Digest,
+        found: Option<Found>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Full> {
+        let keys = &mut self.databases[db as usize].keys;
+        let (slot, has_expiry) = match found {
+            Some(Found { slot, word }) => {
+                debug_assert!(!word.in_heap(), "an object is destroyed by the caller first");
+                self.release_item(shared, batch, word);
+                (slot, word.has_expiry())
+            }
+            None => (keys.insert(&mut self.arena, batch, digest)?, false),
+        };
+        let keys = &mut self.databases[db as usize].keys;
+        let word = batch.add_item(self.number, keys.offset(slot), db, Type::String, key, value);
+        keys.set_item_word(&mut self.arena, batch, slot, word.with_expiry(has_expiry));
+        self.cache_value(shared, db, slot, digest, key, value);
+        Ok(())
+    }
+
+    /// Moves an item that the cleaner found live: the same value again, at the tail.
+    pub fn move_item(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, key: &[u8], value: &[u8]) {
+        self.release_item(shared, batch, found.word);
+        let keys = &mut self.databases[db as usize].keys;
+        let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
+        keys.set_item_word(&mut self.arena, batch, found.slot, word.with_expiry(found.word.has_expiry()));
+    }
+
+    /// Makes the object at a heap offset the value of a key that has none.
+    pub fn put_object(&mut self, batch: &mut Batch, db: u8, digest: Digest, ty: Type, offset: u64) -> Result<(), Full> {
+        let keys = &mut self.databases[db as usize].keys;
+        let slot = keys.insert(&mut self.arena, batch, digest)?;
+        keys.set_word(&mut self.arena, batch, slot, Word::object(ty, offset));
+        Ok(())
+    }
+
+    /// Removes a key with its value, expiry and cached copy.
+    pub fn remove(&mut self, shared: &Shared, batch: &mut Batch, db: u8, digest: Digest, found: Found) {
+        if found.word.in_heap() {
+            object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), usize::MAX);
+        } else {
+            self.release_item(shared, batch, found.word);
+            self.drop_copy(db, found.slot);
+        }
+        if found.word.has_expiry() {
+            self.remove_expiry(batch, db, digest);
+        }
+        self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
+    }
+
+    /// Removes all keys of a database.
+    pub fn flush(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
+        let keys = &self.databases[db as usize].keys;
+        let mut entries = Vec::new();
+        for segment in 0..keys.segment_count() {
+            keys.for_each_in(&self.arena, segment, |slot, _, word| entries.push((slot, word)));
+        }
+        for (slot, word) in entries {
+            if word.in_heap() {
+                object::destroy(&mut self.arena, &mut batch.tx, word.offset(), usize::MAX);
+            } else {
+                self.release_item(shared, batch, word);
+                self.drop_copy(db, slot);
+            }
+        }
+        let Database { keys, expires } = &mut self.databases[db as usize];
+        keys.clear_all(&mut self.arena, batch);
+        expires.clear_all(&mut self.arena, batch);
+    }
+
+    fn remove_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest) {
+        let expires = &mut self.databases[db as usize].expires;
+        if let Some(slot) = expires.find(&self.arena, digest) {
+            expires.remove(&mut self.arena, batch, slot);
+        }
+    }
+
+    /// When a key expires: Unix time in milliseconds.
+    #[inline]
+    pub fn expiry(&self, db: u8, digest: Digest, word: Word) -> Option<u64> {
+        if !word.has_expiry() {
+            return None;
+        }
+        let expires = &self.databases[db as usize].expires;
+        expires.find(&self.arena, digest).map(|slot| expires.word(&self.arena, slot).0)
+    }
+
+    /// Sets or takes away a key's expiry.
+    pub fn set_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest, found: Found, at: Option<u64>) -> Result<(), Full> {
+        let expires = &mut self.databases[db as usize].expires;
+        match at {
+            Some(at) => {
+                let slot = match expires.find(&self.arena, digest) {
+                    Some(slot) => slot,
+                    None => expires.insert(&mut self.arena, batch, digest)?,
+                };
+                expires.set_word(&mut self.arena, batch, slot, Word(at));
+            }
+            None if found.word.has_expiry() => self.remove_expiry(batch, db, digest),
+            None => return Ok(()),
+        }
+        let keys = &mut self.databases[db as usize].keys;
+        if found.word.has_expiry() != at.is_some() {
+            keys.set_expiry_bit(&mut self.arena, batch, found.slot, at.is_some());
+        }
+        Ok(())
+    }
+
+    /// The LSN of an item, whose entry has waited for it, is known now. The item's record is the redo of this.
+    pub fn settle(&mut self, slot: u64, lsn: Lsn, class: u8) {
+        let mut location = [0; 6];
+        location[..5].copy_from_slice(&(lsn / GRANULE).to_le_bytes()[..5]);
+        location[5] = class;
+        self.arena.patch(slot, &location);
+    }
+
+    /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired.
+    pub fn scan_keys(&self, shared: &Shared, db: u8, cursor: u64, now_ms: u64, step: &mut ScanStep) -> Option<u64> {
+        let Database { keys, expires } = &self.databases[db as usize];
+        keys.scan(&self.arena, cursor, |slot, digest, word| {
+            if word.has_expiry() {
+                let expiry = expires.find(&self.arena, digest).map(|slot| expires.word(&self.arena, slot).0);
+                if expiry.is_some_and(|at| at <= now_ms) {
+                    return;
+                }
+            }
+            if word.in_heap() {
+                step.keys.push((object::key(&self.arena, word.offset()).to_vec(), word.ty()));
+            } else if keys.handle(slot) != 0 {
+                step.keys.push((self.cache.get(keys.handle(slot)).key.to_vec(), word.ty()));
+            } else {
+                step.cold.push(Cold::new(shared, word));
+            }
+        })
+    }
+
+    /// Looks at some keys that have an expiry, from a cursor on, and removes those that have expired: how many it
+    /// looked at and removed.
+    pub fn expire_some(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch,
+        db: u8,
+        cursor: &mut u64,
+        sample: usize,
+        now_ms: u64,
+    ) -> (usize, usize) {
+        let (mut seen, mut due) = (0, Vec::new());
+        while seen < sample {
+            let next = self.databases[db as usize].expires.scan(&self.arena, *cursor, |_, digest, word| {
+                seen += 1;
+                if word.0 <= now_ms {
+                    due.push(digest);
+                }
+            });
+            *cursor = next.unwrap_or(0);
+            if next.is_none() {
+                break;
+            }
+        }
+        for &digest in &due {
+            let found = self.find(shared, db, digest).expect("a key with an expiry has an entry");
+            self.remove(shared, batch, db, digest, found);
+            batch.written.push((self.number, digest));
+        }
+        (seen, due.len())
+    }
+
+    /// Checks a database's indexes against each other, calls `f` with each entry, and returns the number of keys.
+    pub fn check_database(&self, db: u8, mut f: impl FnMut(Digest, Word)) -> Result<u64, String> {
+        let Database { keys, expires } = &self.databases[db as usize];
+        let mut with_expiry = 0;
+        for segment in 0..keys.segment_count() {
+            let mut wrong = None;
+            keys.for_each_in(&self.arena, segment, |_, digest, word| {
+                with_expiry += u64::from(word.has_expiry());
+                if word.has_expiry() != expires.find(&self.arena, digest).is_some() {
+                    wrong = Some("a key's expiry and its flag disagree".to_owned());
+                }
+                if word.in_heap() && object::ty(&self.arena, word.offset()) != word.ty() {
+                    wrong = Some("an entry and its object are of different types".to_owned());
+                }
+                f(digest, word);
+            });
+            if let Some(wrong) = wrong {
+                return Err(wrong);
+            }
+        }
+        if expires.check(&self.arena)? != with_expiry {
+            return Err(format!("{} expiries for {with_expiry} keys", expires.len()));
+        }
+        keys.check(&self.arena)
+    }
+
+    /// Checks the arena, and that what is allocated in it is what the databases use.
+    pub fn check_memory(&self) -> Result<(), String> {
+        self.arena.check().map_err(|e| e.to_string())?;
+        let (mut used, mut has_objects) = (0, false);
+        for Database { keys, expires } in &self.databases {
+            used += keys.heap_bytes() + expires.heap_bytes();
+            for segment in 0..keys.segment_count() {
+                keys.for_each_in(&self.arena, segment, |_, _, word| {
+                    if word.in_heap() {
+                        has_objects = true;
+                    }
+                });
+            }
+        }
+        let allocated = self.arena.allocated_bytes();
+        if has_objects || used == allocated { Ok(()) } else { Err(format!("{allocated} heap bytes allocated, {used} in use")) }
+    }
+}

@@ -1,0 +1,441 @@
+//! The store: opening, recovery, transactions and what else its user calls.
+
+use crate::{
+    digest::{SLOTS, hash_slot},
+    item,
+    maintenance::Maintenance,
+    partition::{DATABASES, Partition},
+    payload::{self, Record},
+    shared::Shared,
+    superblock::{self, Superblock},
+    txn::{Cold, Fetched, Txn},
+    word::{self, Type},
+};
+use holdfast_heap::{Arena, Heap, HeapOptions};
+use holdfast_io::{Error, File, Io, RealIo, Result};
+use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
+use parking_lot::Mutex;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::AtomicU64,
+    },
+    time::Instant,
+};
+
+/// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Partitions: a power of two up to 1024.
+    pub partitions: u16,
+    /// Bytes of a log segment: a power of two, at least 64 KiB.
+    pub segment_size: u32,
+    /// Log segments at most: the limit on disk use.
+    pub segments_max: u32,
+    /// Bytes of heap at most.
+    pub heap_bytes_max: u64,
+    /// Bytes of RAM for copies of items.
+    pub cache_bytes_max: usize,
+    /// When writes are made durable.
+    pub appendfsync: Appendfsync,
+    /// Bytes of log after which a checkpoint is taken, at least.
+    pub checkpoint_bytes: u64,
+    /// Threads for commits and maintenance. Without them, the caller drives both (for tests).
+    pub background: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            partitions: 64,
+            segment_size: 32 << 20,
+            segments_max: 1 << 20,
+            heap_bytes_max: 64 << 30,
+            cache_bytes_max: usize::MAX,
+            appendfsync: Appendfsync::Always,
+            checkpoint_bytes: 128 << 20,
+            background: true,
+        }
+    }
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Whether the data folder was made by this start.
+    pub created: bool,
+    /// Bytes of log replayed.
+    pub replayed_bytes: u64,
+    /// Batches replayed.
+    pub replayed_batches: u64,
+    /// Microseconds from opening to serving.
+    pub us: u64,
+    /// A torn tail that was cut, or a damaged superblock that was healed: file, offset, what.
+    pub notes: Vec<String>,
+}
+
+/// Counters of a store.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub expired: AtomicU64,
+    pub misses: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub checkpoint_us_last: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub freed_segments: AtomicU64,
+}
+
+/// An open store. Share it by `Arc`; every method takes `&self`.
+pub struct Store {
+    shared: Arc<Shared>,
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Option<(LogThread, Maintenance)>>,
+    recovery: Recovery,
+}
+
+/// What the maintenance thread shares with the store's user.
+pub(crate) struct Inner {
+    pub shared: Arc<Shared>,
+    pub partitions: Box<[Mutex<Partition>]>,
+    slots_per_partition: u16,
+    pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
+    pub counters: Counters,
+    pub options: Options,
+}
+
+impl Store {
+    /// Opens the store in a folder, making it if it is empty. One process at a time.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
+        let io = RealIo::new(dir.as_ref())?;
+        io.lock()?;
+        Store::open_on(Arc::new(io), options)
+    }
+
+    /// Opens the store on a machine, real or simulated.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Store> {
+        let started = Instant::now();
+        let files = io.list("").map_err(|e| Error::io("list the data folder", e))?;
+        let has = |name: &str| files.iter().any(|f| f == name);
+        let (inner, mut recovery) = if has(superblock::FILE) && !has(CREATING) {
+            recover(io, options)?
+        } else if !has(CREATING) && has(HEAP) {
+            return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
+        } else {
+            (create(io, options)?, Recovery { created: true, ..Recovery::default() })
+        };
+        recovery.us = started.elapsed().as_micros() as u64;
+        let inner = Arc::new(inner);
+        let threads = match inner.options.background {
+            true => Some((inner.shared.log.start_thread()?, Maintenance::start(inner.clone()))),
+            false => None,
+        };
+        Ok(Store { shared: inner.shared.clone(), inner, threads: Mutex::new(threads), recovery })
+    }
+
+    /// What the start found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Number of partitions.
+    pub fn partitions(&self) -> u16 {
+        self.inner.partitions.len() as u16
+    }
+
+    /// The partition of a key.
+    pub fn partition_of(&self, key: &[u8]) -> u16 {
+        self.inner.partition_of(key)
+    }
+
+    /// Begins a transaction over partitions, given in ascending order without repetition.
+    pub fn begin(&self, partitions: &[u16]) -> Txn<'_> {
+        Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
+    }
+
+    /// Begins a transaction over the partitions of some keys.
+    pub fn begin_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Txn<'_> {
+        let mut partitions: Vec<u16> = keys.into_iter().map(|key| self.partition_of(key)).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        self.begin(&partitions)
+    }
+
+    /// Begins a transaction over all partitions.
+    pub fn begin_all(&self) -> Txn<'_> {
+        let all: Vec<u16> = (0..self.partitions()).collect();
+        self.begin(&all)
+    }
+
+    /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.
+    pub fn fetch(&self, cold: Cold) -> Fetched {
+        Fetched { lsn: cold.lsn, record: self.inner.read_item(cold).map_err(|e| e.to_string()) }
+    }
+
+    /// Whether a batch of about `bytes` may be written now.
+    pub fn admit(&self, bytes: usize) -> Admission {
+        self.shared.log.admit(bytes)
+    }
+
+    /// The log: durable mark, kicks, statistics.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.shared.log
+    }
+
+    /// Number of keys in a database.
+    pub fn len(&self, db: u8) -> u64 {
+        self.inner.partitions.iter().map(|p| p.lock().len(db)).sum()
+    }
+
+    /// Number of keys with an expiry in a database.
+    pub fn expires_len(&self, db: u8) -> u64 {
+        self.inner.partitions.iter().map(|p| p.lock().expires_len(db)).sum()
+    }
+
+    /// Whether no database holds a key.
+    pub fn is_empty(&self) -> bool {
+        (0..DATABASES as u8).all(|db| self.len(db) == 0)
+    }
+
+    /// One step of a scan: the keys behind a cursor (0 at first), at least `count` unless the scan ends.
+    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
+        let now = self.shared.io.now_ms();
+        let (mut number, mut at) = ((cursor >> SCAN_SHIFT) as u16, cursor & ((1 << SCAN_SHIFT) - 1));
+        let mut step = ScanStep::default();
+        while number < self.partitions() {
+            let part = self.inner.partitions[number as usize].lock();
+            loop {
+                let next = part.scan_keys(&self.shared, db, at, now, &mut step);
+                match next {
+                    Some(next) => at = next,
+                    None => break,
+                }
+                if step.keys.len() + step.cold.len() >= count {
+                    step.next = u64::from(number) << SCAN_SHIFT | at;
+                    return step;
+                }
+            }
+            (number, at) = (number + 1, 0);
+            if step.keys.len() + step.cold.len() >= count && number < self.partitions() {
+                step.next = u64::from(number) << SCAN_SHIFT;
+                return step;
+            }
+        }
+        step.next = 0;
+        step
+    }
+
+    /// Counts all entries into the log's live bytes, as [`Store::clean`] needs it. The maintenance thread does so itself.
+    pub fn attach(&self) {
+        self.inner.attach_all();
+    }
+
+    /// Takes a checkpoint: a later start replays the log from here on only.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.checkpoint()
+    }
+
+    /// Frees the segments that nothing needs, and rewrites what lives in the emptiest one if garbage
+    /// takes too much space; whether there was anything to do. Only once all entries are counted.
+    pub fn clean(&self) -> Result<bool> {
+        self.inner.clean()
+    }
+
+    /// Sets the RAM for copies of items, in bytes.
+    pub fn set_cache_bytes_max(&self, bytes: usize) {
+        self.shared.set_cache_limit(bytes);
+    }
+
+    /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay.
+    pub fn close(self) -> Result<()> {
+        self.stop();
+        self.inner.checkpoint()?;
+        self.shared.log.close()
+    }
+
+    fn stop(&self) {
+        if let Some((log, maintenance)) = self.threads.lock().take() {
+            maintenance.stop();
+            drop(log);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Bits of a scan's cursor below the partition's number.
+const SCAN_SHIFT: u32 = 54;
+
+/// What one step of a scan found.
+#[derive(Default)]
+pub struct ScanStep {
+    /// The cursor of the next step; 0 after the last.
+    pub next: u64,
+    /// Keys with their types.
+    pub keys: Vec<(Vec<u8>, Type)>,
+    /// Items whose keys must be fetched ([`Store::fetch`], [`Fetched::key`]).
+    pub cold: Vec<Cold>,
+}
+
+const HEAP: &str = "heap";
+/// A file that is there while a data folder is being made.
+const CREATING: &str = "creating";
+
+fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
+    LogOptions {
+        segment_size: superblock.segment_size,
+        max_segments: options.segments_max,
+        store_id: superblock.store_id,
+        crc_seed: superblock.crc_seed(),
+        appendfsync: options.appendfsync,
+        max_pending_bytes: 64 << 20,
+    }
+}
+
+fn check_options(o: &Options) -> Result<()> {
+    let wrong = if !o.partitions.is_power_of_two() || o.partitions > 1024 {
+        "partitions must be a power of two up to 1024"
+    } else if !o.segment_size.is_power_of_two() || o.segment_size < 64 << 10 {
+        "the segment size must be a power of two of at least 64 KiB"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unusable(wrong.into()))
+}
+
+fn create(io: Arc<dyn Io>, options: Options) -> Result<Inner> {
+    check_options(&options)?;
+    let failed = |what: &'static str| move |e| Error::io(what, e);
+    for folder in ["log", ""] {
+        for name in io.list(folder).map_err(failed("list the data folder"))? {
+            if name != "lock" && name != CREATING {
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                io.remove(&path).map_err(failed("remove what an unfinished start left"))?;
+            }
+        }
+    }
+    io.open(CREATING, true).map_err(failed("create the data folder"))?;
+    io.sync_dir("").map_err(failed("create the data folder"))?;
+    let mut ids = [0; 32];
+    io.random(&mut ids);
+    let file = io.open(HEAP, true).map_err(failed("create heap"))?;
+    let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: options.partitions };
+    let (heap, mut arenas) = Heap::create(file, heap_options)?;
+    let mut checkpoint = heap.begin_checkpoint();
+    for arena in &mut arenas {
+        while checkpoint.copy(arena, 1 << 16) {}
+    }
+    checkpoint.write()?;
+    let finished = checkpoint.finish()?;
+    let mut superblock = Superblock {
+        generation: 1,
+        store_id: ids[..16].try_into().expect("sixteen bytes"),
+        secret: ids[16..].try_into().expect("sixteen bytes"),
+        partitions: options.partitions,
+        segment_size: options.segment_size,
+        checkpoint_lsn: 0,
+        durable_lsn: 0,
+        heap: finished.root().clone(),
+    };
+    let log = Log::create(io.clone(), log_options(&superblock, &options))?;
+    superblock.checkpoint_lsn = log.tail();
+    let file = io.open(superblock::FILE, true).map_err(failed("create superblock"))?;
+    superblock.write(&*file)?;
+    file.sync().map_err(failed("sync superblock"))?;
+    io.sync_dir("").map_err(failed("create the data folder"))?;
+    io.remove(CREATING).map_err(failed("create the data folder"))?;
+    io.sync_dir("").map_err(failed("create the data folder"))?;
+    finished.commit();
+    Inner::new(io, log, heap, arenas, superblock, file, options)
+}
+
+fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
+    let mut report = Recovery::default();
+    let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
+    let (superblock, damaged) = Superblock::read(&*file)?;
+    if let Some((offset, what)) = damaged {
+        superblock.write(&*file)?;
+        report.notes.push(format!("{} at offset {offset}: {what}; healed from the other copy", superblock::FILE));
+    }
+    let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
+    let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
+    let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
+    let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
+        let at = |rel: usize| lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
+        for record in payload::records(bytes) {
+            if let Record::Redo(record) = record.map_err(|what| corrupt_batch(lsn, what))?.1 {
+                redo.apply(record)?;
+            }
+        }
+        for record in payload::records(bytes) {
+            if let (rel, Record::Item(item, len)) = record.map_err(|what| corrupt_batch(lsn, what))? {
+                let mut location = [0; 6];
+                location[..5].copy_from_slice(&(at(rel) / word::GRANULE).to_le_bytes()[..5]);
+                location[5] = word::size_class(len);
+                redo.write(item.slot, &location)?;
+            }
+        }
+        Ok(())
+    };
+    let (log, replayed) =
+        Log::open(io.clone(), log_options(&superblock, &options), superblock.checkpoint_lsn, &mut replay)?;
+    if log.tail() < superblock.durable_lsn {
+        let (file, offset) = log.locate(log.tail());
+        return Err(Error::corrupt(&file, offset, "the log ends before what is known to be durable"));
+    }
+    report.replayed_bytes = log.tail() - superblock.checkpoint_lsn;
+    report.replayed_batches = replayed.batches;
+    report.notes.extend(replayed.cut.map(|cut| {
+        format!("{} at offset {}: a torn tail of {} bytes was cut", cut.file, cut.offset, cut.bytes)
+    }));
+    let arenas = redo.finish()?;
+    Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
+}
+
+pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
+    Error::corrupt("log", lsn, format!("batch at this LSN: {what}"))
+}
+
+impl Inner {
+    /// The partition of a key.
+    pub fn partition_of(&self, key: &[u8]) -> u16 {
+        hash_slot(key) / self.slots_per_partition
+    }
+
+    /// Reads an item's record and checks it.
+    pub fn read_item(&self, cold: Cold) -> Result<Vec<u8>> {
+        let log = &self.shared.log;
+        let len = cold.len_max.min((log.written().saturating_sub(cold.lsn)) as usize);
+        let mut record = vec![0; len];
+        log.read(cold.lsn, &mut record)?;
+        let (file, offset) = log.locate(cold.lsn);
+        let len = item::decode(&record).map_err(|what| Error::corrupt(&file, offset, what))?.1;
+        record.truncate(len);
+        Ok(record)
+    }
+
+    fn new(
+        io: Arc<dyn Io>,
+        log: Arc<Log>,
+        heap: Arc<Heap>,
+        arenas: Vec<Arena>,
+        superblock: Superblock,
+        file: Arc<dyn File>,
+        options: Options,
+    ) -> Result<Inner> {
+        let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.cache_bytes_max));
+        let partitions: Box<[Mutex<Partition>]> = arenas
+            .into_iter()
+            .enumerate()
+            .map(|(number, arena)| Partition::open(number as u16, arena).map(Mutex::new))
+            .collect::<std::result::Result<_, String>>()
+            .map_err(|what| Error::corrupt(HEAP, 0, what))?;
+        let slots_per_partition = (SLOTS / partitions.len()) as u16;
+        let superblock = Mutex::new((superblock, file));
+        Ok(Inner { shared, partitions, slots_per_partition, superblock, counters: Counters::default(), options })
+    }
+}

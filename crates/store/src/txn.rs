@@ -1,0 +1,387 @@
+//! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
+
+use crate::{
+    batch::Batch,
+    collections::object::{self, Encoding},
+    digest::Digest,
+    item,
+    partition::{Found, Partition},
+    shared::Shared,
+    store::Inner,
+    word::{Type, Word, class_bytes},
+};
+use holdfast_heap::{Arena, Full, Tx};
+use holdfast_log::Lsn;
+use parking_lot::MutexGuard;
+use std::{cell::Cell, fmt, sync::atomic::Ordering::Relaxed};
+
+/// Why an operation could not be done now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The key holds another type of value.
+    WrongType,
+    /// The value is on the medium only: end the transaction, [`crate::Store::fetch`] it, and run again with the result.
+    Cold(Cold),
+    /// The heap has no room.
+    Full,
+    /// The medium returned bytes that fail their check; says where.
+    Corrupt(String),
+}
+
+/// The result of a store operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<Full> for Error {
+    fn from(_: Full) -> Error {
+        Error::Full
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::WrongType => "Operation against a key holding the wrong kind of value",
+            Error::Cold(_) => "the value must be fetched first",
+            Error::Corrupt(why) => why,
+            Error::Full => "command not allowed when used memory > 'maxmemory'.",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// An item that is not in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cold {
+    pub(crate) lsn: Lsn,
+    pub(crate) len_max: usize,
+}
+
+impl Cold {
+    pub(crate) fn new(shared: &Shared, word: Word) -> Cold {
+        Cold { lsn: word.lsn(shared.log.tail()), len_max: class_bytes(word.class()) as usize }
+    }
+}
+
+/// An item that was read from the medium for a transaction. If it fails its check, and is still wanted when the
+/// transaction runs again, the medium is at fault; if not, the cleaner has moved it in the meantime.
+pub struct Fetched {
+    pub(crate) lsn: Lsn,
+    pub(crate) record: std::result::Result<Vec<u8>, String>,
+}
+
+impl Fetched {
+    /// The item's key, or what is wrong with the item.
+    pub fn key(&self) -> std::result::Result<&[u8], &str> {
+        match &self.record {
+            Ok(record) => Ok(item::decode(record).expect("checked when it was fetched").0.key),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+thread_local! {
+    /// The batch of this thread's last transaction, for its memory.
+    static SPARE: Cell<Option<Box<Batch>>> = const { Cell::new(None) };
+}
+
+/// Some locked partitions and what is done to them. Ends with [`Txn::commit`]; dropping it commits too, since what
+/// it did is done.
+pub struct Txn<'s> {
+    store: &'s Inner,
+    locks: Locks<'s>,
+    batch: Box<Batch>,
+    fetched: Vec<Fetched>,
+    now_ms: u64,
+    gate: Lsn,
+}
+
+/// Partitions that are locked, in the order of their numbers (I-9).
+struct Locks<'s> {
+    first: (u16, MutexGuard<'s, Partition>),
+    more: Vec<(u16, MutexGuard<'s, Partition>)>,
+}
+
+impl Locks<'_> {
+    #[inline]
+    fn get(&mut self, partition: u16) -> &mut Partition {
+        if self.first.0 == partition {
+            return &mut self.first.1;
+        }
+        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
+        &mut self.more[at].1
+    }
+}
+
+/// A key with what is derived from it.
+#[derive(Clone, Copy)]
+struct Target<'k> {
+    key: &'k [u8],
+    digest: Digest,
+    partition: u16,
+}
+
+impl<'s> Txn<'s> {
+    pub(crate) fn begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
+        debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
+        let batch = SPARE.take().unwrap_or_default();
+        let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
+        let first = (first, store.partitions[first as usize].lock());
+        let more = rest.iter().map(|&p| (p, store.partitions[p as usize].lock())).collect();
+        Txn { store, locks: Locks { first, more }, batch, fetched: Vec::new(), now_ms, gate: 0 }
+    }
+
+    /// Hands in items that were fetched for it.
+    pub fn supply(&mut self, fetched: Vec<Fetched>) {
+        self.fetched = fetched;
+    }
+
+    /// The time that the transaction takes place at: Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn shared(&self) -> &'s Shared {
+        &self.store.shared
+    }
+
+    fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
+        let partition = self.store.partition_of(key);
+        Target { key, digest: self.shared().secret.digest(key), partition }
+    }
+
+    /// Finds a key, removes it if it has expired, and makes the reply wait for the newest write to it.
+    fn find(&mut self, db: u8, target: Target<'_>) -> Option<Found> {
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        self.gate = self.gate.max(part.recent(target.digest));
+        let found = part.find(shared, db, target.digest)?;
+        if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
+            part.remove(shared, &mut self.batch, db, target.digest, found);
+            self.written(target);
+            self.store.counters.expired.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(found)
+    }
+
+    /// The type of a key's value.
+    pub fn type_of(&mut self, db: u8, key: &[u8]) -> Option<Type> {
+        let target = self.target(key);
+        self.find(db, target).map(|found| found.word.ty())
+    }
+
+    /// Whether a key is there.
+    pub fn exists(&mut self, db: u8, key: &[u8]) -> bool {
+        self.type_of(db, key).is_some()
+    }
+
+    /// The string value of a key.
+    pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
+        let target = self.target(key);
+        let Some(found) = self.find(db, target) else { return Ok(None) };
+        if found.word.ty() != Type::String {
+            return Err(Error::WrongType);
+        }
+        self.locks.get(target.partition).touch(db, found.slot);
+        self.value(db, target, found)
+    }
+
+    /// The value of an item: from the cache, from the batch that it waits in, or as it was fetched.
+    fn value(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Option<&[u8]>> {
+        let shared = self.shared();
+        if found.word.in_heap() {
+            return Ok(None);
+        }
+        let part = self.locks.get(target.partition);
+        if part.is_cached(db, found.slot) {
+            return Ok(part.cached(db, found.slot, target.key));
+        }
+        if let Some(number) = found.word.pending_number() {
+            return Ok(Some(self.batch.item(number).value));
+        }
+        let lsn = found.word.lsn(shared.log.tail());
+        let Some(fetched) = self.fetched.iter().find(|f| f.lsn == lsn) else {
+            self.store.counters.misses.fetch_add(1, Relaxed);
+            return Err(Error::Cold(Cold::new(shared, found.word)));
+        };
+        let item = match &fetched.record {
+            Ok(record) => item::decode(record).expect("checked when it was fetched").0,
+            Err(why) => return Err(Error::Corrupt(why.clone())),
+        };
+        if item.key != target.key {
+            return Ok(None);
+        }
+        part.cache_value(shared, db, found.slot, target.digest, target.key, item.value);
+        Ok(Some(item.value))
+    }
+
+    /// Makes `value` the string value of a key, whatever it held. `keep_expiry`: an expiry of the key stays.
+    pub fn set(&mut self, db: u8, key: &[u8], value: &[u8], keep_expiry: bool) -> Result<()> {
+        let target = self.target(key);
+        let mut found = self.find(db, target);
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let mut expiry = None;
+        if let Some(f) = found {
+            if f.word.in_heap() {
+                expiry = part.expiry(db, target.digest, f.word).filter(|_| keep_expiry);
+                part.remove(shared, &mut self.batch, db, target.digest, f);
+                found = None;
+            } else if f.word.has_expiry() && !keep_expiry {
+                part.set_expiry(&mut self.batch, db, target.digest, f, None)?;
+                found = Some(Found { slot: f.slot, word: f.word.with_expiry(false) });
+            }
+        }
+        part.put_string(shared, &mut self.batch, db, target.digest, found, key, value)?;
+        self.written(target);
+        if expiry.is_some() {
+            self.set_expiry(db, key, expiry)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn remove(&mut self, db: u8, key: &[u8]) -> bool {
+        let target = self.target(key);
+        let Some(found) = self.find(db, target) else { return false };
+        let shared = self.shared();
+        self.locks.get(target.partition).remove(shared, &mut self.batch, db, target.digest, found);
+        self.written(target);
+        true
+    }
+
+    /// When a key expires (Unix time in milliseconds): `None` without the key, `Some(None)` without an expiry.
+    pub fn expiry(&mut self, db: u8, key: &[u8]) -> Option<Option<u64>> {
+        let target = self.target(key);
+        let found = self.find(db, target)?;
+        let part = self.locks.get(target.partition);
+        Some(part.expiry(db, target.digest, found.word))
+    }
+
+    /// Sets or takes away a key's expiry; whether the key is there.
+    pub fn set_expiry(&mut self, db: u8, key: &[u8], at_ms: Option<u64>) -> Result<bool> {
+        let target = self.target(key);
+        let Some(found) = self.find(db, target) else { return Ok(false) };
+        let part = self.locks.get(target.partition);
+        part.set_expiry(&mut self.batch, db, target.digest, found, at_ms)?;
+        self.written(target);
+        Ok(true)
+    }
+
+    /// The heap offset of a key's object of a type.
+    pub fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<u64>> {
+        let target = self.target(key);
+        match self.find(db, target) {
+            None => Ok(None),
+            Some(found) if found.word.ty() == ty && found.word.in_heap() => Ok(Some(found.word.offset())),
+            Some(_) => Err(Error::WrongType),
+        }
+    }
+
+    /// Makes an empty object the value of a key that is not there, and returns its heap offset.
+    pub fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
+        let target = self.target(key);
+        let part = self.locks.get(target.partition);
+        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
+        part.put_object(&mut self.batch, db, target.digest, ty, offset)?;
+        self.written(target);
+        Ok(offset)
+    }
+
+    /// The arena that holds a key's object.
+    pub fn arena(&mut self, key: &[u8]) -> &Arena {
+        let partition = self.store.partition_of(key);
+        &self.locks.get(partition).arena
+    }
+
+    /// The arena that holds a key's object, and where redo goes, for a change of the object.
+    pub fn arena_mut(&mut self, key: &[u8]) -> (&mut Arena, &mut Tx) {
+        let target = self.target(key);
+        self.written(target);
+        (&mut self.locks.get(target.partition).arena, &mut self.batch.tx)
+    }
+
+    fn written(&mut self, target: Target<'_>) {
+        self.batch.written.push((target.partition, target.digest));
+    }
+
+    /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
+    pub fn cold<'k>(&mut self, db: u8, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Cold> {
+        let mut cold = Vec::new();
+        for key in keys {
+            let target = self.target(key);
+            if let Some(found) = self.find(db, target) {
+                if let Err(Error::Cold(one)) = self.value(db, target, found) {
+                    cold.push(one);
+                }
+            }
+        }
+        cold
+    }
+
+    /// Appends an item again if it is still what its key's entry names; whether it was.
+    pub(crate) fn move_item(&mut self, db: u8, key: &[u8], value: &[u8], lsn: Lsn) -> bool {
+        let shared = self.shared();
+        let target = self.target(key);
+        let part = self.locks.get(target.partition);
+        match part.find(shared, db, target.digest) {
+            Some(found) if !found.word.in_heap() && found.word.lsn(shared.log.tail()) == lsn => {
+                part.move_item(shared, &mut self.batch, db, found, key, value);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks at some keys of a partition that have an expiry, from a cursor on, and removes those that have expired:
+    /// how many it looked at and removed.
+    pub(crate) fn expire_some(&mut self, db: u8, cursor: &mut u64, sample: usize) -> (usize, usize) {
+        let shared = self.shared();
+        let part = &mut self.locks.first.1;
+        let (seen, expired) = part.expire_some(shared, &mut self.batch, db, cursor, sample, self.now_ms);
+        self.store.counters.expired.fetch_add(expired as u64, Relaxed);
+        (seen, expired)
+    }
+
+    /// Removes all keys of a database; all partitions must be locked.
+    pub fn flush(&mut self, db: u8) {
+        let shared = self.shared();
+        self.locks.first.1.flush(shared, &mut self.batch, db);
+        for (_, part) in &mut self.locks.more {
+            part.flush(shared, &mut self.batch, db);
+        }
+    }
+
+    /// Commits what was done, as one batch, and returns the LSN that the log must be durable beyond before the reply
+    /// may leave: the newest of the batch and of what was read. 0: it need not wait.
+    pub fn commit(mut self) -> Lsn {
+        self.end()
+    }
+
+    fn end(&mut self) -> Lsn {
+        if !self.batch.is_empty() {
+            let log = &self.shared().log;
+            let lsn = log.append(&self.batch.tx.buf);
+            for pending in self.batch.pending() {
+                let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
+                log.account(at, class_bytes(pending.class) as i64);
+                self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
+            }
+            self.batch.tx.committed();
+            self.gate = lsn + 1;
+            for &(partition, digest) in &self.batch.written {
+                self.locks.get(partition).set_recent(digest, self.gate);
+            }
+        }
+        self.batch.clear();
+        self.gate
+    }
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        self.end();
+        SPARE.set(Some(std::mem::take(&mut self.batch)));
+    }
+}
