@@ -81,9 +81,9 @@ impl BatchHeader {
     }
 }
 
-/// The LSN in the first 16 bytes of what may be a batch.
-pub(crate) fn batch_lsn(granule: &[u8]) -> Lsn {
-    u64_at(granule, 8)
+/// If the first 16 bytes of a batch with the LSN `lsn` may be these, the bytes of log that it takes.
+pub(crate) fn claimed_len(granule: &[u8], lsn: Lsn) -> Option<u64> {
+    (u64_at(granule, 8) == lsn).then(|| batch_len(u32_at(granule, 0) as usize))
 }
 
 /// Whether `batch` (header, payload and padding) is what was appended.

@@ -357,6 +357,11 @@ impl Log {
         self.segments.account(lsn, bytes);
     }
 
+    /// Bytes counted as live in all segments.
+    pub fn live_bytes(&self) -> i64 {
+        self.segments.live.total()
+    }
+
     /// The segments that something was written to, oldest first. The last one is still being written.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let (written, payload) = (self.written(), self.segments.payload());

@@ -73,6 +73,12 @@ impl LiveBytes {
         }
     }
 
+    /// The counts of all segments together.
+    pub fn total(&self) -> i64 {
+        let counted = self.cells.iter().filter(|cell| cell.seq.load(Ordering::Acquire) != FREE);
+        counted.map(|cell| cell.bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// A segment's count; never negative.
     pub fn get(&self, seq: u64) -> u64 {
         self.find(seq).map_or(0, |cell| cell.bytes.load(Ordering::Relaxed).max(0) as u64)

@@ -12,12 +12,15 @@ use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result};
 use crate::{
     LogOptions,
     layout::{
-        BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, batch_lsn, block_ceil, block_floor,
-        block_offset,
+        BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, block_ceil, block_floor,
+        block_offset, claimed_len,
     },
     segments::{FOLDER, Segment, Segments, file_name},
-    window::Window,
+    window::{Claim, Window},
 };
+
+/// Bytes written at once when the end of the log is written again.
+const SETTLE_BYTES: usize = 1 << 20;
 
 /// What opening a log found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ pub(crate) fn clear_folder(io: &dyn Io) -> Result<()> {
             file.read_at(&mut start, 0).map_err(failed)?;
             let (block, granule) = (&start[..BLOCK], &start[2 * BLOCK..]);
             let is_new = SegmentHeader::decode(block, &name).is_ok_and(|header| header.seq <= 1);
-            let is_empty = batch_lsn(granule) != FIRST_LSN;
+            let is_empty = claimed_len(granule, FIRST_LSN).is_none();
             if !(is_empty && (is_new || block.iter().all(|&byte| byte == 0))) {
                 return Err(Error::Unusable(format!("{name} holds a log already")));
             }
@@ -133,7 +136,8 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(Segmen
     if len != u64::from(header.segment_size) {
         return Err(Error::corrupt(&name, len, "the file is not as long as its header says"));
     }
-    if header.seq >= u64::MAX / u64::from(o.segment_size) {
+    // So that no position in or near the segment overflows.
+    if header.seq >= i64::MAX as u64 / u64::from(o.segment_size) {
         return Err(Error::corrupt(&name, 32, "impossible sequence number"));
     }
     let segment = Arc::new(Segment::new(header.seq, slot, file, header.entry));
@@ -193,26 +197,29 @@ impl Segments {
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
         // All checks are passed; from here on the files are changed.
-        for (segment, entry) in entries {
-            self.write_header(&segment, mark, entry)?;
+        for segment in self.kept() {
+            let start = self.start_of(segment.seq);
+            if start >= tail {
+                segment.set_entry(Entry::default());
+            } else if let Some((_, entry)) = entries.iter().find(|(seq, _)| *seq == segment.seq) {
+                self.write_header(&segment, mark, *entry)?;
+            } else if start >= mark {
+                self.write_header(&segment, mark, segment.entry())?;
+            }
         }
-        self.erase(&tail_block, tail, torn_end)?;
-        self.sync_from(mark, tail)?;
-        for segment in self.kept().iter().filter(|segment| self.start_of(segment.seq) >= tail) {
-            segment.set_entry(Entry::default());
-        }
+        self.settle(mark, tail, torn_end)?;
         Ok(Replayed { report, tail_block, is_marked })
     }
 
     /// Adds to `entries` the segments whose headers do not say how the batch `start..end` enters them: the crash
     /// may have taken the header and left the batch.
-    fn note_entries(&self, start: Lsn, end: Lsn, entries: &mut Vec<(Arc<Segment>, Entry)>) {
+    fn note_entries(&self, start: Lsn, end: Lsn, entries: &mut Vec<(u64, Entry)>) {
         for seq in start.div_ceil(self.payload())..end.div_ceil(self.payload()) {
             let segment = self.get(seq).expect("the batch was read from it");
             let first = if self.start_of(seq) == start { start } else { end };
             let entry = Entry { crossing: start, first };
             if segment.entry() != entry {
-                entries.push((segment, entry));
+                entries.push((seq, entry));
             }
         }
     }
@@ -233,49 +240,45 @@ impl Segments {
     fn torn_end(&self, tail: Lsn, seed: u32) -> Result<Lsn> {
         self.with_window(tail, seed, |window: &mut Window| {
             let (mut at, mut end) = (tail, tail);
-            while let Some(claims) = window.claims(at)? {
+            loop {
                 let step = at + BATCH_ALIGN as u64;
-                if !claims {
-                    at = step;
-                    continue;
-                }
-                at = match window.batch(at)? {
-                    Some(batch) if batch.durable > tail => {
-                        return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
+                at = match window.claim(at)? {
+                    Claim::EndOfFiles => break,
+                    Claim::Nothing => step,
+                    Claim::Batch(_) => {
+                        end = match window.batch(at)? {
+                            Some(batch) if batch.durable > tail => {
+                                return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
+                            }
+                            Some(batch) => batch.end,
+                            None => step,
+                        };
+                        end
                     }
-                    Some(batch) => batch.end,
-                    None => step,
                 };
-                end = at;
             }
             Ok(end)
         })
     }
 
-    /// Writes zeroes from `tail` to `end`, behind the `tail_block` that is kept.
-    fn erase(&self, tail_block: &[u8], tail: Lsn, end: Lsn) -> Result<()> {
-        if end == tail {
-            return Ok(());
-        }
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        block[..tail_block.len()].copy_from_slice(tail_block);
-        let mut at = block_floor(tail);
-        while at < block_ceil(end) {
-            let segment = self.get(self.seq_of(at)).expect("a trace of a batch was found in it");
-            let written = segment.file.write_at(&[&block], self.file_offset(at), Durability::Durable);
+    /// Makes the log from `mark` to `tail` durable, and what follows up to `torn_end` zero.
+    ///
+    /// What was read may be in the system's cache only. If a sync has failed before, another one would not write
+    /// it: only writing it again does.
+    fn settle(&self, mark: Lsn, tail: Lsn, torn_end: Lsn) -> Result<()> {
+        let (mut at, end) = (block_floor(mark), block_ceil(torn_end));
+        let mut memory = AlignedBuf::zeroed(SETTLE_BYTES.min((end - at) as usize));
+        while at < end {
+            let seq = self.seq_of(at);
+            let next = end.min(self.start_of(seq + 1)).min(at + SETTLE_BYTES as u64);
+            let piece = &mut memory[..(next - at) as usize];
+            let replayed = (tail.clamp(at, next) - at) as usize;
+            self.read(at, &mut piece[..replayed])?;
+            piece[replayed..].fill(0);
+            let segment = self.get(seq).expect("it was read");
+            let written = segment.file.write_at(&[piece], self.file_offset(at), Durability::Durable);
             written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
-            block.fill(0);
-            at += BLOCK_BYTES;
-        }
-        Ok(())
-    }
-
-    /// What was replayed may have survived the process only, not yet a power cut.
-    fn sync_from(&self, mark: Lsn, tail: Lsn) -> Result<()> {
-        for segment in self.kept() {
-            if segment.seq >= self.seq_of(mark) && self.start_of(segment.seq) <= tail {
-                segment.file.sync().map_err(|e| Error::io(format!("sync {}", segment.file.name()), e))?;
-            }
+            at = next;
         }
         Ok(())
     }

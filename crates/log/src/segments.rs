@@ -100,7 +100,7 @@ impl Segments {
         spares: Vec<Spare>,
         next: u64,
     ) -> Self {
-        let live = LiveBytes::new(o.max_segments as usize);
+        let live = LiveBytes::new(kept.len().max(o.max_segments as usize));
         kept.keys().for_each(|&seq| live.insert(seq));
         let segments = Self {
             io,
@@ -225,7 +225,9 @@ impl Segments {
         drop(table);
         let slot = (0..).find(|slot| !used.contains(slot)).expect("fewer files than numbers");
         match self.create_file(slot) {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
+            Err(Error::Io { source, .. })
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
                 // Not a failure of the log. What the file took is needed elsewhere.
                 let name = file_name(slot);
                 self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;

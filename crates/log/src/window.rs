@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use holdfast_io::Result;
 
 use crate::{
-    layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, batch_is_intact, batch_lsn, block_floor},
+    layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, batch_is_intact, block_floor, claimed_len},
     segments::Segments,
 };
 
@@ -34,6 +34,16 @@ pub(crate) struct Batch<'a> {
     pub durable: Lsn,
 }
 
+/// What the bytes at some LSN say of themselves, be it true or not.
+pub(crate) enum Claim {
+    /// There are none.
+    EndOfFiles,
+    /// That they are something else than the batch with this LSN.
+    Nothing,
+    /// That they are the batch with this LSN, and that it ends there.
+    Batch(Lsn),
+}
+
 impl Window<'_> {
     /// The `len` bytes at `lsn`, which is never below that of an earlier call; `None` if the log's files end
     /// before.
@@ -52,15 +62,12 @@ impl Window<'_> {
         Ok(Some(&self.buf[at..at + len as usize]))
     }
 
-    /// Where the batch at `lsn` says it ends, be it intact or not; `None` if there is none.
-    pub fn claimed_end(&mut self, lsn: Lsn) -> Result<Option<Lsn>> {
-        let header = self.get(lsn, BATCH_HEADER as u64)?.map(BatchHeader::decode);
-        Ok(header.filter(|header| header.lsn == lsn).map(|header| lsn + header.batch_len()))
-    }
-
-    /// Whether the bytes at `lsn` say that they are the batch of this LSN; `None` at the end of the files.
-    pub fn claims(&mut self, lsn: Lsn) -> Result<Option<bool>> {
-        Ok(self.get(lsn, BATCH_ALIGN as u64)?.map(|granule| batch_lsn(granule) == lsn))
+    /// What the first bytes at `lsn` say.
+    pub fn claim(&mut self, lsn: Lsn) -> Result<Claim> {
+        Ok(match self.get(lsn, BATCH_ALIGN as u64)? {
+            None => Claim::EndOfFiles,
+            Some(granule) => claimed_len(granule, lsn).map_or(Claim::Nothing, |len| Claim::Batch(lsn + len)),
+        })
     }
 
     /// The batch at `lsn`, if there is one.

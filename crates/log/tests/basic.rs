@@ -1,5 +1,7 @@
 //! The log on real files and on a simulated machine, without faults.
 
+mod fixture;
+
 use std::{
     path::PathBuf,
     sync::{
@@ -9,37 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_io::{Io, RealIo, Result, SimIo};
-use holdfast_log::{
-    Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, ReplayReport, batch_len,
-};
-
-fn options() -> LogOptions {
-    LogOptions {
-        segment_size: 64 << 10,
-        max_segments: 64,
-        store_id: *b"0123456789abcdef",
-        crc_seed: 0x5EED,
-        appendfsync: Appendfsync::Always,
-        max_pending_bytes: 1 << 20,
-    }
-}
-
-type Batches = Vec<(Lsn, Vec<u8>)>;
-
-fn open(io: Arc<dyn Io>, o: LogOptions, from: Lsn) -> Result<(Arc<Log>, ReplayReport, Batches)> {
-    let mut batches = Vec::new();
-    let (log, report) = Log::open(io, o, from, &mut |lsn, payload| {
-        batches.push((lsn, payload.to_vec()));
-        Ok(())
-    })?;
-    Ok((log, report, batches))
-}
-
-/// A payload that differs from all others.
-fn payload(number: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (number.wrapping_mul(31).wrapping_add(i as u64 * 7) >> (i % 5)) as u8).collect()
-}
+use fixture::{Batches, open, options, payload};
+use holdfast_io::{Io, RealIo, SimIo};
+use holdfast_log::{Admission, BATCH_HEADER, FIRST_LSN, Log, batch_len};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);

@@ -64,8 +64,8 @@ impl Inner {
             report.heap_bytes += part.arena.allocated_bytes();
             part.check_memory().map_err(wrong)?;
         }
-        let counted: u64 = log.segments().iter().map(|s| s.live_bytes).sum();
-        if counted != report.live_bytes {
+        let counted = log.live_bytes();
+        if counted != report.live_bytes as i64 {
             let what = format!("{counted} live bytes counted, {} found", report.live_bytes);
             return Err(Error::corrupt("log", 0, what));
         }

@@ -114,15 +114,16 @@ fn run_batch(store: &Store, ops: &[Op]) -> u64 {
     txn.commit()
 }
 
-fn get(store: &Store, db: u8, key: &[u8]) -> Option<Vec<u8>> {
+/// The value of a key; an error after the cut.
+fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let mut fetched = Vec::new();
     loop {
         let mut txn = store.begin_keys([key]);
         txn.supply(std::mem::take(&mut fetched));
         let cold: Cold = match txn.get(db, key) {
-            Ok(value) => return value.map(<[u8]>::to_vec),
+            Ok(value) => return Ok(value.map(<[u8]>::to_vec)),
             Err(Error::Cold(cold)) => cold,
-            Err(e) => panic!("{e}"),
+            Err(e) => return Err(e.to_string()),
         };
         drop(txn);
         fetched.push(store.fetch(cold));
@@ -138,7 +139,7 @@ fn dump(store: &Store) -> State {
             let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
             for (key, _) in step.keys.into_iter().chain(cold) {
                 let expiry = store.begin_keys([&key[..]]).expiry(db, &key).unwrap();
-                let value = get(store, db, &key).unwrap();
+                let value = get(store, db, &key).unwrap().unwrap();
                 state.insert((db, key), (value, expiry));
             }
             cursor = step.next;
@@ -187,8 +188,12 @@ fn history(seed: u64) {
             waiting.push(gate);
             if rng.chance(3) {
                 let key = format!("key:{}", rng.below(keys)).into_bytes();
-                if alive {
-                    assert_eq!(get(&store, 0, &key), now.get(&(0, key)).map(|v| v.0.clone()));
+                match get(&store, 0, &key) {
+                    Ok(value) => assert_eq!(value, now.get(&(0, key)).map(|v| v.0.clone())),
+                    Err(why) => {
+                        assert!(why.contains("simulated power cut"), "{why}");
+                        alive = false;
+                    }
                 }
             }
             if rng.chance(4) {

@@ -1,0 +1,218 @@
+//! Power cuts, killed processes and failing devices at every operation. `HOLDFAST_SEED` replays one case.
+
+mod fixture;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use fixture::{Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
+use holdfast_io::{Error, Fault, SimIo};
+use holdfast_log::{Admission, Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+
+/// What a log must hold.
+struct Model {
+    options: LogOptions,
+    /// Every batch ever appended and not cut off.
+    batches: BTreeMap<Lsn, Vec<u8>>,
+    /// The checkpoint: what `open` is given.
+    from: Lsn,
+    /// The largest durable mark that was seen.
+    durable: Lsn,
+    number: u64,
+}
+
+impl Model {
+    fn new(appendfsync: Appendfsync) -> Self {
+        let options = LogOptions { appendfsync, ..options() };
+        Self { options, batches: BTreeMap::new(), from: FIRST_LSN, durable: FIRST_LSN, number: 0 }
+    }
+
+    /// Uses the log at random until something fails or the steps are done.
+    fn work(&mut self, log: &Log, io: &SimIo, rng: &mut Rng, steps: u64) -> Result<(), Error> {
+        for _ in 0..steps {
+            match rng.below(16) {
+                0..9 => self.append(log, rng),
+                9..13 => drop(log.commit_once()?),
+                13 => io.advance_ms(rng.below(700)),
+                14 => {
+                    self.durable = log.durable();
+                    self.checkpoint(log, rng);
+                }
+                _ => {
+                    self.durable = log.durable();
+                    self.scan(log, rng)?;
+                }
+            }
+            self.durable = log.durable();
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, log: &Log, rng: &mut Rng) {
+        let len = match rng.below(40) {
+            0 => rng.below(3 * SEGMENT_PAYLOAD),
+            1..5 => rng.below(6000),
+            _ => rng.below(300),
+        } as usize;
+        if log.admit(len) != Admission::Ok {
+            return;
+        }
+        self.number += 1;
+        let payload = payload(self.number, len);
+        let lsn = log.append(&payload);
+        if len > 0 {
+            self.batches.insert(lsn, payload);
+        }
+    }
+
+    /// Moves the checkpoint to some durable batch, and frees some segments before it.
+    fn checkpoint(&mut self, log: &Log, rng: &mut Rng) {
+        let durable: Vec<Lsn> = self.batches.range(self.from..self.durable).map(|(&lsn, _)| lsn).collect();
+        if durable.is_empty() {
+            return;
+        }
+        self.from = durable[rng.below(durable.len() as u64) as usize];
+        for segment in log.segments() {
+            if segment.seq < self.from / SEGMENT_PAYLOAD && rng.below(3) > 0 {
+                log.free_segment(segment.seq);
+            }
+        }
+    }
+
+    /// Whatever a segment shows was appended, and nothing is missing unless a neighbour is.
+    fn scan(&self, log: &Log, rng: &mut Rng) -> Result<(), Error> {
+        let segments = log.segments();
+        let seq = segments[rng.below(segments.len() as u64) as usize].seq;
+        let mut seen = Vec::new();
+        log.scan_segment(seq, Scope::All, &mut |lsn, payload| {
+            assert_eq!(self.batches.get(&lsn).map(Vec::as_slice), Some(payload), "batch {lsn}");
+            seen.push(lsn);
+            Ok(())
+        })?;
+        let (start, end) = (seq * SEGMENT_PAYLOAD, ((seq + 1) * SEGMENT_PAYLOAD).min(self.durable));
+        let overlaps = |lsn: Lsn, payload: &[u8]| lsn < end && lsn + batch_len(payload.len()) > start;
+        let inside = |lsn: Lsn, payload: &[u8]| lsn >= start && lsn + batch_len(payload.len()) <= end;
+        let is_kept = |seq: u64| segments.iter().any(|segment| segment.seq == seq);
+        for (&lsn, payload) in &self.batches {
+            let last = (lsn + batch_len(payload.len()) - 1) / SEGMENT_PAYLOAD;
+            let all_kept = (lsn / SEGMENT_PAYLOAD..=last).all(is_kept);
+            if inside(lsn, payload) || (overlaps(lsn, payload) && all_kept) {
+                assert!(seen.contains(&lsn), "batch {lsn} of segment {seq}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the log and compares. `promised`: what must be there.
+    fn reopen(&mut self, io: &SimIo, promised: Lsn) -> Result<Arc<Log>, Error> {
+        let (log, report, replayed) = open(Arc::new(io.clone()), self.options.clone(), self.from)?;
+        assert!(report.tail >= promised, "lost: {promised} was promised, the log ends at {}", report.tail);
+        let expected = self.batches.range(self.from..report.tail);
+        assert!(replayed.iter().map(|(lsn, payload)| (lsn, payload)).eq(expected), "replay differs");
+        assert_eq!((log.tail(), log.durable(), log.written()), (report.tail, report.tail, report.tail));
+        // The rest was cut off, and may never come back.
+        self.batches.split_off(&report.tail);
+        self.durable = report.tail;
+        Ok(log)
+    }
+}
+
+const MODES: [Appendfsync; 3] = [Appendfsync::Always, Appendfsync::Everysec, Appendfsync::No];
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_durable() {
+    for seed in seeds(400) {
+        let mut rng = Rng(seed);
+        let mut model = Model::new(MODES[seed as usize % 3]);
+        let mut io = SimIo::new(seed);
+        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        for _ in 0..8 {
+            io.crash_after(1 + rng.below(60));
+            let steps = rng.below(200);
+            let worked = model.work(&log, &io, &mut rng, steps);
+            assert!(!matches!(worked, Err(Error::Corrupt { .. })), "seed {seed}: {worked:?}");
+            drop(log);
+            // Opening may be interrupted as well.
+            loop {
+                io = io.crash();
+                if rng.below(2) == 0 {
+                    io.crash_after(1 + rng.below(12));
+                }
+                let promised = model.durable;
+                match model.reopen(&io, promised) {
+                    Ok(opened) => {
+                        log = opened;
+                        break;
+                    }
+                    Err(Error::Io { .. }) => continue,
+                    Err(error) => panic!("seed {seed}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_written() {
+    for seed in seeds(60) {
+        let mut rng = Rng(seed);
+        let mut model = Model::new(MODES[seed as usize % 3]);
+        let io = SimIo::new(seed);
+        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        for _ in 0..6 {
+            let steps = rng.below(150);
+            model.work(&log, &io, &mut rng, steps).expect("no fault");
+            let written = log.written();
+            drop(log);
+            log = model.reopen(&io, written).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn a_failing_device_latches_and_what_is_found_later_is_durable() {
+    for seed in seeds(200) {
+        let mut rng = Rng(seed);
+        let mut model = Model::new(MODES[seed as usize % 3]);
+        let mut io = SimIo::new(seed);
+        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        for _ in 0..5 {
+            let fault = if rng.below(2) == 0 { Fault::write("log/") } else { Fault::sync("log/") };
+            io.fault(fault.after(rng.below(20)));
+            if model.work(&log, &io, &mut rng, 200).is_err() {
+                assert!(log.failed().is_some());
+                assert_eq!(log.admit(1), Admission::Failed);
+                let written = io.bytes_written();
+                assert!(log.commit_once().is_err());
+                assert_eq!(io.bytes_written(), written);
+            }
+            drop(log);
+            io.clear_faults();
+            // The process comes back, and then the power goes: what it found must still be there.
+            let promised = model.durable;
+            log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            drop(log);
+            io = io.crash();
+            let promised = model.durable;
+            log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_creation_can_be_repeated() {
+    for operation in 1..40 {
+        for seed in seeds(20) {
+            let io = SimIo::new(seed * 100 + operation);
+            io.crash_after(operation);
+            let _ = Log::create(Arc::new(io.clone()), options()).and_then(|log| log.commit_once());
+            let io = io.crash();
+            let other = LogOptions { store_id: *b"another store id", ..options() };
+            let log = Log::create(Arc::new(io.clone()), other.clone()).expect("a new log");
+            log.append(b"abc");
+            log.close().expect("close");
+            assert!(matches!(Log::create(Arc::new(io.clone()), options()), Err(Error::Unusable(_))));
+            let (_, _, replayed) = open(Arc::new(io.crash()), other, FIRST_LSN).expect("open");
+            assert_eq!(replayed, [(FIRST_LSN, b"abc".to_vec())]);
+        }
+    }
+}
