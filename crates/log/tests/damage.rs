@@ -1,0 +1,183 @@
+//! Damaged media: what was durable and is damaged is reported with its place, never replayed, never a panic.
+
+mod fixture;
+
+use std::sync::Arc;
+
+use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
+use holdfast_io::{Durability, Error, Io, SimIo};
+use holdfast_log::{Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+
+/// A closed log over several segments; also its end.
+fn sample(io: &SimIo, seed: u64) -> (Batches, Lsn) {
+    let mut rng = Rng(seed);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let mut batches = Batches::new();
+    for i in 0..120 {
+        let payload = payload(i, 1 + rng.below(if i % 20 == 0 { 20_000 } else { 900 }) as usize);
+        batches.push((log.append(&payload), payload));
+        if rng.below(4) == 0 {
+            log.commit_once().expect("commit");
+        }
+    }
+    log.close().expect("close");
+    (batches, log.tail())
+}
+
+/// File and offset of an LSN; the files of `sample` were made in order.
+fn place(lsn: Lsn) -> (String, u64) {
+    (format!("log/{:08x}", lsn / SEGMENT_PAYLOAD), 4096 + lsn % SEGMENT_PAYLOAD)
+}
+
+#[test]
+fn a_flipped_bit_in_what_was_durable_is_reported_with_its_place() {
+    let io = SimIo::new(1);
+    let (batches, tail) = sample(&io, 1);
+    let mark = tail - batch_len(0);
+    let mut rng = Rng(2);
+    for _ in 0..1500 {
+        let lsn = FIRST_LSN + rng.below(mark - FIRST_LSN);
+        let batch = batches.iter().map(|(start, _)| *start).rfind(|start| *start <= lsn).expect("a batch");
+        let (file, offset) = place(lsn);
+        let bit = rng.below(8) as u32;
+        io.flip_bit(&file, offset, bit);
+        match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
+            Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file, offset), place(batch)),
+            other => panic!("bit {bit} at {lsn}: {other:?}"),
+        }
+        io.flip_bit(&file, offset, bit);
+    }
+    // Nothing was changed meanwhile.
+    let (_, report, replayed) = open(Arc::new(io), options(), FIRST_LSN).expect("open");
+    assert!(replayed == batches);
+    assert_eq!((report.tail, report.cut), (tail, None));
+}
+
+#[test]
+fn a_flipped_bit_in_a_header_is_reported() {
+    let io = SimIo::new(1);
+    let (_, tail) = sample(&io, 1);
+    let mut rng = Rng(3);
+    for _ in 0..300 {
+        let file = format!("log/{:08x}", rng.below(tail / SEGMENT_PAYLOAD + 2));
+        let within = [128, 4096][rng.below(2) as usize];
+        let (at, bit) = (rng.below(within), rng.below(8) as u32);
+        io.flip_bit(&file, at, bit);
+        match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
+            Err(Error::Corrupt { file: found, offset: 0, .. }) => assert_eq!(found, file),
+            other => panic!("bit {bit} at {at} of {file}: {other:?}"),
+        }
+        io.flip_bit(&file, at, bit);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_mark_is_a_torn_tail() {
+    let io = SimIo::new(1);
+    let (batches, tail) = sample(&io, 1);
+    let (file, offset) = place(tail - batch_len(0));
+    io.flip_bit(&file, offset + 4, 0);
+    let (log, report, replayed) = open(Arc::new(io.clone()), options(), FIRST_LSN).expect("open");
+    assert!(replayed == batches);
+    let cut = report.cut.expect("a cut");
+    assert_eq!((cut.file, cut.offset), (file, offset));
+    assert!((1..=32).contains(&cut.bytes));
+    drop(log);
+    let (_, report, _) = open(Arc::new(io), options(), FIRST_LSN).expect("open");
+    assert_eq!(report.cut, None, "it was cut off");
+}
+
+#[test]
+fn a_lost_or_foreign_or_truncated_file_is_refused() {
+    let sample = || {
+        let io = SimIo::new(1);
+        sample(&io, 1);
+        io
+    };
+    let refusal = |io: SimIo, o: LogOptions| match open(Arc::new(io), o, FIRST_LSN) {
+        Ok(_) => panic!("opened"),
+        Err(error) => error,
+    };
+    let io = sample();
+    io.remove("log/00000003").expect("remove");
+    assert!(matches!(refusal(io, options()), Error::Corrupt { .. }));
+    let io = sample();
+    io.remove("log/00000000").expect("remove");
+    assert!(matches!(refusal(io, options()), Error::Corrupt { .. }));
+    let io = sample();
+    io.open("log/00000003", false).expect("open").set_len(9000).expect("cut");
+    assert!(matches!(refusal(io, options()), Error::Corrupt { .. }));
+    let io = sample();
+    let copy = io.snapshot("log/00000002");
+    let file = io.open("log/00000099", true).expect("open");
+    file.write_at(&[&copy], 0, Durability::Durable).expect("write");
+    assert!(matches!(refusal(io, options()), Error::Corrupt { .. }));
+    let foreign = LogOptions { store_id: [9; 16], ..options() };
+    assert!(matches!(refusal(sample(), foreign), Error::Unusable(_)));
+    let other_size = LogOptions { segment_size: 32 << 10, ..options() };
+    assert!(matches!(refusal(sample(), other_size), Error::Unusable(_)));
+    assert!(matches!(refusal(SimIo::new(1), options()), Error::Corrupt { .. }));
+}
+
+#[test]
+fn the_cleaner_is_told_of_damage() {
+    let io = SimIo::new(1);
+    let (batches, _) = sample(&io, 1);
+    let (log, _, _) = open(Arc::new(io.clone()), options(), FIRST_LSN).expect("open");
+    for (lsn, _) in &batches[40..60] {
+        let (file, offset) = place(*lsn);
+        io.flip_bit(&file, offset, 7);
+        match log.scan_segment(lsn / SEGMENT_PAYLOAD, Scope::All, &mut |_, _| Ok(())) {
+            Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file, offset), place(*lsn)),
+            other => panic!("{other:?}"),
+        }
+        io.flip_bit(&file, offset, 7);
+    }
+    assert!(log.read(log.tail() - 8, &mut [0; 16]).is_err());
+    assert!(log.read(u64::MAX - 8, &mut [0; 16]).is_err());
+}
+
+/// Replays whatever bytes are in the files: an error or a prefix, but no panic.
+#[test]
+fn arbitrary_bytes_are_no_reason_to_panic() {
+    for seed in seeds(1500) {
+        let mut rng = Rng(seed);
+        let io = SimIo::new(seed);
+        let (batches, tail) = sample(&io, seed % 16);
+        for _ in 0..=rng.below(3) {
+            let slot = rng.below(tail / SEGMENT_PAYLOAD + 3);
+            let file = io.open(&format!("log/{slot:08x}"), true).expect("open");
+            let at = rng.below(16 << 10);
+            let len_max = 1 << rng.below(14);
+            let mut bytes = vec![0; rng.below(len_max) as usize];
+            match rng.below(4) {
+                0 => {}
+                1 => bytes.fill(rng.draw() as u8),
+                2 => bytes.iter_mut().for_each(|byte| *byte = rng.draw() as u8),
+                // Something valid in the wrong place.
+                _ => {
+                    let from = place(batches[rng.below(batches.len() as u64) as usize].0);
+                    bytes = io.snapshot(&from.0).into_iter().skip(from.1 as usize).collect();
+                }
+            }
+            file.write_at(&[&bytes], at, Durability::Durable).expect("write");
+            if rng.below(10) == 0 {
+                file.set_len(rng.below(20 << 10)).expect("set length");
+            }
+        }
+        let from = [FIRST_LSN, batches[rng.below(120) as usize].0, rng.below(tail), rng.draw()];
+        let from = from[rng.below(4) as usize];
+        let mut o = options();
+        o.appendfsync = Appendfsync::No;
+        if let Ok((log, report, replayed)) = open(Arc::new(io.clone()), o, from) {
+            let expected = batches.iter().filter(|(lsn, _)| (from..report.tail).contains(lsn));
+            assert!(replayed.iter().eq(expected), "seed {seed}");
+            for segment in log.segments() {
+                let _ = log.scan_segment(segment.seq, Scope::All, &mut |lsn, payload| {
+                    assert!(batches.iter().any(|batch| batch.0 == lsn && batch.1 == payload));
+                    Ok(())
+                });
+            }
+        }
+    }
+}

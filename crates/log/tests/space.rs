@@ -1,0 +1,172 @@
+//! Recycling of segments, accounting, and full media.
+
+mod fixture;
+
+use std::sync::Arc;
+
+use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload};
+use holdfast_io::SimIo;
+use holdfast_log::{Admission, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+
+fn append(log: &Log, number: u64, len: usize) -> (Lsn, Vec<u8>) {
+    let payload = payload(number, len);
+    (log.append(&payload), payload)
+}
+
+fn scan(log: &Log, seq: u64, scope: Scope) -> Vec<Lsn> {
+    let mut seen = Vec::new();
+    log.scan_segment(seq, scope, &mut |lsn, _| {
+        seen.push(lsn);
+        Ok(())
+    })
+    .expect("no damage");
+    seen
+}
+
+#[test]
+fn recycled_files_never_show_what_was_in_them() {
+    let io = SimIo::new(1);
+    let o = LogOptions { max_segments: 8, ..options() };
+    let mut log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+    let mut batches = Batches::new();
+    let mut rng = Rng(1);
+    for round in 0..60 {
+        // The same payloads each round, so that old ones lie where new ones may come.
+        for i in 0..12 {
+            assert_eq!(log.admit(1000), Admission::Ok);
+            batches.push(append(&log, i, 400 + 8 * (round % 7)));
+            if rng.below(3) == 0 {
+                log.commit_once().expect("commit");
+            }
+        }
+        log.wait_durable(log.tail()).expect("durable");
+        let newest = (log.durable() - 1) / SEGMENT_PAYLOAD;
+        if round % 5 == 0 {
+            drop(log);
+            let from = batches.iter().map(|(lsn, _)| *lsn).find(|lsn| lsn / SEGMENT_PAYLOAD == newest);
+            let from = from.unwrap_or(batches[batches.len() - 1].0);
+            let (opened, report, replayed) = open(Arc::new(io.clone()), o.clone(), from).expect("open");
+            assert!(replayed.iter().eq(batches.iter().filter(|(lsn, _)| *lsn >= from)));
+            assert_eq!(report.cut, None);
+            log = opened;
+        }
+        // After a restart those that were free are back, with nothing live.
+        for segment in log.segments() {
+            if segment.seq < newest {
+                log.free_segment(segment.seq);
+            }
+        }
+    }
+    let stats = log.stats();
+    assert!(stats.segments <= 8, "{stats:?}");
+    assert!(log.tail() > 20 * SEGMENT_PAYLOAD);
+}
+
+#[test]
+fn live_bytes_are_counted_where_they_lie() {
+    let log = Log::create(Arc::new(SimIo::new(1)), options()).expect("a new log");
+    let (lsn, _) = append(&log, 1, 3 * SEGMENT_PAYLOAD as usize);
+    log.close().expect("close");
+    let bytes = batch_len(3 * SEGMENT_PAYLOAD as usize);
+    log.account(lsn, bytes as i64);
+    let live = |log: &Log| log.segments().iter().map(|segment| segment.live_bytes).collect::<Vec<_>>();
+    let first = SEGMENT_PAYLOAD - FIRST_LSN;
+    assert_eq!(live(&log), [first, SEGMENT_PAYLOAD, SEGMENT_PAYLOAD, bytes - first - 2 * SEGMENT_PAYLOAD]);
+    log.account(lsn, -(bytes as i64));
+    assert_eq!(live(&log), [0; 4]);
+    // What reaches into a segment that does not exist yet is still taken off later.
+    log.account(10 * SEGMENT_PAYLOAD - 16, 64);
+    log.account(10 * SEGMENT_PAYLOAD - 16, -64);
+    append(&log, 1, 8 * SEGMENT_PAYLOAD as usize);
+    log.close().expect("close");
+    assert!(live(&log).iter().all(|&bytes| bytes == 0));
+}
+
+#[test]
+fn a_segment_shows_all_batches_that_overlap_it() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let mut batches = Batches::new();
+    for (i, len) in [5000, 5000, 40_000, 100, 11_000, 900, 20_000].into_iter().enumerate() {
+        batches.push(append(&log, i as u64, len));
+        log.commit_once().expect("commit");
+    }
+    log.close().expect("close");
+    let check = |log: &Log| {
+        for segment in log.segments() {
+            let (start, end) = (segment.seq * SEGMENT_PAYLOAD, (segment.seq + 1) * SEGMENT_PAYLOAD);
+            let range = |(lsn, payload): &(Lsn, Vec<u8>)| (*lsn, lsn + batch_len(payload.len()));
+            let all: Vec<Lsn> =
+                batches.iter().map(range).filter(|r| r.0 < end && r.1 > start).map(|r| r.0).collect();
+            assert_eq!(scan(log, segment.seq, Scope::All), all, "{segment:?}");
+            let crossing = batches
+                .iter()
+                .map(range)
+                .filter(|r| (r.0 < start && r.1 > start) || (r.0 < end && r.1 > end));
+            assert_eq!(scan(log, segment.seq, Scope::Crossing), crossing.map(|r| r.0).collect::<Vec<_>>());
+        }
+    };
+    check(&log);
+    drop(log);
+    let (log, _, _) = open(Arc::new(io), options(), batches[6].0).expect("open");
+    check(&log);
+    // Segments 1 to 3 hold the middle of one batch, which is gone with any of them.
+    log.free_segment(2);
+    assert_eq!(scan(&log, 0, Scope::All), [batches[0].0, batches[1].0]);
+    assert_eq!(scan(&log, 1, Scope::Crossing), [batches[1].0]);
+    assert_eq!(scan(&log, 3, Scope::All), Vec::<Lsn>::new());
+}
+
+#[test]
+fn a_full_log_says_so_until_a_segment_is_freed() {
+    let by_limit = LogOptions { max_segments: 10, ..options() };
+    for (capacity, o) in [(1 << 30, by_limit), (10 * u64::from(options().segment_size), options())] {
+        let io = SimIo::new(1);
+        io.set_capacity(capacity);
+        let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+        let mut number = 0;
+        let mut fill = |log: &Log| {
+            while log.admit(1000) == Admission::Ok {
+                number += 1;
+                append(log, number, 1000);
+                log.commit_once().expect("full is no failure");
+            }
+            assert_eq!(log.admit(1000), Admission::Full);
+            number
+        };
+        let count = fill(&log);
+        assert!(count > 7 * SEGMENT_PAYLOAD / 1040, "{count}");
+        // Deletes and the cleaner go on.
+        assert_eq!(log.admit_to_reserve(1000), Admission::Ok);
+        append(&log, 1, 1000);
+        log.wait_durable(log.tail()).expect("durable");
+        log.free_segment(0);
+        log.free_segment(1);
+        assert_eq!(log.admit(1000), Admission::Ok);
+        assert!(fill(&log) > count);
+        // Even what was appended against the advice waits in memory rather than fail.
+        let (lsn, big) = append(&log, 2, 4 * SEGMENT_PAYLOAD as usize);
+        assert!(log.wait_durable(log.tail()).is_err());
+        assert_eq!(log.failed(), None);
+        log.free_segment(2);
+        log.free_segment(3);
+        log.free_segment(4);
+        log.wait_durable(log.tail()).expect("durable");
+        let mut buf = vec![0; big.len()];
+        log.read(lsn + 24, &mut buf).expect("read");
+        assert!(buf == big);
+    }
+}
+
+#[test]
+fn too_much_pending_is_busy() {
+    let log = Log::create(Arc::new(SimIo::new(1)), options()).expect("a new log");
+    while log.admit(10_000) == Admission::Ok {
+        append(&log, 1, 10_000);
+    }
+    assert_eq!(log.admit(10_000), Admission::Busy);
+    assert!(log.stats().pending_bytes >= 1 << 20);
+    log.commit_once().expect("commit");
+    assert_eq!(log.admit(10_000), Admission::Ok);
+    assert_eq!(log.stats().pending_bytes, 0);
+}
