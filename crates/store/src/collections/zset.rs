@@ -1,14 +1,15 @@
-//! Sorted sets: a packed run, or a tree of (score, element) with a table of the members.
+//! Sorted sets: one block, or a tree of (score, element) with a table of the members.
 //!
-//! A small one is a run at `ROOT` whose entries, `score f64, member`, are in order. A large one has, for each member,
-//! an element block `score f64, length u32, member`, a word in the table at `AUX`, and a key `score f64, element
-//! u64` in the tree at `AUX2`: comparing keys reads the members only where scores are equal.
+//! A small one is a block at `ROOT` ([`small`]). A large one has, for each member, an element block `score f64, length
+//! u32, member`, a word in the table at `AUX`, and a key `score f64, element u64` in the tree at `AUX2`: comparing keys
+//! reads the members only where scores are equal.
 //!
 //! Everything that is ordered goes by ranks: a range of scores or of names is first turned into a range of ranks, in
 //! O(log n), which is then counted, walked from either end, or removed.
 //!
 //! Scores are numbers: whoever calls keeps NaN out.
 
+mod small;
 #[cfg(test)]
 mod tests;
 
@@ -20,9 +21,9 @@ use super::{
     Context,
     object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed},
     ordered::{self, Key, Ordered},
-    run::{self, Edit, Room},
     table::Table,
 };
+use small::Small;
 
 const SCORE: usize = 8;
 /// Bytes of an element block before its member.
@@ -39,17 +40,16 @@ fn table(obj: u64) -> Table {
     Table::at(obj + AUX)
 }
 
+fn small(obj: u64) -> Small {
+    Small::at(obj + ROOT)
+}
+
 fn is_small(arena: &Arena, obj: u64) -> bool {
     object::encoding(arena, obj) == Encoding::Listpack
 }
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
-}
-
-fn decode(value: &[u8]) -> Scored<'_> {
-    let (score, member) = value.split_at(SCORE);
-    (member, f64::from_bits(number(score)))
 }
 
 fn key(score: f64, element: u64) -> Key {
@@ -86,13 +86,6 @@ fn key_precedes(arena: &Arena, key: &Key, scored: Scored) -> bool {
     score < scored.1 || score == scored.1 && member_of(arena, element_of(key)) < scored.0
 }
 
-fn small_entries(arena: &Arena, obj: u64) -> run::Entries<'_> {
-    match arena.u64(obj + ROOT) {
-        0 => run::Entries::none(),
-        run => run::entries(arena, run),
-    }
-}
-
 fn find_element(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {
     let hash = cx.hasher.hash(member);
     Some(table(obj).find(arena, hash, |element| member_of(arena, element) == member)?.word)
@@ -114,8 +107,8 @@ pub fn len(arena: &Arena, obj: u64) -> u64 {
 /// The score of a member.
 pub fn score(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<f64> {
     if is_small(arena, obj) {
-        let mut entries = small_entries(arena, obj).map(|entry| decode(entry.value));
-        return entries.find(|scored| scored.0 == member).map(|scored| scored.1);
+        let view = small(obj).view(arena);
+        return view.find(member).map(|rank| view.get(rank).1);
     }
     find_element(arena, cx, obj, member).map(|element| element_score(arena, element))
 }
@@ -123,8 +116,7 @@ pub fn score(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<f64>
 /// How many members come before this one.
 pub fn rank(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {
     if is_small(arena, obj) {
-        let rank = small_entries(arena, obj).position(|entry| decode(entry.value).0 == member);
-        return rank.map(|rank| rank as u64);
+        return small(obj).view(arena).find(member).map(|rank| rank as u64);
     }
     let element = find_element(arena, cx, obj, member)?;
     let scored = (member, element_score(arena, element));
@@ -135,7 +127,7 @@ pub fn rank(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> 
 pub fn ranks_by_score(arena: &Arena, obj: u64, min: Bound<f64>, max: Bound<f64>) -> Range<u64> {
     let rank = |below: &dyn Fn(f64) -> bool| {
         if is_small(arena, obj) {
-            small_entries(arena, obj).take_while(|entry| below(decode(entry.value).1)).count() as u64
+            small(obj).view(arena).partition_point(|scored| below(scored.1)) as u64
         } else {
             tree(obj).rank(arena, |key| below(score_of(key)))
         }
@@ -157,7 +149,7 @@ pub fn ranks_by_score(arena: &Arena, obj: u64, min: Bound<f64>, max: Bound<f64>)
 pub fn ranks_by_name(arena: &Arena, obj: u64, min: Bound<&[u8]>, max: Bound<&[u8]>) -> Range<u64> {
     let rank = |below: &dyn Fn(&[u8]) -> bool| {
         if is_small(arena, obj) {
-            small_entries(arena, obj).take_while(|entry| below(decode(entry.value).0)).count() as u64
+            small(obj).view(arena).partition_point(|scored| below(scored.0)) as u64
         } else {
             tree(obj).rank(arena, |key| below(member_of(arena, element_of(key))))
         }
@@ -179,19 +171,13 @@ pub fn ranks_by_name(arena: &Arena, obj: u64, min: Bound<&[u8]>, max: Bound<&[u8
 pub fn iter(arena: &Arena, obj: u64, ranks: Range<u64>, reverse: bool) -> Iter<'_> {
     let end = ranks.end.min(len(arena, obj));
     let ranks = ranks.start.min(end)..end;
-    let left = ranks.end - ranks.start;
+    let left = (ranks.end - ranks.start) as usize;
     let source = if is_small(arena, obj) {
-        let mut entries = small_entries(arena, obj);
-        if reverse {
-            entries.by_ref().rev().take((len(arena, obj) - ranks.end) as usize).for_each(drop);
-        } else {
-            entries.by_ref().take(ranks.start as usize).for_each(drop);
-        }
-        Source::Small(entries, reverse)
+        Source::Small { view: small(obj).view(arena), ranks: ranks.start as usize..end as usize, reverse }
     } else {
         Source::Large(arena, tree(obj).iter(arena, ranks, reverse))
     };
-    Iter { source, left: left as usize }
+    Iter { source, left }
 }
 
 /// Members in order; see [`iter`].
@@ -202,7 +188,7 @@ pub struct Iter<'a> {
 
 #[expect(clippy::large_enum_variant, reason = "an iterator is short-lived and on the stack")]
 enum Source<'a> {
-    Small(run::Entries<'a>, bool),
+    Small { view: small::View<'a>, ranks: Range<usize>, reverse: bool },
     Large(&'a Arena, ordered::Iter<'a>),
 }
 
@@ -212,8 +198,10 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<Scored<'a>> {
         self.left = self.left.checked_sub(1)?;
         match &mut self.source {
-            Source::Small(entries, false) => entries.next().map(|entry| decode(entry.value)),
-            Source::Small(entries, true) => entries.next_back().map(|entry| decode(entry.value)),
+            Source::Small { view, ranks, reverse } => {
+                let rank = if *reverse { ranks.next_back() } else { ranks.next() };
+                rank.map(|rank| view.get(rank))
+            }
             Source::Large(arena, keys) => {
                 keys.next().map(|key| (member_of(arena, element_of(key)), score_of(key)))
             }
@@ -238,12 +226,6 @@ pub fn scan(arena: &Arena, obj: u64, cursor: u64, count: usize, mut each: impl F
     table(obj).scan(arena, cursor, count, each)
 }
 
-/// Where an entry belongs among a small set's.
-fn small_place(arena: &Arena, obj: u64, scored: Scored) -> usize {
-    let before = small_entries(arena, obj).take_while(|entry| precedes(decode(entry.value), scored));
-    before.last().map_or(0, |entry| entry.end())
-}
-
 /// Changes a sorted set.
 pub struct Writer<'a> {
     arena: &'a mut Arena,
@@ -265,27 +247,28 @@ impl<'a> Writer<'a> {
     pub fn insert(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, Full> {
         debug_assert!(!score.is_nan());
         if is_small(self.arena, self.obj) {
-            let old = small_entries(self.arena, self.obj).find(|entry| decode(entry.value).0 == member);
-            if let Some(entry) = old {
-                let old = decode(entry.value).1;
-                let edit = Edit { at: entry.at, remove: entry.len, insert: &[] };
+            let view = small(self.obj).view(self.arena);
+            if let Some(rank) = view.find(member) {
+                let old = view.get(rank).1;
                 if old != score {
-                    self.move_small(edit, (member, score));
+                    small(self.obj).set_score(self.arena, self.tx, rank, score);
                 }
                 return Ok(Some(old));
             }
-            let limits = &self.cx.limits;
-            let fits = len(self.arena, self.obj) < limits.zset_max_listpack_entries as u64
-                && member.len() <= limits.zset_max_listpack_value;
+            let limits = self.cx.limits;
+            let fits = view.len() < limits.zset_max_listpack_entries
+                && member.len() <= limits.zset_max_listpack_value
+                && small(self.obj).can_take(self.arena, member);
             if fits {
-                self.insert_small((member, score))?;
+                small(self.obj).insert(self.arena, self.tx, (member, score))?;
+                self.count(1);
                 return Ok(None);
             }
             self.enlarge()?;
         }
         let Some(element) = find_element(self.arena, self.cx, self.obj, member) else {
             self.insert_large((member, score))?;
-            object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) + 1);
+            self.count(1);
             return Ok(None);
         };
         let old = element_score(self.arena, element);
@@ -302,16 +285,14 @@ impl<'a> Writer<'a> {
     /// Removes a member; false if there was none.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         if is_small(self.arena, self.obj) {
-            let found = small_entries(self.arena, self.obj).find(|entry| decode(entry.value).0 == member);
-            let Some(entry) = found else { return false };
-            let edit = Edit { at: entry.at, remove: entry.len, insert: &[] };
-            self.remove_small(edit, 1);
+            let Some(rank) = small(self.obj).view(self.arena).find(member) else { return false };
+            self.remove_ranks(rank as u64..rank as u64 + 1);
             return true;
         }
         let Some(element) = find_element(self.arena, self.cx, self.obj, member) else { return false };
         self.remove_key((member, element_score(self.arena, element)));
         self.drop_element(element);
-        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - 1);
+        self.count(-1);
         true
     }
 
@@ -321,14 +302,10 @@ impl<'a> Writer<'a> {
         if left == 0 {
             return;
         }
+        self.count(-(left as i64));
         if is_small(self.arena, self.obj) {
-            let mut entries = small_entries(self.arena, self.obj).skip(ranks.start as usize).take(left);
-            let first = entries.next().expect("ranks within the set");
-            let end = entries.last().unwrap_or(first).end();
-            let edit = Edit { at: first.at, remove: end - first.at, insert: &[] };
-            return self.remove_small(edit, left);
+            return small(self.obj).remove(self.arena, self.tx, ranks.start as usize..ranks.end as usize);
         }
-        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - left as u64);
         while left > 0 {
             let position = tree(self.obj).by_rank(self.arena, ranks.start).expect("ranks within the set");
             let keys = tree(self.obj).keys_in_leaf(self.arena, position).take(left);
@@ -339,69 +316,20 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn insert_small(&mut self, scored: Scored) -> Result<(), Full> {
-        let entry = run::entry(&[&scored.1.to_le_bytes(), scored.0]);
-        let edit = Edit { at: small_place(self.arena, self.obj, scored), remove: 0, insert: &entry };
-        match self.arena.u64(self.obj + ROOT) {
-            0 => {
-                let run = run::create(self.arena, self.tx, 0, Room::Behind, &entry)?;
-                write_changed(self.arena, self.tx, self.obj + ROOT, &run.to_le_bytes());
-            }
-            run if run::splice(self.arena, self.tx, run, edit) => {}
-            run => {
-                let size = run::HEADER + run::used(self.arena, run) + entry.len();
-                let run = run::rebuild(self.arena, self.tx, run, edit, size + size / 4, Room::MostBehind)?;
-                write_changed(self.arena, self.tx, self.obj + ROOT, &run.to_le_bytes());
-            }
-        }
-        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) + 1);
-        Ok(())
-    }
-
-    /// Takes an entry out by `removal` and puts it where its new score belongs.
-    fn move_small(&mut self, removal: Edit, scored: Scored) {
-        let run = self.arena.u64(self.obj + ROOT);
-        let entry = run::entry(&[&scored.1.to_le_bytes(), scored.0]);
-        let removed = run::splice(self.arena, self.tx, run, removal);
-        let edit = Edit { at: small_place(self.arena, self.obj, scored), remove: 0, insert: &entry };
-        // The removal has left as much room, all of it on one side.
-        assert!(
-            removed && run::splice(self.arena, self.tx, run, edit),
-            "an entry of the same size found no room"
-        );
-    }
-
-    fn remove_small(&mut self, edit: Edit, count: usize) {
-        let run = self.arena.u64(self.obj + ROOT);
-        let used = run::used(self.arena, run) - edit.remove;
-        let size = run::HEADER + used;
-        if used == 0 {
-            run::free(self.arena, self.tx, run);
-            write_changed(self.arena, self.tx, self.obj + ROOT, &0u64.to_le_bytes());
-        } else {
-            let sparse = run::size(self.arena, run) > 128.max(4 * size);
-            // Without room for a smaller block the larger one is kept.
-            let smaller =
-                sparse.then(|| run::rebuild(self.arena, self.tx, run, edit, size + size / 4, Room::Both));
-            match smaller {
-                Some(Ok(smaller)) => {
-                    write_changed(self.arena, self.tx, self.obj + ROOT, &smaller.to_le_bytes())
-                }
-                _ => assert!(run::splice(self.arena, self.tx, run, edit), "a removal that found no room"),
-            }
-        }
-        object::set_count(self.arena, self.tx, self.obj, len(self.arena, self.obj) - count as u64);
+    fn count(&mut self, delta: i64) {
+        let count = len(self.arena, self.obj).checked_add_signed(delta).expect("a count below zero");
+        object::set_count(self.arena, self.tx, self.obj, count);
     }
 
     /// Turns a small set into a large one.
     fn enlarge(&mut self) -> Result<(), Full> {
-        let run = self.arena.u64(self.obj + ROOT);
-        let entries: Vec<(Vec<u8>, f64)> = small_entries(self.arena, self.obj)
-            .map(|entry| decode(entry.value))
+        let view = small(self.obj).view(self.arena);
+        let members: Vec<(Vec<u8>, f64)> = (0..view.len())
+            .map(|rank| view.get(rank))
             .map(|(member, score)| (member.to_vec(), score))
             .collect();
         table(self.obj).create(self.arena, self.tx)?;
-        for (member, score) in entries {
+        for (member, score) in members {
             if let Err(full) = self.insert_large((&member, score)) {
                 let mut all = usize::MAX;
                 tree(self.obj).release(self.arena, self.tx, &mut all, free_element);
@@ -410,10 +338,7 @@ impl<'a> Writer<'a> {
                 return Err(full);
             }
         }
-        if run != 0 {
-            run::free(self.arena, self.tx, run);
-            write_changed(self.arena, self.tx, self.obj + ROOT, &0u64.to_le_bytes());
-        }
+        small(self.obj).free(self.arena, self.tx);
         object::set_encoding(self.arena, self.tx, self.obj, Encoding::Skiplist);
         Ok(())
     }
@@ -463,17 +388,17 @@ fn free_element(arena: &mut Arena, tx: &mut Tx, key: &Key) {
 
 /// Frees blocks until `budget` is spent or the payload is gone (true). `ROOT` then says where in the table it is.
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
-    let root = arena.u64(obj + ROOT);
     if is_small(arena, obj) {
-        if root != 0 {
-            run::free(arena, tx, root);
-        }
+        small(obj).free(arena, tx);
         return true;
     }
     if !tree(obj).release(arena, tx, budget, free_element) {
         return false;
     }
-    let Some(position) = table(obj).release(arena, tx, root, budget, |_, _, _, _| {}) else { return true };
+    let position = arena.u64(obj + ROOT);
+    let Some(position) = table(obj).release(arena, tx, position, budget, |_, _, _, _| {}) else {
+        return true;
+    };
     write_changed(arena, tx, obj + ROOT, &position.to_le_bytes());
     false
 }
@@ -481,10 +406,8 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
 /// Checks the structure and returns the number of members, or says what is wrong.
 pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     let sum = if is_small(arena, obj) {
-        match arena.u64(obj + ROOT) {
-            0 => 0,
-            run => run::check(arena, run)?,
-        }
+        small(obj).check(arena)?;
+        small(obj).view(arena).len() as u64
     } else {
         let in_tree = tree(obj).check(arena, |key, next| {
             key_precedes(arena, key, (member_of(arena, element_of(next)), score_of(next)))

@@ -80,12 +80,7 @@ impl<'a> View<'a> {
 
     /// The first rank whose member does not satisfy `below`.
     pub fn partition_point(self, mut below: impl FnMut(Scored) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            if below(self.get(middle)) { low = middle + 1 } else { high = middle }
-        }
-        low
+        partition_point(self.len(), |rank| below(self.get(rank)))
     }
 
     /// The rank of a member.
@@ -141,14 +136,9 @@ impl Small {
         let view = self.view(arena);
         let scored = (view.get(rank).0, score);
         let offset = view.offset(rank);
-        // The ranks between the old and the new one move by one; the member itself may be on either side of `to`.
-        let to = view.partition_point(|other| other.0 != scored.0 && precedes(other, scored));
-        let to = if to == rank {
-            // The search has stopped at the member's own old place: what follows it may still come before.
-            (rank + 1..view.len()).find(|&next| !precedes(view.get(next), scored)).unwrap_or(view.len()) - 1
-        } else {
-            to
-        };
+        // Its new rank is the number of other members that precede it.
+        let other = |i: usize| view.get(i + usize::from(i >= rank));
+        let to = partition_point(view.len() - 1, |i| precedes(other(i), scored));
         let from = rank.min(to);
         let mut offsets: Vec<[u8; 2]> =
             (from..=rank.max(to)).map(|rank| (view.offset(rank) as u16).to_le_bytes()).collect();
@@ -232,6 +222,16 @@ impl Small {
         }
         Err(format!("the offsets of block {:#x} do not name its entries", arena.u64(self.root)))
     }
+}
+
+/// The first of `0..len` that does not satisfy `below`.
+fn partition_point(len: usize, mut below: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = (low + high) / 2;
+        if below(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 fn encode(scored: Scored) -> Vec<u8> {

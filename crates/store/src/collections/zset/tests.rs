@@ -71,11 +71,17 @@ impl Bench {
         let (low, high) = (random.below(12) as f64 - 1.0, random.below(12) as f64 - 1.0);
         let ranks = ranks_by_score(&self.arena, self.obj, Bound::Included(low), Bound::Excluded(high));
         let inside = |score: f64| low <= score && score < high;
-        assert_eq!(ranks.end - ranks.start, self.model.iter().filter(|scored| inside(scored.1)).count() as u64);
+        assert_eq!(
+            ranks.end - ranks.start,
+            self.model.iter().filter(|scored| inside(scored.1)).count() as u64
+        );
         assert!(iter(&self.arena, self.obj, ranks, false).all(|scored| inside(scored.1)));
         let ranks = ranks_by_score(&self.arena, self.obj, Bound::Excluded(low), Bound::Included(high));
         let inside = |score: f64| low < score && score <= high;
-        assert_eq!(ranks.end - ranks.start, self.model.iter().filter(|scored| inside(scored.1)).count() as u64);
+        assert_eq!(
+            ranks.end - ranks.start,
+            self.model.iter().filter(|scored| inside(scored.1)).count() as u64
+        );
         assert!(iter(&self.arena, self.obj, ranks, true).all(|scored| inside(scored.1)));
 
         if let Some(at) = (random.next() as usize).checked_rem(len) {
@@ -124,7 +130,8 @@ fn behaves_like_a_sorted_vector() {
                 at.map(|at| bench.model.remove(at));
             } else {
                 let start = random.below(bench.model.len() as u64 + 1) as usize;
-                let end = (start + random.below(if growing { 4 } else { 70 }) as usize).min(bench.model.len());
+                let end =
+                    (start + random.below(if growing { 4 } else { 70 }) as usize).min(bench.model.len());
                 bench.writer().remove_ranks(start as u64..end as u64);
                 bench.model.drain(start..end);
             }
@@ -210,6 +217,38 @@ fn takes_little_memory_and_redo() {
 }
 
 #[test]
+fn a_small_set_takes_little_memory_and_redo() {
+    let mut bench = Bench::new(4 << 20, 128);
+    let mut random = Random::new(11);
+    let mut redo = 0;
+    for i in 0..128 {
+        bench.writer().insert(format!("member:{i:013}").as_bytes(), random.next() as f64).unwrap();
+        redo += bench.tx.buf.len();
+    }
+    assert!(redo < 128 * 400, "{} bytes of redo an insertion", redo / 128);
+    let each = (bench.arena.allocated_bytes() - bench.empty) / 128;
+    assert!(each < 45, "{each} bytes a member");
+    let mut redo = 0;
+    for i in 0..10_000 {
+        let score = random.next() as f64;
+        bench.writer().insert(format!("member:{:013}", i % 128).as_bytes(), score).unwrap();
+        redo += bench.tx.buf.len();
+    }
+    assert!(redo < 10_000 * 130, "{} bytes of redo an update", redo / 10_000);
+    let mut redo = 0;
+    for i in 128..10_000 {
+        let score = random.next() as f64;
+        bench.writer().insert(format!("member:{i:013}").as_bytes(), score).unwrap();
+        redo += bench.tx.buf.len();
+        bench.writer().remove_ranks(0..1);
+        redo += bench.tx.buf.len();
+        assert_eq!(object::encoding(&bench.arena, bench.obj), Encoding::Skiplist);
+    }
+    assert!(redo < 10_000 * 330, "{} bytes of redo an insertion and a removal", redo / 10_000);
+    bench.destroy();
+}
+
+#[test]
 fn a_full_arena_changes_nothing() {
     for (seed, small) in [(1, 128), (2, 0), (3, 100_000)] {
         let mut random = Random::new(seed);
@@ -219,10 +258,6 @@ fn a_full_arena_changes_nothing() {
             let name = member(&mut random, 30_000);
             let name = if random.below(100) == 0 { vec![b'x'; random.below(60_000) as usize] } else { name };
             let score = random.below(100) as f64;
-            if small == 100_000 && bench.model.len() > 600 {
-                // The small encoding is quadratic: fill it by one long member, which enlarges it.
-                bench.limits.zset_max_listpack_entries = 0;
-            }
             if bench.insert(&name, score).is_err() {
                 full += 1;
                 bench.check();
