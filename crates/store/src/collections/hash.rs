@@ -204,7 +204,7 @@ impl<'a> Writer<'a> {
             {
                 return self.set_small(at, piece, value_piece, expiry);
             }
-            self.to_table()?;
+            self.convert()?;
         }
         self.set_large(self.cx.hasher.hash(name), piece, value_piece, expiry)
     }
@@ -373,7 +373,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Turns a small hash into a table.
-    fn to_table(&mut self) -> Result<(), Full> {
+    fn convert(&mut self) -> Result<(), Full> {
         let Writer { arena, tx, obj, cx } = self;
         // A copy, because the fields are read while the arena changes.
         let small = Small::of(arena, *obj);
@@ -477,3 +477,6 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
 fn is_large(arena: &Arena, obj: u64) -> bool {
     object::encoding(arena, obj) == Encoding::Hashtable
 }
+
+#[cfg(test)]
+mod tests;

@@ -372,7 +372,8 @@ impl Packed {
             return self.rebuild(arena, tx, at, remove, insert);
         }
         // A blob that has shrunk to a third moves to a smaller block, but not for want of memory.
-        if capacity > 128 && used_after < capacity / 3 && self.rebuild(arena, tx, at, remove, insert).is_ok() {
+        if capacity > 128 && used_after < capacity / 3 && self.rebuild(arena, tx, at, remove, insert).is_ok()
+        {
             return Ok(());
         }
         let mut to = block + (HEADER + at) as u64;
@@ -464,7 +465,8 @@ mod tests {
             assert_eq!(parse_int(value.to_string().as_bytes()), Some(value));
             assert_eq!(Inline::int(value)[..], *value.to_string().as_bytes());
         }
-        let others = ["", "-", "+1", "01", "-0", "-01", " 1", "1 ", "1.0", "0x1", "1e3", "9223372036854775808"];
+        let others =
+            ["", "-", "+1", "01", "-0", "-01", " 1", "1 ", "1.0", "0x1", "1e3", "9223372036854775808"];
         for text in others.into_iter().chain(["-9223372036854775809", "99999999999999999999", "１"]) {
             assert_eq!(parse_int(text.as_bytes()), None, "{text:?}");
         }
@@ -479,7 +481,8 @@ mod tests {
             assert_eq!(Piece::new(&vec![b'x'; len]).encoded_len(), encoded);
         }
         for shift in 0..63 {
-            for value in [(1 << shift) - 1, 1 << shift, -(1 << shift), -(1 << shift) - 1, i64::MIN, i64::MAX] {
+            for value in [(1 << shift) - 1, 1 << shift, -(1 << shift), -(1 << shift) - 1, i64::MIN, i64::MAX]
+            {
                 let entry = encoded(Piece::int(value));
                 assert_eq!(Entry::first(&entry).int(), Some(value));
                 assert_eq!(entry, encoded(Piece::new(value.to_string().as_bytes())));
@@ -528,8 +531,13 @@ mod tests {
             }
             let found = packed.find(&arena, &Piece::new(&text), 1);
             let entry = found.map(|at| Entry::first(&packed.bytes(&arena)[at..]).value());
-            assert_eq!(entry.map(|value| value.to_vec()), model.iter().find(|&other| *other == text).cloned());
-            assert!(packed.entries(&arena).map(|(_, entry)| entry.value().to_vec()).eq(model.iter().cloned()));
+            assert_eq!(
+                entry.map(|value| value.to_vec()),
+                model.iter().find(|&other| *other == text).cloned()
+            );
+            assert!(
+                packed.entries(&arena).map(|(_, entry)| entry.value().to_vec()).eq(model.iter().cloned())
+            );
         }
         packed.clear(&mut arena, &mut tx);
         assert_eq!(arena.allocated_bytes(), empty);

@@ -277,7 +277,7 @@ impl Table {
         sample: usize,
         mut random: impl FnMut() -> u64,
     ) -> Vec<u64> {
-        // Drawing the last of n distinct words of n takes n draws on average, listing all of them n steps.
+        // Up to a third of them, a word is new at the second draw at the latest, on average.
         if sample as u64 >= count / 3 {
             return choose(self.words(arena).collect(), sample, random);
         }
@@ -308,7 +308,8 @@ impl Table {
         while *budget > 0 {
             // Nodes whose range lies wholly before the position are freed already; `at` does not lead into them.
             path.clear();
-            let place = self.descend_by(arena, at, |place| path.push((place.node, place.node_bits, place.depth)));
+            let place =
+                self.descend_by(arena, at, |place| path.push((place.node, place.node_bits, place.depth)));
             for index in Ones(in_use(arena, place.bucket)) {
                 let word = arena.u64(entry_at(place.bucket, index));
                 free(arena, tx, word, budget);
@@ -316,7 +317,8 @@ impl Table {
             let end = range_end(at, place.bucket_depth());
             arena.free(tx, place.bucket, BUCKET);
             *budget = budget.saturating_sub(1);
-            for &(node, bits, _) in path.iter().rev().take_while(|(_, _, depth)| range_end(at, *depth) == end) {
+            for &(node, bits, _) in path.iter().rev().take_while(|(_, _, depth)| range_end(at, *depth) == end)
+            {
                 arena.free(tx, node, node_size(bits));
                 *budget = budget.saturating_sub(1);
             }
@@ -375,20 +377,19 @@ impl Table {
             }
         }
 
-        let mut fingerprints_left = *fingerprints(arena, place.bucket);
+        let mut left = *fingerprints(arena, place.bucket);
         let mut content = [0; BUCKET];
         let mut moved = 0;
-        for index in 0..ENTRIES {
+        for (index, fingerprint) in left[..ENTRIES].iter_mut().enumerate() {
             let entry = arena.bytes(entry_at(place.bucket, index), ENTRY);
             if hash_of(entry) << depth >> 63 == 1 {
-                content[moved] = fingerprints_left[index];
+                content[moved] = std::mem::take(fingerprint);
                 moved += 1;
                 content[moved * ENTRY..(moved + 1) * ENTRY].copy_from_slice(entry);
-                fingerprints_left[index] = 0;
             }
         }
         arena.write(tx, bucket, &content[..(1 + moved) * ENTRY]);
-        write_changed(arena, tx, place.bucket, &fingerprints_left);
+        write_changed(arena, tx, place.bucket, &left);
 
         let half = place.span() / 2;
         let bits = place.bits + 1;

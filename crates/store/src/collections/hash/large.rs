@@ -93,13 +93,7 @@ impl Large {
     }
 
     /// Gives a field that was found another expiry. Fails without a change.
-    pub fn set_expiry(
-        self,
-        arena: &mut Arena,
-        tx: &mut Tx,
-        found: Found,
-        expires: u64,
-    ) -> Result<(), Full> {
+    pub fn set_expiry(self, arena: &mut Arena, tx: &mut Tx, found: Found, expires: u64) -> Result<(), Full> {
         let hash = found.hash();
         let block = Block::of(found.word);
         let old_expires = block.expires(arena);

@@ -54,7 +54,8 @@ impl Small {
         let insert = &insert[..self.entries_per_field()];
         match at {
             Some(at) => {
-                let rest = self.fields_from(arena, at).next().expect("a position that was found").len - name.encoded_len();
+                let rest = self.fields_from(arena, at).next().expect("a position that was found").len
+                    - name.encoded_len();
                 self.packed.splice(arena, tx, at + name.encoded_len(), rest, &insert[1..])
             }
             None => self.packed.splice(arena, tx, self.entries(arena).len(), 0, insert),
@@ -150,7 +151,8 @@ impl<'a> Iterator for Fields<'a> {
         }
         let name = self.take().value();
         let value = self.take().value();
-        let expires = if self.expires { self.take().int().expect("an expiry is an integer") as u64 } else { 0 };
+        let expires =
+            if self.expires { self.take().int().expect("an expiry is an integer") as u64 } else { 0 };
         Some(Placed { len: self.at - at, field: Field { name, value, expires } })
     }
 }

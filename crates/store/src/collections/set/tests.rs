@@ -179,16 +179,20 @@ fn names_its_encoding_as_redis_does() {
 
 #[test]
 fn a_full_arena_changes_nothing() {
-    for seed in 0..8 {
+    for seed in 0..9 {
         let mut random = Random::new(seed);
-        let mut bench = Bench::new(holdfast_heap::EXTENT * (1 + seed / 4));
-        bench.limits.set_max_intset_entries = [512, 100_000][seed as usize % 2];
-        bench.limits.set_max_listpack_entries = [128, 100_000][seed as usize / 2 % 2];
+        let mut bench = Bench::new(holdfast_heap::EXTENT);
+        // It fills up as a table, as a packed blob, or while it is converted.
+        let packed_max = [128, 100_000, 1_000][seed as usize % 3];
+        bench.limits.set_max_listpack_entries = packed_max;
+        bench.limits.set_max_listpack_value = 1_000;
         let mut model = HashSet::new();
         let mut refused = 0;
         while refused < 100 {
-            let texts = random.below(2_000);
-            let member = if texts == 0 { text(&mut random) } else { integer(&mut random) };
+            let mut member = integer(&mut random);
+            if random.below(30) == 0 {
+                member.resize(if packed_max == 1_000 { 120 } else { 800 }, b'x');
+            }
             match bench.writer().add(&member) {
                 Ok(added) => assert_eq!(added, model.insert(member)),
                 Err(Full) => refused += 1,
