@@ -13,8 +13,18 @@ pub struct Batch {
     /// The payload: redo records, put there by the heap, and items.
     pub tx: Tx,
     items: Vec<Pending>,
-    /// Keys that were written, by partition and digest.
-    pub(crate) written: Vec<(u16, Digest)>,
+    /// Keys that were written.
+    pub(crate) written: Vec<Written>,
+    /// Whether all keys of a database were removed.
+    pub(crate) flushed: bool,
+}
+
+/// A key that a batch wrote.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    pub partition: u16,
+    pub db: u8,
+    pub digest: Digest,
 }
 
 /// An item of the batch; its index entry waits for the LSN.
@@ -82,5 +92,6 @@ impl Batch {
         self.tx.clear();
         self.items.clear();
         self.written.clear();
+        self.flushed = false;
     }
 }

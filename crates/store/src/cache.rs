@@ -246,7 +246,8 @@ impl Cache {
 }
 
 fn decode(memory: &[u8], at: usize) -> (Copy<'_>, usize) {
-    let word = |at: usize| u32::from_le_bytes(*memory[at..].first_chunk().expect("a word of a copy's header"));
+    let word =
+        |at: usize| u32::from_le_bytes(*memory[at..].first_chunk().expect("a word of a copy's header"));
     let header = word(at);
     let db = (header >> 4 & 15) as u8;
     let (start, key_len, value_len) = if header & LONG == 0 {

@@ -37,10 +37,12 @@ impl Inner {
         let log = &self.shared.log;
         let parts: Vec<_> = self.partitions.iter().map(|p| p.lock()).collect();
         for part in &parts {
-            let wrong = |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
+            let wrong =
+                |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
             let mut words = Vec::new();
             for db in 0..DATABASES as u8 {
-                report.keys += part.check_database(db, |digest, word| words.push((db, digest, word))).map_err(wrong)?;
+                report.keys +=
+                    part.check_database(db, |digest, word| words.push((db, digest, word))).map_err(wrong)?;
             }
             for (db, digest, word) in words {
                 if word.in_heap() {

@@ -106,8 +106,9 @@ mod tests {
     fn sliced_crc_equals_the_bytewise_one() {
         let data: Vec<u8> = (0..100u8).map(|i| i.wrapping_mul(37)).collect();
         for len in 0..data.len() {
-            let bytewise =
-                data[..len].iter().fold(0u16, |crc, &b| (crc << 8) ^ TABLES[0][((crc >> 8) as u8 ^ b) as usize]);
+            let bytewise = data[..len]
+                .iter()
+                .fold(0u16, |crc, &b| (crc << 8) ^ TABLES[0][((crc >> 8) as u8 ^ b) as usize]);
             assert_eq!(crc16(&data[..len]), bytewise);
         }
     }

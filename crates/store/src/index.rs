@@ -92,7 +92,12 @@ impl Index {
             }
             last = page;
             index.directory.push(index.segments.len() as u32);
-            index.segments.push(Segment { offset: u64::from(page) * PAGE, depth: 0, attached: false, handles: None });
+            index.segments.push(Segment {
+                offset: u64::from(page) * PAGE,
+                depth: 0,
+                attached: false,
+                handles: None,
+            });
         }
         let mut at = 0;
         while at < index.directory.len() {
@@ -373,7 +378,8 @@ impl Index {
     fn move_entry(&mut self, arena: &mut Arena, batch: &mut Batch, from: Slot, to: Slot) {
         let (source, target) = (self.offset(from), self.offset(to));
         arena.copy(&mut batch.tx, source, target, ENTRY_BYTES as usize);
-        let fingerprint = arena.u8(self.bucket_offset(from.segment, from.bucket as usize) + u64::from(from.entry));
+        let fingerprint =
+            arena.u8(self.bucket_offset(from.segment, from.bucket as usize) + u64::from(from.entry));
         let bucket_at = self.bucket_offset(to.segment, to.bucket as usize);
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(to.entry), fingerprint);
         self.set_handle(to, self.handle(from));

@@ -103,7 +103,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
     if !matches!(record[0], STRING | CANCELLED) {
         return Err("unknown record kind");
     }
-    let slot = u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * word::GRANULE;
+    let slot =
+        u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * word::GRANULE;
     let (key, value) = record[start..].split_at(key_len);
     Ok((Item { kind: record[0], db: record[1], slot, key, value }, end))
 }

@@ -1,11 +1,12 @@
 //! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
 
 use crate::{
-    batch::Batch,
+    batch::{Batch, Written},
     cache::{Cache, Queue},
     collections::object,
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
+    observers::Observers,
     shared::Shared,
     store::ScanStep,
     txn::Cold,
@@ -18,6 +19,9 @@ use holdfast_log::Lsn;
 pub const DATABASES: usize = 16;
 /// Bytes of the arena's root page that each database has for its roots.
 const DATABASE_ROOT_BYTES: u64 = 64;
+/// Where in the root page of the first partition the databases' map lies: for each logical number the exclusive or of
+/// it and the physical one.
+const DATABASE_MAP: u64 = 2048;
 /// Classes of digests for which the newest write is remembered.
 const RECENT: usize = 256;
 
@@ -37,6 +41,7 @@ pub(crate) struct Partition {
     /// The LSN of the newest batch that wrote a key, by class of its digest: a reply that depends on such a key
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
+    pub observers: Observers,
 }
 
 /// An entry of a key that is there.
@@ -57,7 +62,8 @@ impl Partition {
             })
             .collect::<Result<_, String>>()?;
         let cache = Cache::default();
-        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent: [0; RECENT] })
+        let (recent, observers) = ([0; RECENT], Observers::default());
+        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent, observers })
     }
 
     /// Number of keys in a database, expired ones that are still there included.
@@ -89,10 +95,27 @@ impl Partition {
         self.recent[Partition::class(digest)]
     }
 
-    /// Remembers that a batch wrote this key.
+    /// Remembers that the batch at `gate` wrote this key, and tells those who want to know.
     #[inline]
-    pub fn set_recent(&mut self, digest: Digest, lsn: Lsn) {
-        self.recent[Partition::class(digest)] = lsn;
+    pub fn note_written(&mut self, written: &Written, gate: Lsn) {
+        self.recent[Partition::class(written.digest)] = gate;
+        self.observers.tell(written.db, written.digest);
+    }
+
+    /// Remembers that the batch at `gate` may have written any key.
+    pub fn note_flushed(&mut self, gate: Lsn) {
+        self.recent.fill(gate);
+    }
+
+    /// The physical database of a logical one, as the first partition keeps it.
+    pub fn database_map(&self, logical: u8) -> u8 {
+        self.arena.u8(self.arena.root() + DATABASE_MAP + u64::from(logical)) ^ logical
+    }
+
+    /// Changes the physical database of a logical one.
+    pub fn write_database_map(&mut self, batch: &mut Batch, logical: u8, physical: u8) {
+        let at = self.arena.root() + DATABASE_MAP + u64::from(logical);
+        self.arena.write_u8(&mut batch.tx, at, physical ^ logical);
     }
 
     /// Counts the entries of one more segment of any index into the log's live bytes; false when all are.
@@ -157,7 +180,15 @@ impl Partition {
     }
 
     /// Takes a copy of an entry's value into the cache.
-    pub fn cache_value(&mut self, shared: &Shared, db: u8, slot: Slot, digest: Digest, key: &[u8], value: &[u8]) {
+    pub fn cache_value(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        slot: Slot,
+        digest: Digest,
+        key: &[u8],
+        value: &[u8],
+    ) {
         let handle = self.databases[db as usize].keys.handle(slot);
         if handle != 0 {
             if self.cache.get(handle).key == key && self.cache.overwrite(handle, value) {
@@ -272,7 +303,15 @@ impl Partition {
     }
 
     /// Moves an item that the cleaner found live: the same value again, at the tail.
-    pub fn move_item(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, key: &[u8], value: &[u8]) {
+    pub fn move_item(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch,
+        db: u8,
+        found: Found,
+        key: &[u8],
+        value: &[u8],
+    ) {
         self.release_item(shared, batch, found.word);
         let keys = &mut self.databases[db as usize].keys;
         let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
@@ -280,7 +319,14 @@ impl Partition {
     }
 
     /// Makes the object at a heap offset the value of a key that has none.
-    pub fn put_object(&mut self, batch: &mut Batch, db: u8, digest: Digest, ty: Type, offset: u64) -> Result<(), Full> {
+    pub fn put_object(
+        &mut self,
+        batch: &mut Batch,
+        db: u8,
+        digest: Digest,
+        ty: Type,
+        offset: u64,
+    ) -> Result<(), Full> {
         let keys = &mut self.databases[db as usize].keys;
         let slot = keys.insert(&mut self.arena, batch, digest)?;
         keys.set_word(&mut self.arena, batch, slot, Word::object(ty, offset));
@@ -319,6 +365,7 @@ impl Partition {
         let Database { keys, expires } = &mut self.databases[db as usize];
         keys.clear_all(&mut self.arena, batch);
         expires.clear_all(&mut self.arena, batch);
+        self.observers.tell_all(db);
     }
 
     fn remove_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest) {
@@ -339,7 +386,14 @@ impl Partition {
     }
 
     /// Sets or takes away a key's expiry.
-    pub fn set_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest, found: Found, at: Option<u64>) -> Result<(), Full> {
+    pub fn set_expiry(
+        &mut self,
+        batch: &mut Batch,
+        db: u8,
+        digest: Digest,
+        found: Found,
+        at: Option<u64>,
+    ) -> Result<(), Full> {
         let expires = &mut self.databases[db as usize].expires;
         match at {
             Some(at) => {
@@ -368,7 +422,14 @@ impl Partition {
     }
 
     /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired.
-    pub fn scan_keys(&self, shared: &Shared, db: u8, cursor: u64, now_ms: u64, step: &mut ScanStep) -> Option<u64> {
+    pub fn scan_keys(
+        &self,
+        shared: &Shared,
+        db: u8,
+        cursor: u64,
+        now_ms: u64,
+        step: &mut ScanStep,
+    ) -> Option<u64> {
         let Database { keys, expires } = &self.databases[db as usize];
         keys.scan(&self.arena, cursor, |slot, digest, word| {
             if word.has_expiry() {
@@ -414,7 +475,7 @@ impl Partition {
         for &digest in &due {
             let found = self.find(shared, db, digest).expect("a key with an expiry has an entry");
             self.remove(shared, batch, db, digest, found);
-            batch.written.push((self.number, digest));
+            batch.written.push(Written { partition: self.number, db, digest });
         }
         (seen, due.len())
     }
@@ -460,6 +521,10 @@ impl Partition {
             }
         }
         let allocated = self.arena.allocated_bytes();
-        if has_objects || used == allocated { Ok(()) } else { Err(format!("{allocated} heap bytes allocated, {used} in use")) }
+        if has_objects || used == allocated {
+            Ok(())
+        } else {
+            Err(format!("{allocated} heap bytes allocated, {used} in use"))
+        }
     }
 }

@@ -19,7 +19,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(io: Arc<dyn Io>, log: Arc<Log>, heap: Arc<Heap>, secret: Secret, cache_limit: usize) -> Shared {
+    pub fn new(
+        io: Arc<dyn Io>,
+        log: Arc<Log>,
+        heap: Arc<Heap>,
+        secret: Secret,
+        cache_limit: usize,
+    ) -> Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(cache_limit));
         Shared { io, log, heap, secret, cache_bytes, cache_limit }
     }

@@ -17,10 +17,7 @@ use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
 use parking_lot::Mutex;
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::AtomicU64,
-    },
+    sync::{Arc, atomic::{AtomicU8, AtomicU64, Ordering::Relaxed}},
     time::Instant,
 };
 
@@ -100,8 +97,23 @@ pub(crate) struct Inner {
     pub partitions: Box<[Mutex<Partition>]>,
     slots_per_partition: u16,
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
+    pub databases: Databases,
     pub counters: Counters,
     pub options: Options,
+}
+
+/// Which physical database each logical one is, for SWAPDB.
+#[derive(Default)]
+pub(crate) struct Databases([AtomicU8; DATABASES]);
+
+impl Databases {
+    pub fn physical(&self, logical: u8) -> u8 {
+        self.0[logical as usize].load(Relaxed)
+    }
+
+    pub fn set(&self, logical: u8, physical: u8) {
+        self.0[logical as usize].store(physical, Relaxed);
+    }
 }
 
 impl Store {
@@ -136,6 +148,11 @@ impl Store {
     /// What the start found.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
+    }
+
+    /// The database that a client knows by a number: SWAPDB exchanges them. All other methods want what this returns.
+    pub fn database(&self, logical: u8) -> u8 {
+        self.inner.databases.physical(logical)
     }
 
     /// Number of partitions.
@@ -359,7 +376,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let (superblock, damaged) = Superblock::read(&*file)?;
     if let Some((offset, what)) = damaged {
         superblock.write(&*file)?;
-        report.notes.push(format!("{} at offset {offset}: {what}; healed from the other copy", superblock::FILE));
+        report
+            .notes
+            .push(format!("{} at offset {offset}: {what}; healed from the other copy", superblock::FILE));
     }
     let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
@@ -436,6 +455,22 @@ impl Inner {
             .map_err(|what| Error::corrupt(HEAP, 0, what))?;
         let slots_per_partition = (SLOTS / partitions.len()) as u16;
         let superblock = Mutex::new((superblock, file));
-        Ok(Inner { shared, partitions, slots_per_partition, superblock, counters: Counters::default(), options })
+        let databases = Databases::default();
+        for logical in 0..DATABASES as u8 {
+            let physical = partitions[0].lock().database_map(logical);
+            if physical as usize >= DATABASES {
+                return Err(Error::corrupt(HEAP, 0, format!("database {logical} is mapped to {physical}")));
+            }
+            databases.set(logical, physical);
+        }
+        Ok(Inner {
+            shared,
+            partitions,
+            slots_per_partition,
+            superblock,
+            databases,
+            counters: Counters::default(),
+            options,
+        })
     }
 }

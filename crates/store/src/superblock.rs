@@ -5,7 +5,7 @@
 
 use crate::digest::Secret;
 use holdfast_heap::HeapRoot;
-use holdfast_io::{BLOCK, AlignedBuf, Durability, Error, File, Result};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
 
 /// The file's name in the data folder.

@@ -1,10 +1,11 @@
 //! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
 
 use crate::{
-    batch::Batch,
+    batch::{Batch, Written},
     collections::object::{self, Encoding},
     digest::Digest,
     item,
+    observers::{Observer, ObserverId, Turn},
     partition::{Found, Partition},
     shared::Shared,
     store::Inner,
@@ -13,7 +14,11 @@ use crate::{
 use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::Lsn;
 use parking_lot::MutexGuard;
-use std::{cell::Cell, fmt, sync::atomic::Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 /// Why an operation could not be done now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +163,7 @@ impl<'s> Txn<'s> {
         let found = part.find(shared, db, target.digest)?;
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.remove(shared, &mut self.batch, db, target.digest, found);
-            self.written(target);
+            self.written(db, target);
             self.store.counters.expired.fetch_add(1, Relaxed);
             return None;
         }
@@ -234,7 +239,7 @@ impl<'s> Txn<'s> {
             }
         }
         part.put_string(shared, &mut self.batch, db, target.digest, found, key, value)?;
-        self.written(target);
+        self.written(db, target);
         if expiry.is_some() {
             self.set_expiry(db, key, expiry)?;
         }
@@ -247,7 +252,7 @@ impl<'s> Txn<'s> {
         let Some(found) = self.find(db, target) else { return false };
         let shared = self.shared();
         self.locks.get(target.partition).remove(shared, &mut self.batch, db, target.digest, found);
-        self.written(target);
+        self.written(db, target);
         true
     }
 
@@ -265,7 +270,7 @@ impl<'s> Txn<'s> {
         let Some(found) = self.find(db, target) else { return Ok(false) };
         let part = self.locks.get(target.partition);
         part.set_expiry(&mut self.batch, db, target.digest, found, at_ms)?;
-        self.written(target);
+        self.written(db, target);
         Ok(true)
     }
 
@@ -285,7 +290,7 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         part.put_object(&mut self.batch, db, target.digest, ty, offset)?;
-        self.written(target);
+        self.written(db, target);
         Ok(offset)
     }
 
@@ -296,14 +301,32 @@ impl<'s> Txn<'s> {
     }
 
     /// The arena that holds a key's object, and where redo goes, for a change of the object.
-    pub fn arena_mut(&mut self, key: &[u8]) -> (&mut Arena, &mut Tx) {
+    pub fn arena_mut(&mut self, db: u8, key: &[u8]) -> (&mut Arena, &mut Tx) {
         let target = self.target(key);
-        self.written(target);
+        self.written(db, target);
         (&mut self.locks.get(target.partition).arena, &mut self.batch.tx)
     }
 
-    fn written(&mut self, target: Target<'_>) {
-        self.batch.written.push((target.partition, target.digest));
+    fn written(&mut self, db: u8, target: Target<'_>) {
+        self.batch.written.push(Written { partition: target.partition, db, digest: target.digest });
+    }
+
+    /// Has an observer told when a later transaction writes a key.
+    pub fn observe(&mut self, db: u8, key: &[u8], turn: Turn, observer: Arc<dyn Observer>) -> ObserverId {
+        let target = self.target(key);
+        self.locks.get(target.partition).observers.add(db, target.digest, turn, observer)
+    }
+
+    /// Ends an observation.
+    pub fn unobserve(&mut self, db: u8, key: &[u8], id: ObserverId) {
+        let target = self.target(key);
+        self.locks.get(target.partition).observers.remove(db, target.digest, id);
+    }
+
+    /// Tells the next one who waits for a turn at a key.
+    pub fn pass_on(&mut self, db: u8, key: &[u8]) {
+        let target = self.target(key);
+        self.locks.get(target.partition).observers.tell_first(db, target.digest);
     }
 
     /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
@@ -347,9 +370,25 @@ impl<'s> Txn<'s> {
     /// Removes all keys of a database; all partitions must be locked.
     pub fn flush(&mut self, db: u8) {
         let shared = self.shared();
+        self.batch.flushed = true;
         self.locks.first.1.flush(shared, &mut self.batch, db);
         for (_, part) in &mut self.locks.more {
             part.flush(shared, &mut self.batch, db);
+        }
+    }
+
+    /// Exchanges two databases, by their logical numbers; all partitions must be locked.
+    pub fn swap(&mut self, a: u8, b: u8) {
+        let (physical_a, physical_b) = (self.store.databases.physical(a), self.store.databases.physical(b));
+        for (logical, physical) in [(a, physical_b), (b, physical_a)] {
+            self.locks.get(0).write_database_map(&mut self.batch, logical, physical);
+            self.store.databases.set(logical, physical);
+        }
+        self.batch.flushed = true;
+        for number in 0..self.store.partitions.len() as u16 {
+            let observers = &self.locks.get(number).observers;
+            observers.tell_all(physical_a);
+            observers.tell_all(physical_b);
         }
     }
 
@@ -370,8 +409,12 @@ impl<'s> Txn<'s> {
             }
             self.batch.tx.committed();
             self.gate = lsn + 1;
-            for &(partition, digest) in &self.batch.written {
-                self.locks.get(partition).set_recent(digest, self.gate);
+            if self.batch.flushed {
+                self.locks.first.1.note_flushed(self.gate);
+                self.locks.more.iter_mut().for_each(|(_, part)| part.note_flushed(self.gate));
+            }
+            for written in &self.batch.written {
+                self.locks.get(written.partition).note_written(written, self.gate);
             }
         }
         self.batch.clear();

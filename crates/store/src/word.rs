@@ -75,7 +75,8 @@ impl Word {
 
     /// The value's type.
     pub fn ty(self) -> Type {
-        Type::from_number((self.0 >> 48 & 7) as u8).expect("an entry's type is written by us and checked on media")
+        Type::from_number((self.0 >> 48 & 7) as u8)
+            .expect("an entry's type is written by us and checked on media")
     }
 
     /// Whether the value is an object in the heap.
@@ -119,7 +120,14 @@ impl Word {
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Word({:#x}, {:?}, heap {}, expiry {})", self.0, self.ty(), self.in_heap(), self.has_expiry())
+        write!(
+            f,
+            "Word({:#x}, {:?}, heap {}, expiry {})",
+            self.0,
+            self.ty(),
+            self.in_heap(),
+            self.has_expiry()
+        )
     }
 }
 

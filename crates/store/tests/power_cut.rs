@@ -136,7 +136,8 @@ fn dump(store: &Store) -> State {
         let mut cursor = 0;
         loop {
             let step = store.scan(db, cursor, 10);
-            let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
+            let cold =
+                step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
             for (key, _) in step.keys.into_iter().chain(cold) {
                 let expiry = store.begin_keys([&key[..]]).expiry(db, &key).unwrap();
                 let value = get(store, db, &key).unwrap().unwrap();

@@ -1,0 +1,58 @@
+//! GET and SET of the embedded store, by one thread.
+//!
+//! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
+
+use holdfast_store::{Admission, Appendfsync, Options, Store};
+use std::{
+    hint::black_box,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let folder = PathBuf::from(arguments.next().expect("a folder for the data"));
+    let mut number = |default| arguments.next().map_or(default, |a| a.parse().expect("a number"));
+    let (keys, operations): (u64, u64) = (number(1_000_000), number(5_000_000));
+    let options = Options { appendfsync: Appendfsync::No, ..Options::default() };
+    let store = Store::open(folder.join("embedded-bench"), options).expect("a store");
+    let value = [b'x'; 100];
+    let mut state = 1u64;
+    let mut next_key = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("key:{:012}", (state >> 33) % keys).into_bytes()
+    };
+    for n in 0..keys {
+        set(&store, format!("key:{n:012}").as_bytes(), &value);
+    }
+    let names: Vec<Vec<u8>> = (0..1 << 20).map(|_| next_key()).collect();
+    let name = |n: u64| &names[n as usize & (names.len() - 1)];
+    for _ in 0..3 {
+        report("SET", operations, || (0..operations).for_each(|n| set(&store, name(n), &value)));
+        report("GET", operations, || {
+            for n in 0..operations {
+                let key = name(n);
+                let mut txn = store.begin(&[store.partition_of(key)]);
+                black_box(txn.get(0, key).expect("cached").expect("there"));
+                txn.commit();
+            }
+        });
+    }
+    store.close().expect("an orderly end");
+}
+
+fn set(store: &Store, key: &[u8], value: &[u8]) {
+    while store.admit(key.len() + value.len() + 200) != Admission::Ok {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let mut txn = store.begin(&[store.partition_of(key)]);
+    txn.set(0, key, value, false).expect("room");
+    txn.commit();
+    store.log().kick();
+}
+
+fn report(what: &str, operations: u64, run: impl FnOnce()) {
+    let started = Instant::now();
+    run();
+    println!("{what} {:.2} M/s", operations as f64 / started.elapsed().as_secs_f64() / 1e6);
+}
