@@ -1,2 +1,48 @@
 //! The Holdfast server.
-fn main() {}
+
+mod answer;
+mod call;
+mod cli;
+mod client;
+mod command;
+mod commands;
+mod config;
+mod connection;
+mod dispatch;
+mod gate;
+mod glob;
+mod keys;
+mod limits;
+mod listener;
+mod log;
+mod output;
+mod serve;
+mod server;
+mod session;
+mod slowlog;
+mod stats;
+mod stream;
+mod table;
+mod worker;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match cli::parse(&args) {
+        Ok(cli::Request::Print(text)) => {
+            print!("{text}");
+            Ok(())
+        }
+        Ok(cli::Request::Serve(config)) => serve::serve(*config),
+        Ok(cli::Request::Check(dir)) => Err(format!("checking {} needs the store", dir.display())),
+        Err(error) => Err(error.to_string()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

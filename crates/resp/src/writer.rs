@@ -31,6 +31,11 @@ impl<'a> Writer<'a> {
         Writer { out, proto, errors: 0 }
     }
 
+    /// A writer to the same place, for a part of the reply.
+    pub fn reborrow(&mut self) -> Writer<'_> {
+        Writer { out: self.out, proto: self.proto, errors: 0 }
+    }
+
     /// The protocol in use.
     pub fn proto(&self) -> Proto {
         self.proto

@@ -1,0 +1,266 @@
+//! The clients: what other threads may know of a connection, and the list of all.
+
+use crate::table::{CommandId, TABLE};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// A connection as CLIENT LIST shows it. Its own worker writes, anyone reads.
+pub struct Client {
+    /// Its number; numbers are never used again.
+    pub id: u64,
+    /// The peer, `ip:port`, or the path of the Unix socket.
+    pub addr: String,
+    /// The server's end.
+    pub laddr: String,
+    /// Which worker serves it.
+    pub worker: usize,
+    /// Its file descriptor.
+    pub fd: i32,
+    created: Instant,
+    names: Mutex<Names>,
+    /// When it sent something last, in milliseconds since `created`.
+    active_ms: AtomicU64,
+    command: AtomicU16,
+    db: AtomicUsize,
+    multi: AtomicI64,
+    resp: AtomicU8,
+    flags: AtomicU8,
+    input: AtomicUsize,
+    input_free: AtomicUsize,
+    output: AtomicUsize,
+    memory: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Names {
+    name: Vec<u8>,
+    lib_name: Vec<u8>,
+    lib_ver: Vec<u8>,
+}
+
+/// What the letters in CLIENT LIST's `flags` stand for.
+pub mod flag {
+    /// It waits in a blocking command.
+    pub const BLOCKED: u8 = 1;
+    /// It closes after its reply.
+    pub const CLOSING: u8 = 2;
+    /// It came by a Unix socket.
+    pub const UNIX: u8 = 4;
+    /// CLIENT NO-EVICT.
+    pub const NO_EVICT: u8 = 8;
+    /// CLIENT NO-TOUCH.
+    pub const NO_TOUCH: u8 = 16;
+
+    /// Letters, each at its bit.
+    pub const LETTERS: &str = "bcUeT";
+}
+
+/// Sizes of a connection's buffers, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Read and not executed.
+    pub input: usize,
+    /// Room beyond that.
+    pub input_free: usize,
+    /// Replies not sent.
+    pub output: usize,
+    /// All memory held.
+    pub memory: usize,
+}
+
+const NO_COMMAND: u16 = u16::MAX;
+
+impl Client {
+    /// A connection that was just accepted.
+    pub fn new(id: u64, addr: String, laddr: String, worker: usize, fd: i32, is_unix: bool) -> Self {
+        Client {
+            id,
+            addr,
+            laddr,
+            worker,
+            fd,
+            created: Instant::now(),
+            names: Mutex::default(),
+            active_ms: AtomicU64::new(0),
+            command: AtomicU16::new(NO_COMMAND),
+            db: AtomicUsize::new(0),
+            multi: AtomicI64::new(-1),
+            resp: AtomicU8::new(2),
+            flags: AtomicU8::new(if is_unix { flag::UNIX } else { 0 }),
+            input: AtomicUsize::new(0),
+            input_free: AtomicUsize::new(0),
+            output: AtomicUsize::new(0),
+            memory: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that it has sent something.
+    pub fn touch(&self, now: Instant) {
+        self.active_ms.store(now.saturating_duration_since(self.created).as_millis() as u64, Relaxed);
+    }
+
+    /// How long it has been silent.
+    pub fn idle(&self) -> Duration {
+        self.created.elapsed().saturating_sub(Duration::from_millis(self.active_ms.load(Relaxed)))
+    }
+
+    /// How long it has been connected.
+    pub fn age(&self) -> Duration {
+        self.created.elapsed()
+    }
+
+    /// Notes which command it executes.
+    #[inline]
+    pub fn set_command(&self, id: CommandId) {
+        self.command.store(id.0, Relaxed);
+    }
+
+    /// Shows others the state of its session: the database, how many commands MULTI has queued, the protocol.
+    pub fn publish_session(&self, db: usize, multi: Option<usize>, resp: u8) {
+        self.db.store(db, Relaxed);
+        self.multi.store(multi.map_or(-1, |queued| queued as i64), Relaxed);
+        self.resp.store(resp, Relaxed);
+    }
+
+    /// Shows others its buffers.
+    pub fn publish_buffers(&self, buffers: Buffers) {
+        self.input.store(buffers.input, Relaxed);
+        self.input_free.store(buffers.input_free, Relaxed);
+        self.output.store(buffers.output, Relaxed);
+        self.memory.store(buffers.memory, Relaxed);
+    }
+
+    /// Sets or clears one of the bits in [`flag`]; only its own worker may.
+    pub fn set_flag(&self, flag: u8, on: bool) {
+        let flags = self.flags.load(Relaxed);
+        self.flags.store(if on { flags | flag } else { flags & !flag }, Relaxed);
+    }
+
+    /// Whether one of the bits in [`flag`] is set.
+    pub fn has_flag(&self, flag: u8) -> bool {
+        self.flags.load(Relaxed) & flag != 0
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    /// CLIENT SETNAME.
+    pub fn set_name(&self, name: &[u8]) {
+        self.names.lock().expect("no holder panics").name = name.to_vec();
+    }
+
+    /// CLIENT GETNAME; empty: none.
+    pub fn name(&self) -> Vec<u8> {
+        self.names.lock().expect("no holder panics").name.clone()
+    }
+
+    /// CLIENT SETINFO LIB-NAME.
+    pub fn set_lib_name(&self, name: &[u8]) {
+        self.names.lock().expect("no holder panics").lib_name = name.to_vec();
+    }
+
+    /// CLIENT SETINFO LIB-VER.
+    pub fn set_lib_ver(&self, version: &[u8]) {
+        self.names.lock().expect("no holder panics").lib_ver = version.to_vec();
+    }
+
+    /// Its line in CLIENT LIST, without a line break.
+    pub fn describe(&self) -> String {
+        let names = self.names.lock().expect("no holder panics");
+        let text = String::from_utf8_lossy;
+        let flags = self.flags.load(Relaxed);
+        let multi = self.multi.load(Relaxed);
+        let mut letters: String = flag::LETTERS
+            .chars()
+            .enumerate()
+            .filter(|(bit, _)| flags >> bit & 1 == 1)
+            .map(|(_, letter)| letter)
+            .collect();
+        if multi >= 0 {
+            letters.insert(0, 'x');
+        }
+        if letters.is_empty() {
+            letters.push('N');
+        }
+        let command = match self.command.load(Relaxed) {
+            NO_COMMAND => "NULL",
+            id => TABLE.command(CommandId(id)).name,
+        };
+        let output = self.output.load(Relaxed);
+        let mut line = String::with_capacity(320);
+        write!(
+            line,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub=0 psub=0 ssub=0 multi={multi} \
+             qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} tot-mem={} events=r \
+             cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.addr,
+            self.laddr,
+            self.fd,
+            text(&names.name),
+            self.created.elapsed().as_secs(),
+            self.idle().as_secs(),
+            self.db.load(Relaxed),
+            self.input.load(Relaxed),
+            self.input_free.load(Relaxed),
+            self.memory(),
+            self.resp.load(Relaxed),
+            text(&names.lib_name),
+            text(&names.lib_ver),
+        )
+        .expect("writing to a string cannot fail");
+        line
+    }
+}
+
+/// All clients.
+#[derive(Default)]
+pub struct Clients {
+    last_id: AtomicU64,
+    count: AtomicUsize,
+    map: Mutex<BTreeMap<u64, Arc<Client>>>,
+}
+
+impl Clients {
+    /// A number for a new client.
+    pub fn new_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// Adds a new client.
+    pub fn add(&self, client: Arc<Client>) {
+        self.map.lock().expect("no holder panics").insert(client.id, client);
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    /// Removes one that is gone.
+    pub fn remove(&self, id: u64) {
+        if self.map.lock().expect("no holder panics").remove(&id).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The client with this number.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.map.lock().expect("no holder panics").get(&id).cloned()
+    }
+
+    /// All, by number.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.map.lock().expect("no holder panics").values().cloned().collect()
+    }
+}

@@ -1,0 +1,314 @@
+//! What a command is: one row of the command table, from which dispatch, COMMAND and the documentation derive.
+//!
+//! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
+
+use crate::{answer::Answer, call::Call};
+use std::ops::BitOr;
+
+/// One command or subcommand.
+pub struct Command {
+    /// In lower case; of a subcommand with its container: `client|list`.
+    pub name: &'static str,
+    /// Number of arguments, the name included (and the container's); negative: at least so many.
+    pub arity: i32,
+    /// Properties that dispatch looks at.
+    pub flags: Flags,
+    /// ACL categories beyond those that follow from the flags.
+    pub categories: Categories,
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// The version of Redis that it appeared in.
+    pub since: &'static str,
+    /// The chapter of the documentation.
+    pub group: &'static str,
+    /// One sentence, in the words of the documentation.
+    pub summary: &'static str,
+    /// Time it takes.
+    pub complexity: &'static str,
+    /// If it is a container, what it contains.
+    pub subcommands: &'static [Command],
+    /// Does it.
+    pub handler: fn(&mut Call) -> Answer,
+}
+
+impl Command {
+    /// A row to start from (`..Command::NEW`).
+    pub const NEW: Command = Command {
+        name: "",
+        arity: -1,
+        flags: Flags(0),
+        categories: Categories(0),
+        keys: &[],
+        since: "1.0.0",
+        group: "",
+        summary: "",
+        complexity: "O(1)",
+        subcommands: &[],
+        handler: |call| Err(call.unknown_subcommand()),
+    };
+
+    /// The name without the container's.
+    pub fn short_name(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(_, name)| name)
+    }
+
+    /// Whether a call with `count` arguments, the name included, is well-formed.
+    #[inline]
+    pub fn accepts(&self, count: usize) -> bool {
+        if self.arity >= 0 {
+            count == self.arity as usize
+        } else {
+            count >= self.arity.unsigned_abs() as usize
+        }
+    }
+
+    /// All ACL categories: those given, and those that follow from the flags as in Redis.
+    pub fn all_categories(&self) -> Categories {
+        let mut all = self.categories;
+        let mut follows = |condition: bool, categories: Categories| {
+            if condition {
+                all = all | categories;
+            }
+        };
+        follows(self.flags.has(Flags::WRITE), Categories::WRITE);
+        follows(
+            self.flags.has(Flags::READONLY) && !self.categories.has(Categories::SCRIPTING),
+            Categories::READ,
+        );
+        follows(self.flags.has(Flags::ADMIN), Categories::ADMIN | Categories::DANGEROUS);
+        follows(self.flags.has(Flags::PUBSUB), Categories::PUBSUB);
+        follows(self.flags.has(Flags::BLOCKING), Categories::BLOCKING);
+        let fast = self.flags.has(Flags::FAST);
+        follows(fast, Categories::FAST);
+        follows(!fast, Categories::SLOW);
+        all
+    }
+}
+
+/// Defines a set of named bits.
+macro_rules! bits {
+    ($(#[$doc:meta])* $set:ident { $($(#[$bit_doc:meta])* $bit:ident = $name:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $set(u32);
+
+        impl $set {
+            bits!(@each 0, $($(#[$bit_doc])* $bit,)*);
+
+            /// Names, each at its bit.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// Whether all of `bits` are set.
+            #[inline]
+            pub const fn has(self, bits: $set) -> bool {
+                self.0 & bits.0 == bits.0
+            }
+
+            /// Whether any of `bits` is set.
+            #[inline]
+            pub const fn has_any(self, bits: $set) -> bool {
+                self.0 & bits.0 != 0
+            }
+
+            /// Both, where a constant is needed.
+            pub const fn and(self, more: $set) -> $set {
+                $set(self.0 | more.0)
+            }
+
+            /// The names of what is set.
+            pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+                let named = |name: &&str| !name.is_empty();
+                let set = move |(bit, _): &(usize, _)| self.0 >> bit & 1 == 1;
+                Self::NAMES.iter().enumerate().filter(set).map(|(_, name)| *name).filter(named)
+            }
+        }
+
+        impl BitOr for $set {
+            type Output = $set;
+            fn bitor(self, more: $set) -> $set {
+                self.and(more)
+            }
+        }
+    };
+    (@each $n:expr, $(#[$doc:meta])* $bit:ident, $($rest:tt)*) => {
+        $(#[$doc])*
+        pub const $bit: Self = Self(1 << ($n));
+        bits!(@each $n + 1, $($rest)*);
+    };
+    (@each $n:expr,) => {
+        /// None.
+        pub const NONE: Self = Self(0);
+    };
+}
+
+bits! {
+    /// Properties of a command.
+    Flags {
+        /// May change data.
+        WRITE = "write";
+        /// Reads data.
+        READONLY = "readonly";
+        /// May make data grow: refused when there is no room.
+        DENYOOM = "denyoom";
+        /// For administrators.
+        ADMIN = "admin";
+        /// Belongs to publish/subscribe.
+        PUBSUB = "pubsub";
+        /// Not for scripts.
+        NOSCRIPT = "noscript";
+        /// May wait for others.
+        BLOCKING = "blocking";
+        /// Works while data are loaded.
+        LOADING = "loading";
+        /// Works on a replica that has lost its source.
+        STALE = "stale";
+        /// Not in the slow log.
+        SKIP_SLOWLOG = "skip_slowlog";
+        /// Takes constant or logarithmic time.
+        FAST = "fast";
+        /// Works before authentication.
+        NO_AUTH = "no_auth";
+        /// Works while a script runs too long.
+        ALLOW_BUSY = "allow_busy";
+        /// Not within MULTI.
+        NO_MULTI = "no_multi";
+        /// Its keys are not where the specifications say only.
+        MOVABLE_KEYS = "movablekeys";
+        /// Not queued by MULTI. Redis has no such flag, so it has no name.
+        IMMEDIATE = "";
+    }
+}
+
+bits! {
+    /// ACL categories.
+    Categories {
+        /// Keys of any type.
+        KEYSPACE = "keyspace";
+        /// Reads.
+        READ = "read";
+        /// Writes.
+        WRITE = "write";
+        /// Sets.
+        SET = "set";
+        /// Sorted sets.
+        SORTEDSET = "sortedset";
+        /// Lists.
+        LIST = "list";
+        /// Hashes.
+        HASH = "hash";
+        /// Strings.
+        STRING = "string";
+        /// Bitmaps.
+        BITMAP = "bitmap";
+        /// HyperLogLogs.
+        HYPERLOGLOG = "hyperloglog";
+        /// Geospatial indexes.
+        GEO = "geo";
+        /// Streams.
+        STREAM = "stream";
+        /// Publish/subscribe.
+        PUBSUB = "pubsub";
+        /// For administrators.
+        ADMIN = "admin";
+        /// Takes constant or logarithmic time.
+        FAST = "fast";
+        /// Takes longer.
+        SLOW = "slow";
+        /// May wait.
+        BLOCKING = "blocking";
+        /// Can do harm.
+        DANGEROUS = "dangerous";
+        /// About the connection.
+        CONNECTION = "connection";
+        /// Transactions.
+        TRANSACTION = "transaction";
+        /// Scripts.
+        SCRIPTING = "scripting";
+    }
+}
+
+/// Where keys are among the arguments, and what is done with them.
+pub struct KeySpec {
+    /// What is done with the keys.
+    pub access: KeyAccess,
+    /// Where the search begins.
+    pub begin: Begin,
+    /// How the keys follow.
+    pub find: Find,
+}
+
+bits! {
+    /// What a command does with keys.
+    KeyAccess {
+        /// Reads and writes the value.
+        RW = "RW";
+        /// Reads the value or about it.
+        RO = "RO";
+        /// Overwrites whatever is there.
+        OW = "OW";
+        /// Removes the key.
+        RM = "RM";
+        /// Returns or copies what the user stored.
+        ACCESS = "access";
+        /// Changes what the user stored.
+        UPDATE = "update";
+        /// Adds without changing what is there.
+        INSERT = "insert";
+        /// Deletes part of the value.
+        DELETE = "delete";
+        /// Not really a key.
+        NOT_KEY = "not_key";
+        /// There may be more keys than the specification finds.
+        INCOMPLETE = "incomplete";
+        /// Depends on the arguments.
+        VARIABLE_FLAGS = "variable_flags";
+    }
+}
+
+/// Where the search for keys begins.
+pub enum Begin {
+    /// At this argument.
+    Index(usize),
+    /// At the argument after this word, looked for from this argument on (negative: from the end backwards).
+    Keyword(&'static str, i32),
+}
+
+/// How keys follow each other.
+pub enum Find {
+    /// Each `step`-th up to `last`, counted from the beginning of the search (negative: from the end of the
+    /// arguments); `limit` n > 1: only the first n-th part of what remains.
+    Range {
+        /// Last key.
+        last: i32,
+        /// Distance of keys.
+        step: usize,
+        /// Part of the arguments.
+        limit: usize,
+    },
+    /// As many as a number says.
+    KeyNum {
+        /// Where the number is, counted from the beginning of the search.
+        index: usize,
+        /// Where the first key is, counted likewise.
+        first: usize,
+        /// Distance of keys.
+        step: usize,
+    },
+}
+
+impl KeySpec {
+    /// One key at argument `index`.
+    pub const fn one(access: KeyAccess, index: usize) -> KeySpec {
+        Self::range(access, index, 0, 1)
+    }
+
+    /// Keys from argument `first` on, each `step`-th, the last one at `last` (relative to `first`, or negative).
+    pub const fn range(access: KeyAccess, first: usize, last: i32, step: usize) -> KeySpec {
+        KeySpec { access, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 } }
+    }
+
+    /// As many keys as argument `index` says, right behind it.
+    pub const fn counted(access: KeyAccess, index: usize) -> KeySpec {
+        KeySpec { access, begin: Begin::Index(index), find: Find::KeyNum { index: 0, first: 1, step: 1 } }
+    }
+}

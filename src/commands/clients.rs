@@ -1,0 +1,447 @@
+//! CLIENT.
+
+use super::connection::{is_printable, set_name};
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*, SYNTAX, Wake},
+    call::Call,
+    client::{Client, flag},
+    command::{Categories, Command, Flags},
+    session::Replies,
+    worker::Message,
+};
+use holdfast_resp::parse_int;
+use std::{sync::Arc, time::Duration};
+
+const BASIC: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
+
+const SUB: Command =
+    Command { group: "connection", categories: Categories::CONNECTION, flags: BASIC, ..Command::NEW };
+
+const ADMIN: Command = Command { flags: BASIC.and(Flags::ADMIN), ..SUB };
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "client",
+    arity: -2,
+    since: "2.4.0",
+    group: "connection",
+    summary: "A container for client connection commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "client|getname",
+            arity: 2,
+            since: "2.6.9",
+            summary: "Returns the name of the connection.",
+            handler: getname,
+            ..SUB
+        },
+        Command {
+            name: "client|help",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Returns helpful text about the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "client|id",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Returns the unique client ID of the connection.",
+            handler: id,
+            ..SUB
+        },
+        Command {
+            name: "client|info",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Returns information about the connection.",
+            handler: info,
+            ..SUB
+        },
+        Command {
+            name: "client|kill",
+            arity: -3,
+            summary: "Terminates open connections.",
+            complexity: "O(N) where N is the number of client connections",
+            since: "2.4.0",
+            handler: kill,
+            ..ADMIN
+        },
+        Command {
+            name: "client|list",
+            arity: -2,
+            since: "2.4.0",
+            summary: "Lists open connections.",
+            complexity: "O(N) where N is the number of client connections",
+            handler: list,
+            ..ADMIN
+        },
+        Command {
+            name: "client|no-evict",
+            arity: 3,
+            since: "7.0.0",
+            summary: "Sets the client eviction mode of the connection.",
+            handler: no_evict,
+            ..ADMIN
+        },
+        Command {
+            name: "client|no-touch",
+            arity: 3,
+            since: "7.2.0",
+            summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
+            handler: no_touch,
+            ..SUB
+        },
+        Command {
+            name: "client|pause",
+            arity: -3,
+            since: "3.0.0",
+            summary: "Suspends commands processing.",
+            handler: pause,
+            ..ADMIN
+        },
+        Command {
+            name: "client|reply",
+            arity: 3,
+            since: "3.2.0",
+            summary: "Instructs the server whether to reply to commands.",
+            handler: reply,
+            ..SUB
+        },
+        Command {
+            name: "client|setinfo",
+            arity: 4,
+            since: "7.2.0",
+            summary: "Sets information specific to the client or connection.",
+            handler: setinfo,
+            ..SUB
+        },
+        Command {
+            name: "client|setname",
+            arity: 3,
+            since: "2.6.9",
+            summary: "Sets the connection name.",
+            handler: setname,
+            ..SUB
+        },
+        Command {
+            name: "client|unblock",
+            arity: -3,
+            since: "5.0.0",
+            summary: "Unblocks a client blocked by a blocking command from a different connection.",
+            complexity: "O(log N) where N is the number of client connections",
+            handler: unblock,
+            ..ADMIN
+        },
+        Command {
+            name: "client|unpause",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Resumes processing commands from paused clients.",
+            complexity: "O(N) where N is the number of paused clients",
+            handler: unpause,
+            ..ADMIN
+        },
+    ],
+    ..Command::NEW
+}];
+
+const NO_SUCH_CLIENT: ErrorReply = ErrorReply::new("ERR No such client");
+const BAD_ID: ErrorReply = ErrorReply::new("ERR Invalid client ID");
+const BAD_KILL_ID: ErrorReply = ErrorReply::new("ERR client-id should be greater than 0");
+const BAD_TIMEOUT: ErrorReply = ErrorReply::new("ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: ErrorReply = ErrorReply::new("ERR timeout is negative");
+const BAD_REASON: ErrorReply = ErrorReply::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "GETNAME",
+        "    Return the name of the current connection.",
+        "ID",
+        "    Return the ID of the current connection.",
+        "INFO",
+        "    Return information about the current client connection.",
+        "KILL <ip:port>",
+        "    Kill connection made from <ip:port>.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Kill connections. Options are:",
+        "    * ADDR (<ip:port>|<unixsocket>:0)",
+        "      Kill connections made from the specified address",
+        "    * LADDR (<ip:port>|<unixsocket>:0)",
+        "      Kill connections made to specified local address",
+        "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+        "      Kill connections by type.",
+        "    * USER <username>",
+        "      Kill connections authenticated by <username>.",
+        "    * SKIPME (YES|NO)",
+        "      Skip killing current connection (default: yes).",
+        "LIST [options ...]",
+        "    Return information about client connections. Options:",
+        "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+        "      Return clients of specified type.",
+        "    * ID <client-id> [<client-id> [...]]",
+        "      Return clients of specified IDs only.",
+        "UNPAUSE",
+        "    Stop the current client pause, resuming traffic.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Suspend all, or just write, clients for <timeout> milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Control the replies sent to the current connection.",
+        "SETNAME <name>",
+        "    Assign the name <name> to the current connection.",
+        "SETINFO <option> <value>",
+        "    Set client meta attr. Options are:",
+        "    * LIB-NAME: the client lib name.",
+        "    * LIB-VER: the client lib version.",
+        "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+        "    Unblock the specified blocked client.",
+        "NO-EVICT (ON|OFF)",
+        "    Protect current client connection from eviction.",
+        "NO-TOUCH (ON|OFF)",
+        "    Will not touch LRU/LFU stats when this mode is on.",
+    ]);
+    Ok(Done)
+}
+
+fn id(call: &mut Call) -> Answer {
+    call.out.int(call.session.client.id as i64);
+    Ok(Done)
+}
+
+fn getname(call: &mut Call) -> Answer {
+    match call.session.client.name() {
+        name if name.is_empty() => call.out.null(),
+        name => call.out.bulk(name),
+    }
+    Ok(Done)
+}
+
+fn setname(call: &mut Call) -> Answer {
+    set_name(call, call.args.at(2))?;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn setinfo(call: &mut Call) -> Answer {
+    let (option, value) = (call.args.at(2), call.args.at(3));
+    let client = &call.session.client;
+    let set = if call.is(2, "lib-name") {
+        Client::set_lib_name
+    } else if call.is(2, "lib-ver") {
+        Client::set_lib_ver
+    } else {
+        return Err([b"ERR Unrecognized option '", option, b"'"].concat().into());
+    };
+    if !is_printable(value) {
+        let name = option.to_ascii_lowercase();
+        return Err([b"ERR ", &name[..], b" cannot contain spaces, newlines or special characters."]
+            .concat()
+            .into());
+    }
+    set(client, value);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn info(call: &mut Call) -> Answer {
+    call.session.publish();
+    let line = call.session.client.describe() + "\n";
+    call.out.verbatim("txt", &line);
+    Ok(Done)
+}
+
+/// The types that CLIENT knows; all clients are normal.
+fn is_normal_type(name: &[u8]) -> Result<bool, ErrorReply> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        _ => Err([b"ERR Unknown client type '", name, b"'"].concat().into()),
+    }
+}
+
+fn list(call: &mut Call) -> Answer {
+    call.session.publish();
+    let args = call.args;
+    let clients = if args.len() == 2 {
+        call.server().clients.all()
+    } else if args.len() == 4 && call.is(2, "type") {
+        if is_normal_type(args.at(3))? { call.server().clients.all() } else { Vec::new() }
+    } else if args.len() > 3 && call.is(2, "id") {
+        let ids: Option<Vec<i64>> =
+            args.from(3).iter().map(|id| parse_int(id).filter(|id| *id > 0)).collect();
+        let ids = ids.ok_or(BAD_ID)?;
+        ids.iter().filter_map(|id| call.server().clients.get(*id as u64)).collect()
+    } else {
+        return Err(SYNTAX);
+    };
+    let mut text = String::new();
+    for client in clients {
+        text.push_str(&client.describe());
+        text.push('\n');
+    }
+    call.out.verbatim("txt", &text);
+    Ok(Done)
+}
+
+/// Which clients CLIENT KILL is about.
+#[derive(Default)]
+struct Filter<'a> {
+    id: Option<u64>,
+    addr: Option<&'a [u8]>,
+    laddr: Option<&'a [u8]>,
+    nobody: bool,
+    max_age: Option<Duration>,
+}
+
+impl Filter<'_> {
+    fn matches(&self, client: &Client) -> bool {
+        !self.nobody
+            && self.id.is_none_or(|id| id == client.id)
+            && self.addr.is_none_or(|addr| addr == client.addr.as_bytes())
+            && self.laddr.is_none_or(|laddr| laddr == client.laddr.as_bytes())
+            && self.max_age.is_none_or(|age| client.age() >= age)
+    }
+}
+
+fn kill(call: &mut Call) -> Answer {
+    let args = call.args;
+    if args.len() == 3 {
+        let filter = Filter { addr: Some(args.at(2)), ..Filter::default() };
+        let (killed, own) = kill_matching(call, &filter, false);
+        if killed == 0 {
+            return Err(NO_SUCH_CLIENT);
+        }
+        call.out.ok();
+        return Ok(if own { Close } else { Done });
+    }
+    if args.len() % 2 != 0 {
+        return Err(SYNTAX);
+    }
+    let mut filter = Filter::default();
+    let mut skip_me = true;
+    for at in (2..args.len()).step_by(2) {
+        let value = args.at(at + 1);
+        match args.at(at).to_ascii_lowercase().as_slice() {
+            b"id" => {
+                let id = parse_int(value).filter(|id| *id > 0).ok_or(BAD_KILL_ID)?;
+                filter.id = Some(id as u64);
+            }
+            b"type" => filter.nobody |= !is_normal_type(value)?,
+            b"addr" => filter.addr = Some(value),
+            b"laddr" => filter.laddr = Some(value),
+            b"user" if value == b"default" => {}
+            b"user" => return Err([b"ERR No such user '", value, b"'"].concat().into()),
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,
+            b"maxage" => {
+                let age = parse_int(value)
+                    .ok_or(ErrorReply::new("ERR maxage is not an integer or out of range"))?;
+                if age <= 0 {
+                    return Err(ErrorReply::new("ERR maxage should be greater than 0"));
+                }
+                filter.max_age = Some(Duration::from_secs(age as u64));
+            }
+            _ => return Err(SYNTAX),
+        }
+    }
+    let (killed, own) = kill_matching(call, &filter, skip_me);
+    call.out.int(killed);
+    Ok(if own { Close } else { Done })
+}
+
+/// Kills all clients that match; returns how many, and whether the caller is one of them. It still gets its reply.
+fn kill_matching(call: &Call, filter: &Filter, skip_me: bool) -> (i64, bool) {
+    let own_id = call.session.client.id;
+    let mut own = false;
+    let mut killed = 0;
+    for client in call.server().clients.all() {
+        if !filter.matches(&client) || (skip_me && client.id == own_id) {
+            continue;
+        }
+        killed += 1;
+        if client.id == own_id {
+            own = true;
+        } else {
+            call.server().send(client.worker, Message::Kill(client.id));
+        }
+    }
+    (killed, own)
+}
+
+fn on_or_off(call: &Call) -> Result<bool, ErrorReply> {
+    match call.args.at(2).to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => Err(SYNTAX),
+    }
+}
+
+fn no_evict(call: &mut Call) -> Answer {
+    call.session.client.set_flag(flag::NO_EVICT, on_or_off(call)?);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn no_touch(call: &mut Call) -> Answer {
+    call.session.client.set_flag(flag::NO_TOUCH, on_or_off(call)?);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn reply(call: &mut Call) -> Answer {
+    match call.args.at(2).to_ascii_lowercase().as_slice() {
+        b"on" => {
+            call.session.replies = Replies::On;
+            call.out.ok();
+        }
+        b"off" => call.session.replies = Replies::Off,
+        b"skip" if call.session.replies != Replies::Off => call.session.replies = Replies::SkipNext,
+        b"skip" => {}
+        _ => return Err(SYNTAX),
+    }
+    Ok(Done)
+}
+
+fn pause(call: &mut Call) -> Answer {
+    let writes_only = match call.args.len() {
+        3 => false,
+        4 if call.is(3, "write") => true,
+        4 if call.is(3, "all") => false,
+        _ => return Err(SYNTAX),
+    };
+    let timeout_ms = parse_int(call.args.at(2)).ok_or(BAD_TIMEOUT)?;
+    if timeout_ms < 0 {
+        return Err(NEGATIVE_TIMEOUT);
+    }
+    call.server().pause.begin(Duration::from_millis(timeout_ms as u64), writes_only);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn unpause(call: &mut Call) -> Answer {
+    call.server().pause.end();
+    call.server().unblock_all();
+    call.out.ok();
+    Ok(Done)
+}
+
+fn unblock(call: &mut Call) -> Answer {
+    let why = match call.args.len() {
+        3 => Wake::Timeout,
+        4 if call.is(3, "timeout") => Wake::Timeout,
+        4 if call.is(3, "error") => Wake::Unblocked,
+        _ => return Err(BAD_REASON),
+    };
+    let id = call.int(2)?;
+    let client: Option<Arc<Client>> = u64::try_from(id).ok().and_then(|id| call.server().clients.get(id));
+    match client.filter(|client| client.has_flag(flag::BLOCKED)) {
+        Some(client) => {
+            call.server().send(client.worker, Message::Unblock(client.id, why));
+            call.out.int(1);
+        }
+        None => call.out.int(0),
+    }
+    Ok(Done)
+}

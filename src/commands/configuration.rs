@@ -1,0 +1,191 @@
+//! CONFIG.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*},
+    call::{Call, wrong_arity},
+    command::{Command, Flags},
+    config::{Change, Opt, file, kind::Value, split_words},
+    glob,
+    log::log,
+    server::Server,
+};
+
+const SUB: Command = Command {
+    group: "server",
+    since: "2.0.0",
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "config",
+    arity: -2,
+    since: "2.0.0",
+    group: "server",
+    summary: "A container for server configuration commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "config|get",
+            arity: -3,
+            summary: "Returns the effective values of configuration parameters.",
+            complexity: "O(N) when N is the number of configuration parameters provided",
+            handler: get,
+            ..SUB
+        },
+        Command {
+            name: "config|help",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Returns helpful text about the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "config|resetstat",
+            arity: 2,
+            summary: "Resets the server's statistics.",
+            handler: resetstat,
+            ..SUB
+        },
+        Command {
+            name: "config|rewrite",
+            arity: 2,
+            since: "2.8.0",
+            summary: "Persists the effective configuration to file.",
+            handler: rewrite,
+            ..SUB
+        },
+        Command {
+            name: "config|set",
+            arity: -4,
+            summary: "Sets configuration parameters in-flight.",
+            complexity: "O(N) when N is the number of configuration parameters provided",
+            handler: set,
+            ..SUB
+        },
+    ],
+    ..Command::NEW
+}];
+
+const NO_FILE: ErrorReply = ErrorReply::new("ERR The server is running without a config file");
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "GET <pattern>",
+        "    Return parameters matching the glob-like <pattern> and their values.",
+        "SET <directive> <value>",
+        "    Set the configuration <directive> to <value>.",
+        "RESETSTAT",
+        "    Reset statistics reported by the INFO command.",
+        "REWRITE",
+        "    Rewrite the configuration file.",
+    ]);
+    Ok(Done)
+}
+
+fn get(call: &mut Call) -> Answer {
+    let patterns = call.args.from(2);
+    let is_wanted =
+        |name: &str| patterns.iter().any(|pattern| glob::matches_any_case(pattern, name.as_bytes()));
+    let mut found = Vec::new();
+    for &opt in Opt::ALL {
+        let spec = opt.spec();
+        found.extend(
+            [Some(spec.name), spec.alias]
+                .into_iter()
+                .flatten()
+                .filter(|name| is_wanted(name))
+                .map(|n| (n, opt)),
+        );
+    }
+    call.out.map(found.len());
+    for (name, opt) in found {
+        call.out.bulk(name);
+        let value = call.server().config.show(opt);
+        call.out.bulk(value);
+    }
+    Ok(Done)
+}
+
+fn set(call: &mut Call) -> Answer {
+    if call.args.len() % 2 != 0 {
+        return Err(wrong_arity(call.command));
+    }
+    let pairs: Vec<(&[u8], &[u8])> =
+        call.args.from(2).iter().zip(call.args.from(3).iter()).step_by(2).collect();
+    let mut opts = Vec::new();
+    for (name, _) in &pairs {
+        let opt = std::str::from_utf8(name).ok().and_then(Opt::find).ok_or_else(|| unknown_option(name))?;
+        if opt.spec().change == Change::AtStart {
+            return Err(failed(name, "can't set immutable config"));
+        }
+        if opts.contains(&opt) {
+            return Err(failed(name, "duplicate parameter"));
+        }
+        opts.push(opt);
+    }
+
+    // All or nothing: what was set before a failure is put back.
+    let config = &call.server().config;
+    let old: Vec<Value> = opts.iter().map(|&opt| config.load(opt)).collect();
+    let result = pairs.iter().zip(&opts).try_for_each(|((name, value), &opt)| {
+        set_one(call.server(), opt, value).map_err(|what| failed(name, &what))
+    });
+    let result = result.and_then(|()| {
+        pairs.iter().zip(&opts).try_for_each(|((name, _), &opt)| {
+            opt.spec().apply.map_or(Ok(()), |apply| apply(call.server())).map_err(|what| failed(name, &what))
+        })
+    });
+    if let Err(error) = result {
+        for (&opt, value) in opts.iter().zip(old) {
+            config.store(opt, value);
+            if let Some(Err(what)) = opt.spec().apply.map(|apply| apply(call.server())) {
+                log!(Warning, "cannot go back to the old value of {}: {what}", opt.spec().name);
+            }
+        }
+        return Err(error);
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+fn set_one(server: &Server, opt: Opt, value: &[u8]) -> Result<(), String> {
+    let value = std::str::from_utf8(value).map_err(|_| "argument must be UTF-8".to_owned())?;
+    if opt.spec().kind.takes_many_words() {
+        server.config.set(opt, &split_words(value))
+    } else {
+        server.config.set(opt, &[value])
+    }
+}
+
+fn unknown_option(name: &[u8]) -> ErrorReply {
+    [b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"].concat().into()
+}
+
+fn failed(name: &[u8], what: &str) -> ErrorReply {
+    [b"ERR CONFIG SET failed (possibly related to argument '", name, b"') - ", what.as_bytes()]
+        .concat()
+        .into()
+}
+
+fn resetstat(call: &mut Call) -> Answer {
+    call.server().reset_stats();
+    call.out.ok();
+    Ok(Done)
+}
+
+fn rewrite(call: &mut Call) -> Answer {
+    let config = &call.server().config;
+    if config.path.is_none() {
+        return Err(NO_FILE);
+    }
+    file::rewrite(config).map_err(|e| {
+        log!(Warning, "CONFIG REWRITE failed: {e}");
+        format!("ERR Rewriting config file: {e}")
+    })?;
+    log!(Notice, "CONFIG REWRITE executed with success.");
+    call.out.ok();
+    Ok(Done)
+}

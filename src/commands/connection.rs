@@ -1,0 +1,244 @@
+//! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*},
+    call::Call,
+    command::{Categories, Command, Flags},
+    config::Opt,
+    server::REDIS_VERSION,
+};
+use holdfast_resp::{Proto, parse_int};
+
+const ROW: Command = Command {
+    group: "connection",
+    categories: Categories::CONNECTION,
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "auth",
+        arity: -2,
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::SKIP_SLOWLOG)
+            .and(Flags::FAST)
+            .and(Flags::NO_AUTH)
+            .and(Flags::ALLOW_BUSY),
+        summary: "Authenticates the connection.",
+        complexity: "O(N) where N is the number of passwords defined for the user",
+        handler: auth,
+        ..ROW
+    },
+    Command { name: "echo", arity: 2, summary: "Returns the given string.", handler: echo, ..ROW },
+    Command {
+        name: "hello",
+        arity: -1,
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::SKIP_SLOWLOG)
+            .and(Flags::FAST)
+            .and(Flags::NO_AUTH)
+            .and(Flags::ALLOW_BUSY),
+        since: "6.0.0",
+        summary: "Handshakes with the server.",
+        handler: hello,
+        ..ROW
+    },
+    Command {
+        name: "ping",
+        arity: -1,
+        summary: "Returns the server's liveliness response.",
+        handler: ping,
+        ..ROW
+    },
+    Command {
+        name: "quit",
+        arity: -1,
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::FAST)
+            .and(Flags::NO_AUTH)
+            .and(Flags::ALLOW_BUSY)
+            .and(Flags::IMMEDIATE),
+        summary: "Closes the connection.",
+        handler: quit,
+        ..ROW
+    },
+    Command {
+        name: "reset",
+        arity: 1,
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::FAST)
+            .and(Flags::NO_AUTH)
+            .and(Flags::ALLOW_BUSY)
+            .and(Flags::IMMEDIATE),
+        since: "6.2.0",
+        summary: "Resets the connection.",
+        handler: reset,
+        ..ROW
+    },
+    Command { name: "select", arity: 2, summary: "Changes the selected database.", handler: select, ..ROW },
+];
+
+const WRONGPASS: ErrorReply =
+    ErrorReply::new("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD_SET: ErrorReply = ErrorReply::new(
+    "ERR AUTH <password> called without any password configured for the default user. \
+     Are you sure your configuration is correct?",
+);
+const HELLO_NOAUTH: ErrorReply = ErrorReply::new(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+     option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
+const NOPROTO: ErrorReply = ErrorReply::new("NOPROTO unsupported protocol version");
+const PROTO_NOT_INTEGER: ErrorReply =
+    ErrorReply::new("ERR Protocol version is not an integer or out of range");
+const BAD_NAME: ErrorReply =
+    ErrorReply::new("ERR Client names cannot contain spaces, newlines or special characters.");
+const BAD_DB: ErrorReply = ErrorReply::new("ERR DB index is out of range");
+
+fn ping(call: &mut Call) -> Answer {
+    match call.args.len() {
+        1 => call.out.simple("PONG"),
+        2 => call.out.bulk(call.args.at(1)),
+        _ => return Err(crate::call::wrong_arity(call.command)),
+    }
+    Ok(Done)
+}
+
+fn echo(call: &mut Call) -> Answer {
+    call.out.bulk(call.args.at(1));
+    Ok(Done)
+}
+
+fn select(call: &mut Call) -> Answer {
+    let db = call.int(1)?;
+    if !(0..call.server().config.number(Opt::Databases)).contains(&db) {
+        return Err(BAD_DB);
+    }
+    call.session.db = db as usize;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn quit(call: &mut Call) -> Answer {
+    call.out.ok();
+    Ok(Close)
+}
+
+fn reset(call: &mut Call) -> Answer {
+    let authenticated = !call.server().needs_password();
+    call.session.reset(authenticated);
+    call.set_proto(Proto::Resp2);
+    call.out.simple("RESET");
+    Ok(Done)
+}
+
+fn auth(call: &mut Call) -> Answer {
+    let args = call.args;
+    let (user, password) = match args.len() {
+        2 if !call.server().needs_password() => return Err(NO_PASSWORD_SET),
+        2 => (&b"default"[..], args.at(1)),
+        3 => (args.at(1), args.at(2)),
+        _ => return Err(crate::answer::SYNTAX),
+    };
+    authenticate(call, user, password)?;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), ErrorReply> {
+    let expected = call.server().config.text(Opt::RequirePass);
+    // The default user without a password may give any.
+    let right = expected.is_empty() || is_equal(expected.as_bytes(), password);
+    if user != b"default" || !right {
+        return Err(WRONGPASS);
+    }
+    call.session.authenticated = true;
+    Ok(())
+}
+
+/// Compares in a time that does not tell where the difference is.
+fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+}
+
+fn hello(call: &mut Call) -> Answer {
+    let args = call.args;
+    let proto = match args.get(1) {
+        None => None,
+        Some(text) => match parse_int(text).ok_or(PROTO_NOT_INTEGER)? {
+            2 => Some(Proto::Resp2),
+            3 => Some(Proto::Resp3),
+            _ => return Err(NOPROTO),
+        },
+    };
+    let mut credentials = None;
+    let mut name = None;
+    let mut at = 2;
+    while at < args.len() {
+        let more = args.len() - at - 1;
+        if call.is(at, "auth") && more >= 2 {
+            credentials = Some((args.at(at + 1), args.at(at + 2)));
+            at += 3;
+        } else if call.is(at, "setname") && more >= 1 {
+            name = Some(args.at(at + 1));
+            at += 2;
+        } else {
+            return Err([b"ERR Syntax error in HELLO option '", args.at(at), b"'"].concat().into());
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(call, user, password)?;
+    }
+    if !call.session.authenticated {
+        return Err(HELLO_NOAUTH);
+    }
+    if let Some(name) = name {
+        set_name(call, name)?;
+    }
+    if let Some(proto) = proto {
+        call.set_proto(proto);
+    }
+    let id = call.session.client.id as i64;
+    let proto = if call.session.proto == Proto::Resp3 { 3 } else { 2 };
+    let out = &mut call.out;
+    out.map(7);
+    out.bulk("server");
+    out.bulk("redis");
+    out.bulk("version");
+    out.bulk(REDIS_VERSION);
+    out.bulk("proto");
+    out.int(proto);
+    out.bulk("id");
+    out.int(id);
+    out.bulk("mode");
+    out.bulk("standalone");
+    out.bulk("role");
+    out.bulk("master");
+    out.bulk("modules");
+    out.array(0);
+    Ok(Done)
+}
+
+/// Gives the connection a name; an empty one takes it away.
+pub fn set_name(call: &mut Call, name: &[u8]) -> Result<(), ErrorReply> {
+    if !is_printable(name) {
+        return Err(BAD_NAME);
+    }
+    call.session.client.set_name(name);
+    Ok(())
+}
+
+/// Whether a text can stand in CLIENT LIST without breaking its format.
+pub fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_graphic)
+}

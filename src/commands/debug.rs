@@ -1,0 +1,144 @@
+//! DEBUG: what tests need.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*},
+    call::Call,
+    client::flag,
+    command::{Command, Flags},
+    config::Opt,
+};
+use std::{thread, time::Duration};
+
+const SUB: Command = Command {
+    group: "server",
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    complexity: "O(1)",
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "debug",
+    arity: -2,
+    group: "server",
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    summary: "A container for debugging commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "debug|error",
+            arity: 3,
+            summary: "Returns the given text as an error.",
+            handler: error,
+            ..SUB
+        },
+        Command {
+            name: "debug|help",
+            arity: 2,
+            summary: "Returns helpful text about the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "debug|protocol",
+            arity: 3,
+            summary: "Returns a test value of the given type.",
+            handler: protocol,
+            ..SUB
+        },
+        Command {
+            name: "debug|sleep",
+            arity: 3,
+            summary: "Stops the worker for so many seconds.",
+            handler: sleep,
+            ..SUB
+        },
+    ],
+    ..Command::NEW
+}];
+
+const FORBIDDEN: ErrorReply = ErrorReply::new(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
+     connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+const BAD_TYPE: ErrorReply = ErrorReply::new(
+    "ERR Wrong protocol type name. Please use one of the following: \
+     string|integer|double|null|array|set|map|attrib|push|verbatim|true|false",
+);
+
+/// Whether the option `enable-debug-command` lets this client in.
+fn check(call: &Call) -> Result<(), ErrorReply> {
+    let client = &call.session.client;
+    let is_local =
+        client.has_flag(flag::UNIX) || client.addr.starts_with("127.") || client.addr.starts_with("[::1]");
+    match call.server().config.choice(Opt::EnableDebugCommand).as_str() {
+        "yes" => Ok(()),
+        "local" if is_local => Ok(()),
+        _ => Err(FORBIDDEN),
+    }
+}
+
+fn help(call: &mut Call) -> Answer {
+    check(call)?;
+    call.help(&[
+        "ERROR <string>",
+        "    Return a Redis protocol error with <string> as message.",
+        "PROTOCOL <type>",
+        "    Reply with a test value of the specified type. <type> can be: string,",
+        "    integer, double, null, array, set, map, push, verbatim, true, false, bignum.",
+        "SLEEP <seconds>",
+        "    Stop the worker for <seconds>. Decimals allowed.",
+    ]);
+    Ok(Done)
+}
+
+fn error(call: &mut Call) -> Answer {
+    check(call)?;
+    Err(call.args.at(2).to_vec().into())
+}
+
+fn sleep(call: &mut Call) -> Answer {
+    check(call)?;
+    let seconds = std::str::from_utf8(call.args.at(2)).ok().and_then(|text| text.parse().ok());
+    let duration = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
+    thread::sleep(duration);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn protocol(call: &mut Call) -> Answer {
+    check(call)?;
+    let out = &mut call.out;
+    match call.args.at(2).to_ascii_lowercase().as_slice() {
+        b"string" => out.bulk("Hello World"),
+        b"integer" => out.int(12345),
+        b"double" => out.double(3.141),
+        b"null" => out.null(),
+        b"array" => {
+            out.array(3);
+            (0..3).for_each(|n| out.int(n));
+        }
+        b"set" => {
+            out.set(3);
+            (0..3).for_each(|n| out.int(n));
+        }
+        b"map" => {
+            out.map(3);
+            for n in 0..3 {
+                out.int(n);
+                out.bool(n == 1);
+            }
+        }
+        b"push" => {
+            out.push(2);
+            out.bulk("server-cpu-usage");
+            out.int(42);
+        }
+        b"verbatim" => out.verbatim("txt", "This is a verbatim\nstring"),
+        b"true" => out.bool(true),
+        b"false" => out.bool(false),
+        b"bignum" => out.big_number("1234567999999999999999999999999999999"),
+        _ => return Err(BAD_TYPE),
+    }
+    Ok(Done)
+}

@@ -1,0 +1,192 @@
+//! INFO.
+
+use crate::{
+    answer::{Answer, Outcome::*},
+    call::Call,
+    command::{Categories, Command, Flags},
+    config::Opt,
+    server::{REDIS_VERSION, Server, VERSION},
+    stats::{Counter, WorkerStats},
+    table::TABLE,
+};
+use std::{
+    fmt::Write,
+    fs, process,
+    sync::atomic::Ordering::Relaxed,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "info",
+    arity: -1,
+    group: "server",
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::DANGEROUS,
+    summary: "Returns information and statistics about the server.",
+    handler: info,
+    ..Command::NEW
+}];
+
+/// Writes the lines of a section.
+type Section = fn(&Server, &mut String);
+
+/// Sections by name and title; those that are not shown unless asked for are marked.
+const SECTIONS: &[(&str, &str, bool, Section)] = &[
+    ("server", "Server", true, server),
+    ("clients", "Clients", true, clients),
+    ("memory", "Memory", true, memory),
+    ("stats", "Stats", true, stats),
+    ("replication", "Replication", true, replication),
+    ("cpu", "CPU", true, cpu),
+    ("modules", "Modules", true, |_, _| {}),
+    ("commandstats", "Commandstats", false, commandstats),
+    ("errorstats", "Errorstats", true, errorstats),
+    ("cluster", "Cluster", true, cluster),
+];
+
+fn info(call: &mut Call) -> Answer {
+    let asked = call.args.from(1);
+    let named = |name: &str| asked.iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
+    let everything = named("all") || named("everything");
+    let default = asked.is_empty() || named("default");
+    let mut text = String::new();
+    for (name, title, by_default, section) in SECTIONS {
+        if everything || (default && *by_default) || named(name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write!(text, "# {title}\r\n").expect(STRING);
+            section(call.server(), &mut text);
+        }
+    }
+    call.out.verbatim("txt", &text);
+    Ok(Done)
+}
+
+const STRING: &str = "writing to a string cannot fail";
+
+macro_rules! lines {
+    ($text:expr, $($name:literal: $value:expr),* $(,)?) => {
+        $(write!($text, concat!($name, ":{}\r\n"), $value).expect(STRING);)*
+    };
+}
+
+fn sum(server: &Server, counter: fn(&WorkerStats) -> &Counter) -> u64 {
+    server.workers.iter().map(|worker| counter(worker).get()).sum()
+}
+
+fn server(server: &Server, text: &mut String) {
+    let uptime = server.started.elapsed();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+    let file = server.config.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    lines!(text,
+        "redis_version": REDIS_VERSION,
+        "holdfast_version": VERSION,
+        "redis_mode": "standalone",
+        "os": std::env::consts::OS,
+        "arch_bits": usize::BITS,
+        "process_id": process::id(),
+        "run_id": server.run_id,
+        "tcp_port": server.config.number(Opt::Port),
+        "server_time_usec": now.as_micros(),
+        "uptime_in_seconds": uptime.as_secs(),
+        "uptime_in_days": uptime.as_secs() / 86_400,
+        "workers": server.workers.len(),
+        "executable": executable,
+        "config_file": file,
+    );
+}
+
+fn clients(server: &Server, text: &mut String) {
+    let blocked: u64 = server.workers.iter().map(|worker| worker.blocked.load(Relaxed)).sum();
+    lines!(text,
+        "connected_clients": server.clients.count(),
+        "maxclients": server.config.number(Opt::MaxClients),
+        "blocked_clients": blocked,
+    );
+}
+
+fn memory(server: &Server, text: &mut String) {
+    let clients: usize = server.clients.all().iter().map(|client| client.memory()).sum();
+    lines!(text,
+        "used_memory_rss": resident_bytes(),
+        "mem_clients_normal": clients,
+        "maxmemory": server.config.number(Opt::MaxMemory),
+        "maxmemory_policy": server.config.choice(Opt::MaxMemoryPolicy),
+    );
+}
+
+/// Bytes of this process in RAM; 0 if the system does not tell.
+fn resident_bytes() -> u64 {
+    let field = |text: String| {
+        text.lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())
+    };
+    fs::read_to_string("/proc/self/status").ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
+}
+
+fn stats(server: &Server, text: &mut String) {
+    let calls: u64 = server.workers.iter().map(WorkerStats::calls).sum();
+    let errors: u64 = server.errors.all().iter().map(|(_, count)| count).sum();
+    lines!(text,
+        "total_connections_received": server.accepted.load(Relaxed),
+        "total_commands_processed": calls,
+        "total_net_input_bytes": sum(server, |worker| &worker.input_bytes),
+        "total_net_output_bytes": sum(server, |worker| &worker.output_bytes),
+        "rejected_connections": server.refused.load(Relaxed),
+        "total_error_replies": errors,
+        "total_reads_processed": sum(server, |worker| &worker.reads),
+        "total_writes_processed": sum(server, |worker| &worker.writes),
+    );
+}
+
+fn replication(_: &Server, text: &mut String) {
+    lines!(text, "role": "master", "connected_slaves": 0);
+}
+
+fn cpu(_: &Server, text: &mut String) {
+    // SAFETY: all zeroes is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid, writable rusage.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    let seconds = |time: libc::timeval| format!("{}.{:06}", time.tv_sec, time.tv_usec);
+    lines!(text,
+        "used_cpu_sys": seconds(usage.ru_stime),
+        "used_cpu_user": seconds(usage.ru_utime),
+    );
+}
+
+fn commandstats(server: &Server, text: &mut String) {
+    for (id, command) in TABLE.all() {
+        let (mut calls, mut nanos, mut rejected, mut failed) = (0, 0, 0, 0);
+        for worker in &server.workers {
+            let stats = worker.command(id);
+            calls += stats.calls.get();
+            nanos += stats.nanos.get();
+            rejected += stats.rejected.get();
+            failed += stats.failed.get();
+        }
+        if calls + rejected > 0 {
+            let per_call = if calls > 0 { nanos as f64 / 1000.0 / calls as f64 } else { 0.0 };
+            write!(
+                text,
+                "cmdstat_{}:calls={calls},usec={},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
+                command.name,
+                nanos / 1000
+            )
+            .expect(STRING);
+        }
+    }
+}
+
+fn errorstats(server: &Server, text: &mut String) {
+    for (code, count) in server.errors.all() {
+        write!(text, "errorstat_{}:count={count}\r\n", String::from_utf8_lossy(&code)).expect(STRING);
+    }
+}
+
+fn cluster(_: &Server, text: &mut String) {
+    lines!(text, "cluster_enabled": 0);
+}

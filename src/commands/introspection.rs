@@ -1,0 +1,330 @@
+//! COMMAND: the command table, for clients.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*, SYNTAX},
+    call::Call,
+    command::{Begin, Categories, Command, Find, Flags, KeySpec},
+    glob,
+    keys::{each_key, legacy_range},
+    table::{Lookup, TABLE},
+};
+use holdfast_resp::{Args, Writer};
+
+const SUB: Command = Command {
+    group: "server",
+    since: "2.8.13",
+    flags: Flags::LOADING.and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "command",
+    arity: -1,
+    summary: "Returns detailed information about all commands.",
+    complexity: "O(N) where N is the total number of commands",
+    handler: all,
+    subcommands: &[
+        Command {
+            name: "command|count",
+            arity: 2,
+            summary: "Returns a count of commands.",
+            handler: count,
+            ..SUB
+        },
+        Command {
+            name: "command|docs",
+            arity: -2,
+            since: "7.0.0",
+            summary: "Returns documentary information about one, multiple or all commands.",
+            complexity: "O(N) where N is the number of commands to look up",
+            handler: docs,
+            ..SUB
+        },
+        Command {
+            name: "command|getkeys",
+            arity: -3,
+            summary: "Extracts the key names from an arbitrary command.",
+            complexity: "O(N) where N is the number of arguments to the command",
+            handler: getkeys,
+            ..SUB
+        },
+        Command {
+            name: "command|getkeysandflags",
+            arity: -3,
+            since: "7.0.0",
+            summary: "Extracts the key names and access flags for an arbitrary command.",
+            complexity: "O(N) where N is the number of arguments to the command",
+            handler: getkeysandflags,
+            ..SUB
+        },
+        Command {
+            name: "command|help",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Returns helpful text about the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "command|info",
+            arity: -2,
+            summary: "Returns information about one, multiple or all commands.",
+            complexity: "O(N) where N is the number of commands to look up",
+            handler: info,
+            ..SUB
+        },
+        Command {
+            name: "command|list",
+            arity: -2,
+            since: "7.0.0",
+            summary: "Returns a list of command names.",
+            complexity: "O(N) where N is the total number of commands",
+            handler: list,
+            ..SUB
+        },
+    ],
+    ..SUB
+}];
+
+const INVALID_COMMAND: ErrorReply = ErrorReply::new("ERR Invalid command specified");
+const INVALID_ARITY: ErrorReply = ErrorReply::new("ERR Invalid number of arguments specified for command");
+const INVALID_ARGUMENTS: ErrorReply = ErrorReply::new("ERR Invalid arguments specified for command");
+const NO_KEYS: ErrorReply = ErrorReply::new("ERR The command has no key arguments");
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "(no subcommand)",
+        "    Return details about all commands.",
+        "COUNT",
+        "    Return the total number of commands in this server.",
+        "LIST",
+        "    Return a list of all commands in this server.",
+        "INFO [<command-name> ...]",
+        "    Return details about multiple commands.",
+        "    If no command names are given, documentation details for all",
+        "    commands are returned.",
+        "DOCS [<command-name> ...]",
+        "    Return documentation details about multiple commands.",
+        "    If no command names are given, documentation details for all",
+        "    commands are returned.",
+        "GETKEYS <full-command>",
+        "    Return the keys from a full command.",
+        "GETKEYSANDFLAGS <full-command>",
+        "    Return the keys and the access flags from a full command.",
+    ]);
+    Ok(Done)
+}
+
+fn all(call: &mut Call) -> Answer {
+    call.out.array(TABLE.top_level().len());
+    for command in TABLE.top_level() {
+        write_info(&mut call.out, command);
+    }
+    Ok(Done)
+}
+
+fn count(call: &mut Call) -> Answer {
+    call.out.int(TABLE.top_level().len() as i64);
+    Ok(Done)
+}
+
+fn info(call: &mut Call) -> Answer {
+    if call.args.len() == 2 {
+        return all(call);
+    }
+    call.out.array(call.args.len() - 2);
+    for name in call.args.from(2).iter() {
+        match TABLE.find_full(name) {
+            Some(id) => write_info(&mut call.out, TABLE.command(id)),
+            None => call.out.null_array(),
+        }
+    }
+    Ok(Done)
+}
+
+fn docs(call: &mut Call) -> Answer {
+    let asked: Vec<&Command> = if call.args.len() == 2 {
+        TABLE.top_level().to_vec()
+    } else {
+        call.args
+            .from(2)
+            .iter()
+            .filter_map(|name| TABLE.find_full(name))
+            .map(|id| TABLE.command(id))
+            .collect()
+    };
+    call.out.map(asked.len());
+    for command in asked {
+        write_docs(&mut call.out, command);
+    }
+    Ok(Done)
+}
+
+fn list(call: &mut Call) -> Answer {
+    let args = call.args;
+    let filter: Box<dyn Fn(&Command) -> bool> = match args.len() {
+        2 => Box::new(|_| true),
+        5 if call.is(2, "filterby") => {
+            let what = args.at(4);
+            if call.is(3, "module") {
+                Box::new(|_| false)
+            } else if call.is(3, "aclcat") {
+                Box::new(move |command| {
+                    command.all_categories().names().any(|name| name.as_bytes().eq_ignore_ascii_case(what))
+                })
+            } else if call.is(3, "pattern") {
+                Box::new(move |command| glob::matches_any_case(what, command.name.as_bytes()))
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        _ => return Err(SYNTAX),
+    };
+    let names: Vec<&str> =
+        TABLE.all().map(|(_, command)| command).filter(|c| filter(c)).map(|c| c.name).collect();
+    call.out.array(names.len());
+    for name in names {
+        call.out.bulk(name);
+    }
+    Ok(Done)
+}
+
+fn getkeys(call: &mut Call) -> Answer {
+    write_keys(call, false)
+}
+
+fn getkeysandflags(call: &mut Call) -> Answer {
+    write_keys(call, true)
+}
+
+fn write_keys(call: &mut Call, with_flags: bool) -> Answer {
+    let inner: Args = call.args.from(2);
+    let Lookup::Found(id) = TABLE.lookup(inner) else { return Err(INVALID_COMMAND) };
+    let command = TABLE.command(id);
+    if command.keys.is_empty() {
+        return Err(NO_KEYS);
+    }
+    if !command.accepts(inner.len()) {
+        return Err(INVALID_ARITY);
+    }
+    let mut keys = Vec::new();
+    each_key(command, inner, |index, access| keys.push((index, access))).map_err(|_| INVALID_ARGUMENTS)?;
+    if keys.is_empty() {
+        return Err(INVALID_ARGUMENTS);
+    }
+    call.out.array(keys.len());
+    for (index, access) in keys {
+        if with_flags {
+            call.out.array(2);
+        }
+        call.out.bulk(inner.at(index));
+        if with_flags {
+            write_set(&mut call.out, access.names());
+        }
+    }
+    Ok(Done)
+}
+
+fn write_set(out: &mut Writer, names: impl Iterator<Item = &'static str> + Clone) {
+    out.set(names.clone().count());
+    for name in names {
+        out.simple(name);
+    }
+}
+
+/// One element of COMMAND INFO.
+fn write_info(out: &mut Writer, command: &Command) {
+    let (first, last, step) = legacy_range(command);
+    out.array(10);
+    out.bulk(command.name);
+    out.int(i64::from(command.arity));
+    write_set(out, command.flags.names());
+    out.int(first);
+    out.int(last);
+    out.int(step);
+    let categories = command.all_categories().names();
+    out.set(categories.clone().count());
+    for category in categories {
+        out.simple(&format!("@{category}"));
+    }
+    // Tips to clients of a cluster.
+    out.array(0);
+    out.array(command.keys.len());
+    for spec in command.keys {
+        write_key_spec(out, spec);
+    }
+    out.array(command.subcommands.len());
+    for subcommand in command.subcommands {
+        write_info(out, subcommand);
+    }
+}
+
+fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
+    out.map(3);
+    out.bulk("flags");
+    write_set(out, spec.access.names());
+    out.bulk("begin_search");
+    match spec.begin {
+        Begin::Index(index) => write_search(out, "index", &[("index", index as i64)]),
+        Begin::Keyword(word, from) => {
+            out.map(2);
+            out.bulk("type");
+            out.bulk("keyword");
+            out.bulk("spec");
+            out.map(2);
+            out.bulk("keyword");
+            out.bulk(word);
+            out.bulk("startfrom");
+            out.int(i64::from(from));
+        }
+    }
+    out.bulk("find_keys");
+    match spec.find {
+        Find::Range { last, step, limit } => write_search(
+            out,
+            "range",
+            &[("lastkey", i64::from(last)), ("keystep", step as i64), ("limit", limit as i64)],
+        ),
+        Find::KeyNum { index, first, step } => write_search(
+            out,
+            "keynum",
+            &[("keynumidx", index as i64), ("firstkey", first as i64), ("keystep", step as i64)],
+        ),
+    }
+}
+
+fn write_search(out: &mut Writer, kind: &str, spec: &[(&str, i64)]) {
+    out.map(2);
+    out.bulk("type");
+    out.bulk(kind);
+    out.bulk("spec");
+    out.map(spec.len());
+    for (name, value) in spec {
+        out.bulk(name);
+        out.int(*value);
+    }
+}
+
+/// One pair of COMMAND DOCS.
+fn write_docs(out: &mut Writer, command: &Command) {
+    out.bulk(command.name);
+    out.map(4 + usize::from(!command.subcommands.is_empty()));
+    for (name, value) in [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group),
+        ("complexity", command.complexity),
+    ] {
+        out.bulk(name);
+        out.bulk(value);
+    }
+    if !command.subcommands.is_empty() {
+        out.bulk("subcommands");
+        out.map(command.subcommands.len());
+        for subcommand in command.subcommands {
+            write_docs(out, subcommand);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The commands: one file per family, with its rows of the command table and their handlers.
+
+mod clients;
+mod configuration;
+mod connection;
+mod debug;
+mod info;
+mod introspection;
+mod server;
+mod slowlog;
+mod transactions;
+
+use crate::command::Command;
+
+/// The rows of all families.
+pub static FAMILIES: &[&[Command]] = &[
+    clients::COMMANDS,
+    configuration::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    info::COMMANDS,
+    introspection::COMMANDS,
+    server::COMMANDS,
+    slowlog::COMMANDS,
+    transactions::COMMANDS,
+];

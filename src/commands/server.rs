@@ -1,0 +1,70 @@
+//! TIME, SHUTDOWN.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*, SYNTAX},
+    call::Call,
+    command::{Command, Flags},
+};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "shutdown",
+        arity: -1,
+        group: "server",
+        flags: Flags::ADMIN
+            .and(Flags::NOSCRIPT)
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::NO_MULTI)
+            .and(Flags::ALLOW_BUSY),
+        summary: "Writes what is not durable yet and shuts down the server.",
+        complexity: "O(N) when saving, where N is the number of bytes not yet durable",
+        handler: shutdown,
+        ..Command::NEW
+    },
+    Command {
+        name: "time",
+        arity: 1,
+        group: "server",
+        since: "2.6.0",
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        summary: "Returns the server time.",
+        handler: time,
+        ..Command::NEW
+    },
+];
+
+const NOT_SHUTTING_DOWN: ErrorReply = ErrorReply::new("ERR No shutdown in progress.");
+
+fn time(call: &mut Call) -> Answer {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    call.out.array(2);
+    call.out.bulk_int(now.as_secs() as i64);
+    call.out.bulk_int(i64::from(now.subsec_micros()));
+    Ok(Done)
+}
+
+/// All forms do the same: what was acknowledged is durable, and there is nothing else to save.
+fn shutdown(call: &mut Call) -> Answer {
+    let (mut abort, mut save, mut nosave) = (false, false, false);
+    for at in 1..call.args.len() {
+        match call.args.at(at).to_ascii_lowercase().as_slice() {
+            b"nosave" => nosave = true,
+            b"save" => save = true,
+            b"now" | b"force" => {}
+            b"abort" => abort = true,
+            _ => return Err(SYNTAX),
+        }
+    }
+    if (abort && call.args.len() > 2) || (save && nosave) {
+        return Err(SYNTAX);
+    }
+    if abort {
+        return Err(NOT_SHUTTING_DOWN);
+    }
+    call.server().shutdown.notify_one();
+    // As in Redis there is no reply: the client sees the connection end.
+    Ok(Close)
+}

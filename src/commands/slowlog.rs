@@ -1,0 +1,115 @@
+//! SLOWLOG.
+
+use crate::{
+    answer::{Answer, ErrorReply, Outcome::*},
+    call::Call,
+    command::{Command, Flags},
+};
+
+const SUB: Command = Command {
+    group: "server",
+    since: "2.2.12",
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "slowlog",
+    arity: -2,
+    since: "2.2.12",
+    group: "server",
+    summary: "A container for slow log commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "slowlog|get",
+            arity: -2,
+            summary: "Returns the slow log's entries.",
+            complexity: "O(N) where N is the number of entries returned",
+            handler: get,
+            ..SUB
+        },
+        Command {
+            name: "slowlog|help",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Returns helpful text about the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "slowlog|len",
+            arity: 2,
+            summary: "Returns the number of entries in the slow log.",
+            handler: len,
+            ..SUB
+        },
+        Command {
+            name: "slowlog|reset",
+            arity: 2,
+            summary: "Clears all entries from the slow log.",
+            complexity: "O(N) where N is the number of entries in the slowlog",
+            handler: reset,
+            ..SUB
+        },
+    ],
+    ..Command::NEW
+}];
+
+const BAD_COUNT: ErrorReply = ErrorReply::new("ERR count should be greater than or equal to -1");
+const COUNT_DEFAULT: usize = 10;
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "GET [<count>]",
+        "    Return top <count> entries from the slowlog (default: 10, -1 mean all).",
+        "    Entries are made of:",
+        "    id, timestamp, time in microseconds, arguments array, client IP and port,",
+        "    client name",
+        "LEN",
+        "    Return the length of the slowlog.",
+        "RESET",
+        "    Reset the slowlog.",
+    ]);
+    Ok(Done)
+}
+
+fn get(call: &mut Call) -> Answer {
+    let count = match call.args.len() {
+        2 => COUNT_DEFAULT,
+        3 => match call.int(2)? {
+            -1 => usize::MAX,
+            count => usize::try_from(count).map_err(|_| BAD_COUNT)?,
+        },
+        _ => return Err(crate::call::wrong_arity(call.command)),
+    };
+    let entries = call.server().slowlog.newest(count);
+    let out = &mut call.out;
+    out.array(entries.len());
+    for entry in entries {
+        out.array(6);
+        out.int(entry.id as i64);
+        out.int(entry.time_s as i64);
+        out.int(entry.duration.as_micros() as i64);
+        out.array(entry.args.len());
+        for arg in entry.args {
+            out.bulk(arg);
+        }
+        out.bulk(entry.addr);
+        out.bulk(entry.name);
+    }
+    Ok(Done)
+}
+
+fn len(call: &mut Call) -> Answer {
+    let len = call.server().slowlog.len();
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn reset(call: &mut Call) -> Answer {
+    call.server().slowlog.clear();
+    call.out.ok();
+    Ok(Done)
+}

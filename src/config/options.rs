@@ -1,0 +1,225 @@
+//! The option table: every option of the configuration file, the command line and CONFIG, in one place.
+
+use super::kind::{self, Kind};
+use crate::server::Server;
+
+/// What an option is, and what may be done with it.
+pub struct Spec {
+    /// As written in the file, in lower case.
+    pub name: &'static str,
+    /// An older name that works as well.
+    pub alias: Option<&'static str>,
+    /// Which values it takes.
+    pub kind: Kind,
+    /// Its value when nothing is said, as it would be written.
+    pub default: &'static str,
+    /// When it can be set.
+    pub change: Change,
+    /// Makes a running server follow a new value; the error undoes the change.
+    pub apply: Option<fn(&Server) -> Result<(), String>>,
+    /// One line of documentation.
+    pub doc: &'static str,
+}
+
+/// When an option can be set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// At any time.
+    Live,
+    /// At start only.
+    AtStart,
+    /// At any time, but it has no effect: it is accepted so that files and clients made for Redis work unchanged.
+    NoEffect,
+}
+
+/// Builds [`Opt`] and [`SPECS`] from one list, so that an option's number is its place in the table.
+macro_rules! options {
+    ($($id:ident $name:literal $(or $alias:literal)?, $kind:expr, $default:literal, $change:ident $(, apply $apply:expr)?, $doc:literal;)*) => {
+        /// An option, by its place in [`SPECS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Opt { $(#[doc = $doc] $id),* }
+
+        /// All options.
+        pub static SPECS: &[Spec] = &[$(Spec {
+            name: $name,
+            alias: options!(@optional $($alias)?),
+            kind: $kind,
+            default: $default,
+            change: Change::$change,
+            apply: options!(@optional $($apply)?),
+            doc: $doc,
+        }),*];
+
+        impl Opt {
+            /// All options in the order of the table.
+            pub const ALL: &[Opt] = &[$(Opt::$id),*];
+        }
+    };
+    (@optional) => { None };
+    (@optional $value:expr) => { Some($value) };
+}
+
+const YES_NO: Kind = Kind::Bool;
+const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
+const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
+
+options! {
+    // Network.
+    Bind "bind", Kind::Words, "* -::*", AtStart, "Addresses to listen on; one that starts with '-' may be missing";
+    Port "port", Kind::Int { min: 0, max: 65535 }, "6379", AtStart, "TCP port to listen on; 0: none";
+    UnixSocket "unixsocket", Kind::Text, "", AtStart, "Path of a Unix socket to listen on";
+    UnixSocketPerm "unixsocketperm", Kind::Octal { max: 0o777 }, "0", AtStart, "Permissions of the Unix socket; 0: by the umask";
+    TcpBacklog "tcp-backlog", Kind::Int { min: 0, max: i32::MAX as i64 }, "511", AtStart, "Connections that may wait to be accepted";
+    TcpKeepalive "tcp-keepalive", Kind::Int { min: 0, max: i32::MAX as i64 }, "300", Live, "Seconds until TCP probes a silent client; 0: never";
+    Timeout "timeout", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Seconds until an idle client is disconnected; 0: never";
+    MaxClients "maxclients", Kind::Int { min: 1, max: u32::MAX as i64 }, "10000", Live, apply crate::limits::apply_max_clients, "Connections at the same time";
+    ProtectedMode "protected-mode", YES_NO, "yes", Live, "Refuse clients of other machines while there is no password";
+    RequirePass "requirepass", Kind::Secret, "", Live, "Password of the default user; empty: none";
+    ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory { min: 1 << 20, max: i64::MAX }, "512mb", Live, "Longest argument of a command";
+    ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
+    ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, apply crate::limits::apply_output_limits, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
+
+    // General.
+    Dir "dir", Kind::Text, ".", AtStart, "The data folder";
+    LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, apply crate::log::apply_level, "What is logged";
+    LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
+    PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
+    Databases "databases", Kind::Int { min: 1, max: 256 }, "16", AtStart, "Number of databases";
+    Workers "workers", Kind::Int { min: 0, max: 1024 }, "0", AtStart, "Threads that serve clients; 0: one per core";
+    EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", AtStart, "Who may use DEBUG";
+
+    // Durability and memory.
+    Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, "When a write is durable: before its reply, within a second, or some time";
+    MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most; 0: no limit";
+
+    // Small encodings.
+    HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, "Fields up to which a hash is packed";
+    HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, "Bytes of a value up to which a hash is packed";
+    ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
+    SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, "Members up to which a set of integers is packed";
+    SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, "Members up to which a set is packed";
+    SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, "Bytes of a member up to which a set is packed";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, "Members up to which a sorted set is packed";
+    ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, "Bytes of a member up to which a sorted set is packed";
+
+    // Watching.
+    SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";
+    SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, apply crate::slowlog::apply_max_len, "Slow commands remembered";
+
+    // Known to Redis, without meaning here.
+    ActiveRehashing "activerehashing", YES_NO, "yes", NoEffect, "The index has no rehashing";
+    AlwaysShowLogo "always-show-logo", YES_NO, "no", NoEffect, "There is no logo";
+    AofLoadTruncated "aof-load-truncated", YES_NO, "yes", NoEffect, "A torn tail of the log is always cut";
+    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", YES_NO, "yes", NoEffect, "The log is not rewritten";
+    AofTimestampEnabled "aof-timestamp-enabled", YES_NO, "no", NoEffect, "The log has positions";
+    AofUseRdbPreamble "aof-use-rdb-preamble", YES_NO, "yes", NoEffect, "The log is not rewritten";
+    AppendDirname "appenddirname", Kind::Text, "appendonlydir", NoEffect, "The log lies in the data folder";
+    AppendFilename "appendfilename", Kind::Text, "appendonly.aof", NoEffect, "The log lies in the data folder";
+    AppendOnly "appendonly", YES_NO, "yes", NoEffect, "There is always a log";
+    AutoAofRewriteMinSize "auto-aof-rewrite-min-size", BYTES, "64mb", NoEffect, "The log is not rewritten";
+    AutoAofRewritePercentage "auto-aof-rewrite-percentage", COUNT, "100", NoEffect, "The log is not rewritten";
+    Daemonize "daemonize", YES_NO, "no", NoEffect, "Leave this to a service manager";
+    DbFilename "dbfilename", Kind::Text, "dump.rdb", NoEffect, "There are no snapshot files";
+    DisableThp "disable-thp", YES_NO, "yes", NoEffect, "Nothing forks";
+    DynamicHz "dynamic-hz", YES_NO, "yes", NoEffect, "Background work is not polled for";
+    EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", NoEffect, "No option is protected";
+    HllSparseMaxBytes "hll-sparse-max-bytes", COUNT, "3000", NoEffect, "All sketches are dense";
+    Hz "hz", Kind::Int { min: 1, max: 500 }, "10", NoEffect, "Background work is not polled for";
+    IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffect, "See workers";
+    IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffect, "See workers";
+    JemallocBgThread "jemalloc-bg-thread", YES_NO, "yes", NoEffect, "Jemalloc is not used";
+    LatencyMonitorThreshold "latency-monitor-threshold", COUNT, "0", NoEffect, "See INFO";
+    LatencyTracking "latency-tracking", YES_NO, "yes", NoEffect, "See INFO";
+    LazyfreeLazyEviction "lazyfree-lazy-eviction", YES_NO, "no", NoEffect, "Freeing is always lazy";
+    LazyfreeLazyExpire "lazyfree-lazy-expire", YES_NO, "no", NoEffect, "Freeing is always lazy";
+    LazyfreeLazyServerDel "lazyfree-lazy-server-del", YES_NO, "no", NoEffect, "Freeing is always lazy";
+    LazyfreeLazyUserDel "lazyfree-lazy-user-del", YES_NO, "no", NoEffect, "Freeing is always lazy";
+    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", YES_NO, "no", NoEffect, "Freeing is always lazy";
+    LfuDecayTime "lfu-decay-time", COUNT, "1", NoEffect, "The cache adapts by itself";
+    LfuLogFactor "lfu-log-factor", COUNT, "10", NoEffect, "The cache adapts by itself";
+    ListCompressDepth "list-compress-depth", COUNT, "0", NoEffect, "Lists in memory are not compressed";
+    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", NoEffect, "Only copies are evicted, never data";
+    MaxMemorySamples "maxmemory-samples", COUNT, "5", NoEffect, "The cache does not sample";
+    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", YES_NO, "no", NoEffect, "The log is not rewritten";
+    OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Leave this to a service manager";
+    RdbChecksum "rdbchecksum", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    RdbCompression "rdbcompression", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    RdbDelSyncFiles "rdb-del-sync-files", YES_NO, "no", NoEffect, "There are no snapshot files";
+    RdbSaveIncrementalFsync "rdb-save-incremental-fsync", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    Save "save", Kind::Custom(kind::save_points), "", NoEffect, "The log is the database; see appendfsync";
+    SetProcTitle "set-proc-title", YES_NO, "yes", NoEffect, "The process keeps its name";
+    StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
+    StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", NoEffect, "Streams size their nodes themselves";
+    StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", NoEffect, "Streams size their nodes themselves";
+    Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffect, "The process stays in the foreground";
+    SyslogEnabled "syslog-enabled", YES_NO, "no", NoEffect, "See logfile";
+}
+
+impl Opt {
+    /// The option's row.
+    pub fn spec(self) -> &'static Spec {
+        &SPECS[self as usize]
+    }
+
+    /// The option called `name`, in any case.
+    pub fn find(name: &str) -> Option<Opt> {
+        Opt::ALL.iter().copied().find(|opt| {
+            let spec = opt.spec();
+            spec.name.eq_ignore_ascii_case(name)
+                || spec.alias.is_some_and(|alias| alias.eq_ignore_ascii_case(name))
+        })
+    }
+
+    /// The option whose name is most like `name`, if one is like it at all.
+    pub fn nearest(name: &str) -> Option<&'static str> {
+        let name = name.to_ascii_lowercase();
+        let (distance, nearest) =
+            SPECS.iter().map(|spec| (edit_distance(&name, spec.name), spec.name)).min()?;
+        (distance <= 1 + name.len() / 4).then_some(nearest)
+    }
+}
+
+/// Insertions, deletions and replacements that make `b` of `a`.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_defaults_are_valid() {
+        let mut names = HashSet::new();
+        for spec in SPECS {
+            for name in [Some(spec.name), spec.alias].into_iter().flatten() {
+                assert!(names.insert(name), "{name} twice");
+                assert_eq!(name, name.to_ascii_lowercase());
+            }
+            let words: Vec<&str> = spec.default.split_whitespace().collect();
+            let words = if words.is_empty() { vec![""] } else { words };
+            assert!(spec.kind.parse(&words, spec.default).is_ok(), "{}", spec.name);
+            assert!(!spec.doc.is_empty() && !spec.doc.ends_with('.'), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn a_typing_error_finds_its_option() {
+        assert_eq!(Opt::nearest("prot"), Some("port"));
+        assert_eq!(Opt::nearest("appendfsnyc"), Some("appendfsync"));
+        assert_eq!(Opt::nearest("requirepas"), Some("requirepass"));
+        assert_eq!(Opt::nearest("something-else"), None);
+    }
+}

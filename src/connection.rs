@@ -1,0 +1,379 @@
+//! A connection: reads, executes every command that is complete, and sends the replies in one write.
+//!
+//! There is one place where a connection waits, [`Connection::poll_turn`], and it always does three things: it sends
+//! what the gate lets through, it reads what arrives, and it sees whether the connection was killed. A command that
+//! waits does so there too, so the replies before it are sent and a client that is gone is noticed.
+//!
+//! While a connection is idle it holds no buffers; they are its worker's.
+
+use crate::{
+    answer::{Outcome, Wake},
+    client::{Buffers, Client, flag},
+    config::Opt,
+    dispatch,
+    log::log,
+    output::{Output, SendError},
+    session::Session,
+    stream::Stream,
+    worker::{BUFFER_SIZE, Worker},
+};
+use holdfast_resp::{Limits, Parser, Writer};
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    io,
+    pin::pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+use tokio::time;
+
+/// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
+const OUTPUT_PAUSE: usize = 64 << 20;
+/// While a client waits in a blocking command, this much of what it sends is read ahead.
+const INPUT_AHEAD: usize = 64 << 10;
+
+/// A connection as the rest of its worker sees it.
+pub struct Handle {
+    client: Arc<Client>,
+    waker: RefCell<Option<Waker>>,
+    killed: Cell<bool>,
+    wake: Cell<Option<Wake>>,
+    blocked: Cell<bool>,
+    pending: Cell<usize>,
+}
+
+impl Handle {
+    /// Of a new connection.
+    pub fn new(client: Arc<Client>) -> Self {
+        Handle {
+            client,
+            waker: RefCell::default(),
+            killed: Cell::new(false),
+            wake: Cell::new(None),
+            blocked: Cell::new(false),
+            pending: Cell::new(0),
+        }
+    }
+
+    /// Closes the connection as soon as it waits.
+    pub fn kill(&self) {
+        self.killed.set(true);
+        self.wake();
+    }
+
+    /// Lets the command that waits go on, if one does.
+    pub fn unblock(&self, why: Wake) {
+        if self.blocked.get() {
+            self.wake.set(Some(why));
+            self.wake();
+        }
+    }
+
+    /// Once a second: closes the connection if it was silent for `timeout`, and lets it look at its output.
+    pub fn tick(&self, timeout: Duration) {
+        if !timeout.is_zero() && !self.blocked.get() && self.client.idle() > timeout {
+            log!(Verbose, "closing idle client {}", self.client.addr);
+            self.kill();
+        } else if self.pending.get() > 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn register(&self, cx: &Context) {
+        let mut waker = self.waker.borrow_mut();
+        match waker.as_mut() {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+enum Closed {
+    ByPeer,
+    ByServer,
+    Killed,
+    InputLimit,
+    OutputLimit,
+    Send(SendError),
+    Read(io::Error),
+}
+
+/// A client's connection.
+pub struct Connection {
+    worker: Rc<Worker>,
+    handle: Rc<Handle>,
+    stream: Stream,
+    session: Session,
+    parser: Parser,
+    input: Vec<u8>,
+    /// Where the first command that is not executed begins in `input`.
+    head: usize,
+    output: Output,
+    /// When the output went over the soft limit.
+    over_limit_since: Option<Instant>,
+    /// There may be complete commands in `input`.
+    stalled: bool,
+    /// The peer sends no more.
+    ended: bool,
+    /// Nothing more is executed; what is in `output` is sent.
+    closing: bool,
+}
+
+impl Connection {
+    /// Serves the client at the other end of `stream`.
+    pub fn new(worker: Rc<Worker>, handle: Rc<Handle>, stream: Stream) -> Self {
+        let session = Session::new(handle.client.clone(), !worker.server.needs_password());
+        Connection {
+            worker,
+            handle,
+            stream,
+            session,
+            parser: Parser::new(),
+            input: Vec::new(),
+            head: 0,
+            output: Output::default(),
+            over_limit_since: None,
+            stalled: false,
+            ended: false,
+            closing: false,
+        }
+    }
+
+    /// Runs until either end closes.
+    pub async fn run(mut self) {
+        let why = loop {
+            if let Err(why) = poll_fn(|cx| self.poll_turn(cx)).await {
+                break why;
+            }
+            if let Err(why) = self.execute().await {
+                break why;
+            }
+        };
+        let addr = &self.handle.client.addr;
+        match why {
+            Closed::ByPeer | Closed::ByServer => log!(Debug, "client {addr} is gone"),
+            Closed::Killed => log!(Verbose, "client {addr} was disconnected"),
+            Closed::InputLimit => log!(Warning, "closing client {addr}: it reached the query buffer limit"),
+            Closed::OutputLimit => log!(Warning, "closing client {addr}: it reached the output buffer limit"),
+            Closed::Send(SendError::LogFailed(_)) => {
+                log!(Warning, "closing client {addr}: what it was to be told is not durable")
+            }
+            Closed::Send(SendError::Io(e)) | Closed::Read(e) => log!(Verbose, "client {addr}: {e}"),
+        }
+    }
+
+    /// Executes the commands in the input until one is incomplete.
+    async fn execute(&mut self) -> Result<(), Closed> {
+        let worker = self.worker.clone();
+        let turn = dispatch::Turn::new(&worker, Instant::now());
+        self.handle.client.touch(turn.now());
+        self.stalled = false;
+        while !self.closing {
+            if self.output.pending() >= OUTPUT_PAUSE {
+                self.stalled = true;
+                break;
+            }
+            let limits = Limits {
+                max_bulk_len: self.worker.server.config.number(Opt::ProtoMaxBulkLen),
+                unauthenticated: !self.session.authenticated,
+            };
+            match self.parser.parse(&mut self.input[self.head..], &limits) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    if !self.parser.args(&self.input).is_empty() {
+                        self.execute_one(&turn).await?;
+                    }
+                    self.head += length;
+                }
+                Err(error) => {
+                    log!(Verbose, "{error} from client {}", self.handle.client.addr);
+                    Writer::new(&mut self.output.open, self.session.proto).error(format!("ERR {error}"));
+                    self.closing = true;
+                }
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    async fn execute_one(&mut self, turn: &dispatch::Turn<'_>) -> Result<(), Closed> {
+        let mut wake = Wake::First;
+        loop {
+            let args = self.parser.args(&self.input[self.head..]);
+            match turn.execute(&mut self.session, args, &mut self.output.open, wake) {
+                Outcome::Done => return Ok(()),
+                Outcome::Close => {
+                    self.handle.client.set_flag(flag::CLOSING, true);
+                    self.closing = true;
+                    return Ok(());
+                }
+                Outcome::Wait(until) => {
+                    wake = self.wait(until).await?;
+                    turn.resume();
+                }
+            }
+        }
+    }
+
+    /// Waits for another client, or for the time.
+    async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
+        self.handle.blocked.set(true);
+        self.handle.client.set_flag(flag::BLOCKED, true);
+        self.worker.stats().blocked.fetch_add(1, Relaxed);
+        self.publish();
+        let mut alarm = pin!(async {
+            match until {
+                Some(until) => time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        });
+        let woken = poll_fn(|cx| {
+            loop {
+                if let Some(why) = self.handle.wake.take() {
+                    return Poll::Ready(Ok(why));
+                }
+                if alarm.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(Wake::Timeout));
+                }
+                match self.poll_turn(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(why)) => return Poll::Ready(Err(why)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await;
+        self.handle.blocked.set(false);
+        self.handle.client.set_flag(flag::BLOCKED, false);
+        self.worker.stats().blocked.fetch_sub(1, Relaxed);
+        woken
+    }
+
+    /// Sends, reads, and looks for reasons to end. Ready when there is something new to execute.
+    fn poll_turn(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
+        self.handle.register(cx);
+        if self.handle.killed.get() {
+            return Poll::Ready(Err(Closed::Killed));
+        }
+        let stats = self.worker.stats();
+        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.worker.gate, |n| {
+            stats.writes.add(1);
+            stats.output_bytes.add(n as u64);
+        });
+        match flushed {
+            Poll::Ready(Ok(())) if self.closing => return Poll::Ready(Err(Closed::ByServer)),
+            Poll::Ready(Ok(())) if self.ended => return Poll::Ready(Err(Closed::ByPeer)),
+            Poll::Ready(Ok(())) => {
+                for buffer in self.output.take_buffers() {
+                    self.worker.give_buffer(buffer);
+                }
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(Closed::Send(error))),
+            Poll::Pending => {}
+        }
+        let pending = self.output.pending();
+        self.handle.pending.set(pending);
+        if self.is_over_output_limit(pending) {
+            return Poll::Ready(Err(Closed::OutputLimit));
+        }
+        if self.closing || self.ended || pending >= OUTPUT_PAUSE {
+            return Poll::Pending;
+        }
+        if self.stalled && !self.handle.blocked.get() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.handle.blocked.get() && self.input.len() - self.head > INPUT_AHEAD {
+            return Poll::Pending;
+        }
+        self.poll_read(cx)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
+        self.make_room();
+        match self.stream.poll_read(cx, &mut self.input) {
+            Poll::Pending => {
+                if self.input.is_empty() {
+                    self.worker.give_buffer(std::mem::take(&mut self.input));
+                }
+                Poll::Pending
+            }
+            Poll::Ready(Ok(0)) => {
+                self.ended = true;
+                // What was executed before is still answered: a peer may close its half and read on.
+                if self.output.pending() == 0 { Poll::Ready(Err(Closed::ByPeer)) } else { Poll::Pending }
+            }
+            Poll::Ready(Ok(n)) => {
+                self.worker.stats().reads.add(1);
+                self.worker.stats().input_bytes.add(n as u64);
+                let limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
+                if (self.input.len() - self.head) as i64 > limit {
+                    return Poll::Ready(Err(Closed::InputLimit));
+                }
+                if self.output.open.capacity() == 0 {
+                    self.output.open = self.worker.take_buffer();
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Closed::Read(error))),
+        }
+    }
+
+    /// Makes room to read into. A buffer grows with what arrives, at most to twice that, and not beyond the argument
+    /// that is being read: an announced length alone costs nothing.
+    fn make_room(&mut self) {
+        if self.head == self.input.len() {
+            self.input.clear();
+            self.head = 0;
+            if self.input.capacity() > BUFFER_SIZE {
+                self.input = Vec::new();
+            }
+        }
+        if self.input.capacity() == 0 {
+            self.input = self.worker.take_buffer();
+        }
+        if self.input.len() == self.input.capacity() || (self.head > 0 && self.parser.is_partial()) {
+            self.input.drain(..self.head);
+            self.head = 0;
+        }
+        if self.input.len() == self.input.capacity() {
+            let missing = self.parser.needed().saturating_sub(self.input.len());
+            self.input.reserve_exact(missing.clamp(1, self.input.len()).max(BUFFER_SIZE.min(missing.max(1))));
+        }
+    }
+
+    fn is_over_output_limit(&mut self, pending: usize) -> bool {
+        let limit = &self.worker.server.output_limits[0];
+        if limit.exceeds_hard(pending) {
+            return true;
+        }
+        match limit.exceeds_soft(pending) {
+            None => {
+                self.over_limit_since = None;
+                false
+            }
+            Some(allowed) => self.over_limit_since.get_or_insert_with(Instant::now).elapsed() >= allowed,
+        }
+    }
+
+    /// Shows other threads what the connection does.
+    fn publish(&self) {
+        self.session.publish();
+        self.handle.client.publish_buffers(Buffers {
+            input: self.input.len() - self.head,
+            input_free: self.input.capacity() - self.input.len(),
+            output: self.output.pending(),
+            memory: size_of::<Self>() + self.input.capacity() + self.output.memory() + self.parser.memory(),
+        });
+    }
+}

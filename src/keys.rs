@@ -1,0 +1,141 @@
+//! Finding the keys of a call by its command's key specifications.
+
+use crate::command::{Begin, Command, Find, KeyAccess, KeySpec};
+use holdfast_resp::{Args, parse_int};
+
+/// The arguments do not tell where the keys are.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InvalidArguments;
+
+/// Calls `found` with the index of each key of a call.
+pub fn each_key(
+    command: &Command,
+    args: Args,
+    mut found: impl FnMut(usize, KeyAccess),
+) -> Result<(), InvalidArguments> {
+    for spec in command.keys.iter().filter(|spec| !spec.access.has(KeyAccess::NOT_KEY)) {
+        each_key_of(spec, args, &mut found)?;
+    }
+    Ok(())
+}
+
+fn each_key_of(
+    spec: &KeySpec,
+    args: Args,
+    found: &mut impl FnMut(usize, KeyAccess),
+) -> Result<(), InvalidArguments> {
+    let begin = match spec.begin {
+        Begin::Index(index) => index,
+        Begin::Keyword(word, from) => match find_word(args, word, from) {
+            Some(index) => index + 1,
+            // An optional part of the command that is not there.
+            None => return Ok(()),
+        },
+    };
+    let (first, last, step) = match spec.find {
+        Find::Range { last, step, limit } => {
+            let last = if last >= 0 {
+                begin as i64 + i64::from(last)
+            } else if limit <= 1 {
+                args.len() as i64 + i64::from(last)
+            } else {
+                begin as i64 + (args.len() as i64 - begin as i64) / limit as i64 + i64::from(last)
+            };
+            (begin, last, step)
+        }
+        Find::KeyNum { index, first, step } => {
+            let count = args.get(begin + index).and_then(parse_int).ok_or(InvalidArguments)?;
+            if count < 0 || count > args.len() as i64 {
+                return Err(InvalidArguments);
+            }
+            let first = begin + first;
+            (first, first as i64 + (count - 1) * step as i64, step)
+        }
+    };
+    if last >= args.len() as i64 {
+        return Err(InvalidArguments);
+    }
+    let mut key = first;
+    while key as i64 <= last {
+        found(key, spec.access);
+        key += step;
+    }
+    Ok(())
+}
+
+fn find_word(args: Args, word: &str, from: i32) -> Option<usize> {
+    let is_word = |&index: &usize| args[index].eq_ignore_ascii_case(word.as_bytes());
+    if from >= 0 {
+        (from as usize..args.len()).find(is_word)
+    } else {
+        let last = args.len().checked_sub(from.unsigned_abs() as usize)?;
+        (1..=last).rev().find(is_word)
+    }
+}
+
+/// First key, last key and step in the terms of Redis before version 7: what COMMAND INFO shows beside the
+/// specifications. All are 0 if the keys do not form one range.
+pub fn legacy_range(command: &Command) -> (i64, i64, i64) {
+    let mut all: Option<(i64, i64, i64)> = None;
+    for spec in command.keys {
+        let (&Begin::Index(first), &Find::Range { last, step, limit: 0 | 1 }) = (&spec.begin, &spec.find)
+        else {
+            continue;
+        };
+        let first = first as i64;
+        let last = if last >= 0 { first + i64::from(last) } else { i64::from(last) };
+        all = Some(match all {
+            None => (first, last, step as i64),
+            // Neighbours join: SMOVE's two keys are one range.
+            Some((start, end, step)) if end >= 0 && first == end + 1 => (start, last, step),
+            Some(other) => other,
+        });
+    }
+    all.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Flags;
+    use holdfast_resp::OwnedArgs;
+
+    fn keys(specs: &'static [KeySpec], call: &str) -> Result<Vec<usize>, InvalidArguments> {
+        let args: OwnedArgs = call.split(' ').collect();
+        let command = Command { keys: specs, flags: Flags::NONE, ..Command::NEW };
+        let mut found = Vec::new();
+        each_key(&command, args.args(), |index, _| found.push(index)).map(|()| found)
+    }
+
+    #[test]
+    fn finds_keys() {
+        const MSET: &[KeySpec] = &[KeySpec::range(KeyAccess::OW, 1, -1, 2)];
+        const ZUNIONSTORE: &[KeySpec] = &[KeySpec::one(KeyAccess::OW, 1), KeySpec::counted(KeyAccess::RO, 2)];
+        const XREAD: &[KeySpec] = &[KeySpec {
+            access: KeyAccess::RO,
+            begin: Begin::Keyword("STREAMS", 1),
+            find: Find::Range { last: -1, step: 1, limit: 2 },
+        }];
+        assert_eq!(keys(MSET, "mset a 1 b 2"), Ok(vec![1, 3]));
+        assert_eq!(keys(ZUNIONSTORE, "zunionstore to 2 a b weights 1 2"), Ok(vec![1, 3, 4]));
+        assert_eq!(keys(ZUNIONSTORE, "zunionstore to 9 a b"), Err(InvalidArguments));
+        assert_eq!(keys(ZUNIONSTORE, "zunionstore to x a b"), Err(InvalidArguments));
+        assert_eq!(keys(XREAD, "xread count 2 streams a b 0 0"), Ok(vec![4, 5]));
+        assert_eq!(keys(XREAD, "xread count 2"), Ok(vec![]));
+    }
+
+    #[test]
+    fn legacy_ranges() {
+        const ONE: KeySpec = KeySpec::one(KeyAccess::RO, 1);
+        const CASES: &[(&[KeySpec], (i64, i64, i64))] = &[
+            (&[], (0, 0, 0)),
+            (&[ONE], (1, 1, 1)),
+            (&[ONE, KeySpec::one(KeyAccess::RO, 2)], (1, 2, 1)),
+            (&[KeySpec::range(KeyAccess::RO, 1, -1, 2)], (1, -1, 2)),
+            (&[KeySpec::counted(KeyAccess::RO, 1)], (0, 0, 0)),
+        ];
+        for (keys, range) in CASES {
+            assert_eq!(legacy_range(&Command { keys, ..Command::NEW }), *range);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Limits on clients: how many, and how much output each may have waiting.
+
+use crate::{
+    config::{Opt, kind::read_output_limits},
+    server::Server,
+};
+use std::{
+    io,
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// File descriptors for everything that is not a client.
+const FILES_RESERVED: u64 = 1024;
+
+/// Bytes of output that end a connection.
+#[derive(Debug, Default)]
+pub struct OutputLimit {
+    hard: AtomicI64,
+    soft: AtomicI64,
+    soft_seconds: AtomicI64,
+}
+
+impl OutputLimit {
+    /// Whether `bytes` are too many.
+    pub fn exceeds_hard(&self, bytes: usize) -> bool {
+        let hard = self.hard.load(Relaxed);
+        hard > 0 && bytes as i64 >= hard
+    }
+
+    /// If `bytes` are too many to stay: for how long they may.
+    pub fn exceeds_soft(&self, bytes: usize) -> Option<Duration> {
+        let soft = self.soft.load(Relaxed);
+        let seconds = self.soft_seconds.load(Relaxed);
+        (soft > 0 && seconds > 0 && bytes as i64 >= soft).then(|| Duration::from_secs(seconds as u64))
+    }
+}
+
+/// Follows a new `client-output-buffer-limit`.
+pub fn apply_output_limits(server: &Server) -> Result<(), String> {
+    let limits = read_output_limits(&server.config.text(Opt::ClientOutputBufferLimit));
+    for (limit, [hard, soft, seconds]) in server.output_limits.iter().zip(limits) {
+        limit.hard.store(hard, Relaxed);
+        limit.soft.store(soft, Relaxed);
+        limit.soft_seconds.store(seconds, Relaxed);
+    }
+    Ok(())
+}
+
+/// Follows a new `maxclients`: allows the process as many files.
+pub fn apply_max_clients(server: &Server) -> Result<(), String> {
+    let wanted = server.config.number(Opt::MaxClients) as u64;
+    let files = raise_file_limit(wanted + FILES_RESERVED)
+        .map_err(|e| format!("cannot raise the limit of files: {e}"))?;
+    if files < wanted + FILES_RESERVED {
+        return Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {}",
+            files.saturating_sub(FILES_RESERVED)
+        ));
+    }
+    Ok(())
+}
+
+/// Allows this process `wanted` open files if it may; returns how many it has in the end.
+fn raise_file_limit(wanted: u64) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid, writable rlimit.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur >= wanted {
+        return Ok(limit.rlim_cur);
+    }
+    // The hard limit can be raised with privilege only; otherwise go up to it.
+    for raised in [
+        libc::rlimit { rlim_cur: wanted, rlim_max: limit.rlim_max.max(wanted) },
+        libc::rlimit { rlim_cur: limit.rlim_max.min(wanted), rlim_max: limit.rlim_max },
+    ] {
+        // SAFETY: `raised` is a valid rlimit.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
+            return Ok(raised.rlim_cur);
+        }
+    }
+    Ok(limit.rlim_cur)
+}

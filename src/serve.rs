@@ -1,0 +1,132 @@
+//! The life of a server: start, serve until asked to end, end in order.
+
+use crate::{
+    config::{Change, Config, Opt},
+    listener::Listeners,
+    log::{self, log},
+    server::{self, Server, VERSION},
+    worker::{self, Message},
+};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+    thread,
+};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+/// Serves until a signal or SHUTDOWN; the error says why it could not start.
+pub fn serve(config: Config) -> Result<(), String> {
+    let log_file = config.text(Opt::LogFile);
+    if !log_file.is_empty() {
+        log::open_file(Path::new(&log_file))
+            .map_err(|e| format!("cannot open the log file {log_file}: {e}"))?;
+    }
+    let workers = server::worker_count(config.number(Opt::Workers));
+    let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+    let server = Server::new(config, mailboxes);
+    server.apply_all()?;
+    warn_of_options_without_effect(&server.config);
+
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default())
+        .map_err(|e| format!("cannot start: {e}"))?;
+    let listeners = {
+        let _context = runtime.enter();
+        Listeners::open(&server.config)?
+    };
+    let _pid_file = PidFile::write(&server.config.text(Opt::PidFile))?;
+    let threads: io::Result<Vec<_>> = inboxes
+        .into_iter()
+        .enumerate()
+        .map(|(index, inbox)| {
+            let server = server.clone();
+            let name = format!("worker-{index}");
+            thread::Builder::new().name(name).spawn(move || worker::run(server, index, inbox))
+        })
+        .collect();
+    let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;
+
+    log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
+    log!(Notice, "Ready to accept connections on {}", listeners.describe());
+    let served = runtime.block_on(serve_until_asked_to_end(&server, listeners));
+
+    for index in 0..workers {
+        server.send(index, Message::Stop);
+    }
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => log!(Warning, "a worker could not start: {e}"),
+            Err(_) => log!(Warning, "a worker panicked"),
+        }
+    }
+    log!(Notice, "Holdfast is now ready to exit, bye bye...");
+    served.map_err(|e| format!("cannot serve: {e}"))
+}
+
+async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let signalled = server.clone();
+    tokio::task::spawn_local(async move {
+        terminate.recv().await;
+        log!(Notice, "Received SIGTERM scheduling shutdown...");
+        signalled.shutdown.notify_one();
+    });
+    let signalled = server.clone();
+    tokio::task::spawn_local(async move {
+        interrupt.recv().await;
+        log!(Notice, "Received SIGINT scheduling shutdown...");
+        signalled.shutdown.notify_one();
+    });
+    let accepting = server.clone();
+    let acceptor = tokio::task::spawn_local(async move { listeners.accept(&accepting).await });
+    server.shutdown.notified().await;
+    log!(Notice, "User requested shutdown...");
+    acceptor.abort();
+    // Waiting for it closes the listeners, so that no client connects any more.
+    match acceptor.await {
+        Ok(result) => result,
+        Err(_aborted) => Ok(()),
+    }
+}
+
+fn warn_of_options_without_effect(config: &Config) {
+    for &opt in Opt::ALL {
+        let spec = opt.spec();
+        if spec.change == Change::NoEffect && !config.is_default(opt) {
+            log!(Warning, "option '{}' has no effect: {}", spec.name, spec.doc);
+        }
+    }
+}
+
+/// The file with the process number, removed at the end.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    fn write(path: &str) -> Result<PidFile, String> {
+        if path.is_empty() {
+            return Ok(PidFile(None));
+        }
+        fs::write(path, format!("{}\n", process::id()))
+            .map_err(|e| format!("cannot write the pid file {path}: {e}"))?;
+        Ok(PidFile(Some(PathBuf::from(path))))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // A file that somebody else removed needs no removing.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

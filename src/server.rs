@@ -1,0 +1,187 @@
+//! What all workers share.
+
+use crate::{
+    client::Clients,
+    command::{Command, Flags},
+    config::{Config, Opt},
+    gate::Progress,
+    limits::OutputLimit,
+    slowlog::Slowlog,
+    stats::{ErrorStats, WorkerStats},
+    worker::Message,
+};
+use std::{
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+use tokio::sync::{Notify, mpsc::UnboundedSender};
+
+/// The version of Redis whose behaviour this is.
+pub const REDIS_VERSION: &str = "7.2.4";
+/// This program's own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The server.
+pub struct Server {
+    /// Its options.
+    pub config: Config,
+    /// Its clients.
+    pub clients: Clients,
+    /// Slow commands.
+    pub slowlog: Slowlog,
+    /// Error replies by code.
+    pub errors: ErrorStats,
+    /// One per worker.
+    pub workers: Vec<WorkerStats>,
+    /// By class: normal, replica, publish/subscribe.
+    pub output_limits: [OutputLimit; 3],
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// How far the log is durable.
+    pub progress: Arc<Progress>,
+    /// Clients accepted so far.
+    pub accepted: AtomicU64,
+    /// Clients refused so far: too many.
+    pub refused: AtomicU64,
+    /// When it started.
+    pub started: Instant,
+    /// 40 random hexadecimal digits.
+    pub run_id: String,
+    /// Somebody wants it to end.
+    pub shutdown: Notify,
+    mailboxes: Vec<UnboundedSender<Message>>,
+}
+
+impl Server {
+    /// A server with one mailbox per worker.
+    pub fn new(config: Config, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
+        Arc::new(Server {
+            config,
+            clients: Clients::default(),
+            slowlog: Slowlog::default(),
+            errors: ErrorStats::default(),
+            workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),
+            output_limits: Default::default(),
+            pause: Pause::new(),
+            progress: Arc::new(Progress::new(mailboxes.len())),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            started: Instant::now(),
+            run_id: random_hex(40),
+            shutdown: Notify::new(),
+            mailboxes,
+        })
+    }
+
+    /// Makes everything follow the options, after start. Options whose values cannot be followed are named.
+    pub fn apply_all(&self) -> Result<(), String> {
+        for spec in crate::config::options::SPECS {
+            if let Some(apply) = spec.apply {
+                apply(self).map_err(|e| format!("option '{}': {e}", spec.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a message to a worker. A worker that has ended needs none.
+    pub fn send(&self, worker: usize, message: Message) {
+        let _ = self.mailboxes[worker].send(message);
+    }
+
+    /// Lets all clients that wait go on.
+    pub fn unblock_all(&self) {
+        for worker in 0..self.mailboxes.len() {
+            self.send(worker, Message::UnblockAll);
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_stats(&self) {
+        self.workers.iter().for_each(WorkerStats::reset);
+        self.errors.reset();
+        self.accepted.store(0, Relaxed);
+        self.refused.store(0, Relaxed);
+    }
+
+    /// Whether clients must authenticate.
+    pub fn needs_password(&self) -> bool {
+        !self.config.text(Opt::RequirePass).is_empty()
+    }
+}
+
+/// How many workers an option value of `workers` means.
+pub fn worker_count(option: i64) -> usize {
+    match option {
+        0 => thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n as usize,
+    }
+}
+
+fn random_hex(digits: usize) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let mut text = String::new();
+    while text.len() < digits {
+        let random = RandomState::new().hash_one(SystemTime::now());
+        write!(text, "{random:016x}").expect("writing to a string cannot fail");
+    }
+    text.truncate(digits);
+    text
+}
+
+/// CLIENT PAUSE: until when which commands wait.
+pub struct Pause {
+    origin: Instant,
+    /// In milliseconds since `origin`; 0: no pause.
+    until_ms: AtomicU64,
+    writes_only: AtomicBool,
+}
+
+impl Pause {
+    fn new() -> Self {
+        Pause { origin: Instant::now(), until_ms: AtomicU64::new(0), writes_only: AtomicBool::new(false) }
+    }
+
+    /// Begins a pause, or extends one; a pause of all commands is not weakened.
+    pub fn begin(&self, duration: Duration, writes_only: bool) {
+        let running = self.until_ms.load(Relaxed) > self.now_ms();
+        let until = self.now_ms().saturating_add(duration.as_millis() as u64).max(1);
+        self.until_ms.fetch_max(until, Relaxed);
+        self.writes_only.store(writes_only && !(running && !self.writes_only.load(Relaxed)), Relaxed);
+    }
+
+    /// Ends the pause.
+    pub fn end(&self) {
+        self.until_ms.store(0, Relaxed);
+    }
+
+    /// Until when `command` has to wait.
+    #[inline]
+    pub fn delays(&self, command: &Command) -> Option<Instant> {
+        let until = self.until_ms.load(Relaxed);
+        if until == 0 {
+            return None;
+        }
+        self.delay_until(command, until)
+    }
+
+    #[cold]
+    fn delay_until(&self, command: &Command, until_ms: u64) -> Option<Instant> {
+        if until_ms <= self.now_ms() {
+            // Others may have begun a new pause; only this one is over.
+            let _ = self.until_ms.compare_exchange(until_ms, 0, Relaxed, Relaxed);
+            return None;
+        }
+        let concerned =
+            !self.writes_only.load(Relaxed) || command.flags.has(Flags::WRITE) || command.name == "exec";
+        concerned.then(|| self.origin + Duration::from_millis(until_ms))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.origin.elapsed().as_millis() as u64
+    }
+}

@@ -1,0 +1,76 @@
+//! What a connection remembers between commands.
+
+use crate::{
+    client::{Client, flag},
+    table::CommandId,
+};
+use holdfast_resp::{OwnedArgs, Proto};
+use std::sync::Arc;
+
+/// The state of a connection that its commands see.
+pub struct Session {
+    /// What other threads see of it.
+    pub client: Arc<Client>,
+    /// Chosen by HELLO.
+    pub proto: Proto,
+    /// Chosen by SELECT.
+    pub db: usize,
+    /// Whether commands beyond AUTH and HELLO are open to it.
+    pub authenticated: bool,
+    /// Which replies are sent, by CLIENT REPLY.
+    pub replies: Replies,
+    /// Commands between MULTI and EXEC.
+    pub multi: Option<Multi>,
+    /// Whether EXEC is running them now; nothing may wait then.
+    pub in_exec: bool,
+}
+
+/// Which replies are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// None to the command after this one.
+    SkipNext,
+    /// None to this command.
+    Skip,
+}
+
+/// A transaction that is being put together.
+#[derive(Default)]
+pub struct Multi {
+    /// What EXEC is to run.
+    pub queue: Vec<(CommandId, OwnedArgs)>,
+    /// A command was refused, so EXEC must refuse all.
+    pub aborted: bool,
+}
+
+impl Session {
+    /// A session as a new connection has it.
+    pub fn new(client: Arc<Client>, authenticated: bool) -> Self {
+        Session {
+            client,
+            proto: Proto::Resp2,
+            db: 0,
+            authenticated,
+            replies: Replies::On,
+            multi: None,
+            in_exec: false,
+        }
+    }
+
+    /// As new, for RESET; the connection keeps its number and its library's name.
+    pub fn reset(&mut self, authenticated: bool) {
+        self.client.set_name(b"");
+        self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
+        *self = Session::new(self.client.clone(), authenticated);
+    }
+
+    /// Shows other threads its state.
+    pub fn publish(&self) {
+        let resp = if self.proto == Proto::Resp3 { 3 } else { 2 };
+        self.client.publish_session(self.db, self.multi.as_ref().map(|multi| multi.queue.len()), resp);
+    }
+}

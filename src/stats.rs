@@ -1,0 +1,139 @@
+//! Counters. Each worker has its own, which only it writes, so counting costs no locked instruction; INFO adds them up.
+
+use crate::table::{CommandId, TABLE};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// A counter with one writer and many readers.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the counter's own thread may.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Back to zero. What the counter's thread adds at this very moment may be lost.
+    pub fn reset(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+/// What is counted of a command.
+#[derive(Default)]
+pub struct CommandStats {
+    /// Executions.
+    pub calls: Counter,
+    /// Time spent in them, in nanoseconds.
+    pub nanos: Counter,
+    /// Refused before execution.
+    pub rejected: Counter,
+    /// Ended with an error.
+    pub failed: Counter,
+}
+
+/// What a worker counts.
+pub struct WorkerStats {
+    commands: Vec<CommandStats>,
+    /// Bytes read from clients.
+    pub input_bytes: Counter,
+    /// Bytes sent to clients.
+    pub output_bytes: Counter,
+    /// Reads from sockets.
+    pub reads: Counter,
+    /// Writes to sockets.
+    pub writes: Counter,
+    /// Clients that now wait in a blocking command.
+    pub blocked: AtomicU64,
+}
+
+impl WorkerStats {
+    /// All zero.
+    pub fn new() -> Self {
+        WorkerStats {
+            commands: (0..TABLE.ids()).map(|_| CommandStats::default()).collect(),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            reads: Counter::default(),
+            writes: Counter::default(),
+            blocked: AtomicU64::new(0),
+        }
+    }
+
+    /// The counters of a command.
+    #[inline]
+    pub fn command(&self, id: CommandId) -> &CommandStats {
+        &self.commands[id.0 as usize]
+    }
+
+    /// Notes an execution.
+    #[inline]
+    pub fn executed(&self, id: CommandId, took: Duration, failed: bool) {
+        let stats = self.command(id);
+        stats.calls.add(1);
+        stats.nanos.add(took.as_nanos() as u64);
+        if failed {
+            stats.failed.add(1);
+        }
+    }
+
+    /// All commands executed.
+    pub fn calls(&self) -> u64 {
+        self.commands.iter().map(|command| command.calls.get()).sum()
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for command in &self.commands {
+            for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed] {
+                counter.reset();
+            }
+        }
+        for counter in [&self.input_bytes, &self.output_bytes, &self.reads, &self.writes] {
+            counter.reset();
+        }
+    }
+}
+
+/// Error replies by their code.
+#[derive(Default)]
+pub struct ErrorStats(Mutex<BTreeMap<Vec<u8>, u64>>);
+
+impl ErrorStats {
+    /// Codes counted; a script could make up more.
+    const CODES_MAX: usize = 128;
+
+    /// Counts an error reply by the first word of its text.
+    pub fn count(&self, text: &[u8]) {
+        let code = text.split(|&b| b == b' ').next().unwrap_or_default();
+        let mut codes = self.0.lock().expect("no holder panics");
+        if let Some(count) = codes.get_mut(code) {
+            *count += 1;
+        } else if codes.len() < Self::CODES_MAX {
+            codes.insert(code.to_vec(), 1);
+        }
+    }
+
+    /// All codes and their counts.
+    pub fn all(&self) -> Vec<(Vec<u8>, u64)> {
+        self.0.lock().expect("no holder panics").iter().map(|(code, count)| (code.clone(), *count)).collect()
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        self.0.lock().expect("no holder panics").clear();
+    }
+}

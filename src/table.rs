@@ -1,0 +1,215 @@
+//! The command table: all families put together, and a fast way to find a command by its name in any case.
+
+use crate::{command::Command, commands::FAMILIES};
+use holdfast_resp::Args;
+use std::sync::LazyLock;
+
+/// Slots of the hash table; several times the number of commands, so that a look-up rarely sees a second one.
+const SLOTS: usize = 2048;
+const EMPTY: u16 = u16::MAX;
+
+/// The one table.
+pub static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+
+/// A command's number, in the order of the table; subcommands have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandId(pub u16);
+
+/// What a call's name stands for.
+pub enum Lookup {
+    /// This command or subcommand.
+    Found(CommandId),
+    /// No command.
+    UnknownCommand,
+    /// This container has no such subcommand.
+    UnknownSubcommand(CommandId),
+}
+
+/// All commands and subcommands.
+pub struct Table {
+    commands: Vec<&'static Command>,
+    /// Of a container: the number of its first subcommand.
+    first_subcommand: Vec<u16>,
+    slots: Box<[u16; SLOTS]>,
+    top_level: usize,
+}
+
+impl Table {
+    fn new() -> Table {
+        let mut commands: Vec<&'static Command> = FAMILIES.iter().copied().flatten().collect();
+        commands.sort_by_key(|command| command.name);
+        let top_level = commands.len();
+        assert!(top_level < SLOTS / 2, "the hash table is too small");
+
+        let mut first_subcommand = Vec::new();
+        for id in 0..top_level {
+            first_subcommand.push(commands.len() as u16);
+            commands.extend(commands[id].subcommands);
+        }
+        let mut slots = Box::new([EMPTY; SLOTS]);
+        for (id, command) in commands[..top_level].iter().enumerate() {
+            let mut slot = hash(command.name.as_bytes());
+            while slots[slot] != EMPTY {
+                slot = (slot + 1) % SLOTS;
+            }
+            slots[slot] = id as u16;
+        }
+        Table { commands, first_subcommand, slots, top_level }
+    }
+
+    /// The command with this number.
+    #[inline]
+    pub fn command(&self, id: CommandId) -> &'static Command {
+        self.commands[id.0 as usize]
+    }
+
+    /// How many numbers there are.
+    pub fn ids(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// All commands, without subcommands, by name.
+    pub fn top_level(&self) -> &[&'static Command] {
+        &self.commands[..self.top_level]
+    }
+
+    /// All commands and subcommands with their numbers.
+    pub fn all(&self) -> impl Iterator<Item = (CommandId, &'static Command)> {
+        self.commands.iter().enumerate().map(|(id, command)| (CommandId(id as u16), *command))
+    }
+
+    /// The command called `name`, in any case.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<CommandId> {
+        let mut slot = hash(name);
+        loop {
+            let id = self.slots[slot];
+            if id == EMPTY {
+                return None;
+            }
+            if self.commands[id as usize].name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(CommandId(id));
+            }
+            slot = (slot + 1) % SLOTS;
+        }
+    }
+
+    /// The subcommand of `container` called `name`, in any case.
+    pub fn find_subcommand(&self, container: CommandId, name: &[u8]) -> Option<CommandId> {
+        let subcommands = self.command(container).subcommands;
+        let index =
+            subcommands.iter().position(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))?;
+        Some(CommandId(self.first_subcommand[container.0 as usize] + index as u16))
+    }
+
+    /// What a call stands for: of a container, the subcommand that its first argument names.
+    #[inline]
+    pub fn lookup(&self, args: Args) -> Lookup {
+        let Some(id) = self.find(args.at(0)) else { return Lookup::UnknownCommand };
+        if args.len() > 1 && !self.command(id).subcommands.is_empty() {
+            return match self.find_subcommand(id, args.at(1)) {
+                Some(sub) => Lookup::Found(sub),
+                None => Lookup::UnknownSubcommand(id),
+            };
+        }
+        Lookup::Found(id)
+    }
+
+    /// A command by its full name, `get` or `client|list`.
+    pub fn find_full(&self, name: &[u8]) -> Option<CommandId> {
+        match name.iter().position(|&b| b == b'|') {
+            None => self.find(name),
+            Some(bar) => self.find_subcommand(self.find(&name[..bar])?, &name[bar + 1..]),
+        }
+    }
+}
+
+/// The slot to begin with. Setting bit 5 makes lower case of upper case; what it does to other bytes only adds
+/// collisions.
+#[inline]
+fn hash(name: &[u8]) -> usize {
+    let mut hash = name.len() as u32;
+    for &byte in name {
+        hash = (hash.rotate_left(5) ^ u32::from(byte | 0x20)).wrapping_mul(0x9E37_79B1);
+    }
+    (hash >> 16) as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        command::{Begin, Find, Flags, KeyAccess},
+        keys::legacy_range,
+    };
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_row_is_sane() {
+        let mut names = HashSet::new();
+        for (_, command) in TABLE.all() {
+            let name = command.name;
+            assert!(names.insert(name), "{name} twice");
+            assert_eq!(name, name.to_ascii_lowercase());
+            assert!(command.arity != 0 && (-10..=10).contains(&command.arity), "{name}: arity");
+            assert!(!command.group.is_empty() && !command.since.is_empty(), "{name}: group, since");
+            assert!(command.complexity.starts_with("O("), "{name}: complexity");
+            assert!(command.summary.ends_with('.') || command.name.contains('|'), "{name}: summary");
+            assert!(!command.summary.is_empty(), "{name}: summary");
+            assert!(!command.flags.has(Flags::WRITE | Flags::READONLY), "{name}: reads or writes");
+            assert!(!command.flags.has(Flags::DENYOOM) || command.flags.has(Flags::WRITE), "{name}: denyoom");
+        }
+    }
+
+    #[test]
+    fn subcommands_are_named_after_their_container() {
+        for container in TABLE.top_level() {
+            for sub in container.subcommands {
+                let prefix = format!("{}|", container.name);
+                assert!(sub.name.starts_with(&prefix), "{}", sub.name);
+                assert!(sub.subcommands.is_empty(), "{}", sub.name);
+                assert!(sub.arity.abs() >= 2, "{}: arity", sub.name);
+            }
+        }
+    }
+
+    #[test]
+    fn key_ranges_lie_within_the_arguments() {
+        for (_, command) in TABLE.all() {
+            let name = command.name;
+            for spec in command.keys {
+                let kinds = [KeyAccess::RW, KeyAccess::RO, KeyAccess::OW, KeyAccess::RM];
+                assert_eq!(kinds.iter().filter(|&&kind| spec.access.has(kind)).count(), 1, "{name}: access");
+                match spec.begin {
+                    Begin::Index(index) => {
+                        assert!(
+                            index >= 1 && index < command.arity.unsigned_abs() as usize,
+                            "{name}: first key"
+                        );
+                    }
+                    Begin::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}: keyword"),
+                }
+                match spec.find {
+                    Find::Range { last, step, .. } => assert!(step >= 1 && last >= -3, "{name}: range"),
+                    Find::KeyNum { first, step, .. } => assert!(step >= 1 && first >= 1, "{name}: count"),
+                }
+            }
+            let (first, last, step) = legacy_range(command);
+            assert!(
+                (first == 0 && last == 0 && step == 0) || (first >= 1 && step >= 1),
+                "{name}: legacy range"
+            );
+        }
+    }
+
+    #[test]
+    fn finds_every_command_in_any_case() {
+        for (id, command) in TABLE.all() {
+            assert_eq!(TABLE.find_full(command.name.as_bytes()), Some(id));
+            assert_eq!(TABLE.find_full(command.name.to_uppercase().as_bytes()), Some(id));
+        }
+        for unknown in ["", "nope", "ge", "pingg", "client|nope", "nope|list"] {
+            assert_eq!(TABLE.find_full(unknown.as_bytes()), None, "{unknown}");
+        }
+    }
+}

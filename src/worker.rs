@@ -1,0 +1,143 @@
+//! A worker: one thread, one runtime, and the connections that were given to it, which stay there.
+
+use crate::{
+    answer::Wake,
+    client::Client,
+    config::Opt,
+    connection::{Connection, Handle},
+    gate::Gate,
+    log::log,
+    server::Server,
+    stats::WorkerStats,
+    stream::{Socket, Stream},
+};
+use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::mpsc::UnboundedReceiver,
+    task::spawn_local,
+    time,
+};
+
+/// Buffers of this size are kept for reuse; larger ones, grown for one client, are not.
+pub const BUFFER_SIZE: usize = 16 * 1024;
+/// Buffers kept.
+const BUFFERS_KEPT: usize = 256;
+/// How often connections are looked at for time-outs.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What a worker is told.
+pub enum Message {
+    /// Serve this client.
+    Accept(Socket, Arc<Client>),
+    /// Close this client's connection.
+    Kill(u64),
+    /// Let this client go on if it waits.
+    Unblock(u64, Wake),
+    /// Let all clients that wait go on.
+    UnblockAll,
+    /// Close all connections and end.
+    Stop,
+}
+
+/// A worker, for the connections in its thread.
+pub struct Worker {
+    /// What it shares with others.
+    pub server: Arc<Server>,
+    /// Its number.
+    pub index: usize,
+    /// Where its replies wait.
+    pub gate: Gate,
+    connections: RefCell<HashMap<u64, Rc<Handle>>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+}
+
+/// Runs a worker in this thread until it is told to stop.
+pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
+    let runtime =
+        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+    let gate = Gate::new(server.progress.clone(), index);
+    let worker =
+        Rc::new(Worker { server, index, gate, connections: RefCell::default(), buffers: RefCell::default() });
+    runtime.block_on(worker.serve(mailbox));
+    Ok(())
+}
+
+impl Worker {
+    /// Its counters.
+    #[inline]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.server.workers[self.index]
+    }
+
+    /// An empty buffer with room.
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE))
+    }
+
+    /// Keeps a buffer for another connection, if it is worth it.
+    pub fn give_buffer(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if (BUFFER_SIZE..=4 * BUFFER_SIZE).contains(&buffer.capacity()) && buffers.len() < BUFFERS_KEPT {
+            buffer.clear();
+            buffers.push(buffer);
+        }
+    }
+
+    async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
+        let gatekeeper = self.clone();
+        spawn_local(async move { gatekeeper.gate.run().await });
+        let clock = self.clone();
+        spawn_local(async move { clock.tick().await });
+        while let Some(message) = mailbox.recv().await {
+            match message {
+                Message::Accept(socket, client) => self.accept(socket, client),
+                Message::Kill(id) => self.with(id, Handle::kill),
+                Message::Unblock(id, why) => self.with(id, |handle| handle.unblock(why)),
+                Message::UnblockAll => {
+                    self.connections.borrow().values().for_each(|handle| handle.unblock(Wake::Signal));
+                }
+                Message::Stop => return,
+            }
+        }
+    }
+
+    fn with(&self, id: u64, f: impl FnOnce(&Handle)) {
+        if let Some(handle) = self.connections.borrow().get(&id) {
+            f(handle);
+        }
+    }
+
+    fn accept(self: &Rc<Self>, socket: Socket, client: Arc<Client>) {
+        let stream = match Stream::register(socket) {
+            Ok(stream) => stream,
+            Err(e) => {
+                log!(Warning, "cannot serve {}: {e}", client.addr);
+                self.server.clients.remove(client.id);
+                return;
+            }
+        };
+        let handle = Rc::new(Handle::new(client.clone()));
+        self.connections.borrow_mut().insert(client.id, handle.clone());
+        let worker = self.clone();
+        spawn_local(async move {
+            let id = client.id;
+            Connection::new(worker.clone(), handle, stream).run().await;
+            worker.connections.borrow_mut().remove(&id);
+            worker.server.clients.remove(id);
+        });
+    }
+
+    /// Looks after what no event tells of: clients that say nothing, and those that read too slowly.
+    async fn tick(&self) {
+        let mut ticks = time::interval(TICK);
+        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let timeout = Duration::from_secs(self.server.config.number(Opt::Timeout) as u64);
+            for handle in self.connections.borrow().values() {
+                handle.tick(timeout);
+            }
+        }
+    }
+}
