@@ -207,7 +207,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Full`] if the arena has no room.
     pub fn push(&mut self, end: End, element: &[u8]) -> Result<(), Full> {
-        let entry = run::entry(&[element]);
+        let entry = run::entry(element);
         if self.tree.is_empty(self.arena) {
             let room = if end == End::Front { Room::MostBefore } else { Room::MostBehind };
             let leaf = run::create(self.arena, self.tx, 0, room, &entry)?;
@@ -236,7 +236,7 @@ impl<'a> Writer<'a> {
             0 => 0,
             after => entry_at(self.arena, self.obj, &path, after - 1).end(),
         };
-        self.insert_at(&path, at, &run::entry(&[element]))
+        self.insert_at(&path, at, &run::entry(element))
     }
 
     /// Replaces the element at `index`, which must exist.
@@ -247,7 +247,7 @@ impl<'a> Writer<'a> {
         let (path, in_leaf) = self.tree.by_rank(self.arena, index);
         let old = entry_at(self.arena, self.obj, &path, in_leaf);
         let (at, remove) = (old.at, old.len);
-        let insert = run::entry(&[element]);
+        let insert = run::entry(element);
         let edit = Edit { at, remove, insert: &insert };
         let size = run::HEADER + run::used(self.arena, path.leaf) - remove + insert.len();
         let fits = size <= self.limit.bytes || leaf_count(self.arena, self.obj, &path) == 1;
@@ -387,8 +387,7 @@ impl<'a> Writer<'a> {
                 return Ok(());
             }
             if alone || !(at_front || at_back) {
-                let size = run::HEADER + used + entry.len();
-                let size = if alone { self.grown(size) } else { self.limit.bytes };
+                let size = self.grown(run::HEADER + used + entry.len());
                 let room = match (at_front, at_back) {
                     (true, _) => Room::MostBefore,
                     (_, true) => Room::MostBehind,
@@ -468,7 +467,8 @@ impl<'a> Writer<'a> {
         let rank = self.tree.before(self.arena, path);
         let count = leaf_count(self.arena, self.obj, path);
         let kept = run::entries(self.arena, path.leaf).take_while(|entry| entry.at < at).count() as u64;
-        let leaf = run::create(self.arena, self.tx, self.limit.bytes, Room::Before, &moved)?;
+        let leaf =
+            run::create(self.arena, self.tx, self.grown(run::HEADER + moved.len()), Room::Before, &moved)?;
         let left = Counted { leaf: path.leaf, count: kept };
         let right = Counted { leaf, count: count - kept };
         if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &[], right) {
@@ -497,7 +497,7 @@ impl<'a> Writer<'a> {
         self.set_encoding();
     }
 
-    /// Moves what a nearly empty leaf holds into one beside it.
+    /// Moves what a nearly empty leaf holds into one beside it, if memory allows.
     fn merge(&mut self, path: &Path) {
         let used = run::used(self.arena, path.leaf);
         if self.tree.height(self.arena) == 0 || used > self.limit.bytes / 8 {
@@ -518,13 +518,18 @@ impl<'a> Writer<'a> {
                 continue;
             }
             let moved = run::bytes(self.arena, path.leaf).to_vec();
-            let at = if before { run::used(self.arena, beside.leaf) } else { 0 };
-            if run::splice(self.arena, self.tx, beside.leaf, Edit { at, remove: 0, insert: &moved }) {
-                self.tree.add(self.arena, self.tx, &beside, count as i64);
-                self.tree.remove(self.arena, self.tx, path);
-                run::free(self.arena, self.tx, path.leaf);
-                return;
+            let held = run::used(self.arena, beside.leaf);
+            let edit = Edit { at: if before { held } else { 0 }, remove: 0, insert: &moved };
+            if !run::splice(self.arena, self.tx, beside.leaf, edit) {
+                let size = self.grown(run::HEADER + held + used);
+                if self.rebuild(&beside, edit, size, Room::Both).is_err() {
+                    continue;
+                }
             }
+            self.tree.add(self.arena, self.tx, &beside, count as i64);
+            self.tree.remove(self.arena, self.tx, path);
+            run::free(self.arena, self.tx, path.leaf);
+            return;
         }
     }
 

@@ -43,19 +43,14 @@ fn unframe(mut byte: impl FnMut(usize) -> u8) -> (usize, usize) {
     }
 }
 
-/// Appends the entry of the value that `parts` make up.
-pub(crate) fn encode(parts: &[&[u8]], out: &mut Vec<u8>) {
-    let (bytes, width) = frame(parts.iter().map(|part| part.len()).sum());
-    out.extend_from_slice(&bytes[..width]);
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-    out.extend(bytes[..width].iter().rev());
-}
-
 /// The entry of a value.
-pub(crate) fn entry(parts: &[&[u8]]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(8 + parts.iter().map(|part| part.len()).sum::<usize>());
-    encode(parts, &mut out);
-    out
+pub(crate) fn entry(value: &[u8]) -> Vec<u8> {
+    let (length, width) = frame(value.len());
+    let mut entry = Vec::with_capacity(value.len() + 2 * width);
+    entry.extend_from_slice(&length[..width]);
+    entry.extend_from_slice(value);
+    entry.extend(length[..width].iter().rev());
+    entry
 }
 
 /// An entry, where it lies among the entries, in bytes, and its value.
@@ -79,13 +74,6 @@ pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
     begin: usize,
     end: usize,
-}
-
-impl Entries<'_> {
-    /// No entries.
-    pub fn none() -> Self {
-        Entries { bytes: &[], begin: 0, end: 0 }
-    }
 }
 
 impl<'a> Iterator for Entries<'a> {
