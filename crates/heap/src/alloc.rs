@@ -54,7 +54,7 @@ impl Arena {
             .expect("the last slab of a list has a free slot");
         let slot = word as u32 * 64 + bit;
         self.flip_slot(tx, slab, slot);
-        self.extent_mut(slab.extent()).used += shape.size as u16 / GRANULE as u16;
+        self.count_used(slab.extent(), shape.size as usize);
         if self.is_full(slab, shape) {
             self.drop_last_partial(class);
         }
@@ -75,7 +75,6 @@ impl Arena {
 
         let was_full = self.is_full(slab, shape);
         self.flip_slot(tx, slab, slot);
-        self.extent_mut(extent).used -= shape.size as u16 / GRANULE as u16;
         if was_full {
             // One empty slab a class is kept, so that it does not come and go.
             self.release_if_empty(tx, class);
@@ -83,6 +82,7 @@ impl Arena {
         } else if self.is_empty(slab, shape) && self.space.partial[class].last() != Some(&slab) {
             self.release_slab(tx, slab, shape);
         }
+        self.count_unused(tx, extent, shape.size as usize);
     }
 
     fn bitmap_word(&self, slab: SlabAt, word: usize) -> u64 {
@@ -105,7 +105,7 @@ impl Arena {
     }
 
     /// Takes the last slab off a list, and those before it that are gone.
-    fn drop_last_partial(&mut self, class: usize) {
+    pub(crate) fn drop_last_partial(&mut self, class: usize) {
         self.space.partial[class].pop();
         while let Some(&slab) = self.space.partial[class].last() {
             let entry = [class as u8 + 1, 0];
@@ -152,7 +152,7 @@ impl Arena {
             unreachable!("a slab is found only for a class")
         };
         self.take_pages(tx, extent, page, pages, RUN);
-        self.extent_mut(extent).used += (pages * PAGE / GRANULE) as u16;
+        self.count_used(extent, pages * PAGE);
         Ok(SlabAt::new(extent, page).offset())
     }
 
@@ -162,8 +162,8 @@ impl Arena {
         let last: [u8; 2] = self.array(map_entry(extent, page + pages - 1));
         let starts = self.array(map_entry(extent, page)) == [RUN, 0] && offset % PAGE as u64 == 0;
         assert!(starts && last == [RUN, pages as u8 - 1], "no run of {pages} pages at offset {offset}");
-        self.extent_mut(extent).used -= (pages * PAGE / GRANULE) as u16;
         self.give_pages(tx, extent, page, pages);
+        self.count_unused(tx, extent, pages * PAGE);
     }
 
     fn alloc_extents(&mut self, tx: &mut Tx, pages: usize) -> Result<u64, Full> {

@@ -73,6 +73,7 @@ pub struct Checkpoint {
     stage: AlignedBuf,
     /// Where the search for free slots goes on.
     slot_cursor: usize,
+    has_failed: bool,
 }
 
 /// How far the visit of an arena is. It goes from the last of its extents to the first: when an extent is released
@@ -132,6 +133,7 @@ impl Checkpoint {
             owners: vec![NOBODY; heap.memory.len()],
             stage: AlignedBuf::zeroed(STAGE_PAGES * PAGE),
             slot_cursor: 0,
+            has_failed: false,
         }
     }
 
@@ -192,7 +194,8 @@ impl Checkpoint {
         None
     }
 
-    /// Writes what was copied, once it is enough for a large write. To be called without any lock.
+    /// Writes what was copied, once it is enough for a large write. To be called without any lock. After an error
+    /// the checkpoint can only be dropped.
     pub fn write(&mut self) -> Result<()> {
         if self.staged.copied.len() >= WRITE_PAGES { self.write_all() } else { Ok(()) }
     }
@@ -218,13 +221,18 @@ impl Checkpoint {
             release_all(&mut file.state(), stale);
         }
         *stage_len = 0;
-        writes.into_iter().try_for_each(|(slot, bytes)| file.write(slot, &self.stage[bytes]))
+        // From here on the tables name slots that hold something else until the writes are done.
+        self.has_failed = true;
+        writes.into_iter().try_for_each(|(slot, bytes)| file.write(slot, &self.stage[bytes]))?;
+        self.has_failed = false;
+        Ok(())
     }
 
     /// Writes the rest and the tables, and makes everything durable. Panics unless [`Checkpoint::copy`] has returned
     /// false for every arena.
     pub fn finish(mut self) -> Result<Finished> {
         assert!(self.cursors.iter().all(|cursor| matches!(cursor, Cursor::Done)), "every arena was copied");
+        assert!(!self.has_failed, "a checkpoint of which a write has failed is dropped");
         self.write_all()?;
         let mut entries = self.changed_entries();
         self.write_tables(&mut entries)?;
@@ -239,11 +247,9 @@ impl Checkpoint {
         let mut changed = Vec::new();
         for (number, &owner) in (0..).zip(&self.owners) {
             let old = state.entries.get(number as usize).unwrap_or(&Entry::FREE);
-            let blank = Entry { owner, ..Entry::FREE };
-            let base = if old.owner == owner { old } else { &blank };
             match self.staged.extents.get(&number).filter(|staged| staged.owner == owner) {
-                Some(staged) => changed.push((number, staged.over(base))),
-                None if old.owner != owner => changed.push((number, blank)),
+                Some(staged) => changed.push((number, staged.over(old))),
+                None if old.owner != owner => changed.push((number, Entry { owner, ..Entry::FREE })),
                 None => {}
             }
         }
@@ -324,12 +330,12 @@ impl StagedExtent {
     }
 
     /// What becomes of an extent's entry.
-    fn over(&self, base: &Entry) -> Entry {
-        let mut table = base.table.clone().unwrap_or_else(|| Box::new(Table::ZERO));
+    fn over(&self, old: &Entry) -> Entry {
+        let mut table = old.table.clone().unwrap_or_else(|| Box::new(Table::ZERO));
         for (page, to) in table.0.iter_mut().enumerate().filter(|(page, _)| self.pages & 1 << page != 0) {
             *to = self.table.0[page];
         }
-        let used = self.used.unwrap_or(base.used);
+        let used = self.used.unwrap_or(old.used);
         Entry { owner: self.owner, used, table: (*table != Table::ZERO).then_some(table), ..Entry::FREE }
     }
 }

@@ -59,7 +59,7 @@ pub use checkpoint::{Checkpoint, Finished};
 pub use file::HeapRoot;
 pub use load::VerifyReport;
 pub use recovery::Recovery;
-pub use tx::Tx;
+pub use tx::{Tx, record_len};
 
 use crate::{
     file::{Entry, NOBODY, PageFile},

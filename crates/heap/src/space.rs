@@ -51,7 +51,7 @@ pub(crate) struct Space {
     spacious: Vec<u32>,
     /// Extents that were not scanned at the start, the emptiest last.
     unscanned: Vec<u32>,
-    /// An extent that is all free and kept, so that it does not come and go.
+    /// An extent in which nothing is allocated; it is kept, so that it does not come and go.
     spare: Option<u32>,
 }
 
@@ -302,26 +302,48 @@ impl Arena {
         None
     }
 
-    pub(crate) fn take_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize, kind: u8) {
-        let mut entries = [[kind, 0]; PAGES];
-        (0..).zip(&mut entries).for_each(|(index, entry)| entry[1] = index);
-        self.write(tx, map_entry(extent, page), entries[..pages].as_flattened());
-        self.extent_mut(extent).free_pages &= !pages_mask(page, pages);
+    /// Notes that bytes of an extent were allocated.
+    #[inline]
+    pub(crate) fn count_used(&mut self, extent: u32, bytes: usize) {
+        self.extent_mut(extent).used += (bytes / GRANULE) as u16;
         if self.space.spare == Some(extent) {
             self.space.spare = None;
         }
     }
 
-    /// Makes pages free, and gives the extent up when nothing is left in it.
+    /// Notes that bytes of an extent were freed, and gives it up when nothing is left in it.
+    #[inline]
+    pub(crate) fn count_unused(&mut self, tx: &mut Tx, extent: u32, bytes: usize) {
+        let known = self.extent_mut(extent);
+        known.used -= (bytes / GRANULE) as u16;
+        if known.used == 0 && !self.is_home(extent) {
+            self.give_up_one_empty(tx, extent);
+        }
+    }
+
+    /// Keeps an extent in which nothing is left if it is the only one, else gives it up, with the slabs in it.
+    fn give_up_one_empty(&mut self, tx: &mut Tx, extent: u32) {
+        if *self.space.spare.get_or_insert(extent) == extent {
+            return;
+        }
+        for class in 0..CLASSES {
+            while self.space.partial[class].last().is_some_and(|slab| slab.extent() == extent) {
+                self.drop_last_partial(class);
+            }
+        }
+        self.release(tx, extent);
+    }
+
+    pub(crate) fn take_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize, kind: u8) {
+        let mut entries = [[kind, 0]; PAGES];
+        (0..).zip(&mut entries).for_each(|(index, entry)| entry[1] = index);
+        self.write(tx, map_entry(extent, page), entries[..pages].as_flattened());
+        self.extent_mut(extent).free_pages &= !pages_mask(page, pages);
+    }
+
     pub(crate) fn give_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize) {
         self.fill(tx, map_entry(extent, page), 2 * pages, UNUSED);
         self.note_free(extent, pages_mask(page, pages));
-        if self.extent_mut(extent).free_pages == ALL_PAGES {
-            match self.space.spare {
-                Some(spare) if spare != extent => self.release(tx, extent),
-                _ => self.space.spare = Some(extent),
-            }
-        }
     }
 
     /// Notes that pages are free.

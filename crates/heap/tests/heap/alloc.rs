@@ -1,0 +1,98 @@
+//! The allocator: blocks never overlap, keep their bytes, and all come back.
+
+use crate::world::World;
+use holdfast_heap::{Arena, EXTENT, Full, Heap, HeapOptions, PAGE, Tx};
+use holdfast_io::{Io, SimIo};
+
+fn arenas(max_bytes: u64, arenas: u16) -> Vec<Arena> {
+    let file = SimIo::new(1).open("heap", true).unwrap();
+    Heap::create(file, HeapOptions { max_bytes, arenas }).unwrap().1
+}
+
+#[test]
+fn blocks_keep_their_bytes_and_come_back() {
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mut world = World::new(seed, 64 * EXTENT, 3);
+        for step in 0..500 {
+            world.transact(if step / 100 % 2 == 0 { 5 } else { 2 }).unwrap();
+            if step % 25 == 0 {
+                world.check_blocks();
+            }
+        }
+        world.clear();
+        world.check_blocks();
+        // At most one extent beside the first is kept by an arena that has nothing in it.
+        assert!(world.heap.stats().extents <= 6);
+    }
+}
+
+#[test]
+fn everything_can_be_used_and_used_again() {
+    let (mut arenas, mut tx) = (arenas(16 * EXTENT, 1), Tx::new());
+    for size in [16, 100, 1000, 5000, 16 << 10, 40_000, 250_000, 400_000] {
+        let mut blocks: Vec<u64> = std::iter::from_fn(|| arenas[0].alloc(&mut tx, size).ok()).collect();
+        assert_eq!(arenas[0].allocated_bytes(), (blocks.len() * Arena::usable_size(size)) as u64);
+        arenas[0].check().unwrap();
+        // Free in an order that is neither that of allocation nor its reverse.
+        blocks.sort_by_key(|offset| offset.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        blocks.into_iter().for_each(|offset| arenas[0].free(&mut tx, offset, size));
+        arenas[0].check().unwrap();
+        assert_eq!(arenas[0].allocated_bytes(), 0);
+        tx.committed();
+        tx.clear();
+    }
+}
+
+#[test]
+fn small_allocations_record_little() {
+    let (mut arenas, mut tx) = (arenas(16 * EXTENT, 1), Tx::new());
+    arenas[0].alloc(&mut tx, 100).unwrap();
+    tx.clear();
+    let block = arenas[0].alloc(&mut tx, 100).unwrap();
+    assert_eq!(tx.buf.len(), 9);
+    tx.clear();
+    arenas[0].free(&mut tx, block, 100);
+    assert_eq!(tx.buf.len(), 9);
+}
+
+#[test]
+fn an_extent_moves_only_after_the_commit() {
+    let mut arenas = arenas(8 * EXTENT, 2);
+    let (mut one, mut two) = (Tx::new(), Tx::new());
+    let big = 5 * EXTENT as usize;
+    let offset = arenas[0].alloc(&mut one, big).unwrap();
+    arenas[0].free(&mut one, offset, big);
+    assert_eq!(arenas[1].alloc(&mut two, big), Err(Full));
+    one.committed();
+    let again = arenas[1].alloc(&mut two, big).unwrap();
+    assert!(arenas[1].bytes(again, big).iter().all(|&b| b == 0));
+}
+
+#[test]
+fn integers_are_little_endian() {
+    let (mut arenas, mut tx) = (arenas(EXTENT, 1), Tx::new());
+    let (arena, root) = (&mut arenas[0], PAGE as u64);
+    assert_eq!(arena.root(), root);
+    arena.write_u64(&mut tx, root, 0x0102_0304_0506_0708);
+    assert_eq!(arena.bytes(root, 8), [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert_eq!((arena.u8(root), arena.u16(root + 1), arena.u32(root + 2)), (8, 0x0607, 0x0304_0506));
+    arena.copy(&mut tx, root, root + 2, 4);
+    assert_eq!(arena.u64(root), 0x0102_0506_0708_0708);
+}
+
+#[test]
+#[should_panic(expected = "does not own")]
+fn an_arena_cannot_reach_into_another() {
+    let arenas = arenas(8 * EXTENT, 2);
+    arenas[0].bytes(arenas[1].root(), 1);
+}
+
+#[test]
+#[should_panic(expected = "no block of")]
+fn freeing_twice_panics() {
+    let (mut arenas, mut tx) = (arenas(8 * EXTENT, 1), Tx::new());
+    let offset = arenas[0].alloc(&mut tx, 100).unwrap();
+    arenas[0].free(&mut tx, offset, 100);
+    arenas[0].free(&mut tx, offset, 100);
+}

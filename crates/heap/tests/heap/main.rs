@@ -1,0 +1,7 @@
+//! The heap as its users see it.
+
+mod alloc;
+mod checkpoint;
+mod crash;
+mod media;
+mod world;
