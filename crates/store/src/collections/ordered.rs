@@ -4,6 +4,9 @@
 //! behind it. An empty set takes no block. A leaf has 30 keys: an insertion logs the key, some ten order bytes, and
 //! a byte or two a level for the counts.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
 use holdfast_heap::{Arena, Full, Tx};
