@@ -70,10 +70,9 @@ impl Inner {
         self.superblock.lock().0.checkpoint_lsn
     }
 
-    /// Whether enough log was written for a checkpoint: replay is to stay short, and pages that change all the time are
+    /// Whether enough log was written for a checkpoint of a heap of so many bytes: replay is to stay short, and pages that change all the time are
     /// to be written seldom beside it.
-    fn checkpoint_is_due(&self) -> bool {
-        let heap = self.shared.heap.stats().allocated_bytes;
+    fn checkpoint_is_due(&self, heap: u64) -> bool {
         let due = self.options.checkpoint_bytes.max((2 * heap).min(4 * self.options.checkpoint_bytes));
         self.shared.log.tail() - self.checkpoint_lsn() > due
     }
@@ -198,18 +197,19 @@ fn run(inner: &Inner, stop: &AtomicBool) {
     while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
     inner.attach_all();
     let mut cursors = vec![[0; DATABASES]; inner.partitions.len()];
-    let (mut last_tail, mut last_expire) = (0, Instant::now());
+    let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
     while !stop.load(Relaxed) {
-        let tail = inner.shared.log.tail();
-        let idle = tail == last_tail && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
-        last_tail = tail;
         if inner.shared.log.failed().is_none() {
-            if idle || inner.checkpoint_is_due() {
-                report("checkpoint", inner.checkpoint().map(|()| true));
-            }
-            if last_expire.elapsed() >= TICK {
+            let mut idle = false;
+            if looked.is_none_or(|at| at.elapsed() >= TICK) {
+                let tail = inner.shared.log.tail();
+                idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
+                (tail_seen, looked) = (tail, Some(Instant::now()));
+                heap_bytes = inner.shared.heap.stats().allocated_bytes;
                 inner.expire(&mut cursors);
-                last_expire = Instant::now();
+            }
+            if idle || inner.checkpoint_is_due(heap_bytes) {
+                report("checkpoint", inner.checkpoint().map(|()| true));
             }
             if report("clean", inner.clean()) {
                 continue;

@@ -263,8 +263,9 @@ impl Store {
         self.shared.set_cache_limit(bytes);
     }
 
-    /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay.
-    pub fn close(self) -> Result<()> {
+    /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
+    /// written after it.
+    pub fn close(&self) -> Result<()> {
         self.stop();
         self.inner.checkpoint()?;
         self.shared.log.close()
