@@ -95,10 +95,13 @@ pub(crate) fn batch_is_intact(batch: &[u8], seed: u32) -> bool {
 }
 
 fn header_crc(header: &[u8], payload_crc: u32) -> u32 {
-    let mut covered = [0; BATCH_HEADER - 4];
-    covered[..16].copy_from_slice(&header[8..24]);
-    covered[16..].copy_from_slice(&header[0..4]);
-    crc32c::crc32c_append(payload_crc, &covered)
+    /// Aligned, because a checksum takes unaligned bytes one by one, and this is done for each batch.
+    #[repr(align(8))]
+    struct Covered([u8; BATCH_HEADER - 4]);
+    let mut covered = Covered([0; BATCH_HEADER - 4]);
+    covered.0[..16].copy_from_slice(&header[8..24]);
+    covered.0[16..].copy_from_slice(&header[0..4]);
+    crc32c::crc32c_append(payload_crc, &covered.0)
 }
 
 /// What a segment file says about itself.

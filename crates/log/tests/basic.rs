@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fixture::{Batches, open, options, payload};
+use fixture::{Batches, SEGMENT_PAYLOAD, open, options, payload};
 use holdfast_io::{Io, RealIo, SimIo};
-use holdfast_log::{Admission, BATCH_HEADER, FIRST_LSN, Log, batch_len};
+use holdfast_log::{Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, batch_len};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);
@@ -147,4 +147,35 @@ fn an_idle_log_marks_its_end_once() {
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(log.tail(), end);
     drop(thread);
+}
+
+#[test]
+fn batches_become_durable_as_asked() {
+    let io = SimIo::new(1);
+    let o = LogOptions { appendfsync: Appendfsync::Everysec, ..options() };
+    let log = Log::create(Arc::new(io.clone()), o).expect("a new log");
+    let append = || {
+        log.append(b"abc");
+        log.commit_once().expect("commit");
+        assert_eq!(log.written(), log.tail());
+        log.durable() == log.tail()
+    };
+    io.advance_ms(5000);
+    assert!(append(), "after a long time, at once");
+    assert!(!append());
+    io.advance_ms(999);
+    assert!(!append());
+    io.advance_ms(1);
+    assert!(append());
+    assert!(!append());
+    log.set_appendfsync(Appendfsync::Always);
+    assert!(append());
+    log.set_appendfsync(Appendfsync::No);
+    assert!(!append());
+    io.advance_ms(5000);
+    assert!(!append());
+    log.wait_durable(log.tail()).expect("durable");
+    assert_eq!(log.durable(), log.tail());
+    while !append() {}
+    assert_eq!(log.durable(), SEGMENT_PAYLOAD, "a finished segment is made durable");
 }

@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use fixture::{Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
 use holdfast_io::{Error, Fault, SimIo};
-use holdfast_log::{Admission, Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+use holdfast_log::{
+    Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, Scope, SegmentInfo, batch_len,
+};
 
 /// What a log must hold.
 struct Model {
@@ -32,6 +34,7 @@ impl Model {
             match rng.below(16) {
                 0..9 => self.append(log, rng),
                 9..13 => drop(log.commit_once()?),
+                13 if rng.below(4) == 0 => log.set_appendfsync(MODES[rng.below(3) as usize]),
                 13 => io.advance_ms(rng.below(700)),
                 14 => {
                     self.durable = log.durable();
@@ -78,10 +81,18 @@ impl Model {
         }
     }
 
-    /// Whatever a segment shows was appended, and nothing is missing unless a neighbour is.
     fn scan(&self, log: &Log, rng: &mut Rng) -> Result<(), Error> {
         let segments = log.segments();
-        let seq = segments[rng.below(segments.len() as u64) as usize].seq;
+        self.scan_one(log, &segments, segments[rng.below(segments.len() as u64) as usize].seq)
+    }
+
+    fn scan_all(&self, log: &Log) -> Result<(), Error> {
+        let segments = log.segments();
+        segments.iter().try_for_each(|segment| self.scan_one(log, &segments, segment.seq))
+    }
+
+    /// Whatever a segment shows was appended, and nothing is missing unless a neighbour is.
+    fn scan_one(&self, log: &Log, segments: &[SegmentInfo], seq: u64) -> Result<(), Error> {
         let mut seen = Vec::new();
         log.scan_segment(seq, Scope::All, &mut |lsn, payload| {
             assert_eq!(self.batches.get(&lsn).map(Vec::as_slice), Some(payload), "batch {lsn}");
@@ -190,12 +201,41 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
             // The process comes back, and then the power goes: what it found must still be there.
             let promised = model.durable;
             log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            model.checkpoint(&log, &mut rng);
             drop(log);
             io = io.crash();
             let promised = model.durable;
             log = model.reopen(&io, promised).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            model.scan_all(&log).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
     }
+}
+
+/// A torn commit may leave its later batches intact. If a new batch takes exactly the place of the torn one, the
+/// old ones must not follow it.
+#[test]
+fn what_was_behind_a_torn_batch_never_comes_back() {
+    let io = SimIo::new(1);
+    let o = LogOptions { segment_size: 64 << 10, ..options() };
+    let open = || open(Arc::new(io.clone()), o.clone(), FIRST_LSN).expect("open");
+    let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+    let first = log.append(&[0; 4096 - BATCH_HEADER]);
+    log.commit_once().expect("commit");
+    let torn = log.append(&[1; 8192 - BATCH_HEADER]);
+    let behind = log.append(b"behind");
+    assert_eq!(behind, torn + 8192);
+    log.commit_once().expect("commit");
+    drop(log);
+    io.flip_bit("log/00000000", 4096 + torn + 1000, 0);
+    let (log, report, replayed) = open();
+    assert_eq!(report.cut.map(|cut| cut.bytes), Some(8192 + batch_len(6)));
+    assert_eq!(replayed, [(first, vec![0; 4096 - BATCH_HEADER])]);
+    assert_eq!(log.append(&[2; 8192 - BATCH_HEADER]), torn);
+    log.commit_once().expect("commit");
+    drop(log);
+    let (_, report, replayed) = open();
+    assert_eq!((report.tail, report.cut), (behind, None));
+    assert_eq!(replayed[1..], [(torn, vec![2; 8192 - BATCH_HEADER])]);
 }
 
 #[test]

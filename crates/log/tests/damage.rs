@@ -88,6 +88,21 @@ fn a_flipped_bit_in_the_last_mark_is_a_torn_tail() {
 }
 
 #[test]
+fn the_header_of_the_next_segment_tells_of_a_loss_too() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let lsn = log.append(b"the only batch");
+    // Then the next segment is prepared.
+    log.commit_once().expect("commit");
+    let (file, offset) = place(lsn);
+    io.flip_bit(&file, offset + 30, 0);
+    match open(Arc::new(io), options(), FIRST_LSN).map(|(_, report, _)| report) {
+        Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file, offset), place(lsn)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_lost_or_foreign_or_truncated_file_is_refused() {
     let sample = || {
         let io = SimIo::new(1);
