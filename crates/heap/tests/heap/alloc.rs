@@ -45,6 +45,15 @@ fn everything_can_be_used_and_used_again() {
 }
 
 #[test]
+fn empty_slabs_do_not_keep_their_pages() {
+    let (mut arenas, mut tx) = (arenas(EXTENT, 1), Tx::new());
+    let blocks: Vec<u64> = std::iter::from_fn(|| arenas[0].alloc(&mut tx, PAGE).ok()).collect();
+    assert_eq!(blocks.len(), 62);
+    blocks.into_iter().for_each(|offset| arenas[0].free(&mut tx, offset, PAGE));
+    arenas[0].alloc(&mut tx, 62 * PAGE).unwrap();
+}
+
+#[test]
 fn small_allocations_record_little() {
     let (mut arenas, mut tx) = (arenas(16 * EXTENT, 1), Tx::new());
     arenas[0].alloc(&mut tx, 100).unwrap();
