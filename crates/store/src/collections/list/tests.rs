@@ -285,3 +285,18 @@ fn a_full_arena_changes_nothing() {
         bench.destroy();
     }
 }
+
+#[test]
+fn elements_may_be_larger_than_extents() {
+    let mut bench = Bench::new(64 << 20, -2);
+    let large: Vec<u8> = (0..5_000_000u32).map(|i| (i / 7) as u8).collect();
+    for _ in 0..2 {
+        bench.writer().push(End::Back, b"small").unwrap();
+        bench.writer().push(End::Back, &large).unwrap();
+    }
+    bench.writer().insert(1, &large[..300_000]).unwrap();
+    bench.writer().set(0, &large[1..]).unwrap();
+    assert_eq!(check(&bench.arena, bench.obj), Ok(5));
+    assert_eq!(bench.all(), [&large[1..], &large[..300_000], &large, b"small", &large]);
+    bench.destroy();
+}
