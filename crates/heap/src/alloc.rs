@@ -168,19 +168,26 @@ impl Arena {
 
     fn alloc_extents(&mut self, tx: &mut Tx, pages: usize) -> Result<u64, Full> {
         let first = self.heap.pool.lock().take(pages.div_ceil(PAGES)).ok_or(Full)?;
-        for (i, extent) in (first..).take(pages.div_ceil(PAGES)).enumerate() {
-            let used = ((pages - i * PAGES).min(PAGES) * PAGE / GRANULE) as u16;
+        for (extent, used) in raw_extents(first, pages) {
             self.acquire(tx, Extent::unscanned(extent, used, true));
         }
         Ok(u64::from(first) * EXTENT)
     }
 
     fn free_extents(&mut self, tx: &mut Tx, pages: usize, offset: u64) {
-        let first = (offset / EXTENT) as u32;
-        for extent in (first..).take(pages.div_ceil(PAGES)) {
-            let raw = self.memory.place(extent).is_some_and(|place| self.space.extents[place].raw);
-            assert!(raw && offset % EXTENT == 0, "no run of {pages} pages at offset {offset}");
+        for (extent, used) in raw_extents((offset / EXTENT) as u32, pages) {
+            let known = self.memory.place(extent).map(|place| &self.space.extents[place]);
+            let taken = known.is_some_and(|known| known.raw && known.used == used);
+            assert!(taken && offset % EXTENT == 0, "no run of {pages} pages at offset {offset}");
             self.release(tx, extent);
         }
     }
+}
+
+/// The extents that so many pages take, and how much of each, in granules.
+fn raw_extents(first: u32, pages: usize) -> impl Iterator<Item = (u32, u16)> {
+    (first..).zip((0..pages).step_by(PAGES)).map(move |(extent, before)| {
+        let used = (pages - before).min(PAGES) * PAGE / GRANULE;
+        (extent, used as u16)
+    })
 }

@@ -243,9 +243,11 @@ impl Checkpoint {
 
     /// What this checkpoint says that the last did not, still without the positions of tables.
     fn changed_entries(&self) -> Vec<(u32, Entry)> {
-        let state = self.staged.heap.memory.file.state();
+        let file = &self.staged.heap.memory.file;
         let mut changed = Vec::new();
         for (number, &owner) in (0..).zip(&self.owners) {
+            // Locked for each extent anew, so that nobody who reads a page waits for all of them.
+            let state = file.state();
             let old = state.entries.get(number as usize).unwrap_or(&Entry::FREE);
             match self.staged.extents.get(&number).filter(|staged| staged.owner == owner) {
                 Some(staged) => changed.push((number, staged.over(old))),
@@ -375,12 +377,14 @@ impl Finished {
     /// free. Dropping a `Finished` instead is allowed only if that superblock cannot be on the medium, or if no
     /// checkpoint is taken any more.
     pub fn commit(mut self) {
-        let heap = self.staged.heap.clone();
-        let mut state = heap.memory.file.state();
+        let file = &self.staged.heap.memory.file;
+        let mut state = file.state();
         let len = state.entries.len().max(self.root.extents as usize);
         state.entries.resize(len, Entry::FREE);
+        drop(state);
         for (number, new) in self.entries.drain(..) {
-            let old = mem::replace(&mut state.entries[number as usize], new.clone());
+            let state = &mut *file.state();
+            let old = &mut state.entries[number as usize];
             for page in 0..PAGES {
                 let slot = old.page(page).slot;
                 if slot != NOWHERE && slot != new.page(page).slot {
@@ -390,11 +394,13 @@ impl Finished {
             if old.position != NOWHERE {
                 state.slots.release(old.position / TABLES);
             }
+            *old = new;
         }
+        let mut state = file.state();
         if let Some(old) = state.root.replace(self.root) {
             release_all(&mut state, old.slots());
         }
-        heap.memory.file.trim(&mut state);
+        file.trim(&mut state);
         self.staged.complete = true;
     }
 }

@@ -105,6 +105,10 @@ impl Recovery {
     }
 
     fn invalid(&self, offset: u64, what: impl Into<String>) -> Error {
-        Error::corrupt(self.heap.memory.file.name(), offset, format!("{} (heap offset)", what.into()))
+        Error::corrupt(
+            self.heap.memory.file.name(),
+            offset,
+            format!("{} (this is the heap offset)", what.into()),
+        )
     }
 }

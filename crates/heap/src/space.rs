@@ -1,5 +1,7 @@
 //! What an arena knows of its extents: which pages and slabs are free. All of it can be found again from the headers.
 
+use std::collections::{HashMap, HashSet};
+
 use holdfast_io::{Error, Result};
 
 use crate::{
@@ -63,7 +65,7 @@ impl Space {
 }
 
 /// A slab, by the number of its first page in the heap.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SlabAt(u32);
 
 impl SlabAt {
@@ -148,14 +150,8 @@ impl Arena {
     }
 
     fn read_header(&self, extent: u32) -> Result<Summary> {
-        header::read(self.bytes(header(extent), PAGE), self.is_home(extent)).map_err(|what| {
-            let file = &self.memory.memory().file;
-            Error::corrupt(
-                file.name(),
-                header(extent),
-                format!("header of extent {extent} (heap offset): {what}"),
-            )
-        })
+        header::read(self.bytes(header(extent), PAGE), self.is_home(extent))
+            .map_err(|what| self.corrupt(header(extent), format!("header of extent {extent}: {what}")))
     }
 
     /// Reads an extent's header, once, and lists what is free in it.
@@ -185,6 +181,8 @@ impl Arena {
             .filter(|extent| !extent.raw)
             .map(|extent| extent.number)
             .partition(|&extent| self.memory.memory().dirty(extent) & 1 != 0);
+        // A full one is scanned when something in it is freed.
+        others.retain(|&extent| usize::from(self.extent_mut(extent).used) < (PAGES - 1) * PAGE / GRANULE);
         others.sort_by_key(|&extent| std::cmp::Reverse(self.extent_mut(extent).used));
         self.space.unscanned = others;
         changed.into_iter().try_for_each(|extent| self.try_scan(extent))
@@ -200,50 +198,50 @@ impl Arena {
 
     /// Checks everything that the allocator knows against the headers.
     pub fn check(&self) -> Result<()> {
-        let mut allocated = 0;
+        let mut listed = HashMap::new();
+        let partial = self.space.partial.iter().enumerate();
+        let partial = partial.flat_map(|(class, slabs)| slabs.iter().map(move |slab| (class, slab)));
+        partial.for_each(|slab| *listed.entry(slab).or_insert(0) += 1);
+        let spacious: HashSet<u32> = self.space.spacious.iter().copied().collect();
         for (place, extent) in self.space.extents.iter().enumerate() {
             let number = extent.number;
-            let wrong = |what: &str| {
-                let name = self.memory.memory().file.name();
-                Err(Error::corrupt(name, header(number), format!("extent {number} (heap offset): {what}")))
+            let expect = |is_true: bool, what: &str| {
+                if is_true {
+                    Ok(())
+                } else {
+                    Err(self.corrupt(header(number), format!("extent {number}: {what}")))
+                }
             };
-            allocated += u64::from(extent.used) * GRANULE as u64;
-            if self.memory.place(number) != Some(place) {
-                return wrong("it is not where its arena looks for it");
-            }
+            expect(self.memory.place(number) == Some(place), "it is not where its arena looks for it")?;
             if extent.raw {
                 continue;
             }
             let summary = self.read_header(number)?;
-            if summary.used != extent.used {
-                return wrong("its header does not add up to what is known to be used");
-            }
+            expect(summary.used == extent.used, "its header does not add up to what is known to be used")?;
             if !extent.scanned {
                 continue;
             }
-            if summary.free_pages != extent.free_pages {
-                return wrong("other pages are free than are known to be");
-            }
-            if summary.free_pages != 0 && !(extent.listed && self.space.spacious.contains(&number)) {
-                return wrong("it has free pages, but is not listed");
-            }
+            expect(summary.free_pages == extent.free_pages, "other pages are free than are known to be")?;
+            let is_listed = extent.listed && spacious.contains(&number);
+            expect(is_listed || summary.free_pages == 0, "it has free pages, but is not listed")?;
             for (page, class) in summary.partial {
-                if self.space.partial[class].iter().filter(|&&slab| slab == SlabAt::new(number, page)).count()
-                    != 1
-                {
-                    return wrong(&format!("the slab at page {page} has free slots, but is not listed once"));
-                }
+                let times = listed.get(&(class, &SlabAt::new(number, page))).copied().unwrap_or(0);
+                expect(
+                    times == 1,
+                    &format!("the slab at page {page} has free slots and is listed {times} times"),
+                )?;
             }
         }
-        if allocated != self.allocated_bytes() {
-            let what = format!(
-                "arena {}: {allocated} bytes are allocated, not {}",
-                self.memory.id(),
-                self.allocated_bytes()
-            );
-            return Err(Error::corrupt(self.memory.memory().file.name(), self.root(), what));
+        let used: u64 = self.space.extents.iter().map(|extent| u64::from(extent.used) * GRANULE as u64).sum();
+        if used != self.allocated_bytes() {
+            let what = format!("{used} bytes are allocated, not {}", self.allocated_bytes());
+            return Err(self.corrupt(self.root(), what));
         }
         Ok(())
+    }
+
+    fn corrupt(&self, offset: u64, what: String) -> Error {
+        Error::corrupt(self.memory.memory().file.name(), offset, format!("{what} (this is the heap offset)"))
     }
 
     /// Finds `pages` adjacent free pages, or, since that may scan extents, a slab of `class` with a free slot.

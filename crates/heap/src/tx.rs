@@ -21,7 +21,8 @@ const LEN_MAX: usize = u16::MAX as usize;
 /// no roll-back: what was written stays written.
 #[derive(Default)]
 pub struct Tx {
-    /// Redo records, and items that the store puts between them, in execution order.
+    /// Redo records, and items that the store puts between them, in execution order. Bytes may be appended; whoever
+    /// takes some away calls [`Tx::clear`].
     pub buf: Vec<u8>,
     /// The last `write` record; it can grow while nothing follows it.
     last: Option<Last>,
@@ -91,7 +92,8 @@ impl Tx {
 
     /// Remembers an extent that [`Tx::committed`] gives back to `heap`.
     pub(crate) fn release(&mut self, heap: &Arc<Heap>, extent: u32) {
-        self.heap.get_or_insert_with(|| heap.clone());
+        let known = self.heap.get_or_insert_with(|| heap.clone());
+        assert!(Arc::ptr_eq(known, heap), "a transaction is on one heap");
         self.released.push(extent);
     }
 

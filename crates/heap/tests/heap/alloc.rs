@@ -30,7 +30,7 @@ fn blocks_keep_their_bytes_and_come_back() {
 #[test]
 fn everything_can_be_used_and_used_again() {
     let (mut arenas, mut tx) = (arenas(16 * EXTENT, 1), Tx::new());
-    for size in [16, 100, 1000, 5000, 16 << 10, 40_000, 250_000, 400_000] {
+    for size in [16, 100, 1000, 5000, 16 << 10, 40_000, 63 * PAGE, 400_000] {
         let mut blocks: Vec<u64> = std::iter::from_fn(|| arenas[0].alloc(&mut tx, size).ok()).collect();
         assert_eq!(arenas[0].allocated_bytes(), (blocks.len() * Arena::usable_size(size)) as u64);
         arenas[0].check().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::world::checkpoint_now;
 use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, PAGE, Tx};
-use holdfast_io::{Io, SimIo};
+use holdfast_io::{Io, RealIo, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
 const BIG: usize = 3 * EXTENT as usize;
@@ -14,7 +14,7 @@ fn create(sim: &SimIo) -> (Arc<Heap>, Vec<Arena>) {
 }
 
 /// Opens what a checkpoint has left, and applies redo.
-fn open(sim: &SimIo, root: &HeapRoot, mut redo: &[u8]) -> (Arc<Heap>, Vec<Arena>) {
+fn open(sim: &dyn Io, root: &HeapRoot, mut redo: &[u8]) -> (Arc<Heap>, Vec<Arena>) {
     let file = sim.open("heap", false).unwrap();
     let (heap, mut recovery) = Heap::open(file, OPTIONS, root).unwrap();
     while !redo.is_empty() {
@@ -177,4 +177,19 @@ fn loading_and_touching_go_together() {
         loader.join().unwrap();
     });
     assert_eq!(heap.stats().resident_bytes, 2 * EXTENT);
+}
+
+#[test]
+fn a_real_file_does_as_well() {
+    let folder = std::env::temp_dir().join(format!("holdfast-heap-{}", std::process::id()));
+    let io = RealIo::new(&folder).unwrap();
+    let (heap, mut arenas) = Heap::create(io.open("heap", true).unwrap(), OPTIONS).unwrap();
+    let mut tx = Tx::new();
+    let blocks: Vec<u64> = (1..200).map(|i| arenas[0].alloc(&mut tx, i * 50).unwrap()).collect();
+    blocks.iter().for_each(|&block| arenas[0].write_u64(&mut tx, block, !block));
+    let root = checkpoint(&heap, &mut arenas);
+    let (heap, arenas) = open(&io, &root, &[]);
+    assert!(blocks.iter().all(|&block| arenas[0].u64(block) == !block));
+    heap.verify().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
 }
