@@ -81,6 +81,9 @@ impl Appender {
     #[cold]
     fn append_to_next(&self, len: u64, payload: &[u8], crc: u32, durable: Lsn) -> Lsn {
         assert!(u32::try_from(payload.len()).is_ok(), "a batch is smaller than 4 GiB");
+        // A batch larger than a buffer gets one of its own, that no other thread ever sees. Made before the lock
+        // is taken, as it may be huge.
+        let own = (len > self.capacity).then(|| Arc::new(Buffer::new(len)));
         let mut queue = self.queue.lock();
         let (buffer, offset) = loop {
             // Another thread may have installed the next buffer before us.
@@ -88,9 +91,7 @@ impl Appender {
                 break (queue.active.clone(), offset);
             }
             let end = queue.seal_active();
-            if len > self.capacity {
-                // A buffer of its own, that no other thread ever sees.
-                let buffer = Arc::new(Buffer::new(len));
+            if let Some(buffer) = own {
                 buffer.install(end);
                 let offset = buffer.reserve(len).expect("a new buffer of this size");
                 buffer.seal();

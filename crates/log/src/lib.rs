@@ -139,8 +139,8 @@ impl Log {
     /// checkpoint. A torn tail is cut off and reported.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if something that was durable is damaged or missing; nothing is changed then. Whatever
-    /// `f` returns.
+    /// [`Error::Corrupt`] if something that was durable is damaged or missing; the files are not changed then, but
+    /// `f` has seen the batches before it. Whatever `f` returns.
     pub fn open(
         io: Arc<dyn Io>,
         o: LogOptions,
@@ -288,8 +288,9 @@ impl Log {
         Ok(())
     }
 
-    /// Has `f` called, by the thread that commits, after [`Log::durable`] or [`Log::written`] moved, after room was
-    /// made, and after a failure.
+    /// Has `f` called after [`Log::durable`] or [`Log::written`] moved, after room was made, and after a failure,
+    /// by the thread that did it, mostly the one that commits. `f` must be quick and must not call the log to
+    /// commit or to wait.
     pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
         self.callbacks.write().push(f);
     }
@@ -376,7 +377,8 @@ impl Log {
         info.collect()
     }
 
-    /// Makes a segment's file free for reuse. The caller answers for I-6: no live record lies in any batch that
+    /// Makes a segment's file free for reuse, as it is: after a restart the segment may be there again, with nothing
+    /// live. The caller answers for I-6: no live record lies in any batch that
     /// overlaps the segment, and no unfinished checkpoint needs it. The segment that holds the log's end cannot
     /// be freed.
     pub fn free_segment(&self, seq: u64) {
@@ -425,7 +427,7 @@ impl Log {
             commit_us_max: latency.max(),
             segments: space.files,
             segments_free: space.free,
-            pending_bytes: tail - self.written(),
+            pending_bytes: tail.saturating_sub(self.written()),
             buffer_bytes: self.appender.memory(),
         }
     }

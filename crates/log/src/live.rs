@@ -22,9 +22,9 @@ struct Cell {
 impl LiveBytes {
     /// Room for `segments` segments at once.
     pub fn new(segments: usize) -> Self {
-        // A quarter full at most, so that `reach` stays small. Some more than `segments`, because bytes may be
-        // counted in a segment that is not prepared yet.
-        let cells = (segments + 64).next_power_of_two() * 4;
+        // Half full at most, so that `reach` stays small. Some more than `segments`, because bytes may be counted
+        // in a segment that is not prepared yet.
+        let cells = (segments + 64).next_power_of_two() * 2;
         Self {
             cells: (0..cells).map(|_| Cell { seq: AtomicU64::new(FREE), bytes: AtomicI64::new(0) }).collect(),
             reach: AtomicU64::new(0),
@@ -59,7 +59,7 @@ impl LiveBytes {
         let (distance, cell) = (0..self.cells.len())
             .map(|distance| (distance, self.cell(seq, distance)))
             .find(|(_, cell)| cell.seq.load(Ordering::Relaxed) == FREE)
-            .expect("four times more cells than segments");
+            .expect("twice as many cells as segments");
         cell.bytes.store(0, Ordering::Relaxed);
         cell.seq.store(seq, Ordering::Release);
         self.reach.fetch_max(distance as u64 + 1, Ordering::Release);
@@ -107,6 +107,6 @@ mod tests {
             live.insert(seq);
             assert_eq!(live.get(seq), seq);
         }
-        assert!(live.reach.load(Ordering::Relaxed) < 16);
+        assert!(live.reach.load(Ordering::Relaxed) < 64);
     }
 }

@@ -172,6 +172,7 @@ impl Segments {
 
     fn measure_space(&self) {
         let medium = self.io.free_bytes().unwrap_or(0) / u64::from(self.segment_size);
+        // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
         let files = (table.kept.len() + table.spares.len()) as u64;
         let creatable = match table.medium_full {

@@ -1,8 +1,8 @@
 //! Reads the log in order, in large pieces.
 
-use std::sync::mpsc;
+use std::{sync::mpsc, thread};
 
-use holdfast_io::Result;
+use holdfast_io::{Error, Result};
 
 use crate::{
     layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, batch_is_intact, block_floor, claimed_len},
@@ -90,30 +90,38 @@ impl Window<'_> {
 impl Segments {
     /// Calls `f` with a window on the log from `from` up to the first segment that is missing. Another thread
     /// reads ahead.
-    pub fn with_window<T>(&self, from: Lsn, seed: u32, f: impl FnOnce(&mut Window) -> T) -> T {
+    pub fn with_window<T>(
+        &self,
+        from: Lsn,
+        seed: u32,
+        f: impl FnOnce(&mut Window) -> Result<T>,
+    ) -> Result<T> {
         let start = block_floor(from);
         let mut end = start;
         while self.get(self.seq_of(end)).is_some() {
             end = self.start_of(self.seq_of(end) + 1);
         }
         let (sender, receiver) = mpsc::sync_channel(AHEAD);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let (mut at, mut len) = (start, PIECE_MIN);
-                while at < end {
-                    let mut piece = vec![0; (end - at).min(len) as usize];
-                    let read = self.read(at, &mut piece).map(|()| piece);
-                    let failed = read.is_err();
-                    // Nobody listens when the reader has seen enough.
-                    if sender.send(read).is_err() || failed {
-                        return;
-                    }
-                    at += len;
-                    len = (len * 2).min(PIECE_MAX);
+        let read_ahead = move || {
+            let (mut at, mut len) = (start, PIECE_MIN);
+            while at < end {
+                let mut piece = vec![0; (end - at).min(len) as usize];
+                let read = self.read(at, &mut piece).map(|()| piece);
+                let failed = read.is_err();
+                // Nobody listens when the reader has seen enough.
+                if sender.send(read).is_err() || failed {
+                    return;
                 }
-            });
+                at += len;
+                len = (len * 2).min(PIECE_MAX);
+            }
+        };
+        thread::scope(|scope| {
             // Dropped before the scope waits for the thread, which ends the thread.
             let receiver = receiver;
+            let spawned =
+                thread::Builder::new().name("holdfast-read".to_owned()).spawn_scoped(scope, read_ahead);
+            spawned.map_err(|e| Error::io("start the thread holdfast-read", e))?;
             let mut pieces = || receiver.recv().ok();
             f(&mut Window { pieces: &mut pieces, buf: Vec::new(), start, end, seed })
         })

@@ -131,7 +131,7 @@ const MODES: [Appendfsync; 3] = [Appendfsync::Always, Appendfsync::Everysec, App
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_durable() {
-    for seed in seeds(400) {
+    for seed in seeds(150) {
         let mut rng = Rng(seed);
         let mut model = Model::new(MODES[seed as usize % 3]);
         let mut io = SimIo::new(seed);
@@ -181,7 +181,7 @@ fn a_killed_process_loses_nothing_written() {
 
 #[test]
 fn a_failing_device_latches_and_what_is_found_later_is_durable() {
-    for seed in seeds(200) {
+    for seed in seeds(100) {
         let mut rng = Rng(seed);
         let mut model = Model::new(MODES[seed as usize % 3]);
         let mut io = SimIo::new(seed);
