@@ -9,7 +9,7 @@ mod small;
 
 use holdfast_heap::{Arena, Full, Tx};
 use large::{Large, Put};
-use small::Small;
+use small::{Placed, Small};
 
 use super::{
     Context,
@@ -276,7 +276,7 @@ impl<'a> Writer<'a> {
             return 0;
         }
         let mut purged = 0;
-        let mut next = 0;
+        let mut next;
         if is_large(arena, *obj) {
             let large = Large::of(*obj);
             next = large.next_expiry(arena);
@@ -288,17 +288,16 @@ impl<'a> Writer<'a> {
             }
         } else {
             let small = Small::of(arena, *obj);
-            let mut at = 0;
-            while let Some(placed) = small.fields_from(arena, at).next() {
-                let expires = placed.field.expires;
-                if placed.field.is_alive(cx.now_ms) || purged == budget {
-                    at += placed.len;
-                    next = [next, expires].into_iter().filter(|&time| time != 0).min().unwrap_or(0);
-                } else {
-                    small.remove(arena, tx, at);
-                    purged += 1;
+            let expired = |placed: &Placed| !placed.field.is_alive(cx.now_ms);
+            while let Some(at) = small.fields(arena).find(expired).map(|placed| placed.at) {
+                if purged == budget {
+                    break;
                 }
+                small.remove(arena, tx, at);
+                purged += 1;
             }
+            let expiries = small.fields(arena).map(|placed| placed.field.expires);
+            next = expiries.filter(|&time| time != 0).min().unwrap_or(0);
         }
         write_changed(arena, tx, *obj + AUX, &next.to_le_bytes());
         let count = len(arena, *obj) - purged as u64;
@@ -449,11 +448,8 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
 /// Checks the structure, or says what is wrong.
 pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
     let large = Large::of(obj);
-    let counted = if is_large(arena, obj) {
-        large.check(arena)?
-    } else {
-        Small::of(arena, obj).fields(arena).count() as u64
-    };
+    let counted =
+        if is_large(arena, obj) { large.check(arena)? } else { Small::of(arena, obj).check(arena)? };
     let wrong = |what: String| Err(format!("hash at {obj:#x} {what}"));
     if counted != len(arena, obj) {
         return wrong(format!("counts {} fields and has {counted}", len(arena, obj)));

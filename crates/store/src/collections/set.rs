@@ -309,7 +309,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
 pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
     let counted = match object::encoding(arena, obj) {
         Encoding::Intset => count(arena, obj) as u64,
-        Encoding::Listpack => packed(obj).entries(arena).count() as u64,
+        Encoding::Listpack => packed(obj).check(arena)?,
         _ => table(obj).check(arena)?,
     };
     if counted != len(arena, obj) {

@@ -5,7 +5,7 @@ use holdfast_heap::{Arena, Full, Tx};
 use super::{
     super::{
         object::{self, Encoding},
-        packed::{Entries, Entry, Packed, Piece},
+        packed::{Entries, Packed, Piece},
     },
     Field,
 };
@@ -65,9 +65,9 @@ impl Small {
     /// Gives the field at a position another expiry (0: none).
     pub fn set_expiry(self, arena: &mut Arena, tx: &mut Tx, at: usize, expires: u64) -> Result<(), Full> {
         debug_assert!(self.expires);
-        let (offset, old) = Entries::new(&self.entries(arena)[at..]).nth(2).expect("the expiry of a field");
+        let (from, old) = Entries::from(self.entries(arena), at).nth(2).expect("the expiry of a field");
         let remove = old.encoded().len();
-        self.packed.splice(arena, tx, at + offset, remove, &[Piece::int(expires as i64)])
+        self.packed.splice(arena, tx, from, remove, &[Piece::int(expires as i64)])
     }
 
     /// Removes the field at a position.
@@ -104,14 +104,18 @@ impl Small {
         if self.expires { 3 } else { 2 }
     }
 
-    /// The fields from a position on.
-    pub fn fields_from(self, arena: &Arena, at: usize) -> Fields<'_> {
-        Fields { at, ..self.fields_of(self.entries(arena)) }
+    /// Checks the blob and returns the number of fields, or says what is wrong.
+    pub fn check(self, arena: &Arena) -> Result<u64, String> {
+        self.packed.check(arena).map(|entries| entries / self.entries_per_field() as u64)
     }
 
     /// The fields that are encoded in `entries`, which are this hash's or a copy of them.
     pub fn fields_of(self, entries: &[u8]) -> Fields<'_> {
-        Fields { bytes: entries, at: 0, expires: self.expires }
+        Fields { entries: Entries::new(entries), expires: self.expires }
+    }
+
+    fn fields_from(self, arena: &Arena, at: usize) -> Fields<'_> {
+        Fields { entries: Entries::from(self.entries(arena), at), expires: self.expires }
     }
 
     /// All fields, encoded.
@@ -120,39 +124,28 @@ impl Small {
     }
 }
 
-/// A field and the bytes that it takes.
+/// A field and where it is.
 pub(super) struct Placed<'a> {
-    pub len: usize,
+    pub at: usize,
+    len: usize,
     pub field: Field<'a>,
 }
 
 /// The fields of a small hash.
 pub(super) struct Fields<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    entries: Entries<'a>,
     expires: bool,
-}
-
-impl<'a> Fields<'a> {
-    fn take(&mut self) -> Entry<'a> {
-        let entry = Entry::first(&self.bytes[self.at..]);
-        self.at += entry.encoded().len();
-        entry
-    }
 }
 
 impl<'a> Iterator for Fields<'a> {
     type Item = Placed<'a>;
 
     fn next(&mut self) -> Option<Placed<'a>> {
-        let at = self.at;
-        if at == self.bytes.len() {
-            return None;
-        }
-        let name = self.take().value();
-        let value = self.take().value();
-        let expires =
-            if self.expires { self.take().int().expect("an expiry is an integer") as u64 } else { 0 };
-        Some(Placed { len: self.at - at, field: Field { name, value, expires } })
+        let (at, name) = self.entries.next()?;
+        let mut next = || self.entries.next().expect("as many entries as a field has").1;
+        let value = next().value();
+        let expires = if self.expires { next().int().expect("an expiry is an integer") as u64 } else { 0 };
+        let field = Field { name: name.value(), value, expires };
+        Some(Placed { at, len: self.entries.position() - at, field })
     }
 }

@@ -306,3 +306,27 @@ fn takes_little_memory_and_redo() {
     assert!(memory < 90 && added < 170 && changed < 50 && counted < 20 && expiry_memory < 60 && timed < 250);
     bench.destroy();
 }
+
+#[test]
+fn changes_of_a_small_hash_leave_little_redo() {
+    let mut bench = Bench::new(1 << 20);
+    let mut random = Random::new(1);
+    let mut redo = [0; 4];
+    for quarter in &mut redo {
+        for _ in 0..5_000 {
+            let name = format!("field:{}", random.below(100));
+            let value = vec![b'v'; 10 + random.below(20) as usize];
+            if random.below(10) == 0 {
+                bench.writer().remove(name.as_bytes());
+            } else {
+                bench.writer().set(name.as_bytes(), &value, Expiry::Clear).unwrap();
+            }
+            *quarter += bench.tx.buf.len();
+        }
+        *quarter /= 5_000;
+    }
+    eprintln!("a change of a field among 90, in bytes of redo as time goes on: {redo:?}");
+    assert_eq!(bench.encoding(), "listpack");
+    assert!(redo[3] < 300);
+    bench.destroy();
+}
