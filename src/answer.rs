@@ -1,6 +1,7 @@
 //! What a handler returns.
 
-use std::borrow::Cow;
+use holdfast_store::Cold;
+use std::{borrow::Cow, time::Duration};
 use tokio::time::Instant;
 
 /// What is to be done after a handler.
@@ -10,20 +11,75 @@ pub enum Outcome {
     Done,
     /// Its reply is written; send it and close the connection.
     Close,
-    /// Nothing is written. Wait until the call is woken, or until the time given, then run the handler again
-    /// ([`crate::call::Call::wake`] tells why).
+    /// Nothing is written. Wait until a key is written or until the time given, then run the handler again; see
+    /// [`crate::call::Call::wait_for`].
     Wait(Option<Instant>),
+    /// Nothing is written. Read these from the medium, then run the handler again with them.
+    Fetch(Vec<Cold>),
+    /// Nothing was executed: it is not the time. Try again then.
+    Postpone(Instant),
 }
 
-/// An outcome, or the error to reply with.
-pub type Answer = Result<Outcome, ErrorReply>;
+impl Outcome {
+    /// Whether the command is over.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Outcome::Done | Outcome::Close)
+    }
+
+    /// Tries again in a while.
+    pub fn postpone(while_: Duration) -> Outcome {
+        Outcome::Postpone(Instant::now() + while_)
+    }
+}
+
+/// An outcome, or why there is none.
+pub type Answer = Result<Outcome, Stop>;
+
+/// Why a handler stops. It must not have changed anything before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Reply with an error: a code in capital letters, a space, and words.
+    Error(Cow<'static, [u8]>),
+    /// A value is on the medium only. The handler runs again when it, and what else the command needs, is fetched.
+    Cold(Cold),
+}
+
+impl Stop {
+    /// An error with a fixed text.
+    pub const fn new(text: &'static str) -> Self {
+        Stop::Error(Cow::Borrowed(text.as_bytes()))
+    }
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Vec<u8>> for Stop {
+    fn from(text: Vec<u8>) -> Self {
+        Stop::Error(Cow::Owned(text))
+    }
+}
+
+impl From<holdfast_store::Error> for Stop {
+    fn from(error: holdfast_store::Error) -> Self {
+        match error {
+            holdfast_store::Error::WrongType => WRONG_TYPE,
+            holdfast_store::Error::Cold(cold) => Stop::Cold(cold),
+            holdfast_store::Error::Full => OUT_OF_MEMORY,
+            holdfast_store::Error::Corrupt(what) => format!("ERR {what}").into(),
+        }
+    }
+}
 
 /// Why a waiting handler runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// It has not waited: this is the first time.
     First,
-    /// Something that it waited for has happened, perhaps.
+    /// A key that it waited for was written.
     Signal,
     /// The time is over, or CLIENT UNBLOCK said so.
     Timeout,
@@ -31,35 +87,15 @@ pub enum Wake {
     Unblocked,
 }
 
-/// The text of an error reply: a code in capital letters, a space, and words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorReply(Cow<'static, [u8]>);
-
-impl ErrorReply {
-    /// A fixed text.
-    pub const fn new(text: &'static str) -> Self {
-        ErrorReply(Cow::Borrowed(text.as_bytes()))
-    }
-
-    /// The text.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<String> for ErrorReply {
-    fn from(text: String) -> Self {
-        ErrorReply(Cow::Owned(text.into_bytes()))
-    }
-}
-
-impl From<Vec<u8>> for ErrorReply {
-    fn from(text: Vec<u8>) -> Self {
-        ErrorReply(Cow::Owned(text))
-    }
-}
-
 /// The arguments are not what the command expects.
-pub const SYNTAX: ErrorReply = ErrorReply::new("ERR syntax error");
+pub const SYNTAX: Stop = Stop::new("ERR syntax error");
 /// An argument should be an integer.
-pub const NOT_INTEGER: ErrorReply = ErrorReply::new("ERR value is not an integer or out of range");
+pub const NOT_INTEGER: Stop = Stop::new("ERR value is not an integer or out of range");
+/// The key holds another type of value.
+pub const WRONG_TYPE: Stop = Stop::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// The heap has no room.
+pub const OUT_OF_MEMORY: Stop = Stop::new("OOM command not allowed when used memory > 'maxmemory'.");
+/// The log has no room.
+pub const DISK_FULL: Stop = Stop::new("OOM command not allowed: the disk is full. Deleting keys makes room.");
+/// CLIENT UNBLOCK … ERROR.
+pub const UNBLOCKED: Stop = Stop::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

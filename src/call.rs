@@ -1,13 +1,17 @@
 //! What a handler is given.
 
 use crate::{
-    answer::{ErrorReply, NOT_INTEGER, Wake},
+    answer::{Answer, NOT_INTEGER, Outcome, Stop, Wake},
     command::Command,
     dispatch::Turn,
+    observe::Waiting,
     server::Server,
     session::Session,
 };
 use holdfast_resp::{Args, Proto, Writer, parse_int};
+use holdfast_store::{Fetched, Txn};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// One execution of a command.
 pub struct Call<'a> {
@@ -23,16 +27,39 @@ pub struct Call<'a> {
     pub turn: &'a Turn<'a>,
     /// Why it runs, if it has waited.
     pub wake: Wake,
+    /// What was fetched for it, if it has no transaction yet.
+    pub fetched: Vec<Fetched>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// The server.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &'a Server {
         &self.turn.worker.server
     }
 
+    /// The database selected, as the store knows it. To be asked within a transaction, since SWAPDB may change it.
+    pub fn db(&self) -> u8 {
+        self.server().store.database(self.session.db as u8)
+    }
+
+    /// Lets the command wait until one of `keys` is written, for at most `timeout`, and run again; within EXEC it may
+    /// not wait ([`Session::in_exec`]). Every run that finds nothing returns this.
+    pub fn wait_for<'k>(
+        &mut self,
+        txn: &mut Txn,
+        keys: impl Iterator<Item = &'k [u8]>,
+        timeout: Option<Duration>,
+    ) -> Answer {
+        debug_assert!(!self.session.in_exec);
+        let db = self.db();
+        // A deadline that is too far to name is none.
+        let until = || timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let waiting = self.session.waiting.get_or_insert_with(|| Waiting::begin(txn, db, keys, until()));
+        Ok(Outcome::Wait(waiting.until))
+    }
+
     /// An argument as an integer.
-    pub fn int(&self, index: usize) -> Result<i64, ErrorReply> {
+    pub fn int(&self, index: usize) -> Result<i64, Stop> {
         parse_int(self.args.at(index)).ok_or(NOT_INTEGER)
     }
 
@@ -48,7 +75,7 @@ impl Call<'_> {
     }
 
     /// The error of a container that lacks the subcommand asked for.
-    pub fn unknown_subcommand(&self) -> ErrorReply {
+    pub fn unknown_subcommand(&self) -> Stop {
         unknown_subcommand(self.command, self.args)
     }
 
@@ -67,7 +94,7 @@ impl Call<'_> {
 }
 
 /// `-ERR unknown subcommand …`
-pub fn unknown_subcommand(container: &Command, args: Args) -> ErrorReply {
+pub fn unknown_subcommand(container: &Command, args: Args) -> Stop {
     let name = args.get(1).unwrap_or_default();
     let shown = &name[..name.len().min(128)];
     let upper = container.name.to_ascii_uppercase();
@@ -75,6 +102,6 @@ pub fn unknown_subcommand(container: &Command, args: Args) -> ErrorReply {
 }
 
 /// `-ERR wrong number of arguments …`
-pub fn wrong_arity(command: &Command) -> ErrorReply {
+pub fn wrong_arity(command: &Command) -> Stop {
     format!("ERR wrong number of arguments for '{}' command", command.name).into()
 }

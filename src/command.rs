@@ -3,6 +3,7 @@
 //! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
 
 use crate::{answer::Answer, call::Call};
+use holdfast_store::Txn;
 use std::ops::BitOr;
 
 /// One command or subcommand.
@@ -28,7 +29,19 @@ pub struct Command {
     /// If it is a container, what it contains.
     pub subcommands: &'static [Command],
     /// Does it.
-    pub handler: fn(&mut Call) -> Answer,
+    pub handler: Handler,
+}
+
+/// How a command is done.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Without a transaction of the store.
+    Plain(fn(&mut Call) -> Answer),
+    /// Within a transaction over its keys' partitions. It must not write before it has read what it needs: a read may find
+    /// that a value must be fetched, and then the handler runs again.
+    Keyed(fn(&mut Call, &mut Txn) -> Answer),
+    /// Within a transaction over all partitions.
+    Whole(fn(&mut Call, &mut Txn) -> Answer),
 }
 
 impl Command {
@@ -44,7 +57,7 @@ impl Command {
         summary: "",
         complexity: "O(1)",
         subcommands: &[],
-        handler: |call| Err(call.unknown_subcommand()),
+        handler: Handler::Plain(|call| Err(call.unknown_subcommand())),
     };
 
     /// The name without the container's.

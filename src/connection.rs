@@ -10,7 +10,7 @@ use crate::{
     answer::{Outcome, Wake},
     client::{Buffers, Client, flag},
     config::Opt,
-    dispatch,
+    dispatch::Turn,
     log::log,
     output::{Output, SendError},
     session::Session,
@@ -32,7 +32,7 @@ use tokio::time;
 
 /// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
 const OUTPUT_PAUSE: usize = 64 << 20;
-/// While a client waits in a blocking command, this much of what it sends is read ahead.
+/// While a command waits, this much of what its client sends meanwhile is read ahead, in bytes.
 const INPUT_AHEAD: usize = 64 << 10;
 
 /// A connection as the rest of its worker sees it.
@@ -70,6 +70,11 @@ impl Handle {
             self.wake.set(Some(why));
             self.wake();
         }
+    }
+
+    fn set_blocked(&self, blocked: bool) {
+        self.blocked.set(blocked);
+        self.client.set_flag(flag::BLOCKED, blocked);
     }
 
     /// Once a second: closes the connection if it was silent for `timeout`, and lets it look at its output.
@@ -128,6 +133,8 @@ pub struct Connection {
     ended: bool,
     /// Nothing more is executed; what is in `output` is sent.
     closing: bool,
+    /// A command waits for something; what is read meanwhile is kept.
+    in_command: bool,
 }
 
 impl Connection {
@@ -147,6 +154,7 @@ impl Connection {
             stalled: false,
             ended: false,
             closing: false,
+            in_command: false,
         }
     }
 
@@ -160,6 +168,7 @@ impl Connection {
                 break why;
             }
         };
+        self.session.leave(&self.worker.server.store);
         let addr = &self.handle.client.addr;
         match why {
             Closed::ByPeer | Closed::ByServer => log!(Debug, "client {addr} is gone"),
@@ -176,7 +185,7 @@ impl Connection {
     /// Executes the commands in the input until one is incomplete.
     async fn execute(&mut self) -> Result<(), Closed> {
         let worker = self.worker.clone();
-        let turn = dispatch::Turn::new(&worker, Instant::now());
+        let turn = Turn::new(&worker, Instant::now());
         self.handle.client.touch(turn.now());
         self.stalled = false;
         while !self.closing {
@@ -207,46 +216,78 @@ impl Connection {
         Ok(())
     }
 
-    async fn execute_one(&mut self, turn: &dispatch::Turn<'_>) -> Result<(), Closed> {
+    async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<(), Closed> {
         let mut wake = Wake::First;
+        let mut fetched = Vec::new();
         loop {
             let args = self.parser.args(&self.input[self.head..]);
-            match turn.execute(&mut self.session, args, &mut self.output.open, wake) {
+            let out = &mut self.output.open;
+            let outcome = turn.execute(&mut self.session, args, out, wake, std::mem::take(&mut fetched));
+            self.output.depends_on(turn.take_gate());
+            match outcome {
                 Outcome::Done => return Ok(()),
                 Outcome::Close => {
                     self.handle.client.set_flag(flag::CLOSING, true);
                     self.closing = true;
                     return Ok(());
                 }
-                Outcome::Wait(until) => {
-                    wake = self.wait(until).await?;
-                    turn.resume();
+                Outcome::Wait(until) => wake = self.wait(until).await?,
+                Outcome::Postpone(until) => {
+                    let worker = self.worker.clone();
+                    // The end of the pause is told, the end of everything else is not; either comes early at most.
+                    let _ = self.drive(time::timeout_at(until, worker.unpaused.notified())).await?;
+                }
+                Outcome::Fetch(cold) => {
+                    let fetching = self.worker.fetch(cold);
+                    fetched = self.drive(fetching).await?;
                 }
             }
+            turn.resume();
         }
     }
 
-    /// Waits for another client, or for the time.
+    /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.
     async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
-        self.handle.blocked.set(true);
-        self.handle.client.set_flag(flag::BLOCKED, true);
-        self.worker.stats().blocked.fetch_add(1, Relaxed);
-        self.publish();
+        let handle = self.handle.clone();
+        let worker = self.worker.clone();
+        let signal = self.session.waiting.as_ref().expect("it waits for something").signal();
         let mut alarm = pin!(async {
             match until {
                 Some(until) => time::sleep_until(until).await,
                 None => std::future::pending().await,
             }
         });
-        let woken = poll_fn(|cx| {
+        handle.wake.set(None);
+        handle.set_blocked(true);
+        worker.stats().blocked.fetch_add(1, Relaxed);
+        self.publish();
+        let woken = self.drive(poll_fn(|cx| {
+            if let Some(why) = handle.wake.take() {
+                return Poll::Ready(why);
+            }
+            if signal.poll(cx).is_ready() {
+                return Poll::Ready(Wake::Signal);
+            }
+            alarm.as_mut().poll(cx).map(|()| Wake::Timeout)
+        }));
+        let woken = woken.await;
+        handle.set_blocked(false);
+        worker.stats().blocked.fetch_sub(1, Relaxed);
+        woken
+    }
+
+    /// Awaits something while a command is in progress: earlier replies are sent, and the end of the connection is
+    /// noticed.
+    async fn drive<F: Future>(&mut self, future: F) -> Result<F::Output, Closed> {
+        let mut future = pin!(future);
+        self.in_command = true;
+        let result = poll_fn(|cx| {
             loop {
-                if let Some(why) = self.handle.wake.take() {
-                    return Poll::Ready(Ok(why));
-                }
-                if alarm.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Ok(Wake::Timeout));
+                if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(output));
                 }
                 match self.poll_turn(cx) {
+                    // Something was read ahead; there may be more.
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(why)) => return Poll::Ready(Err(why)),
                     Poll::Pending => return Poll::Pending,
@@ -254,10 +295,8 @@ impl Connection {
             }
         })
         .await;
-        self.handle.blocked.set(false);
-        self.handle.client.set_flag(flag::BLOCKED, false);
-        self.worker.stats().blocked.fetch_sub(1, Relaxed);
-        woken
+        self.in_command = false;
+        result
     }
 
     /// Sends, reads, and looks for reasons to end. Ready when there is something new to execute.
@@ -290,10 +329,10 @@ impl Connection {
         if self.closing || self.ended || pending >= OUTPUT_PAUSE {
             return Poll::Pending;
         }
-        if self.stalled && !self.handle.blocked.get() {
+        if self.stalled && !self.in_command {
             return Poll::Ready(Ok(()));
         }
-        if self.handle.blocked.get() && self.input.len() - self.head > INPUT_AHEAD {
+        if self.in_command && self.input.len() - self.head > self.parser.length() + INPUT_AHEAD {
             return Poll::Pending;
         }
         self.poll_read(cx)

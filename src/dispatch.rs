@@ -1,24 +1,36 @@
-//! From arguments to a handler: the checks that come before every command, in Redis's order.
+//! From arguments to a handler: the checks that come before every command, in Redis's order, and its transaction.
 
 use crate::{
-    answer::{ErrorReply, Outcome, Wake},
+    answer::{DISK_FULL, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
-    command::{Command, Flags},
+    command::{Command, Flags, Handler, KeyAccess},
     config::Opt,
+    keys::each_key,
     log::log,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
     worker::Worker,
 };
 use holdfast_resp::{Args, Writer};
-use std::{cell::Cell, time::Instant};
+use holdfast_store::{Admission, Cold, Fetched, Lsn, Store, Txn};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 use tokio::time;
 
-const NOAUTH: ErrorReply = ErrorReply::new("NOAUTH Authentication required.");
-const NOT_IN_MULTI: ErrorReply = ErrorReply::new("ERR Command not allowed inside a transaction");
+const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
+const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
+/// How long a write waits while too much is on its way to the medium.
+const BUSY_RETRY: Duration = Duration::from_millis(1);
+/// Bytes of log, beyond those of the arguments, that a command is expected to write at most.
+const REDO_ROOM: usize = 4096;
+
+/// The value of the option `appendfsync` under which replies wait for the medium.
+const ALWAYS: i64 = 1;
 
 /// What the commands of one loop turn share.
 pub struct Turn<'a> {
@@ -26,12 +38,22 @@ pub struct Turn<'a> {
     pub worker: &'a Worker,
     /// The time: when the command before ended, and after a command when that one did. One look at the clock serves both.
     now: Cell<Instant>,
+    /// What the replies so far depend on.
+    gate: Cell<Lsn>,
+}
+
+/// What a handler is given beside the call.
+pub enum Given<'r, 't> {
+    /// Its transaction.
+    Txn(&'r mut Txn<'t>),
+    /// What was fetched for the transaction that it begins itself.
+    Fetched(Vec<Fetched>),
 }
 
 impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, now: Instant) -> Self {
-        Turn { worker, now: Cell::new(now) }
+        Turn { worker, now: Cell::new(now), gate: Cell::new(0) }
     }
 
     /// When the last command of the turn ended.
@@ -44,14 +66,31 @@ impl<'a> Turn<'a> {
         self.now.set(Instant::now());
     }
 
-    /// Executes one command, or refuses it, or queues it; its reply goes to `out`.
-    pub fn execute(&self, session: &mut Session, args: Args, out: &mut Vec<u8>, wake: Wake) -> Outcome {
-        let start = out.len();
-        let outcome = self.checked(session, args, out, wake);
-        if matches!(outcome, Outcome::Wait(_)) {
-            return outcome;
+    /// What the replies since the last call depend on; 0: nothing.
+    pub fn take_gate(&self) -> Lsn {
+        self.gate.replace(0)
+    }
+
+    /// Ends a transaction; the reply waits for it under `appendfsync always`.
+    pub fn commit(&self, txn: Txn) {
+        let lsn = txn.commit();
+        if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
+            self.gate.set(self.gate.get().max(lsn));
         }
-        if session.replies != Replies::On {
+    }
+
+    /// Executes one command, or refuses it, or queues it; its reply goes to `out`.
+    pub fn execute(
+        &self,
+        session: &mut Session,
+        args: Args,
+        out: &mut Vec<u8>,
+        wake: Wake,
+        fetched: Vec<Fetched>,
+    ) -> Outcome {
+        let start = out.len();
+        let outcome = self.checked(session, args, out, wake, fetched);
+        if session.replies != Replies::On && outcome.is_final() {
             session.replies = match session.replies {
                 Replies::SkipNext => Replies::Skip,
                 Replies::Skip => {
@@ -67,7 +106,14 @@ impl<'a> Turn<'a> {
         outcome
     }
 
-    fn checked(&self, session: &mut Session, args: Args, out: &mut Vec<u8>, wake: Wake) -> Outcome {
+    fn checked(
+        &self,
+        session: &mut Session,
+        args: Args,
+        out: &mut Vec<u8>,
+        wake: Wake,
+        fetched: Vec<Fetched>,
+    ) -> Outcome {
         let id = match TABLE.lookup(args) {
             Lookup::Found(id) => id,
             Lookup::UnknownCommand if is_http(args.at(0)) => {
@@ -80,59 +126,135 @@ impl<'a> Turn<'a> {
             }
         };
         let command = TABLE.command(id);
-        if let Err(error) = self.check(session, command, args) {
+        if let Err(error) = check(session, command, args) {
             self.worker.stats().command(id).rejected.add(1);
             return self.refuse(session, out, error);
         }
         if let Some(until) = self.worker.server.pause.delays(command) {
-            return Outcome::Wait(Some(time::Instant::from_std(until)));
+            return Outcome::Postpone(time::Instant::from_std(until));
         }
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
             multi.queue.push((id, args.to_owned()));
             out.extend_from_slice(b"+QUEUED\r\n");
             return Outcome::Done;
         }
+        if command.flags.has(Flags::WRITE) {
+            match self.admit(args.bytes(), command.flags.has(Flags::DENYOOM)) {
+                Ok(None) => {}
+                Ok(Some(later)) => return later,
+                Err(error) => {
+                    self.worker.stats().command(id).rejected.add(1);
+                    return self.refuse(session, out, error);
+                }
+            }
+        }
         let proto = session.proto;
-        self.run(session, id, args, &mut Writer::new(out, proto), wake)
+        self.run(session, id, args, &mut Writer::new(out, proto), wake, fetched)
     }
 
-    /// Whether the command may be executed or queued.
-    fn check(&self, session: &Session, command: &Command, args: Args) -> Result<(), ErrorReply> {
-        if !command.accepts(args.len()) {
-            return Err(wrong_arity(command));
+    /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
+    pub fn admit(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
+        let store = &self.worker.server.store;
+        let bytes = bytes + REDO_ROOM;
+        let admission = match store.admit(bytes) {
+            // What frees space may use what is reserved for it.
+            Admission::Full if !may_grow => store.log().admit_to_reserve(bytes),
+            other => other,
+        };
+        match admission {
+            Admission::Ok => Ok(None),
+            Admission::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
+            Admission::Full => Err(DISK_FULL),
+            Admission::Failed => {
+                let why = store.log().failed().unwrap_or_default();
+                Err(format!("MISCONF Writing to the log has failed, so data cannot be changed: {why}").into())
+            }
         }
-        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return Err(NOAUTH);
-        }
-        if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return Err(NOT_IN_MULTI);
-        }
-        Ok(())
     }
 
-    /// Runs a handler and counts it. Used by EXEC too.
-    pub fn run(
+    /// Runs a command in a transaction of its own.
+    fn run(
         &self,
         session: &mut Session,
         id: CommandId,
         args: Args,
         out: &mut Writer,
         wake: Wake,
+        fetched: Vec<Fetched>,
     ) -> Outcome {
+        let store = &self.worker.server.store;
         let command = TABLE.command(id);
+        let mut txn = match command.handler {
+            Handler::Plain(_) => return self.call(session, id, args, out, wake, Given::Fetched(fetched)),
+            Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin(&[store.partition_of(args.at(1))]),
+            Handler::Keyed(_) => begin_keys(store, command, args),
+            Handler::Whole(_) => store.begin_all(),
+        };
+        txn.supply(fetched);
+        let mut outcome = self.call(session, id, args, out, wake, Given::Txn(&mut txn));
+        match &mut outcome {
+            // While one is fetched, so can be the others that the command may want.
+            Outcome::Fetch(cold) => {
+                let db = store.database(session.db as u8);
+                let first = cold[0];
+                cold.extend(
+                    cold_values(&mut txn, db, command, args).into_iter().filter(|more| *more != first),
+                );
+            }
+            Outcome::Done | Outcome::Close => {
+                if let Some(waiting) = session.waiting.take() {
+                    waiting.end(&mut txn);
+                }
+            }
+            Outcome::Wait(_) | Outcome::Postpone(_) => {}
+        }
+        self.commit(txn);
+        outcome
+    }
+
+    /// Calls a handler and counts the call. EXEC calls what was queued through this too.
+    pub fn call(
+        &self,
+        session: &mut Session,
+        id: CommandId,
+        args: Args,
+        out: &mut Writer,
+        wake: Wake,
+        given: Given,
+    ) -> Outcome {
         session.client.set_command(id);
-        let mut call = Call { command, args, out: out.reborrow(), session, turn: self, wake };
-        let outcome = match (command.handler)(&mut call) {
-            Ok(outcome @ Outcome::Wait(_)) => return outcome,
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.worker.server.errors.count(error.as_bytes());
-                call.out.error(error.as_bytes());
-                Outcome::Done
+        let command = TABLE.command(id);
+        let place = out.defer();
+        let mut call =
+            Call { command, args, out: out.reborrow(), session, turn: self, wake, fetched: Vec::new() };
+        let answer = match (command.handler, given) {
+            (Handler::Plain(handler), given) => {
+                if let Given::Fetched(fetched) = given {
+                    call.fetched = fetched;
+                }
+                handler(&mut call)
+            }
+            (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => handler(&mut call, txn),
+            (Handler::Keyed(_) | Handler::Whole(_), Given::Fetched(_)) => {
+                unreachable!("it was given no transaction")
             }
         };
-        let failed = call.out.errors() > 0;
-        self.finish(session, id, args, failed);
+        let mut failed = call.out.errors() > 0;
+        let outcome = answer.unwrap_or_else(|stop| {
+            out.rewind(place);
+            match stop {
+                Stop::Cold(cold) => Outcome::Fetch(vec![cold]),
+                Stop::Error(text) => {
+                    self.worker.server.errors.count(&text);
+                    out.error(text);
+                    failed = true;
+                    Outcome::Done
+                }
+            }
+        });
+        if outcome.is_final() {
+            self.finish(session, id, args, failed);
+        }
         outcome
     }
 
@@ -153,14 +275,54 @@ impl<'a> Turn<'a> {
     }
 
     #[cold]
-    fn refuse(&self, session: &mut Session, out: &mut Vec<u8>, error: ErrorReply) -> Outcome {
+    fn refuse(&self, session: &mut Session, out: &mut Vec<u8>, error: Stop) -> Outcome {
         if let Some(multi) = &mut session.multi {
             multi.aborted = true;
         }
-        self.worker.server.errors.count(error.as_bytes());
-        Writer::new(out, session.proto).error(error.as_bytes());
+        if let Stop::Error(text) = error {
+            self.worker.server.errors.count(&text);
+            Writer::new(out, session.proto).error(text);
+        }
         Outcome::Done
     }
+}
+
+/// Whether the command may be executed or queued.
+fn check(session: &Session, command: &Command, args: Args) -> Result<(), Stop> {
+    if !command.accepts(args.len()) {
+        return Err(wrong_arity(command));
+    }
+    if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
+        return Err(NOAUTH);
+    }
+    if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
+        return Err(NOT_IN_MULTI);
+    }
+    Ok(())
+}
+
+/// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
+/// finds the same fault before it looks at a key.
+fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
+    let mut partitions = Vec::new();
+    let found = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
+    if found.is_err() || partitions.is_empty() {
+        return store.begin(&[0]);
+    }
+    partitions.sort_unstable();
+    partitions.dedup();
+    store.begin(&partitions)
+}
+
+/// The values that a call may look at and that have to be fetched first.
+pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<Cold> {
+    let mut keys = Vec::new();
+    let found = each_key(command, args, |index, access| {
+        if access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
+            keys.push(args.at(index));
+        }
+    });
+    if found.is_ok() { txn.cold(db, keys) } else { Vec::new() }
 }
 
 /// Browsers can be made to send requests to any port.
@@ -168,7 +330,7 @@ fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-fn unknown_command(args: Args) -> ErrorReply {
+fn unknown_command(args: Args) -> Stop {
     let mut shown = Vec::new();
     for arg in args.from(1).iter() {
         if shown.len() >= SHOWN_MAX {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod call;
+mod check;
 mod cli;
 mod client;
 mod command;
@@ -15,6 +16,7 @@ mod keys;
 mod limits;
 mod listener;
 mod log;
+mod observe;
 mod output;
 mod serve;
 mod server;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Ok(cli::Request::Serve(config)) => serve::serve(*config),
-        Ok(cli::Request::Check(dir)) => Err(format!("checking {} needs the store", dir.display())),
+        Ok(cli::Request::Check(dir)) => check::check(&dir),
         Err(error) => Err(error.to_string()),
     };
     match result {

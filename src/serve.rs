@@ -7,6 +7,7 @@ use crate::{
     server::{self, Server, VERSION},
     worker::{self, Message},
 };
+use holdfast_store::{Appendfsync, Options, Recovery, Store};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -29,7 +30,8 @@ pub fn serve(config: Config) -> Result<(), String> {
     }
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-    let server = Server::new(config, mailboxes);
+    let store = Arc::new(open_store(&config)?);
+    let server = Server::new(config, store, mailboxes);
     server.apply_all()?;
     warn_of_options_without_effect(&server.config);
 
@@ -68,8 +70,63 @@ pub fn serve(config: Config) -> Result<(), String> {
             Err(_) => log!(Warning, "a worker panicked"),
         }
     }
+    // Its tasks share the server.
+    drop(runtime);
+    log!(Notice, "Making everything durable before exiting.");
+    let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");
-    served.map_err(|e| format!("cannot serve: {e}"))
+    served.map_err(|e| format!("cannot serve: {e}")).and(closed)
+}
+
+fn open_store(config: &Config) -> Result<Store, String> {
+    let dir = config.text(Opt::Dir);
+    let options = Options { appendfsync: appendfsync(config), ..Options::default() };
+    let store = Store::open(&dir, options).map_err(|e| format!("cannot open the data folder {dir}: {e}"))?;
+    let recovery = store.recovery();
+    for note in &recovery.notes {
+        log!(Warning, "{note}");
+    }
+    let Recovery { created, replayed_batches, replayed_bytes, us, .. } = recovery;
+    match created {
+        true => log!(Notice, "Made a new data folder in {dir}"),
+        false => log!(
+            Notice,
+            "Opened {dir}: {replayed_batches} batches ({replayed_bytes} bytes) replayed in {}.{:03} seconds",
+            us / 1_000_000,
+            us / 1000 % 1000
+        ),
+    }
+    Ok(store)
+}
+
+fn close_store(server: Arc<Server>) -> Result<(), String> {
+    let server = Arc::into_inner(server).expect("all threads have ended");
+    let store = Arc::into_inner(server.store).expect("all threads have ended");
+    store.close().map_err(|e| format!("cannot make everything durable: {e}"))
+}
+
+fn appendfsync(config: &Config) -> Appendfsync {
+    match config.choice(Opt::Appendfsync).as_str() {
+        "always" => Appendfsync::Always,
+        "everysec" => Appendfsync::Everysec,
+        _ => Appendfsync::No,
+    }
+}
+
+/// Follows a new `appendfsync`.
+pub fn apply_appendfsync(server: &Server) -> Result<(), String> {
+    server.store.log().set_appendfsync(appendfsync(&server.config));
+    Ok(())
+}
+
+/// Follows a new `maxmemory`.
+pub fn apply_max_memory(server: &Server) -> Result<(), String> {
+    let bytes = match server.config.number(Opt::MaxMemory) {
+        0 => usize::MAX,
+        bytes => bytes as usize,
+    };
+    server.store.set_cache_bytes_max(bytes);
+    Ok(())
 }
 
 async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) -> io::Result<()> {

@@ -10,6 +10,7 @@ use crate::{
     stats::{ErrorStats, WorkerStats},
     worker::Message,
 };
+use holdfast_store::Store;
 use std::{
     fmt::Write,
     sync::{
@@ -30,6 +31,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct Server {
     /// Its options.
     pub config: Config,
+    /// Its data.
+    pub store: Arc<Store>,
     /// Its clients.
     pub clients: Clients,
     /// Slow commands.
@@ -59,7 +62,9 @@ pub struct Server {
 
 impl Server {
     /// A server with one mailbox per worker.
-    pub fn new(config: Config, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
+    pub fn new(config: Config, store: Arc<Store>, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
+        let progress = Arc::new(Progress::new(mailboxes.len()));
+        follow_log(&store, progress.clone());
         Arc::new(Server {
             config,
             clients: Clients::default(),
@@ -68,7 +73,8 @@ impl Server {
             workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
-            progress: Arc::new(Progress::new(mailboxes.len())),
+            progress,
+            store,
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             started: Instant::now(),
@@ -93,10 +99,11 @@ impl Server {
         let _ = self.mailboxes[worker].send(message);
     }
 
-    /// Lets all clients that wait go on.
-    pub fn unblock_all(&self) {
+    /// Lets clients that were paused go on.
+    pub fn unpause(&self) {
+        self.pause.end();
         for worker in 0..self.mailboxes.len() {
-            self.send(worker, Message::UnblockAll);
+            self.send(worker, Message::Unpause);
         }
     }
 
@@ -112,6 +119,21 @@ impl Server {
     pub fn needs_password(&self) -> bool {
         !self.config.text(Opt::RequirePass).is_empty()
     }
+}
+
+/// Moves the durable mark as the log tells. The log outlives neither, so it must not own the store.
+fn follow_log(store: &Store, progress: Arc<Progress>) {
+    let log = Arc::downgrade(store.log());
+    let follow = move || {
+        if let Some(log) = log.upgrade() {
+            progress.advance(log.durable());
+            if log.failed().is_some() {
+                progress.fail();
+            }
+        }
+    };
+    follow();
+    store.log().on_progress(Box::new(follow));
 }
 
 /// How many workers an option value of `workers` means.

@@ -2,9 +2,11 @@
 
 use crate::{
     client::{Client, flag},
+    observe::{Waiting, Watched},
     table::CommandId,
 };
 use holdfast_resp::{OwnedArgs, Proto};
+use holdfast_store::Store;
 use std::sync::Arc;
 
 /// The state of a connection that its commands see.
@@ -23,6 +25,10 @@ pub struct Session {
     pub multi: Option<Multi>,
     /// Whether EXEC is running them now; nothing may wait then.
     pub in_exec: bool,
+    /// Keys that EXEC must find unchanged.
+    pub watched: Watched,
+    /// What the current command waits for.
+    pub waiting: Option<Waiting>,
 }
 
 /// Which replies are sent.
@@ -58,14 +64,25 @@ impl Session {
             replies: Replies::On,
             multi: None,
             in_exec: false,
+            watched: Watched::default(),
+            waiting: None,
         }
     }
 
     /// As new, for RESET; the connection keeps its number and its library's name.
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self, store: &Store, authenticated: bool) {
+        self.leave(store);
         self.client.set_name(b"");
         self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
         *self = Session::new(self.client.clone(), authenticated);
+    }
+
+    /// Takes the session out of what others know of it.
+    pub fn leave(&mut self, store: &Store) {
+        self.watched.forget(store);
+        if let Some(waiting) = self.waiting.take() {
+            waiting.abandon(store);
+        }
     }
 
     /// Shows other threads its state.

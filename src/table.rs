@@ -1,6 +1,9 @@
 //! The command table: all families put together, and a fast way to find a command by its name in any case.
 
-use crate::{command::Command, commands::FAMILIES};
+use crate::{
+    command::{Begin, Command, Find, KeySpec},
+    commands::FAMILIES,
+};
 use holdfast_resp::Args;
 use std::sync::LazyLock;
 
@@ -28,6 +31,8 @@ pub enum Lookup {
 /// All commands and subcommands.
 pub struct Table {
     commands: Vec<&'static Command>,
+    /// Whether the first argument is the only key, so that there is nothing to search.
+    first_is_key: Vec<bool>,
     /// Of a container: the number of its first subcommand.
     first_subcommand: Vec<u16>,
     slots: Box<[u16; SLOTS]>,
@@ -54,13 +59,20 @@ impl Table {
             }
             slots[slot] = id as u16;
         }
-        Table { commands, first_subcommand, slots, top_level }
+        let first_is_key = commands.iter().map(|command| is_first_argument(command.keys)).collect();
+        Table { commands, first_is_key, first_subcommand, slots, top_level }
     }
 
     /// The command with this number.
     #[inline]
     pub fn command(&self, id: CommandId) -> &'static Command {
         self.commands[id.0 as usize]
+    }
+
+    /// Whether the first argument of a command is its only key.
+    #[inline]
+    pub fn first_is_key(&self, id: CommandId) -> bool {
+        self.first_is_key[id.0 as usize]
     }
 
     /// How many numbers there are.
@@ -124,6 +136,10 @@ impl Table {
     }
 }
 
+fn is_first_argument(keys: &[KeySpec]) -> bool {
+    matches!(keys, [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }])
+}
+
 /// The slot to begin with. Setting bit 5 makes lower case of upper case; what it does to other bytes only adds
 /// collisions.
 #[inline]
@@ -139,7 +155,7 @@ fn hash(name: &[u8]) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        command::{Begin, Find, Flags, KeyAccess},
+        command::{Flags, Handler, KeyAccess},
         keys::legacy_range,
     };
     use std::collections::HashSet;
@@ -199,6 +215,14 @@ mod tests {
                 (first == 0 && last == 0 && step == 0) || (first >= 1 && step >= 1),
                 "{name}: legacy range"
             );
+        }
+    }
+
+    #[test]
+    fn who_has_keys_gets_a_transaction() {
+        for (_, command) in TABLE.all() {
+            let keyed = matches!(command.handler, Handler::Keyed(_));
+            assert_eq!(keyed, !command.keys.is_empty(), "{}", command.name);
         }
     }
 

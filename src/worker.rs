@@ -11,11 +11,12 @@ use crate::{
     stats::WorkerStats,
     stream::{Socket, Stream},
 };
+use holdfast_store::{Cold, Fetched};
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     runtime::{Builder, LocalOptions},
-    sync::mpsc::UnboundedReceiver,
-    task::spawn_local,
+    sync::{Notify, mpsc::UnboundedReceiver},
+    task::{spawn_blocking, spawn_local},
     time,
 };
 
@@ -23,6 +24,8 @@ use tokio::{
 pub const BUFFER_SIZE: usize = 16 * 1024;
 /// Buffers kept.
 const BUFFERS_KEPT: usize = 256;
+/// Items that are read from the medium at the same time.
+const FETCHES_MAX: usize = 64;
 /// How often connections are looked at for time-outs.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -34,8 +37,8 @@ pub enum Message {
     Kill(u64),
     /// Let this client go on if it waits.
     Unblock(u64, Wake),
-    /// Let all clients that wait go on.
-    UnblockAll,
+    /// A pause is over: let all clients go on.
+    Unpause,
     /// Close all connections and end.
     Stop,
 }
@@ -48,17 +51,32 @@ pub struct Worker {
     pub index: usize,
     /// Where its replies wait.
     pub gate: Gate,
+    /// Told when a pause is over.
+    pub unpaused: Notify,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
 }
 
 /// Runs a worker in this thread until it is told to stop.
 pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
-    let runtime =
-        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+    // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
+    let log = server.store.log().clone();
+    let kick = move || log.kick();
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(FETCHES_MAX)
+        .on_thread_park(kick)
+        .build_local(LocalOptions::default())?;
     let gate = Gate::new(server.progress.clone(), index);
-    let worker =
-        Rc::new(Worker { server, index, gate, connections: RefCell::default(), buffers: RefCell::default() });
+    let worker = Rc::new(Worker {
+        server,
+        index,
+        gate,
+        unpaused: Notify::new(),
+        connections: RefCell::default(),
+        buffers: RefCell::default(),
+    });
     runtime.block_on(worker.serve(mailbox));
     Ok(())
 }
@@ -73,6 +91,22 @@ impl Worker {
     /// An empty buffer with room.
     pub fn take_buffer(&self) -> Vec<u8> {
         self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE))
+    }
+
+    /// Reads items from the medium, all at once, in threads that may wait for it.
+    pub fn fetch(&self, cold: Vec<Cold>) -> impl Future<Output = Vec<Fetched>> + use<> {
+        let fetch = |cold| {
+            let store = self.server.store.clone();
+            spawn_blocking(move || store.fetch(cold))
+        };
+        let reading: Vec<_> = cold.into_iter().map(fetch).collect();
+        async {
+            let mut fetched = Vec::with_capacity(reading.len());
+            for read in reading {
+                fetched.push(read.await.expect("reading does not panic"));
+            }
+            fetched
+        }
     }
 
     /// Keeps a buffer for another connection, if it is worth it.
@@ -94,9 +128,7 @@ impl Worker {
                 Message::Accept(socket, client) => self.accept(socket, client),
                 Message::Kill(id) => self.with(id, Handle::kill),
                 Message::Unblock(id, why) => self.with(id, |handle| handle.unblock(why)),
-                Message::UnblockAll => {
-                    self.connections.borrow().values().for_each(|handle| handle.unblock(Wake::Signal));
-                }
+                Message::Unpause => self.unpaused.notify_waiters(),
                 Message::Stop => return,
             }
         }

@@ -2,10 +2,10 @@
 
 use super::connection::{is_printable, set_name};
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*, SYNTAX, Wake},
+    answer::{Answer, Outcome::*, SYNTAX, Stop, Wake},
     call::Call,
     client::{Client, flag},
-    command::{Categories, Command, Flags},
+    command::{Categories, Command, Flags, Handler::Plain},
     session::Replies,
     worker::Message,
 };
@@ -33,7 +33,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "2.6.9",
             summary: "Returns the name of the connection.",
-            handler: getname,
+            handler: Plain(getname),
             ..SUB
         },
         Command {
@@ -41,7 +41,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "5.0.0",
             summary: "Returns helpful text about the subcommands.",
-            handler: help,
+            handler: Plain(help),
             ..SUB
         },
         Command {
@@ -49,7 +49,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "5.0.0",
             summary: "Returns the unique client ID of the connection.",
-            handler: id,
+            handler: Plain(id),
             ..SUB
         },
         Command {
@@ -57,7 +57,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "6.2.0",
             summary: "Returns information about the connection.",
-            handler: info,
+            handler: Plain(info),
             ..SUB
         },
         Command {
@@ -66,7 +66,7 @@ pub static COMMANDS: &[Command] = &[Command {
             summary: "Terminates open connections.",
             complexity: "O(N) where N is the number of client connections",
             since: "2.4.0",
-            handler: kill,
+            handler: Plain(kill),
             ..ADMIN
         },
         Command {
@@ -75,7 +75,7 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "2.4.0",
             summary: "Lists open connections.",
             complexity: "O(N) where N is the number of client connections",
-            handler: list,
+            handler: Plain(list),
             ..ADMIN
         },
         Command {
@@ -83,7 +83,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "7.0.0",
             summary: "Sets the client eviction mode of the connection.",
-            handler: no_evict,
+            handler: Plain(no_evict),
             ..ADMIN
         },
         Command {
@@ -91,7 +91,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "7.2.0",
             summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
-            handler: no_touch,
+            handler: Plain(no_touch),
             ..SUB
         },
         Command {
@@ -99,7 +99,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -3,
             since: "3.0.0",
             summary: "Suspends commands processing.",
-            handler: pause,
+            handler: Plain(pause),
             ..ADMIN
         },
         Command {
@@ -107,7 +107,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "3.2.0",
             summary: "Instructs the server whether to reply to commands.",
-            handler: reply,
+            handler: Plain(reply),
             ..SUB
         },
         Command {
@@ -115,7 +115,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 4,
             since: "7.2.0",
             summary: "Sets information specific to the client or connection.",
-            handler: setinfo,
+            handler: Plain(setinfo),
             ..SUB
         },
         Command {
@@ -123,7 +123,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "2.6.9",
             summary: "Sets the connection name.",
-            handler: setname,
+            handler: Plain(setname),
             ..SUB
         },
         Command {
@@ -132,7 +132,7 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             summary: "Unblocks a client blocked by a blocking command from a different connection.",
             complexity: "O(log N) where N is the number of client connections",
-            handler: unblock,
+            handler: Plain(unblock),
             ..ADMIN
         },
         Command {
@@ -141,19 +141,19 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "6.2.0",
             summary: "Resumes processing commands from paused clients.",
             complexity: "O(N) where N is the number of paused clients",
-            handler: unpause,
+            handler: Plain(unpause),
             ..ADMIN
         },
     ],
     ..Command::NEW
 }];
 
-const NO_SUCH_CLIENT: ErrorReply = ErrorReply::new("ERR No such client");
-const BAD_ID: ErrorReply = ErrorReply::new("ERR Invalid client ID");
-const BAD_KILL_ID: ErrorReply = ErrorReply::new("ERR client-id should be greater than 0");
-const BAD_TIMEOUT: ErrorReply = ErrorReply::new("ERR timeout is not an integer or out of range");
-const NEGATIVE_TIMEOUT: ErrorReply = ErrorReply::new("ERR timeout is negative");
-const BAD_REASON: ErrorReply = ErrorReply::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+const NO_SUCH_CLIENT: Stop = Stop::new("ERR No such client");
+const BAD_ID: Stop = Stop::new("ERR Invalid client ID");
+const BAD_KILL_ID: Stop = Stop::new("ERR client-id should be greater than 0");
+const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
+const BAD_REASON: Stop = Stop::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
 
 fn help(call: &mut Call) -> Answer {
     call.help(&[
@@ -253,7 +253,7 @@ fn info(call: &mut Call) -> Answer {
 }
 
 /// The types that CLIENT knows; all clients are normal.
-fn is_normal_type(name: &[u8]) -> Result<bool, ErrorReply> {
+fn is_normal_type(name: &[u8]) -> Result<bool, Stop> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(true),
         b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
@@ -336,10 +336,10 @@ fn kill(call: &mut Call) -> Answer {
             b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
             b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,
             b"maxage" => {
-                let age = parse_int(value)
-                    .ok_or(ErrorReply::new("ERR maxage is not an integer or out of range"))?;
+                let age =
+                    parse_int(value).ok_or(Stop::new("ERR maxage is not an integer or out of range"))?;
                 if age <= 0 {
-                    return Err(ErrorReply::new("ERR maxage should be greater than 0"));
+                    return Err(Stop::new("ERR maxage should be greater than 0"));
                 }
                 filter.max_age = Some(Duration::from_secs(age as u64));
             }
@@ -370,7 +370,7 @@ fn kill_matching(call: &Call, filter: &Filter, skip_me: bool) -> (i64, bool) {
     (killed, own)
 }
 
-fn on_or_off(call: &Call) -> Result<bool, ErrorReply> {
+fn on_or_off(call: &Call) -> Result<bool, Stop> {
     match call.args.at(2).to_ascii_lowercase().as_slice() {
         b"on" => Ok(true),
         b"off" => Ok(false),
@@ -421,8 +421,7 @@ fn pause(call: &mut Call) -> Answer {
 }
 
 fn unpause(call: &mut Call) -> Answer {
-    call.server().pause.end();
-    call.server().unblock_all();
+    call.server().unpause();
     call.out.ok();
     Ok(Done)
 }

@@ -1,9 +1,9 @@
 //! CONFIG.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*},
+    answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_arity},
-    command::{Command, Flags},
+    command::{Command, Flags, Handler::Plain},
     config::{Change, Opt, file, kind::Value, split_words},
     glob,
     log::log,
@@ -31,7 +31,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -3,
             summary: "Returns the effective values of configuration parameters.",
             complexity: "O(N) when N is the number of configuration parameters provided",
-            handler: get,
+            handler: Plain(get),
             ..SUB
         },
         Command {
@@ -39,14 +39,14 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "5.0.0",
             summary: "Returns helpful text about the subcommands.",
-            handler: help,
+            handler: Plain(help),
             ..SUB
         },
         Command {
             name: "config|resetstat",
             arity: 2,
             summary: "Resets the server's statistics.",
-            handler: resetstat,
+            handler: Plain(resetstat),
             ..SUB
         },
         Command {
@@ -54,7 +54,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "2.8.0",
             summary: "Persists the effective configuration to file.",
-            handler: rewrite,
+            handler: Plain(rewrite),
             ..SUB
         },
         Command {
@@ -62,14 +62,14 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -4,
             summary: "Sets configuration parameters in-flight.",
             complexity: "O(N) when N is the number of configuration parameters provided",
-            handler: set,
+            handler: Plain(set),
             ..SUB
         },
     ],
     ..Command::NEW
 }];
 
-const NO_FILE: ErrorReply = ErrorReply::new("ERR The server is running without a config file");
+const NO_FILE: Stop = Stop::new("ERR The server is running without a config file");
 
 fn help(call: &mut Call) -> Answer {
     call.help(&[
@@ -160,11 +160,11 @@ fn set_one(server: &Server, opt: Opt, value: &[u8]) -> Result<(), String> {
     }
 }
 
-fn unknown_option(name: &[u8]) -> ErrorReply {
+fn unknown_option(name: &[u8]) -> Stop {
     [b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"].concat().into()
 }
 
-fn failed(name: &[u8], what: &str) -> ErrorReply {
+fn failed(name: &[u8], what: &str) -> Stop {
     [b"ERR CONFIG SET failed (possibly related to argument '", name, b"') - ", what.as_bytes()]
         .concat()
         .into()

@@ -1,9 +1,9 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Categories, Command, Flags},
+    command::{Categories, Command, Flags, Handler::Plain},
     config::Opt,
     server::REDIS_VERSION,
 };
@@ -30,10 +30,10 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         summary: "Authenticates the connection.",
         complexity: "O(N) where N is the number of passwords defined for the user",
-        handler: auth,
+        handler: Plain(auth),
         ..ROW
     },
-    Command { name: "echo", arity: 2, summary: "Returns the given string.", handler: echo, ..ROW },
+    Command { name: "echo", arity: 2, summary: "Returns the given string.", handler: Plain(echo), ..ROW },
     Command {
         name: "hello",
         arity: -1,
@@ -46,14 +46,14 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         since: "6.0.0",
         summary: "Handshakes with the server.",
-        handler: hello,
+        handler: Plain(hello),
         ..ROW
     },
     Command {
         name: "ping",
         arity: -1,
         summary: "Returns the server's liveliness response.",
-        handler: ping,
+        handler: Plain(ping),
         ..ROW
     },
     Command {
@@ -67,7 +67,7 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY)
             .and(Flags::IMMEDIATE),
         summary: "Closes the connection.",
-        handler: quit,
+        handler: Plain(quit),
         ..ROW
     },
     Command {
@@ -82,28 +82,31 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::IMMEDIATE),
         since: "6.2.0",
         summary: "Resets the connection.",
-        handler: reset,
+        handler: Plain(reset),
         ..ROW
     },
-    Command { name: "select", arity: 2, summary: "Changes the selected database.", handler: select, ..ROW },
+    Command {
+        name: "select",
+        arity: 2,
+        summary: "Changes the selected database.",
+        handler: Plain(select),
+        ..ROW
+    },
 ];
 
-const WRONGPASS: ErrorReply =
-    ErrorReply::new("WRONGPASS invalid username-password pair or user is disabled.");
-const NO_PASSWORD_SET: ErrorReply = ErrorReply::new(
+const WRONGPASS: Stop = Stop::new("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD_SET: Stop = Stop::new(
     "ERR AUTH <password> called without any password configured for the default user. \
      Are you sure your configuration is correct?",
 );
-const HELLO_NOAUTH: ErrorReply = ErrorReply::new(
+const HELLO_NOAUTH: Stop = Stop::new(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
      option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
-const NOPROTO: ErrorReply = ErrorReply::new("NOPROTO unsupported protocol version");
-const PROTO_NOT_INTEGER: ErrorReply =
-    ErrorReply::new("ERR Protocol version is not an integer or out of range");
-const BAD_NAME: ErrorReply =
-    ErrorReply::new("ERR Client names cannot contain spaces, newlines or special characters.");
-const BAD_DB: ErrorReply = ErrorReply::new("ERR DB index is out of range");
+const NOPROTO: Stop = Stop::new("NOPROTO unsupported protocol version");
+const PROTO_NOT_INTEGER: Stop = Stop::new("ERR Protocol version is not an integer or out of range");
+const BAD_NAME: Stop = Stop::new("ERR Client names cannot contain spaces, newlines or special characters.");
+const BAD_DB: Stop = Stop::new("ERR DB index is out of range");
 
 fn ping(call: &mut Call) -> Answer {
     match call.args.len() {
@@ -136,7 +139,8 @@ fn quit(call: &mut Call) -> Answer {
 
 fn reset(call: &mut Call) -> Answer {
     let authenticated = !call.server().needs_password();
-    call.session.reset(authenticated);
+    let turn = call.turn;
+    call.session.reset(&turn.worker.server.store, authenticated);
     call.set_proto(Proto::Resp2);
     call.out.simple("RESET");
     Ok(Done)
@@ -155,7 +159,7 @@ fn auth(call: &mut Call) -> Answer {
     Ok(Done)
 }
 
-fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), ErrorReply> {
+fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), Stop> {
     let expected = call.server().config.text(Opt::RequirePass);
     // The default user without a password may give any.
     let right = expected.is_empty() || is_equal(expected.as_bytes(), password);
@@ -230,7 +234,7 @@ fn hello(call: &mut Call) -> Answer {
 }
 
 /// Gives the connection a name; an empty one takes it away.
-pub fn set_name(call: &mut Call, name: &[u8]) -> Result<(), ErrorReply> {
+pub fn set_name(call: &mut Call, name: &[u8]) -> Result<(), Stop> {
     if !is_printable(name) {
         return Err(BAD_NAME);
     }

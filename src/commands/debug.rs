@@ -1,10 +1,10 @@
 //! DEBUG: what tests need.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
     client::flag,
-    command::{Command, Flags},
+    command::{Command, Flags, Handler::Plain},
     config::Opt,
 };
 use std::{thread, time::Duration};
@@ -29,45 +29,45 @@ pub static COMMANDS: &[Command] = &[Command {
             name: "debug|error",
             arity: 3,
             summary: "Returns the given text as an error.",
-            handler: error,
+            handler: Plain(error),
             ..SUB
         },
         Command {
             name: "debug|help",
             arity: 2,
             summary: "Returns helpful text about the subcommands.",
-            handler: help,
+            handler: Plain(help),
             ..SUB
         },
         Command {
             name: "debug|protocol",
             arity: 3,
             summary: "Returns a test value of the given type.",
-            handler: protocol,
+            handler: Plain(protocol),
             ..SUB
         },
         Command {
             name: "debug|sleep",
             arity: 3,
             summary: "Stops the worker for so many seconds.",
-            handler: sleep,
+            handler: Plain(sleep),
             ..SUB
         },
     ],
     ..Command::NEW
 }];
 
-const FORBIDDEN: ErrorReply = ErrorReply::new(
+const FORBIDDEN: Stop = Stop::new(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
      connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
-const BAD_TYPE: ErrorReply = ErrorReply::new(
+const BAD_TYPE: Stop = Stop::new(
     "ERR Wrong protocol type name. Please use one of the following: \
      string|integer|double|null|array|set|map|attrib|push|verbatim|true|false",
 );
 
 /// Whether the option `enable-debug-command` lets this client in.
-fn check(call: &Call) -> Result<(), ErrorReply> {
+fn check(call: &Call) -> Result<(), Stop> {
     let client = &call.session.client;
     let is_local =
         client.has_flag(flag::UNIX) || client.addr.starts_with("127.") || client.addr.starts_with("[::1]");

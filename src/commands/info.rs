@@ -3,7 +3,7 @@
 use crate::{
     answer::{Answer, Outcome::*},
     call::Call,
-    command::{Categories, Command, Flags},
+    command::{Categories, Command, Flags, Handler::Plain},
     config::Opt,
     server::{REDIS_VERSION, Server, VERSION},
     stats::{Counter, WorkerStats},
@@ -24,7 +24,7 @@ pub static COMMANDS: &[Command] = &[Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::DANGEROUS,
     summary: "Returns information and statistics about the server.",
-    handler: info,
+    handler: Plain(info),
     ..Command::NEW
 }];
 

@@ -1,9 +1,9 @@
 //! COMMAND: the command table, for clients.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*, SYNTAX},
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Begin, Categories, Command, Find, Flags, KeySpec},
+    command::{Begin, Categories, Command, Find, Flags, Handler::Plain, KeySpec},
     glob,
     keys::{each_key, legacy_range},
     table::{Lookup, TABLE},
@@ -24,13 +24,13 @@ pub static COMMANDS: &[Command] = &[Command {
     arity: -1,
     summary: "Returns detailed information about all commands.",
     complexity: "O(N) where N is the total number of commands",
-    handler: all,
+    handler: Plain(all),
     subcommands: &[
         Command {
             name: "command|count",
             arity: 2,
             summary: "Returns a count of commands.",
-            handler: count,
+            handler: Plain(count),
             ..SUB
         },
         Command {
@@ -39,7 +39,7 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             summary: "Returns documentary information about one, multiple or all commands.",
             complexity: "O(N) where N is the number of commands to look up",
-            handler: docs,
+            handler: Plain(docs),
             ..SUB
         },
         Command {
@@ -47,7 +47,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -3,
             summary: "Extracts the key names from an arbitrary command.",
             complexity: "O(N) where N is the number of arguments to the command",
-            handler: getkeys,
+            handler: Plain(getkeys),
             ..SUB
         },
         Command {
@@ -56,7 +56,7 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             summary: "Extracts the key names and access flags for an arbitrary command.",
             complexity: "O(N) where N is the number of arguments to the command",
-            handler: getkeysandflags,
+            handler: Plain(getkeysandflags),
             ..SUB
         },
         Command {
@@ -64,7 +64,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "5.0.0",
             summary: "Returns helpful text about the subcommands.",
-            handler: help,
+            handler: Plain(help),
             ..SUB
         },
         Command {
@@ -72,7 +72,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -2,
             summary: "Returns information about one, multiple or all commands.",
             complexity: "O(N) where N is the number of commands to look up",
-            handler: info,
+            handler: Plain(info),
             ..SUB
         },
         Command {
@@ -81,17 +81,17 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             summary: "Returns a list of command names.",
             complexity: "O(N) where N is the total number of commands",
-            handler: list,
+            handler: Plain(list),
             ..SUB
         },
     ],
     ..SUB
 }];
 
-const INVALID_COMMAND: ErrorReply = ErrorReply::new("ERR Invalid command specified");
-const INVALID_ARITY: ErrorReply = ErrorReply::new("ERR Invalid number of arguments specified for command");
-const INVALID_ARGUMENTS: ErrorReply = ErrorReply::new("ERR Invalid arguments specified for command");
-const NO_KEYS: ErrorReply = ErrorReply::new("ERR The command has no key arguments");
+const INVALID_COMMAND: Stop = Stop::new("ERR Invalid command specified");
+const INVALID_ARITY: Stop = Stop::new("ERR Invalid number of arguments specified for command");
+const INVALID_ARGUMENTS: Stop = Stop::new("ERR Invalid arguments specified for command");
+const NO_KEYS: Stop = Stop::new("ERR The command has no key arguments");
 
 fn help(call: &mut Call) -> Answer {
     call.help(&[

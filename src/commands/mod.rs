@@ -8,6 +8,7 @@ mod info;
 mod introspection;
 mod server;
 mod slowlog;
+mod strings;
 mod transactions;
 
 use crate::command::Command;
@@ -22,5 +23,6 @@ pub static FAMILIES: &[&[Command]] = &[
     introspection::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
+    strings::COMMANDS,
     transactions::COMMANDS,
 ];

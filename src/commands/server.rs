@@ -1,9 +1,9 @@
 //! TIME, SHUTDOWN.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*, SYNTAX},
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Command, Flags},
+    command::{Command, Flags, Handler::Plain},
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         summary: "Writes what is not durable yet and shuts down the server.",
         complexity: "O(N) when saving, where N is the number of bytes not yet durable",
-        handler: shutdown,
+        handler: Plain(shutdown),
         ..Command::NEW
     },
     Command {
@@ -31,12 +31,12 @@ pub static COMMANDS: &[Command] = &[
         since: "2.6.0",
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         summary: "Returns the server time.",
-        handler: time,
+        handler: Plain(time),
         ..Command::NEW
     },
 ];
 
-const NOT_SHUTTING_DOWN: ErrorReply = ErrorReply::new("ERR No shutdown in progress.");
+const NOT_SHUTTING_DOWN: Stop = Stop::new("ERR No shutdown in progress.");
 
 fn time(call: &mut Call) -> Answer {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

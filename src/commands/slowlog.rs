@@ -1,9 +1,9 @@
 //! SLOWLOG.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome::*},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Command, Flags},
+    command::{Command, Flags, Handler::Plain},
 };
 
 const SUB: Command = Command {
@@ -27,7 +27,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: -2,
             summary: "Returns the slow log's entries.",
             complexity: "O(N) where N is the number of entries returned",
-            handler: get,
+            handler: Plain(get),
             ..SUB
         },
         Command {
@@ -35,14 +35,14 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "6.2.0",
             summary: "Returns helpful text about the subcommands.",
-            handler: help,
+            handler: Plain(help),
             ..SUB
         },
         Command {
             name: "slowlog|len",
             arity: 2,
             summary: "Returns the number of entries in the slow log.",
-            handler: len,
+            handler: Plain(len),
             ..SUB
         },
         Command {
@@ -50,14 +50,14 @@ pub static COMMANDS: &[Command] = &[Command {
             arity: 2,
             summary: "Clears all entries from the slow log.",
             complexity: "O(N) where N is the number of entries in the slowlog",
-            handler: reset,
+            handler: Plain(reset),
             ..SUB
         },
     ],
     ..Command::NEW
 }];
 
-const BAD_COUNT: ErrorReply = ErrorReply::new("ERR count should be greater than or equal to -1");
+const BAD_COUNT: Stop = Stop::new("ERR count should be greater than or equal to -1");
 const COUNT_DEFAULT: usize = 10;
 
 fn help(call: &mut Call) -> Answer {

@@ -1,11 +1,21 @@
-//! MULTI, EXEC, DISCARD.
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
 use crate::{
-    answer::{Answer, ErrorReply, Outcome, Outcome::*, Wake},
+    answer::{Answer, Outcome, Outcome::*, Stop, Wake},
     call::Call,
-    command::{Categories, Command, Flags},
+    command::{
+        Categories, Command, Flags, Handler,
+        Handler::{Keyed, Plain},
+        KeyAccess, KeySpec,
+    },
+    dispatch::{Given, cold_values},
+    keys::each_key,
+    observe::Watched,
     session::Multi,
+    table::{CommandId, TABLE},
 };
+use holdfast_resp::{Args, OwnedArgs};
+use holdfast_store::{Cold, Store, Txn};
 
 const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);
@@ -26,7 +36,7 @@ pub static COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Discards a transaction.",
         complexity: "O(N), when N is the number of queued commands",
-        handler: discard,
+        handler: Plain(discard),
         ..ROW
     },
     Command {
@@ -34,16 +44,35 @@ pub static COMMANDS: &[Command] = &[
         flags: IMMEDIATE.and(Flags::SKIP_SLOWLOG),
         summary: "Executes all commands in a transaction.",
         complexity: "O(N), when N is the number of queued commands",
-        handler: exec,
+        handler: Plain(exec),
         ..ROW
     },
-    Command { name: "multi", summary: "Starts a transaction.", handler: multi, ..ROW },
+    Command { name: "multi", summary: "Starts a transaction.", handler: Plain(multi), ..ROW },
+    Command {
+        name: "unwatch",
+        since: "2.2.0",
+        summary: "Forgets about watched keys of a transaction.",
+        handler: Plain(unwatch),
+        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::FAST),
+        ..ROW
+    },
+    Command {
+        name: "watch",
+        arity: -2,
+        since: "2.2.0",
+        summary: "Monitors changes to keys to determine the execution of a transaction.",
+        complexity: "O(1) for every key",
+        keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)],
+        handler: Keyed(watch),
+        ..ROW
+    },
 ];
 
-const NESTED: ErrorReply = ErrorReply::new("ERR MULTI calls can not be nested");
-const EXEC_WITHOUT_MULTI: ErrorReply = ErrorReply::new("ERR EXEC without MULTI");
-const DISCARD_WITHOUT_MULTI: ErrorReply = ErrorReply::new("ERR DISCARD without MULTI");
-const ABORTED: ErrorReply = ErrorReply::new("EXECABORT Transaction discarded because of previous errors.");
+const NESTED: Stop = Stop::new("ERR MULTI calls can not be nested");
+const EXEC_WITHOUT_MULTI: Stop = Stop::new("ERR EXEC without MULTI");
+const DISCARD_WITHOUT_MULTI: Stop = Stop::new("ERR DISCARD without MULTI");
+const WATCH_IN_MULTI: Stop = Stop::new("ERR WATCH inside MULTI is not allowed");
+const ABORTED: Stop = Stop::new("EXECABORT Transaction discarded because of previous errors.");
 
 fn multi(call: &mut Call) -> Answer {
     if call.session.multi.is_some() {
@@ -56,25 +85,127 @@ fn multi(call: &mut Call) -> Answer {
 
 fn discard(call: &mut Call) -> Answer {
     call.session.multi.take().ok_or(DISCARD_WITHOUT_MULTI)?;
+    call.session.watched.forget(&call.server().store);
     call.out.ok();
     Ok(Done)
 }
 
+fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
+    if call.session.multi.is_some() {
+        return Err(WATCH_IN_MULTI);
+    }
+    let db = call.db();
+    for key in call.args.from(1).iter() {
+        call.session.watched.add(txn, db, key);
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+fn unwatch(call: &mut Call) -> Answer {
+    // Within EXEC nothing is watched any more.
+    call.session.watched.forget(&call.server().store);
+    call.out.ok();
+    Ok(Done)
+}
+
+/// Runs the queue in one transaction, so that it becomes one batch of the log (I-2).
 fn exec(call: &mut Call) -> Answer {
     let multi = call.session.multi.take().ok_or(EXEC_WITHOUT_MULTI)?;
+    let store = &call.server().store;
     if multi.aborted {
+        call.session.watched.forget(store);
         return Err(ABORTED);
     }
+    match admit(call, &multi) {
+        Ok(None) => {}
+        Ok(Some(later)) => {
+            call.session.multi = Some(multi);
+            return Ok(later);
+        }
+        Err(error) => {
+            call.session.watched.forget(store);
+            return Err(error);
+        }
+    }
+
+    let mut txn = begin(store, &multi, &call.session.watched);
+    if call.session.watched.is_changed(&mut txn) {
+        call.session.watched.clear(&mut txn);
+        call.turn.commit(txn);
+        call.out.null_array();
+        return Ok(Done);
+    }
+    txn.supply(std::mem::take(&mut call.fetched));
+    let cold = cold(call, &mut txn, &multi);
+    if !cold.is_empty() {
+        call.turn.commit(txn);
+        call.session.multi = Some(multi);
+        return Ok(Fetch(cold));
+    }
+
+    call.session.watched.clear(&mut txn);
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
     let mut result = Done;
     for (id, args) in &multi.queue {
-        match call.turn.run(call.session, *id, args.args(), &mut call.out.reborrow(), Wake::First) {
-            Done => {}
-            Close => result = Close,
-            Outcome::Wait(_) => unreachable!("commands do not wait within EXEC"),
+        if let Close = run_one(call, &mut txn, *id, args.args()) {
+            result = Close;
         }
     }
     call.session.in_exec = false;
+    call.turn.commit(txn);
     Ok(result)
+}
+
+/// Whether the log takes what the queue may write.
+fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
+    let writes = || multi.queue.iter().filter(|(id, _)| TABLE.command(*id).flags.has(Flags::WRITE));
+    if writes().next().is_none() {
+        return Ok(None);
+    }
+    let may_grow = writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
+    call.turn.admit(writes().map(|(_, args)| args.args().bytes()).sum(), may_grow)
+}
+
+/// A transaction over all keys of the queue, and those that are watched.
+fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
+    let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
+    for (id, args) in &multi.queue {
+        let (command, args) = (TABLE.command(*id), args.args());
+        if let Handler::Whole(_) = command.handler {
+            return store.begin_all();
+        }
+        // What does not tell its keys fails before it looks at one.
+        let _ = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
+    }
+    if partitions.is_empty() {
+        partitions.push(0);
+    }
+    partitions.sort_unstable();
+    partitions.dedup();
+    store.begin(&partitions)
+}
+
+/// The values that the queue may look at and that have to be fetched first. SELECT in the queue is not followed: what it
+/// leads to is fetched when it is met.
+fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
+    let db = call.db();
+    let of = |(id, args): &(CommandId, OwnedArgs)| cold_values(txn, db, TABLE.command(*id), args.args());
+    let mut cold: Vec<Cold> = multi.queue.iter().flat_map(of).collect();
+    cold.dedup();
+    cold
+}
+
+fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome {
+    loop {
+        let out = &mut call.out.reborrow();
+        match call.turn.call(call.session, id, args, out, Wake::First, Given::Txn(txn)) {
+            // Nothing can be undone and nothing may come between, so this one read is waited for here. It is rare: what
+            // the keys of the queue need was fetched before.
+            Fetch(cold) => txn.supply(cold.into_iter().map(|cold| call.server().store.fetch(cold)).collect()),
+            Wait(_) | Postpone(_) => unreachable!("commands do not wait within EXEC"),
+            over => return over,
+        }
+    }
 }

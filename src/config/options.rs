@@ -89,8 +89,8 @@ options! {
     EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", AtStart, "Who may use DEBUG";
 
     // Durability and memory.
-    Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, "When a write is durable: before its reply, within a second, or some time";
-    MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most; 0: no limit";
+    Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, apply crate::serve::apply_appendfsync, "When a write is durable: before its reply, within a second, or some time";
+    MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
 
     // Small encodings.
     HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, "Fields up to which a hash is packed";

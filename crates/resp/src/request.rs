@@ -155,6 +155,11 @@ impl Parser {
         }
     }
 
+    /// How many bytes of the command are understood; once it is complete, its length.
+    pub fn length(&self) -> usize {
+        self.pos
+    }
+
     /// Whether a command has begun and is not complete.
     pub fn is_partial(&self) -> bool {
         self.state != State::Start
@@ -174,7 +179,8 @@ impl Parser {
         split_line(&mut buf[..newline], &mut self.spans).map_err(|_| ProtocolError::UnbalancedQuotes)?;
         self.scanned = 0;
         self.state = State::Start;
-        Ok(Some(newline + 1))
+        self.pos = newline + 1;
+        Ok(Some(self.pos))
     }
 
     fn multibulk(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
@@ -230,6 +236,7 @@ impl Parser {
                 }
                 State::Start => {
                     self.state = State::Start;
+                    self.pos = pos;
                     return Ok(Some(pos));
                 }
                 State::Inline => unreachable!("inline commands are not parsed here"),

@@ -13,8 +13,7 @@ pub enum Proto {
 }
 
 /// The place of an aggregate whose length is not known yet; see [`Writer::defer`].
-#[must_use = "an aggregate without its header is no reply"]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Deferred(usize);
 
 /// Appends replies to a buffer.

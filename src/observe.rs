@@ -1,0 +1,153 @@
+//! Keys that a session observes: those that a blocking command waits for, and those of WATCH.
+
+use holdfast_store::{Observer, ObserverId, Store, Turn, Txn};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::*},
+    },
+    task::{Context, Poll, Waker},
+};
+use tokio::time::Instant;
+
+/// Is set when an observed key is written, by whichever thread writes it.
+#[derive(Default)]
+pub struct Signal {
+    set: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Observer for Signal {
+    fn written(&self) {
+        self.set.store(true, Release);
+        if let Some(waker) = self.waker.lock().expect("no holder panics").take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Signal {
+    /// Whether it is set.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Acquire)
+    }
+
+    /// Ready once it is set, which clears it.
+    pub fn poll(&self, cx: &Context) -> Poll<()> {
+        *self.waker.lock().expect("no holder panics") = Some(cx.waker().clone());
+        // After the waker is in place, so that no signal falls between.
+        if self.set.swap(false, AcqRel) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+struct Observed {
+    db: u8,
+    key: Vec<u8>,
+    id: ObserverId,
+    /// Whether the key was there when the observation began.
+    existed: bool,
+}
+
+/// Keys that are observed together.
+#[derive(Default)]
+struct Keys {
+    signal: Arc<Signal>,
+    keys: Vec<Observed>,
+}
+
+impl Keys {
+    fn add(&mut self, txn: &mut Txn, db: u8, key: &[u8], turn: Turn) {
+        if self.keys.iter().any(|observed| observed.db == db && observed.key == key) {
+            return;
+        }
+        let id = txn.observe(db, key, turn, self.signal.clone());
+        self.keys.push(Observed { db, key: key.to_vec(), id, existed: txn.exists(db, key) });
+    }
+
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(|observed| observed.key.as_slice())
+    }
+}
+
+/// What a blocking command waits for. The client that has waited longest at a key is told first.
+pub struct Waiting {
+    keys: Keys,
+    /// When it gives up.
+    pub until: Option<Instant>,
+}
+
+impl Waiting {
+    /// Begins to wait for some keys of a database, in the transaction that found them wanting.
+    pub fn begin<'k>(
+        txn: &mut Txn,
+        db: u8,
+        keys: impl Iterator<Item = &'k [u8]>,
+        until: Option<Instant>,
+    ) -> Self {
+        let mut waiting = Waiting { keys: Keys::default(), until };
+        for key in keys {
+            waiting.keys.add(txn, db, key, Turn::First);
+        }
+        waiting
+    }
+
+    /// Is set when there may be something to take.
+    pub fn signal(&self) -> Arc<Signal> {
+        self.keys.signal.clone()
+    }
+
+    /// Waits no more. What is left at the keys is the next client's.
+    pub fn end(self, txn: &mut Txn) {
+        for Observed { db, key, id, .. } in &self.keys.keys {
+            txn.unobserve(*db, key, *id);
+            txn.pass_on(*db, key);
+        }
+    }
+
+    /// As [`Waiting::end`], for a client that has gone away.
+    pub fn abandon(self, store: &Store) {
+        let keys: Vec<Vec<u8>> = self.keys.names().map(<[u8]>::to_vec).collect();
+        self.end(&mut store.begin_keys(keys.iter().map(Vec::as_slice)));
+    }
+}
+
+/// What WATCH watches.
+#[derive(Default)]
+pub struct Watched(Keys);
+
+impl Watched {
+    /// Whether nothing is watched.
+    pub fn is_empty(&self) -> bool {
+        self.0.keys.is_empty()
+    }
+
+    /// Watches one more key, whose partition the transaction has locked.
+    pub fn add(&mut self, txn: &mut Txn, db: u8, key: &[u8]) {
+        self.0.add(txn, db, key, Turn::Always);
+    }
+
+    /// The keys, whose partitions EXEC has to lock.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.names()
+    }
+
+    /// Whether a key was written, or has expired, since it was watched.
+    pub fn is_changed(&self, txn: &mut Txn) -> bool {
+        self.0.signal.is_set() || self.0.keys.iter().any(|o| o.existed && !txn.exists(o.db, &o.key))
+    }
+
+    /// Watches nothing any more; the transaction has locked the keys' partitions.
+    pub fn clear(&mut self, txn: &mut Txn) {
+        for Observed { db, key, id, .. } in std::mem::take(self).0.keys {
+            txn.unobserve(db, &key, id);
+        }
+    }
+
+    /// Watches nothing any more.
+    pub fn forget(&mut self, store: &Store) {
+        if !self.is_empty() {
+            let keys: Vec<Vec<u8>> = self.keys().map(<[u8]>::to_vec).collect();
+            self.clear(&mut store.begin_keys(keys.iter().map(Vec::as_slice)));
+        }
+    }
+}
