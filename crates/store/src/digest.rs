@@ -1,5 +1,6 @@
 //! What a key is to the index: its partition, by Redis Cluster's hash slot, and its digest.
 
+use crate::collections::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 
@@ -20,6 +21,12 @@ pub struct Digest {
 pub struct Secret(pub [u8; 16]);
 
 impl Secret {
+    /// The hasher of collections' elements; its key differs from that of the digests.
+    pub fn hasher(&self) -> Hasher {
+        let Digest { h0, h1 } = self.digest(b"elements of collections");
+        Hasher::new([h0, h1])
+    }
+
     /// The digest of `key`.
     #[inline]
     pub fn digest(&self, key: &[u8]) -> Digest {

@@ -12,6 +12,7 @@ use crate::{
 use holdfast_io::{Error, Result};
 use holdfast_log::{Lsn, Scope};
 use std::{
+    io::ErrorKind,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -37,6 +38,9 @@ impl Inner {
         let mut superblock = self.superblock.lock();
         let started = Instant::now();
         let log = &self.shared.log;
+        if let Some(why) = log.failed() {
+            return Err(Error::Unusable(why));
+        }
         let lsn = log.tail();
         let mut checkpoint = self.shared.heap.begin_checkpoint();
         let mut staged = 0;
@@ -58,7 +62,11 @@ impl Inner {
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
         next.heap = finished.root().clone();
-        next.write(&*superblock.1)?;
+        if let Err(e) = next.write(&*superblock.1) {
+            // One copy may be on the medium. So the slots that it names must stay, and there must be no other checkpoint.
+            log.fail(&e);
+            return Err(e);
+        }
         finished.commit();
         superblock.0 = next;
         self.counters.checkpoints.fetch_add(1, Relaxed);
@@ -189,6 +197,8 @@ impl Maintenance {
 fn run(inner: &Inner, stop: &AtomicBool) {
     let report = |what: &str, result: Result<bool>| match result {
         Ok(busy) => busy,
+        // The medium is full: a later try may find room.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => false,
         Err(e) => {
             inner.shared.log.fail(&Error::Unusable(format!("{what}: {e}")));
             false

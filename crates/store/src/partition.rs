@@ -3,7 +3,7 @@
 use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue},
-    collections::object,
+    collections::{Limits, object},
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
@@ -14,6 +14,7 @@ use crate::{
 };
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
+use std::sync::Arc;
 
 /// Databases of a store.
 pub const DATABASES: usize = 16;
@@ -42,6 +43,8 @@ pub(crate) struct Partition {
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
     pub observers: Observers,
+    /// Thresholds of the collections' encodings.
+    pub limits: Arc<Limits>,
 }
 
 /// An entry of a key that is there.
@@ -62,8 +65,8 @@ impl Partition {
             })
             .collect::<Result<_, String>>()?;
         let cache = Cache::default();
-        let (recent, observers) = ([0; RECENT], Observers::default());
-        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent, observers })
+        let (recent, observers, limits) = ([0; RECENT], Observers::default(), Arc::default());
+        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent, observers, limits })
     }
 
     /// Number of keys in a database, expired ones that are still there included.

@@ -1,6 +1,6 @@
 //! What all partitions of a store share.
 
-use crate::{digest::Secret, word::Word};
+use crate::{collections::Hasher, digest::Secret, word::Word};
 use holdfast_heap::Heap;
 use holdfast_io::Io;
 use holdfast_log::Log;
@@ -14,6 +14,8 @@ pub(crate) struct Shared {
     pub log: Arc<Log>,
     pub heap: Arc<Heap>,
     pub secret: Secret,
+    /// Hashes the elements of collections.
+    pub hasher: Hasher,
     cache_bytes: AtomicIsize,
     cache_limit: AtomicUsize,
 }
@@ -27,7 +29,8 @@ impl Shared {
         cache_limit: usize,
     ) -> Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(cache_limit));
-        Shared { io, log, heap, secret, cache_bytes, cache_limit }
+        let hasher = secret.hasher();
+        Shared { io, log, heap, secret, hasher, cache_bytes, cache_limit }
     }
 
     pub fn add_cache_bytes(&self, bytes: isize) {

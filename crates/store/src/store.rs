@@ -1,6 +1,7 @@
 //! The store: opening, recovery, transactions and what else its user calls.
 
 use crate::{
+    collections::Limits,
     digest::{SLOTS, hash_slot},
     item,
     maintenance::Maintenance,
@@ -256,6 +257,14 @@ impl Store {
     /// takes too much space; whether there was anything to do. Only once all entries are counted.
     pub fn clean(&self) -> Result<bool> {
         self.inner.clean()
+    }
+
+    /// Sets the thresholds of the collections' encodings.
+    pub fn set_limits(&self, limits: Limits) {
+        let limits = Arc::new(limits);
+        for partition in &self.inner.partitions {
+            partition.lock().limits = limits.clone();
+        }
     }
 
     /// Sets the RAM for copies of items, in bytes.

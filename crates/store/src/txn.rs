@@ -2,7 +2,10 @@
 
 use crate::{
     batch::{Batch, Written},
-    collections::object::{self, Encoding},
+    collections::{
+        Context,
+        object::{self, Encoding},
+    },
     digest::Digest,
     item,
     observers::{Observer, ObserverId, Turn},
@@ -294,17 +297,20 @@ impl<'s> Txn<'s> {
         Ok(offset)
     }
 
-    /// The arena that holds a key's object.
-    pub fn arena(&mut self, key: &[u8]) -> &Arena {
-        let partition = self.store.partition_of(key);
-        &self.locks.get(partition).arena
+    /// The arena that holds a key's object, and the context of its type's operations.
+    pub fn parts(&mut self, key: &[u8]) -> (&Arena, Context<'_>) {
+        let (partition, now_ms) = (self.store.partition_of(key), self.now_ms);
+        let part = self.locks.get(partition);
+        (&part.arena, Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms })
     }
 
-    /// The arena that holds a key's object, and where redo goes, for a change of the object.
-    pub fn arena_mut(&mut self, db: u8, key: &[u8]) -> (&mut Arena, &mut Tx) {
-        let target = self.target(key);
+    /// The same for a change of the object, and where its redo goes.
+    pub fn parts_mut(&mut self, db: u8, key: &[u8]) -> (&mut Arena, &mut Tx, Context<'_>) {
+        let (target, now_ms) = (self.target(key), self.now_ms);
         self.written(db, target);
-        (&mut self.locks.get(target.partition).arena, &mut self.batch.tx)
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms };
+        (&mut part.arena, &mut self.batch.tx, context)
     }
 
     fn written(&mut self, db: u8, target: Target<'_>) {
