@@ -2,7 +2,7 @@
 
 use crate::collections::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::hash::Hasher;
+use std::hash::Hasher as _;
 
 /// Hash slots, as in Redis Cluster.
 pub const SLOTS: usize = 16384;
