@@ -445,8 +445,8 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     }
 }
 
-/// Checks the structure, or says what is wrong.
-pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
+/// Checks the structure and returns the number of fields, or says what is wrong.
+pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     let large = Large::of(obj);
     let counted =
         if is_large(arena, obj) { large.check(arena)? } else { Small::of(arena, obj).check(arena)? };
@@ -467,7 +467,7 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
             return wrong(format!("does not find its field {:?}", field.name));
         }
     }
-    Ok(())
+    Ok(counted)
 }
 
 fn is_large(arena: &Arena, obj: u64) -> bool {

@@ -21,6 +21,8 @@ pub mod set;
 pub mod table;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 pub mod zset;
 
 pub use table::Hasher;

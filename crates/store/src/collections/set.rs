@@ -305,8 +305,8 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     true
 }
 
-/// Checks the structure, or says what is wrong.
-pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
+/// Checks the structure and returns the number of members, or says what is wrong.
+pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     let counted = match object::encoding(arena, obj) {
         Encoding::Intset => count(arena, obj) as u64,
         Encoding::Listpack => packed(obj).check(arena)?,
@@ -317,7 +317,7 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
     }
     match members(arena, obj).find(|member| !contains(arena, cx, obj, member)) {
         Some(lost) => Err(format!("set at {obj:#x} does not find its member {lost:?}")),
-        None => Ok(()),
+        None => Ok(counted),
     }
 }
 

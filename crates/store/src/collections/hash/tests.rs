@@ -54,7 +54,7 @@ impl Bench {
     }
 
     fn check(&self) {
-        assert_eq!(check(&self.arena, self.cx(), self.obj), Ok(()));
+        assert_eq!(check(&self.arena, self.cx(), self.obj), Ok(len(&self.arena, self.obj)));
     }
 
     fn destroy(mut self) {

@@ -51,7 +51,7 @@ impl Bench {
     }
 
     fn check(&self) {
-        assert_eq!(check(&self.arena, self.cx(), self.obj), Ok(()));
+        assert_eq!(check(&self.arena, self.cx(), self.obj), Ok(len(&self.arena, self.obj)));
     }
 
     fn destroy(mut self) {
