@@ -352,7 +352,7 @@ fn fill(arena: &mut Arena, tx: &mut Tx, cx: Context, table: Table, entries: &[u8
         let member = entry.value();
         let inserted = insert(arena, tx, table, cx.hasher.hash(&member), &Sought::new(&member));
         if inserted.is_err() {
-            table.release(arena, tx, 0, &mut usize::MAX.clone(), |arena, tx, word, _| {
+            table.release(arena, tx, 0, &mut { usize::MAX }, |arena, tx, word, _| {
                 free_member(arena, tx, word)
             });
             return inserted;

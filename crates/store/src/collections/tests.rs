@@ -86,7 +86,7 @@ fn checkpoint(heap: &Arc<Heap>, arena: &mut Arena, mut change: impl FnMut(&mut A
         change(arena);
     }
     let finished = checkpoint.finish().unwrap();
-    let root = finished.root().clone();
+    let root = *finished.root();
     finished.commit();
     root
 }
