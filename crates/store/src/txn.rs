@@ -119,6 +119,14 @@ impl Locks<'_> {
         let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
         &mut self.more[at].1
     }
+
+    fn read(&self, partition: u16) -> &Partition {
+        if self.first.0 == partition {
+            return &self.first.1;
+        }
+        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
+        &self.more[at].1
+    }
 }
 
 /// A key with what is derived from it.
@@ -298,10 +306,11 @@ impl<'s> Txn<'s> {
     }
 
     /// The arena that holds a key's object, and the context of its type's operations.
-    pub fn parts(&mut self, key: &[u8]) -> (&Arena, Context<'_>) {
-        let (partition, now_ms) = (self.store.partition_of(key), self.now_ms);
-        let part = self.locks.get(partition);
-        (&part.arena, Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms })
+    pub fn parts(&self, key: &[u8]) -> (&Arena, Context<'_>) {
+        let part = self.locks.read(self.store.partition_of(key));
+        let context =
+            Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        (&part.arena, context)
     }
 
     /// The same for a change of the object, and where its redo goes.
