@@ -1,9 +1,10 @@
-//! Limits on clients: how many, and how much output each may have waiting.
+//! Limits that options set: clients, their output, small encodings.
 
 use crate::{
     config::{Opt, kind::read_output_limits},
     server::Server,
 };
+use holdfast_store::collections::Limits;
 use std::{
     io,
     sync::atomic::{AtomicI64, Ordering::Relaxed},
@@ -58,6 +59,22 @@ pub fn apply_max_clients(server: &Server) -> Result<(), String> {
             files.saturating_sub(FILES_RESERVED)
         ));
     }
+    Ok(())
+}
+
+/// Follows new thresholds of the collections' encodings.
+pub fn apply_encodings(server: &Server) -> Result<(), String> {
+    let number = |opt| server.config.number(opt) as usize;
+    server.store.set_limits(Limits {
+        hash_max_listpack_entries: number(Opt::HashMaxListpackEntries),
+        hash_max_listpack_value: number(Opt::HashMaxListpackValue),
+        set_max_intset_entries: number(Opt::SetMaxIntsetEntries),
+        set_max_listpack_entries: number(Opt::SetMaxListpackEntries),
+        set_max_listpack_value: number(Opt::SetMaxListpackValue),
+        zset_max_listpack_entries: number(Opt::ZsetMaxListpackEntries),
+        zset_max_listpack_value: number(Opt::ZsetMaxListpackValue),
+        list_max_listpack_size: server.config.number(Opt::ListMaxListpackSize) as i32,
+    });
     Ok(())
 }
 

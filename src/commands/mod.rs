@@ -6,6 +6,7 @@ mod connection;
 mod debug;
 mod info;
 mod introspection;
+mod lists;
 mod server;
 mod slowlog;
 mod strings;
@@ -21,6 +22,7 @@ pub static FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
+    lists::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
     strings::COMMANDS,

@@ -93,14 +93,14 @@ options! {
     MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
 
     // Small encodings.
-    HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, "Fields up to which a hash is packed";
-    HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, "Bytes of a value up to which a hash is packed";
-    ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
-    SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, "Members up to which a set of integers is packed";
-    SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, "Members up to which a set is packed";
-    SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, "Bytes of a member up to which a set is packed";
-    ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, "Members up to which a sorted set is packed";
-    ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, "Bytes of a member up to which a sorted set is packed";
+    HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Fields up to which a hash is packed";
+    HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a value up to which a hash is packed";
+    ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, apply crate::limits::apply_encodings, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
+    SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, apply crate::limits::apply_encodings, "Members up to which a set of integers is packed";
+    SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a set is packed";
+    SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a set is packed";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a sorted set is packed";
+    ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a sorted set is packed";
 
     // Watching.
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";

@@ -46,7 +46,7 @@ impl<'a> Args<'a> {
     }
 
     /// All arguments in order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone + use<'a> {
         let buf = self.buf;
         self.spans.iter().map(move |span| &buf[span.start..span.end])
     }
