@@ -415,6 +415,29 @@ impl Tree {
         Some(path.leaf)
     }
 
+    /// Bytes allocated for the inner nodes, and for the leaves as `leaf` tells of each.
+    pub fn heap_bytes(&self, arena: &Arena, mut leaf: impl FnMut(u64) -> u64) -> u64 {
+        let (root, height) = self.top(arena);
+        if root == 0 { 0 } else { self.heap_bytes_below(arena, root, height, &mut leaf) }
+    }
+
+    fn heap_bytes_below(
+        &self,
+        arena: &Arena,
+        node: u64,
+        height: usize,
+        leaf: &mut impl FnMut(u64) -> u64,
+    ) -> u64 {
+        if height == 0 {
+            return leaf(node);
+        }
+        let view = view(arena, self.inner, node);
+        let below: u64 = (0..view.len())
+            .map(|index| self.heap_bytes_below(arena, child(view.slot(index)), height - 1, leaf))
+            .sum();
+        below + Arena::usable_size(self.inner.size) as u64
+    }
+
     /// Checks every node and count, and returns the number of elements, or says what is wrong. `leaf` is called with
     /// each leaf and its lower bound, and returns the elements in it.
     pub fn check(

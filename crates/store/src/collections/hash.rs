@@ -445,6 +445,15 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     }
 }
 
+/// Bytes allocated for the payload; see [`object::heap_bytes`].
+pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
+    if is_large(arena, obj) {
+        Large::of(obj).heap_bytes(arena)
+    } else {
+        Small::of(arena, obj).heap_bytes(arena)
+    }
+}
+
 /// Checks the structure and returns the number of fields, or says what is wrong.
 pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     let large = Large::of(obj);

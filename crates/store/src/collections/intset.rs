@@ -99,6 +99,14 @@ impl Intset {
         }
     }
 
+    /// Bytes allocated for the block.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        match arena.u64(self.slot) {
+            0 => 0,
+            block => Arena::usable_size(HEADER + arena.u32(block + CAPACITY) as usize) as u64,
+        }
+    }
+
     /// The width and the bytes of the first `count` integers.
     fn ints(self, arena: &Arena, count: usize) -> (usize, &[u8]) {
         match arena.u64(self.slot) {

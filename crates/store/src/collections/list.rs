@@ -155,6 +155,11 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     tree(obj).is_empty(arena)
 }
 
+/// Bytes allocated for the payload; see [`object::heap_bytes`].
+pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
+    tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(run::size(arena, leaf)) as u64)
+}
+
 /// Checks the structure and returns the number of elements, or says what is wrong.
 pub fn check(arena: &Arena, obj: u64) -> Result<u64, String> {
     let sum = tree(obj).check(arena, |leaf, _| match run::check(arena, leaf)? {

@@ -17,6 +17,7 @@ mod ordered;
 pub mod packed;
 pub mod run;
 mod sample;
+pub mod serial;
 pub mod set;
 pub mod table;
 #[cfg(test)]

@@ -169,7 +169,23 @@ pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destr
     Destroyed::Done
 }
 
+/// Bytes allocated for an object, its header included. Looks at every element's block.
+pub fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
+    let payload = match ty(arena, obj) {
+        Type::List => list::heap_bytes(arena, obj),
+        Type::Set => set::heap_bytes(arena, obj),
+        Type::Zset => zset::heap_bytes(arena, obj),
+        Type::Hash => hash::heap_bytes(arena, obj),
+        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
+    };
+    Arena::usable_size(header_size(arena, obj)) as u64 + payload
+}
+
+fn header_size(arena: &Arena, obj: u64) -> usize {
+    HEADER as usize + arena.u32(obj + KEY_LEN) as usize
+}
+
 fn free_header(arena: &mut Arena, tx: &mut Tx, obj: u64) {
-    let size = HEADER as usize + arena.u32(obj + KEY_LEN) as usize;
+    let size = header_size(arena, obj);
     arena.free(tx, obj, size);
 }

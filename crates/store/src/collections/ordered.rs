@@ -181,6 +181,11 @@ impl Ordered {
         self.tree.is_empty(arena)
     }
 
+    /// Bytes allocated for the set.
+    pub fn heap_bytes(&self, arena: &Arena) -> u64 {
+        self.tree.heap_bytes(arena, |_| Arena::usable_size(LEAF.size) as u64)
+    }
+
     /// Checks the structure, and that every two neighbours satisfy `precedes`. Returns the number of keys, or says what
     /// is wrong.
     pub fn check(&self, arena: &Arena, mut precedes: impl FnMut(&Key, &Key) -> bool) -> Result<u64, String> {

@@ -231,6 +231,14 @@ impl Packed {
         }
     }
 
+    /// Bytes allocated for the block.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        match arena.u64(self.slot) {
+            0 => 0,
+            block => Arena::usable_size(HEADER + Header::read(arena, block).capacity) as u64,
+        }
+    }
+
     /// Checks the block and returns the number of entries, or says what is wrong.
     pub fn check(self, arena: &Arena) -> Result<u64, String> {
         let block = arena.u64(self.slot);

@@ -305,6 +305,19 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     true
 }
 
+/// Bytes allocated for the payload; see [`object::heap_bytes`].
+pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
+    match object::encoding(arena, obj) {
+        Encoding::Intset => intset(obj).heap_bytes(arena),
+        Encoding::Listpack => packed(obj).heap_bytes(arena),
+        _ => {
+            let blocks = table(obj).words(arena).filter(|&word| is_block(word));
+            let size = |word| Arena::usable_size(Entry::at(arena, word).encoded().len()) as u64;
+            table(obj).heap_bytes(arena) + blocks.map(size).sum::<u64>()
+        }
+    }
+}
+
 /// Checks the structure and returns the number of members, or says what is wrong.
 pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     let counted = match object::encoding(arena, obj) {

@@ -327,6 +327,23 @@ impl Table {
         Some(at)
     }
 
+    /// Bytes allocated for buckets and nodes.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        let (mut bytes, mut next) = (0, Some(0));
+        let mut path = Vec::new();
+        while let Some(at) = next {
+            path.clear();
+            let place = self.descend_by(arena, at, |place| path.push((place.node_bits, place.depth)));
+            let end = range_end(at, place.bucket_depth());
+            // A node is counted with the last of its buckets.
+            let ended = path.iter().filter(|(_, depth)| range_end(at, *depth) == end);
+            bytes += Arena::usable_size(BUCKET);
+            bytes += ended.map(|(bits, _)| Arena::usable_size(node_size(*bits))).sum::<usize>();
+            next = end;
+        }
+        bytes as u64
+    }
+
     /// The bucket of a hash.
     #[inline]
     fn bucket(self, arena: &Arena, hash: u64) -> u64 {

@@ -378,8 +378,12 @@ impl<'a> Writer<'a> {
 }
 
 fn free_block(arena: &mut Arena, tx: &mut Tx, element: u64) {
-    let size = ELEMENT + arena.u32(element + SCORE as u64) as usize;
+    let size = block_size(arena, element);
     arena.free(tx, element, size);
+}
+
+fn block_size(arena: &Arena, element: u64) -> usize {
+    ELEMENT + arena.u32(element + SCORE as u64) as usize
 }
 
 fn free_element(arena: &mut Arena, tx: &mut Tx, key: &Key) {
@@ -401,6 +405,15 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     };
     write_changed(arena, tx, obj + ROOT, &position.to_le_bytes());
     false
+}
+
+/// Bytes allocated for the payload; see [`object::heap_bytes`].
+pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
+    if is_small(arena, obj) {
+        return small(obj).heap_bytes(arena);
+    }
+    let elements = table(obj).words(arena).map(|element| Arena::usable_size(block_size(arena, element)));
+    tree(obj).heap_bytes(arena) + table(obj).heap_bytes(arena) + elements.sum::<usize>() as u64
 }
 
 /// Checks the structure and returns the number of members, or says what is wrong.

@@ -151,6 +151,12 @@ impl Large {
         self.expiries.release(arena, tx, budget, |_, _, _| ())
     }
 
+    /// Bytes allocated for table, fields and ordered set.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        let fields = self.table.words(arena).map(|word| Arena::usable_size(Block::of(word).size(arena)));
+        self.table.heap_bytes(arena) + self.expiries.heap_bytes(arena) + fields.sum::<usize>() as u64
+    }
+
     /// Checks the structure and returns the number of fields, or says what is wrong.
     pub fn check(self, arena: &Arena) -> Result<u64, String> {
         let scheduled = self.expiries.check(arena, |a, b| a < b)?;

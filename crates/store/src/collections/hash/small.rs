@@ -109,6 +109,11 @@ impl Small {
         self.packed.check(arena).map(|entries| entries / self.entries_per_field() as u64)
     }
 
+    /// Bytes allocated for the blob.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        self.packed.heap_bytes(arena)
+    }
+
     /// The fields that are encoded in `entries`, which are this hash's or a copy of them.
     pub fn fields_of(self, entries: &[u8]) -> Fields<'_> {
         Fields { entries: Entries::new(entries), expires: self.expires }

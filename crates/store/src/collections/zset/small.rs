@@ -206,6 +206,14 @@ impl Small {
         Ok(())
     }
 
+    /// Bytes allocated for the block.
+    pub fn heap_bytes(self, arena: &Arena) -> u64 {
+        match arena.u64(self.root) {
+            0 => 0,
+            block => Arena::usable_size(arena.u32(block) as usize) as u64,
+        }
+    }
+
     /// Checks that the offsets name different entries, or says what is wrong.
     pub fn check(self, arena: &Arena) -> Result<(), String> {
         let view = self.view(arena);

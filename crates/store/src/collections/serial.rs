@@ -1,0 +1,354 @@
+//! Objects as bytes: for a copy in another arena, and for collections that leave the heap.
+//!
+//! The bytes say what is in a collection and nothing of how it was laid out; an import lays it out as the limits of its
+//! time ask for. All numbers are little-endian; a *size* is a LEB128 number.
+//!
+//! | field | bytes |
+//! |---|---|
+//! | version: 1 | 1 |
+//! | type ([`Type`]) | 1 |
+//! | number of elements, at least 1 | size |
+//! | elements | by type |
+//!
+//! An element of a list or a set is `value`; of a sorted set `score f64, value`; of a hash `value, value, expiry`: name,
+//! value, and the time in milliseconds since 1970 (a size; 0: never). A `value` is its length (a size) and its bytes.
+//! Elements of lists and sorted sets are in their order.
+
+use holdfast_heap::{Arena, Full, Tx};
+
+use super::{
+    Context,
+    hash::{self, Expiry},
+    list,
+    object::{self, Type},
+    set, zset,
+};
+
+const VERSION: u8 = 1;
+/// Bytes of the longest value that a client can send.
+const VALUE_MAX: u64 = 512 << 20;
+
+/// Why an import failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportError {
+    /// The arena has no room.
+    Full,
+    /// The bytes are no object; says in what.
+    Malformed(&'static str),
+}
+
+impl From<Full> for ImportError {
+    fn from(_: Full) -> ImportError {
+        ImportError::Full
+    }
+}
+
+/// Appends an object to `out`, fields that have expired included.
+pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
+    let ty = object::ty(arena, obj);
+    out.extend_from_slice(&[VERSION, ty as u8]);
+    put_size(out, object::count(arena, obj));
+    match ty {
+        Type::List => list::iter(arena, obj, 0..u64::MAX, false).for_each(|value| put_value(out, value)),
+        Type::Set => set::members(arena, obj).for_each(|member| put_value(out, &member)),
+        Type::Zset => zset::iter(arena, obj, 0..u64::MAX, false).for_each(|(member, score)| {
+            out.extend_from_slice(&score.to_le_bytes());
+            put_value(out, member);
+        }),
+        Type::Hash => hash::fields(arena, always(cx), obj).for_each(|field| {
+            put_value(out, &field.name);
+            put_value(out, &field.value);
+            put_size(out, field.expires);
+        }),
+        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
+    }
+}
+
+/// Makes the object that `bytes` tell of under a key, and returns its offset.
+///
+/// # Errors
+/// Nothing is left of an object that could not be made. Bytes that [`export`] did not make are found out or make an
+/// object that is sound; they never panic.
+pub fn import(
+    arena: &mut Arena,
+    tx: &mut Tx,
+    cx: Context,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<u64, ImportError> {
+    let mut reader = Reader(bytes);
+    if reader.u8()? != VERSION {
+        return Err(ImportError::Malformed("unknown version of an object"));
+    }
+    let ty = Type::from_number(reader.u8()?);
+    let create = match ty {
+        Some(Type::List) => list::create,
+        Some(Type::Set) => set::create,
+        Some(Type::Zset) => zset::create,
+        Some(Type::Hash) => hash::create,
+        Some(Type::String | Type::Stream) | None => {
+            return Err(ImportError::Malformed("unknown type of an object"));
+        }
+    };
+    let count = reader.size()?;
+    if count == 0 {
+        return Err(ImportError::Malformed("an object without elements"));
+    }
+    let obj = create(arena, tx, key)?;
+    let filled = fill(arena, tx, always(cx), obj, count, &mut reader);
+    let filled = filled.and_then(|()| match reader.0 {
+        [] => Ok(obj),
+        _ => Err(ImportError::Malformed("bytes behind an object")),
+    });
+    if filled.is_err() {
+        object::destroy(arena, tx, obj, usize::MAX);
+    }
+    filled
+}
+
+/// A time at which nothing has expired.
+fn always(cx: Context) -> Context {
+    Context { now_ms: 0, ..cx }
+}
+
+fn fill(
+    arena: &mut Arena,
+    tx: &mut Tx,
+    cx: Context,
+    obj: u64,
+    count: u64,
+    reader: &mut Reader,
+) -> Result<(), ImportError> {
+    const TWICE: ImportError = ImportError::Malformed("an element is there twice");
+    let ty = object::ty(arena, obj);
+    for _ in 0..count {
+        let is_new = match ty {
+            Type::List => {
+                list::Writer::new(arena, tx, obj, cx).push(list::End::Back, reader.value()?)?;
+                true
+            }
+            Type::Set => set::Writer::new(arena, tx, obj, cx).add(reader.value()?)?,
+            Type::Zset => {
+                let score = reader.score()?;
+                zset::Writer::new(arena, tx, obj, cx).insert(reader.value()?, score)?.is_none()
+            }
+            Type::Hash => {
+                let (name, value) = (reader.value()?, reader.value()?);
+                let expiry = match reader.size()? {
+                    0 => Expiry::Clear,
+                    time => Expiry::At(time),
+                };
+                hash::Writer::new(arena, tx, obj, cx).set(name, value, expiry)?
+            }
+            Type::String | Type::Stream => unreachable!("import makes collections only"),
+        };
+        if !is_new {
+            return Err(TWICE);
+        }
+    }
+    Ok(())
+}
+
+fn put_size(out: &mut Vec<u8>, size: u64) {
+    let mut rest = size;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+fn put_value(out: &mut Vec<u8>, value: &[u8]) {
+    put_size(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+/// What is left of an object's bytes.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], ImportError> {
+        let (taken, rest) =
+            self.0.split_at_checked(len).ok_or(ImportError::Malformed("an object cut short"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, ImportError> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn size(&mut self) -> Result<u64, ImportError> {
+        let mut size = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7F);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            size |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(size);
+            }
+        }
+        Err(ImportError::Malformed("a number of more than 64 bits"))
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], ImportError> {
+        let len = self.size()?;
+        if len > VALUE_MAX {
+            return Err(ImportError::Malformed("a value of more than 512 MiB"));
+        }
+        self.take(len as usize)
+    }
+
+    fn score(&mut self) -> Result<f64, ImportError> {
+        let score = f64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes"));
+        if score.is_nan() { Err(ImportError::Malformed("a score that is no number")) } else { Ok(score) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collections::{
+        Hasher, Limits,
+        testing::{self, Random},
+    };
+
+    /// What is in an object, as `check` has found it sound.
+    fn content(arena: &Arena, cx: Context, obj: u64) -> Vec<u8> {
+        match object::ty(arena, obj) {
+            Type::List => list::check(arena, obj),
+            Type::Set => set::check(arena, cx, obj),
+            Type::Zset => zset::check(arena, cx, obj),
+            _ => hash::check(arena, always(cx), obj),
+        }
+        .unwrap();
+        let mut elements: Vec<Vec<u8>> = Vec::new();
+        let mut add = |element: &[u8]| elements.push(element.to_vec());
+        match object::ty(arena, obj) {
+            Type::List => list::iter(arena, obj, 0..u64::MAX, false).for_each(add),
+            Type::Set => set::members(arena, obj).for_each(|member| add(&member)),
+            Type::Zset => zset::iter(arena, obj, 0..u64::MAX, false)
+                .for_each(|(member, score)| add(format!("{score} {}", member.escape_ascii()).as_bytes())),
+            _ => hash::fields(arena, always(cx), obj).for_each(|field| add(format!("{field:?}").as_bytes())),
+        }
+        if matches!(object::ty(arena, obj), Type::Set | Type::Hash) {
+            elements.sort();
+        }
+        elements.join(&b'\n')
+    }
+
+    fn random_object(
+        arena: &mut Arena,
+        tx: &mut Tx,
+        cx: Context,
+        random: &mut Random,
+        ty: Type,
+        size: u64,
+    ) -> u64 {
+        let create = match ty {
+            Type::List => list::create,
+            Type::Set => set::create,
+            Type::Zset => zset::create,
+            _ => hash::create,
+        };
+        let obj = create(arena, tx, b"old").unwrap();
+        for i in 0..size {
+            let number = random.next() as i64 >> random.below(60);
+            let text = match random.below(3) {
+                0 => number.to_string().into_bytes(),
+                1 => vec![number as u8; random.below(200) as usize],
+                _ => format!("{i}:{number}").into_bytes(),
+            };
+            match ty {
+                Type::List => list::Writer::new(arena, tx, obj, cx).push(list::End::Back, &text).unwrap(),
+                Type::Set => _ = set::Writer::new(arena, tx, obj, cx).add(&text).unwrap(),
+                Type::Zset => _ = zset::Writer::new(arena, tx, obj, cx).insert(&text, number as f64).unwrap(),
+                _ => {
+                    let expiry = if number % 3 == 0 { Expiry::At(1 + i) } else { Expiry::Clear };
+                    hash::Writer::new(arena, tx, obj, cx).set(&text, &text, expiry).unwrap();
+                }
+            }
+        }
+        obj
+    }
+
+    #[test]
+    fn objects_come_back_and_bad_bytes_do_no_harm() {
+        let (hasher, limits) = (Hasher::new([1, 2]), Limits::default());
+        let cx = testing::context(&hasher, &limits);
+        let mut random = Random::new(1);
+        let mut arena = testing::arena(64 << 20);
+        let mut tx = Tx::new();
+        let empty = arena.allocated_bytes();
+        for round in 0..15 {
+            for ty in [Type::List, Type::Set, Type::Zset, Type::Hash] {
+                let size = 1 + random.below([3, 100, 3000][round % 3]);
+                let obj = random_object(&mut arena, &mut tx, cx, &mut random, ty, size);
+                assert_eq!(
+                    arena.allocated_bytes() - empty,
+                    object::heap_bytes(&arena, obj),
+                    "{ty:?} of {size}"
+                );
+                let mut bytes = Vec::new();
+                export(&arena, cx, obj, &mut bytes);
+                let before = content(&arena, cx, obj);
+                testing::destroy(&mut arena, &mut tx, obj);
+
+                let copy = import(&mut arena, &mut tx, cx, b"new key", &bytes).unwrap();
+                assert_eq!(object::key(&arena, copy), b"new key");
+                assert_eq!(content(&arena, cx, copy), before);
+                assert_eq!(
+                    arena.allocated_bytes() - empty,
+                    object::heap_bytes(&arena, copy),
+                    "{ty:?} of {size}"
+                );
+                testing::destroy(&mut arena, &mut tx, copy);
+
+                let cut = random.below(bytes.len() as u64) as usize;
+                let cut = import(&mut arena, &mut tx, cx, b"k", &bytes[..cut]);
+                assert!(matches!(cut, Err(ImportError::Malformed(_))));
+                for _ in 0..20 {
+                    let mut bad = bytes.clone();
+                    let at = random.below(bad.len().min(40) as u64) as usize;
+                    bad[at] ^= 1 << random.below(8);
+                    if let Ok(made) = import(&mut arena, &mut tx, cx, b"k", &bad) {
+                        content(&arena, cx, made);
+                        testing::destroy(&mut arena, &mut tx, made);
+                    }
+                }
+                assert_eq!(arena.allocated_bytes(), empty);
+            }
+        }
+    }
+
+    #[test]
+    fn without_room_nothing_is_left() {
+        let (hasher, limits) = (Hasher::new([1, 2]), Limits::default());
+        let cx = testing::context(&hasher, &limits);
+        let mut random = Random::new(2);
+        let mut arena = testing::arena(4 << 20);
+        let mut tx = Tx::new();
+        for ty in [Type::List, Type::Set, Type::Zset, Type::Hash] {
+            let obj = random_object(&mut arena, &mut tx, cx, &mut random, ty, 2000);
+            let mut bytes = Vec::new();
+            export(&arena, cx, obj, &mut bytes);
+            let mut copies = Vec::new();
+            let full = loop {
+                let before = arena.allocated_bytes();
+                match import(&mut arena, &mut tx, cx, b"copy", &bytes) {
+                    Ok(copy) => copies.push(copy),
+                    Err(why) => break (why, before),
+                }
+                tx.clear();
+            };
+            assert_eq!(full, (ImportError::Full, arena.allocated_bytes()));
+            assert!(!copies.is_empty());
+            for obj in copies.into_iter().chain([obj]) {
+                testing::destroy(&mut arena, &mut tx, obj);
+            }
+        }
+    }
+}
