@@ -300,9 +300,44 @@ impl<'s> Txn<'s> {
         let target = self.target(key);
         let part = self.locks.get(target.partition);
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
-        part.put_object(&mut self.batch, db, target.digest, ty, offset)?;
+        if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
+            object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            return Err(full.into());
+        }
         self.written(db, target);
         Ok(offset)
+    }
+
+    /// Makes an object that `fill` fills the value of a key, whatever it held, and takes away its expiry. Without room
+    /// for it the key is as it was.
+    pub fn replace(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<(), Full>,
+    ) -> Result<()> {
+        let target = self.target(key);
+        let found = self.find(db, target);
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
+        let mut done = fill(&mut part.arena, &mut self.batch.tx, context, offset);
+        if done.is_ok() {
+            // With the old entry gone, the new one has a place.
+            if let Some(found) = found {
+                part.remove(shared, &mut self.batch, db, target.digest, found);
+            }
+            done = part.put_object(&mut self.batch, db, target.digest, ty, offset);
+        }
+        if let Err(full) = done {
+            object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            return Err(full.into());
+        }
+        self.written(db, target);
+        Ok(())
     }
 
     /// The arena that holds a key's object, and the context of its type's operations.
@@ -320,6 +355,39 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms };
         (&mut part.arena, &mut self.batch.tx, context)
+    }
+
+    /// Changes the object of a key of a type: makes one first, in the encoding that `make` says, if there is none, and
+    /// removes it if it is empty in the end. `None`: there is none, and it was not to be made. A change that leaves no
+    /// redo was none, and those who observe the key are not told.
+    pub fn change<R>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        make: Option<Encoding>,
+        change: impl FnOnce(&mut Arena, &mut Tx, u64, Context<'_>) -> std::result::Result<R, Full>,
+    ) -> Result<Option<R>> {
+        let target = self.target(key);
+        let obj = match (self.find(db, target), make) {
+            (Some(found), _) if found.word.ty() == ty && found.word.in_heap() => found.word.offset(),
+            (Some(_), _) => return Err(Error::WrongType),
+            (None, None) => return Ok(None),
+            (None, Some(encoding)) => self.create(db, key, ty, encoding)?,
+        };
+        let before = self.batch.tx.buf.len();
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let result = change(&mut part.arena, &mut self.batch.tx, obj, context);
+        if object::count(&part.arena, obj) == 0 {
+            let found = part.find(shared, db, target.digest).expect("the key of the object");
+            part.remove(shared, &mut self.batch, db, target.digest, found);
+        }
+        if self.batch.tx.buf.len() != before {
+            self.written(db, target);
+        }
+        Ok(Some(result?))
     }
 
     fn written(&mut self, db: u8, target: Target<'_>) {
