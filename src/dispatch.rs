@@ -15,6 +15,7 @@ use holdfast_resp::{Args, Writer};
 use holdfast_store::{Admission, Cold, Fetched, Lsn, Store, Txn};
 use std::{
     cell::Cell,
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 use tokio::time;
@@ -74,6 +75,9 @@ impl<'a> Turn<'a> {
     /// Ends a transaction; the reply waits for it under `appendfsync always`.
     pub fn commit(&self, txn: Txn) {
         let lsn = txn.commit();
+        if lsn > self.worker.server.progress.durable() {
+            self.worker.appended.store(true, Relaxed);
+        }
         if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
             self.gate.set(self.gate.get().max(lsn));
         }

@@ -12,7 +12,17 @@ use crate::{
     stream::{Socket, Stream},
 };
 use holdfast_store::{Cold, Fetched};
-use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, LocalOptions},
     sync::{Notify, mpsc::UnboundedReceiver},
@@ -51,6 +61,8 @@ pub struct Worker {
     pub index: usize,
     /// Where its replies wait.
     pub gate: Gate,
+    /// Something was appended to the log in this loop turn. Only the worker's own thread uses it.
+    pub appended: Arc<AtomicBool>,
     /// Told when a pause is over.
     pub unpaused: Notify,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
@@ -61,7 +73,14 @@ pub struct Worker {
 pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
     // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
     let log = server.store.log().clone();
-    let kick = move || log.kick();
+    let appended = Arc::new(AtomicBool::new(false));
+    let seen = appended.clone();
+    let kick = move || {
+        if seen.load(Relaxed) {
+            seen.store(false, Relaxed);
+            log.kick();
+        }
+    };
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -73,6 +92,7 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         server,
         index,
         gate,
+        appended,
         unpaused: Notify::new(),
         connections: RefCell::default(),
         buffers: RefCell::default(),
