@@ -214,6 +214,11 @@ impl<'a> Writer<'a> {
         self.insert(place, |writer| writer.set(len));
     }
 
+    /// Puts a bulk string at `place`.
+    pub fn set_bulk(&mut self, place: Deferred, bytes: impl AsRef<[u8]>) {
+        self.insert(place, |writer| writer.bulk(bytes));
+    }
+
     /// Takes back everything written since `place`.
     pub fn rewind(&mut self, place: Deferred) {
         self.out.truncate(place.0);
