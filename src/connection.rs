@@ -12,6 +12,7 @@ use crate::{
     config::Opt,
     dispatch::Turn,
     log::log,
+    lookahead::Lookahead,
     output::{Output, SendError},
     session::Session,
     stream::Stream,
@@ -188,6 +189,7 @@ impl Connection {
         let turn = Turn::new(&worker, Instant::now());
         self.handle.client.touch(turn.now());
         self.stalled = false;
+        let mut lookahead = Lookahead::default();
         while !self.closing {
             if self.output.pending() >= OUTPUT_PAUSE {
                 self.stalled = true;
@@ -200,6 +202,12 @@ impl Connection {
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
+                    lookahead.step(length);
+                    let following = &self.input[self.head + length..];
+                    if !following.is_empty() {
+                        let store = &worker.server.store;
+                        lookahead.look(store, store.database(self.session.db as u8), following);
+                    }
                     if !self.parser.args(&self.input).is_empty() {
                         self.execute_one(&turn).await?;
                     }

@@ -190,6 +190,11 @@ impl Heap {
         Checkpoint::new(self)
     }
 
+    /// Bytes in allocated blocks.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum()
+    }
+
     /// Figures, some of which may change while they are collected.
     pub fn stats(&self) -> HeapStats {
         let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());
@@ -197,7 +202,7 @@ impl Heap {
         HeapStats {
             resident_bytes: owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>()
                 * PAGE as u64,
-            allocated_bytes: self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum(),
+            allocated_bytes: self.allocated_bytes(),
             extents: owned().count() as u64,
             extents_max: self.memory.len() as u64,
             file_slots_used: state.slots.used() as u64,

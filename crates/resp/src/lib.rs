@@ -21,14 +21,16 @@ mod args;
 mod double;
 mod integer;
 mod line;
+mod peek;
 mod reply;
 mod request;
 mod writer;
 
 pub use args::{Args, OwnedArgs, Span};
-pub use double::write_double;
+pub use double::{parse_double, write_double};
 pub use integer::parse_int;
 pub use line::{UnbalancedQuotes, split_line};
+pub use peek::peek;
 pub use reply::{BadReply, Reply, skip_reply, write_command};
 pub use request::{Limits, Parser, ProtocolError};
 pub use writer::{Deferred, Proto, Writer};

@@ -9,7 +9,7 @@
 //!
 //! The cache does not know the index: whoever takes a chunk apart (`Partition`) asks the index which copies still count.
 
-use crate::{digest::Digest, index::Handle};
+use crate::{digest::Digest, index::Handle, probe};
 use std::collections::VecDeque;
 
 const CHUNK_BYTES: usize = 64 << 10;
@@ -108,6 +108,15 @@ impl Cache {
     pub fn get(&self, handle: Handle) -> Copy<'_> {
         let (number, at) = Cache::split(handle);
         decode(&self.chunk(number).memory, at).0
+    }
+
+    /// Asks for the memory of the first bytes of a copy.
+    #[inline]
+    pub fn prefetch(&self, handle: Handle) {
+        const BYTES: usize = 192;
+        let (number, at) = Cache::split(handle);
+        let memory = &self.chunk(number).memory;
+        probe::prefetch(&memory[at..memory.len().min(at + BYTES)]);
     }
 
     /// Counts a use of a copy.

@@ -25,6 +25,8 @@ pub const SEGMENT_BYTES: usize = BUCKETS * BUCKET_BYTES as usize;
 const OVERFLOW: usize = SLOTS;
 const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 const MAX_DEPTH: u32 = 32;
+/// Bits of a cursor of [`Index::scan`].
+pub const CURSOR_BITS: u32 = MAX_DEPTH + BUCKETS.ilog2();
 /// Bytes of an index's root: directory offset, depth, number of entries.
 pub const ROOT_BYTES: u64 = 24;
 
@@ -180,6 +182,17 @@ impl Index {
         let next = (home + 1) % BUCKETS;
         let entry = find_in(self.bucket(arena, segment, next), digest)?;
         Some(Slot { segment, bucket: next as u8, entry })
+    }
+
+    /// Asks for the memory that [`Index::find`] and [`Index::handle`] will read.
+    #[inline]
+    pub fn prefetch(&self, arena: &Arena, digest: Digest) {
+        let Some(segment) = self.segment_of(digest.h0) else { return };
+        let home = home(digest.h0);
+        probe::prefetch(self.bucket(arena, segment, home));
+        if let Some(handles) = &self.segments[segment as usize].handles {
+            probe::prefetch(&handles[home * SLOTS..(home + 1) * SLOTS]);
+        }
     }
 
     fn bucket<'a>(&self, arena: &'a Arena, segment: u32, number: usize) -> &'a [u8; BUCKET_BYTES as usize] {
@@ -479,12 +492,12 @@ impl Index {
     /// One step of a scan: calls `f` with each entry (slot, what is known of the digest, word) whose home is the bucket at `cursor`, and
     /// returns the next cursor, or `None` after the last bucket.
     ///
-    /// A cursor is a prefix of `h0` (the low 16 bits of it cut off) and a bucket. Segments only ever split, so what a
+    /// A cursor is the upper half of `h0`, which is as much as a directory can tell apart, and a bucket. Segments only ever split, so what a
     /// scan has passed stays behind it, and what it has not yet seen stays ahead: an entry that is there throughout is
     /// seen at least once.
     pub fn scan(&self, arena: &Arena, cursor: u64, mut f: impl FnMut(Slot, Digest, Word)) -> Option<u64> {
         let (prefix, number) = (cursor / BUCKETS as u64, cursor as usize % BUCKETS);
-        let segment = self.segment_of(prefix << 16)?;
+        let segment = self.segment_of(prefix << (64 - MAX_DEPTH))?;
         for bucket in [number, (number + 1) % BUCKETS] {
             let bytes = self.bucket(arena, segment, bucket);
             for i in (0..SLOTS).filter(|&i| bytes[i] != 0) {
@@ -498,9 +511,9 @@ impl Index {
         if number + 1 < BUCKETS {
             return Some(cursor + 1);
         }
-        let width = 48 - self.segments[segment as usize].depth;
+        let width = MAX_DEPTH - self.segments[segment as usize].depth;
         let next = ((prefix >> width) + 1) << width;
-        (next < 1 << 48).then_some(next * BUCKETS as u64)
+        (next < 1 << MAX_DEPTH).then_some(next * BUCKETS as u64)
     }
 
     /// Frees all that the index holds in the heap, and empties it. The values are the caller's.

@@ -29,6 +29,8 @@ const PAGES_A_WRITE: usize = 1024;
 const TICK: Duration = Duration::from_millis(100);
 /// Log that an idle store may leave to be replayed, in bytes.
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
+/// Garbage that is left alone while the medium has room, in bytes; of a larger log, 40 % may be garbage.
+const GARBAGE_KEPT: u64 = 1 << 30;
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
 const EXPIRE_SAMPLE: usize = 20;
 
@@ -127,7 +129,7 @@ impl Inner {
         let used = segments.len() as u64 * size;
         let limit = u64::from(self.options.segments_max).saturating_mul(size);
         let short = used + (limit / 16).max(4 * size) > limit;
-        let wasteful = used > live * 2 + 8 * size;
+        let wasteful = used > live + (live / 3 * 2).max(GARBAGE_KEPT);
         (short || wasteful) && emptiest < size - size / 16
     }
 
@@ -215,7 +217,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 let tail = inner.shared.log.tail();
                 idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
-                heap_bytes = inner.shared.heap.stats().allocated_bytes;
+                heap_bytes = inner.shared.heap.allocated_bytes();
                 inner.expire(&mut cursors);
             }
             if idle || inner.checkpoint_is_due(heap_bytes) {

@@ -8,7 +8,7 @@ use crate::{
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
     shared::Shared,
-    store::ScanStep,
+    scan::ScanStep,
     txn::Cold,
     word::{GRANULE, Type, Word, class_bytes},
 };
@@ -158,6 +158,21 @@ impl Partition {
         let keys = &self.databases[db as usize].keys;
         let slot = keys.find(&self.arena, digest)?;
         Some(Found { slot, word: keys.word(&self.arena, slot) })
+    }
+
+    /// Asks for the memory that a look at a key begins with.
+    #[inline]
+    pub fn prefetch_entry(&self, db: u8, digest: Digest) {
+        self.databases[db as usize].keys.prefetch(&self.arena, digest);
+    }
+
+    /// Asks for the memory of a key's cached value.
+    #[inline]
+    pub fn prefetch_value(&self, db: u8, digest: Digest) {
+        let keys = &self.databases[db as usize].keys;
+        if let Some(handle) = keys.find(&self.arena, digest).map(|slot| keys.handle(slot)).filter(|&h| h != 0) {
+            self.cache.prefetch(handle);
+        }
     }
 
     /// Whether an entry has a cached copy.
@@ -446,7 +461,7 @@ impl Partition {
             } else if keys.handle(slot) != 0 {
                 step.keys.push((self.cache.get(keys.handle(slot)).key.to_vec(), word.ty()));
             } else {
-                step.cold.push(Cold::new(shared, word));
+                step.cold.push(Cold::key(shared, word, digest));
             }
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     collections::Limits,
-    digest::{SLOTS, hash_slot},
+    digest::{Digest, SLOTS, hash_slot},
     item,
     maintenance::Maintenance,
     partition::{DATABASES, Partition},
@@ -10,7 +10,7 @@ use crate::{
     shared::Shared,
     superblock::{self, Superblock},
     txn::{Cold, Fetched, Txn},
-    word::{self, Type},
+    word,
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
 use holdfast_io::{Error, File, Io, RealIo, Result};
@@ -166,6 +166,25 @@ impl Store {
         self.inner.partition_of(key)
     }
 
+    /// Asks for the memory that a command on a key will need first. Commands that are known some time before they
+    /// run, as in a pipeline, thus wait for memory together and not one after another.
+    #[inline]
+    pub fn expect(&self, db: u8, key: &[u8]) -> Expected {
+        let expected = Expected { db, partition: self.partition_of(key), digest: self.shared.secret.digest(key) };
+        if let Some(part) = self.inner.partitions[expected.partition as usize].try_lock() {
+            part.prefetch_entry(db, expected.digest);
+        }
+        expected
+    }
+
+    /// Asks for the memory of the value, some time after [`Store::expect`].
+    #[inline]
+    pub fn expect_value(&self, expected: &Expected) {
+        if let Some(part) = self.inner.partitions[expected.partition as usize].try_lock() {
+            part.prefetch_value(expected.db, expected.digest);
+        }
+    }
+
     /// Begins a transaction over partitions, given in ascending order without repetition.
     pub fn begin(&self, partitions: &[u16]) -> Txn<'_> {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
@@ -187,7 +206,11 @@ impl Store {
 
     /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.
     pub fn fetch(&self, cold: Cold) -> Fetched {
-        Fetched { lsn: cold.lsn, record: self.inner.read_item(cold).map_err(|e| e.to_string()) }
+        let read = match cold.key_of {
+            None => self.inner.read_item(cold),
+            Some(digest) => self.inner.read_key(cold, digest),
+        };
+        Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 
     /// Whether a batch of about `bytes` may be written now.
@@ -198,49 +221,6 @@ impl Store {
     /// The log: durable mark, kicks, statistics.
     pub fn log(&self) -> &Arc<Log> {
         &self.shared.log
-    }
-
-    /// Number of keys in a database.
-    pub fn len(&self, db: u8) -> u64 {
-        self.inner.partitions.iter().map(|p| p.lock().len(db)).sum()
-    }
-
-    /// Number of keys with an expiry in a database.
-    pub fn expires_len(&self, db: u8) -> u64 {
-        self.inner.partitions.iter().map(|p| p.lock().expires_len(db)).sum()
-    }
-
-    /// Whether no database holds a key.
-    pub fn is_empty(&self) -> bool {
-        (0..DATABASES as u8).all(|db| self.len(db) == 0)
-    }
-
-    /// One step of a scan: the keys behind a cursor (0 at first), at least `count` unless the scan ends.
-    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
-        let now = self.shared.io.now_ms();
-        let (mut number, mut at) = ((cursor >> SCAN_SHIFT) as u16, cursor & ((1 << SCAN_SHIFT) - 1));
-        let mut step = ScanStep::default();
-        while number < self.partitions() {
-            let part = self.inner.partitions[number as usize].lock();
-            loop {
-                let next = part.scan_keys(&self.shared, db, at, now, &mut step);
-                match next {
-                    Some(next) => at = next,
-                    None => break,
-                }
-                if step.keys.len() + step.cold.len() >= count {
-                    step.next = u64::from(number) << SCAN_SHIFT | at;
-                    return step;
-                }
-            }
-            (number, at) = (number + 1, 0);
-            if step.keys.len() + step.cold.len() >= count && number < self.partitions() {
-                step.next = u64::from(number) << SCAN_SHIFT;
-                return step;
-            }
-        }
-        step.next = 0;
-        step
     }
 
     /// Counts all entries into the log's live bytes, as [`Store::clean`] needs it. The maintenance thread does so itself.
@@ -294,18 +274,12 @@ impl Drop for Store {
     }
 }
 
-/// Bits of a scan's cursor below the partition's number.
-const SCAN_SHIFT: u32 = 54;
-
-/// What one step of a scan found.
-#[derive(Default)]
-pub struct ScanStep {
-    /// The cursor of the next step; 0 after the last.
-    pub next: u64,
-    /// Keys with their types.
-    pub keys: Vec<(Vec<u8>, Type)>,
-    /// Items whose keys must be fetched ([`Store::fetch`], [`Fetched::key`]).
-    pub cold: Vec<Cold>,
+/// A key that a command will look at soon; see [`Store::expect`].
+#[derive(Clone, Copy)]
+pub struct Expected {
+    db: u8,
+    partition: u16,
+    digest: Digest,
 }
 
 const HEAP: &str = "heap";
@@ -445,6 +419,28 @@ impl Inner {
         let len = item::decode(&record).map_err(|what| Error::corrupt(&file, offset, what))?.1;
         record.truncate(len);
         Ok(record)
+    }
+
+    /// Reads the key of an item. Most of it may be the value, so what tells that the bytes are right is not the
+    /// checksum, but the digest that the index has of the key.
+    pub fn read_key(&self, cold: Cold, digest: Digest) -> Result<Vec<u8>> {
+        /// Bytes that hold nearly all keys.
+        const FIRST_LEN: usize = 4096;
+        let log = &self.shared.log;
+        let len_max = cold.len_max.min((log.written().saturating_sub(cold.lsn)) as usize);
+        let mut bytes = vec![0; len_max.min(FIRST_LEN)];
+        log.read(cold.lsn, &mut bytes)?;
+        let (file, offset) = log.locate(cold.lsn);
+        let key = item::key_range(&bytes).map_err(|what| Error::corrupt(&file, offset, what))?;
+        if key.end > bytes.len() && key.end <= len_max {
+            bytes.resize(key.end, 0);
+            log.read(cold.lsn, &mut bytes)?;
+        }
+        let key = bytes.get(key).map(<[u8]>::to_vec).unwrap_or_default();
+        if self.shared.secret.digest(&key).h0 != digest.h0 {
+            return Err(Error::corrupt(&file, offset, "an item that is not its entry's"));
+        }
+        Ok(key)
     }
 
     fn new(
