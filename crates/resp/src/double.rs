@@ -71,9 +71,22 @@ fn write_shortest(out: &mut Vec<u8>, value: f64) {
     }
 }
 
+/// Reads a decimal floating-point number as Redis does: `1.5`, `-.5e3`, `inf`, `infinity` in any case. `None` for NaN,
+/// for spaces, and for a number too large, or too close to zero, for a double.
+pub fn parse_double(text: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let mut mantissa = text.iter().take_while(|b| !b.eq_ignore_ascii_case(&b'e'));
+    let in_range = if value == 0.0 {
+        mantissa.all(|b| !matches!(b, b'1'..=b'9'))
+    } else {
+        value.is_finite() || !mantissa.any(u8::is_ascii_digit)
+    };
+    (in_range && !value.is_nan()).then_some(value)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::write_double;
+    use super::{parse_double, write_double};
 
     fn print(value: f64) -> String {
         let mut out = Vec::new();
@@ -108,6 +121,28 @@ mod tests {
     }
 
     #[test]
+    fn reads_what_is_a_number() {
+        for (text, value) in [
+            ("0", 0.0),
+            ("-0", 0.0),
+            ("0e999", 0.0),
+            ("+1.5", 1.5),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("1E3", 1000.0),
+            ("5e-324", 5e-324),
+            ("inf", f64::INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+        ] {
+            assert_eq!(parse_double(text.as_bytes()), Some(value), "{text}");
+        }
+        for text in ["", " 1", "1 ", "nan", "-nan", "1e999", "-1e999", "1e-999", "e5", "1,5", "(1", "\u{661}"]
+        {
+            assert_eq!(parse_double(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
     fn reads_back_as_the_same_number() {
         let mut bits: u64 = 0x9E37_79B9_7F4A_7C15;
         for _ in 0..20_000 {
@@ -116,7 +151,7 @@ mod tests {
             bits ^= bits << 17;
             let value = f64::from_bits(bits);
             if value.is_finite() {
-                assert_eq!(print(value).parse::<f64>().unwrap(), value);
+                assert_eq!(parse_double(print(value).as_bytes()), Some(value));
             }
         }
     }

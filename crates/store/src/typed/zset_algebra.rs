@@ -1,0 +1,181 @@
+//! Unions, intersections and differences of sorted sets. Plain sets take part too: their members have score 1.
+
+use crate::{
+    Arena, Error, Result, Txn, Type,
+    collections::{Context, packed::Value, set, zset},
+};
+use std::{collections::HashMap, ops::ControlFlow};
+
+/// One of the sets, and what its scores are multiplied by.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'k> {
+    /// Its key; without a value it is an empty set.
+    pub key: &'k [u8],
+    /// The factor.
+    pub weight: f64,
+}
+
+/// What becomes of the scores of a member that is in several sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregate {
+    /// Their sum; of opposite infinities, 0.
+    #[default]
+    Sum,
+    /// The lowest.
+    Min,
+    /// The highest.
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Aggregate::Sum => number(a + b),
+            Aggregate::Min => a.min(b),
+            Aggregate::Max => a.max(b),
+        }
+    }
+}
+
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// Members with their scores, in the order of a sorted set.
+pub type Members = Vec<(Vec<u8>, f64)>;
+
+/// An input that has been found.
+struct Operand<'t> {
+    arena: &'t Arena,
+    context: Context<'t>,
+    ty: Type,
+    obj: u64,
+    weight: f64,
+}
+
+impl Operand<'_> {
+    fn len(&self) -> u64 {
+        if self.ty == Type::Set { set::len(self.arena, self.obj) } else { zset::len(self.arena, self.obj) }
+    }
+
+    fn weighted(&self, score: f64) -> f64 {
+        number(score * self.weight)
+    }
+
+    fn score(&self, member: &[u8]) -> Option<f64> {
+        let score = if self.ty == Type::Set {
+            set::contains(self.arena, self.context, self.obj, member).then_some(1.0)
+        } else {
+            zset::score(self.arena, self.context, self.obj, member)
+        };
+        score.map(|score| self.weighted(score))
+    }
+
+    /// Shows members to `each` until it breaks off.
+    fn visit(&self, mut each: impl FnMut(&[u8], f64) -> ControlFlow<()>) {
+        let _ = if self.ty == Type::Set {
+            let one = self.weighted(1.0);
+            set::members(self.arena, self.obj).try_for_each(|member: Value| each(&member, one))
+        } else {
+            zset::iter(self.arena, self.obj, 0..u64::MAX, false)
+                .try_for_each(|(member, score)| each(member, self.weighted(score)))
+        };
+    }
+}
+
+fn sorted(mut members: Members) -> Members {
+    members.sort_unstable_by(|a, b| a.1.partial_cmp(&b.1).expect("a number").then_with(|| a.0.cmp(&b.0)));
+    members
+}
+
+impl Txn<'_> {
+    fn operands(&mut self, db: u8, inputs: &[Input]) -> Result<Vec<Option<Operand<'_>>>> {
+        let mut found = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            found.push(match self.type_of(db, input.key) {
+                None => None,
+                Some(ty @ (Type::Set | Type::Zset)) => self.object(db, input.key, ty)?.map(|obj| (ty, obj)),
+                Some(_) => return Err(Error::WrongType),
+            });
+        }
+        let operand = |(input, found): (&Input, Option<(Type, u64)>)| {
+            let (arena, context) = self.parts(input.key);
+            found.map(|(ty, obj)| Operand { arena, context, ty, obj, weight: input.weight })
+        };
+        Ok(inputs.iter().zip(found).map(operand).collect())
+    }
+
+    /// Shows the members that all sets have to `each` until it breaks off.
+    fn visit_common(
+        &mut self,
+        db: u8,
+        inputs: &[Input],
+        aggregate: Aggregate,
+        mut each: impl FnMut(&[u8], f64) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let operands = self.operands(db, inputs)?;
+        let Some(mut operands) = operands.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
+        operands.sort_by_key(Operand::len);
+        let Some((first, others)) = operands.split_first() else { return Ok(()) };
+        first.visit(|member, score| {
+            let all = others
+                .iter()
+                .try_fold(score, |score, other| other.score(member).map(|more| aggregate.of(score, more)));
+            all.map_or(ControlFlow::Continue(()), |score| each(member, score))
+        });
+        Ok(())
+    }
+
+    /// The members of all sets.
+    pub fn zset_union(&mut self, db: u8, inputs: &[Input], aggregate: Aggregate) -> Result<Members> {
+        let mut operands: Vec<Operand> = self.operands(db, inputs)?.into_iter().flatten().collect();
+        // Redis adds up scores in this order.
+        operands.sort_by_key(Operand::len);
+        let mut union: HashMap<Vec<u8>, f64> = HashMap::new();
+        for operand in &operands {
+            operand.visit(|member, score| {
+                match union.get_mut(member) {
+                    Some(sum) => *sum = aggregate.of(*sum, score),
+                    None => drop(union.insert(member.to_vec(), score)),
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        Ok(sorted(union.into_iter().collect()))
+    }
+
+    /// The members that all sets have.
+    pub fn zset_intersection(&mut self, db: u8, inputs: &[Input], aggregate: Aggregate) -> Result<Members> {
+        let mut members = Vec::new();
+        self.visit_common(db, inputs, aggregate, |member, score| {
+            members.push((member.to_vec(), score));
+            ControlFlow::Continue(())
+        })?;
+        Ok(sorted(members))
+    }
+
+    /// How many members all sets have; it stops counting at `limit`, unless that is 0.
+    pub fn zset_intersection_len(&mut self, db: u8, inputs: &[Input], limit: u64) -> Result<u64> {
+        let mut count = 0;
+        self.visit_common(db, inputs, Aggregate::Sum, |_, _| {
+            count += 1;
+            if count == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(count)
+    }
+
+    /// The members of the first set that no other has, with their scores there.
+    pub fn zset_difference(&mut self, db: u8, inputs: &[Input]) -> Result<Members> {
+        let mut operands = self.operands(db, inputs)?.into_iter();
+        let Some(first) = operands.next().flatten() else { return Ok(Vec::new()) };
+        let others: Vec<Operand> = operands.flatten().collect();
+        let mut members = Vec::new();
+        first.visit(|member, score| {
+            if others.iter().all(|other| other.score(member).is_none()) {
+                members.push((member.to_vec(), score));
+            }
+            ControlFlow::Continue(())
+        });
+        Ok(sorted(members))
+    }
+}
