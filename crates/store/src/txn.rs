@@ -3,7 +3,7 @@
 use crate::{
     batch::{Batch, Written},
     collections::{
-        Context,
+        Context, hash,
         object::{self, Encoding},
     },
     digest::Digest,
@@ -178,7 +178,34 @@ impl<'s> Txn<'s> {
             self.store.counters.expired.fetch_add(1, Relaxed);
             return None;
         }
+        if found.word.ty() == Type::Hash && found.word.in_heap() && !self.purge_fields(db, target, found) {
+            return None;
+        }
         Some(found)
+    }
+
+    /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
+    fn purge_fields(&mut self, db: u8, target: Target<'_>, found: Found) -> bool {
+        /// So that a transaction does not take long for it.
+        const FIELDS_MAX: usize = 1000;
+        let (shared, obj) = (self.shared(), found.word.offset());
+        let part = self.locks.get(target.partition);
+        let next_expiry = hash::next_expiry(&part.arena, obj);
+        if next_expiry == 0 || next_expiry > self.now_ms {
+            return true;
+        }
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let purged =
+            hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(FIELDS_MAX);
+        let is_empty = hash::len(&part.arena, obj) == 0;
+        if is_empty {
+            part.remove(shared, &mut self.batch, db, target.digest, found);
+            self.store.counters.expired.fetch_add(1, Relaxed);
+        }
+        if purged > 0 {
+            self.written(db, target);
+        }
+        !is_empty
     }
 
     /// The type of a key's value.
@@ -366,7 +393,7 @@ impl<'s> Txn<'s> {
         key: &[u8],
         ty: Type,
         make: Option<Encoding>,
-        change: impl FnOnce(&mut Arena, &mut Tx, u64, Context<'_>) -> std::result::Result<R, Full>,
+        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
         let target = self.target(key);
         let obj = match (self.find(db, target), make) {
@@ -379,7 +406,7 @@ impl<'s> Txn<'s> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        let result = change(&mut part.arena, &mut self.batch.tx, obj, context);
+        let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
         if object::count(&part.arena, obj) == 0 {
             let found = part.find(shared, db, target.digest).expect("the key of the object");
             part.remove(shared, &mut self.batch, db, target.digest, found);

@@ -14,7 +14,11 @@
 //! Text that is the decimal form of an `i64` is always stored as an integer, and an integer or a length in as few
 //! bytes as hold it. So equal texts have equal encodings, and entries are compared without decoding them.
 
-use std::{fmt, ops::Deref};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    ops::Deref,
+};
 
 use holdfast_heap::{Arena, Tx};
 
@@ -131,6 +135,12 @@ impl PartialEq for Value<'_> {
 }
 
 impl Eq for Value<'_> {}
+
+impl Hash for Value<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
 
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
