@@ -10,17 +10,7 @@ pub mod set;
 pub mod zset;
 pub mod zset_algebra;
 
-use crate::{Txn, collections::object};
 use std::ops::Range;
-
-impl Txn<'_> {
-    /// Removes a key whose object has become empty.
-    fn remove_if_empty(&mut self, db: u8, key: &[u8], obj: u64) {
-        if object::count(self.parts(key).0, obj) == 0 {
-            self.remove(db, key);
-        }
-    }
-}
 
 /// The positions from index `first` to `last`, both included, in a sequence of `len`. An index below zero counts from
 /// the end; what lies outside is cut off.

@@ -113,7 +113,7 @@ impl Txn<'_> {
         Ok(found.into_iter().map(|(key, obj)| obj.map(|obj| self.set_of(key, obj))).collect())
     }
 
-    fn set_of(&self, key: &[u8], obj: u64) -> Set<'_> {
+    pub(super) fn set_of(&self, key: &[u8], obj: u64) -> Set<'_> {
         let (arena, context) = self.parts(key);
         Set { arena, context, obj }
     }

@@ -5,10 +5,56 @@ use crate::{
     collections::{
         Context,
         object::Encoding,
-        zset::{self, Writer},
+        zset::{self, Iter, Writer},
     },
 };
-use std::ops::Range;
+use std::ops::{Bound, Range};
+
+/// A sorted set, to read.
+#[derive(Clone, Copy)]
+pub struct Zset<'t> {
+    arena: &'t Arena,
+    context: Context<'t>,
+    obj: u64,
+}
+
+impl<'t> Zset<'t> {
+    /// The number of members, at least one.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> u64 {
+        zset::len(self.arena, self.obj)
+    }
+
+    /// The score of a member.
+    pub fn score(self, member: &[u8]) -> Option<f64> {
+        zset::score(self.arena, self.context, self.obj, member)
+    }
+
+    /// How many members come before this one.
+    pub fn rank(self, member: &[u8]) -> Option<u64> {
+        zset::rank(self.arena, self.context, self.obj, member)
+    }
+
+    /// The ranks of the members with scores between two bounds.
+    pub fn ranks_by_score(self, min: Bound<f64>, max: Bound<f64>) -> Range<u64> {
+        zset::ranks_by_score(self.arena, self.obj, min, max)
+    }
+
+    /// The ranks of the members between two names; they mean nothing unless all members have the same score.
+    pub fn ranks_by_name(self, min: Bound<&[u8]>, max: Bound<&[u8]>) -> Range<u64> {
+        zset::ranks_by_name(self.arena, self.obj, min, max)
+    }
+
+    /// The members whose ranks are in `ranks`, which may reach beyond the set; backwards if `reverse`.
+    pub fn iter(self, ranks: Range<u64>, reverse: bool) -> Iter<'t> {
+        zset::iter(self.arena, self.obj, ranks, reverse)
+    }
+
+    /// One step of a scan; see [`zset::scan`].
+    pub fn scan(self, cursor: u64, count: usize, each: impl FnMut(&[u8], f64)) -> u64 {
+        zset::scan(self.arena, self.obj, cursor, count, each)
+    }
+}
 
 /// Which members [`Txn::zset_add`] may touch, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,30 +102,15 @@ impl AddOptions {
 }
 
 impl Txn<'_> {
-    fn zset(&mut self, db: u8, key: &[u8]) -> Result<Option<(&Arena, Context<'_>, u64)>> {
+    /// The sorted set at a key.
+    pub fn zset_at(&mut self, db: u8, key: &[u8]) -> Result<Option<Zset<'_>>> {
         let obj = self.object(db, key, Type::Zset)?;
-        Ok(obj.map(|obj| {
-            let (arena, context) = self.parts(key);
-            (arena, context, obj)
-        }))
+        Ok(obj.map(|obj| self.zset_of(key, obj)))
     }
 
-    /// The number of members of a sorted set; 0 without the key.
-    pub fn zset_len(&mut self, db: u8, key: &[u8]) -> Result<u64> {
-        Ok(self.zset(db, key)?.map_or(0, |(arena, _, obj)| zset::len(arena, obj)))
-    }
-
-    /// The score of a member.
-    pub fn zset_score(&mut self, db: u8, key: &[u8], member: &[u8]) -> Result<Option<f64>> {
-        let zset = self.zset(db, key)?;
-        Ok(zset.and_then(|(arena, context, obj)| zset::score(arena, context, obj, member)))
-    }
-
-    /// How many members come before this one, and its score.
-    pub fn zset_rank(&mut self, db: u8, key: &[u8], member: &[u8]) -> Result<Option<(u64, f64)>> {
-        let Some((arena, context, obj)) = self.zset(db, key)? else { return Ok(None) };
-        let Some(rank) = zset::rank(arena, context, obj, member) else { return Ok(None) };
-        Ok(zset::score(arena, context, obj, member).map(|score| (rank, score)))
+    pub(super) fn zset_of(&self, key: &[u8], obj: u64) -> Zset<'_> {
+        let (arena, context) = self.parts(key);
+        Zset { arena, context, obj }
     }
 
     /// Gives members their scores, as far as the options allow. Without room for all, those before are added. Scores are
@@ -91,29 +122,23 @@ impl Txn<'_> {
         options: AddOptions,
         members: impl IntoIterator<Item = (&'m [u8], f64)>,
     ) -> Result<Added> {
-        let mut done = Added::default();
-        let obj = match self.object(db, key, Type::Zset)? {
-            Some(obj) => obj,
-            None if options.only_existing => return Ok(done),
-            None => self.create(db, key, Type::Zset, Encoding::Listpack)?,
-        };
-        let (arena, tx, context) = self.parts_mut(db, key);
-        let free = options == AddOptions::default();
-        let added = members.into_iter().try_for_each(|(member, score)| {
-            if !free && !options.allow(zset::score(arena, context, obj, member), score) {
-                return Ok(());
+        let make = (!options.only_existing).then_some(Encoding::Listpack);
+        let added = self.change(db, key, Type::Zset, make, |arena, tx, context, obj| {
+            let mut done = Added::default();
+            for (member, score) in members {
+                if options != AddOptions::default()
+                    && !options.allow(zset::score(arena, context, obj, member), score)
+                {
+                    continue;
+                }
+                match Writer::new(arena, tx, obj, context).insert(member, score)? {
+                    None => done.added += 1,
+                    Some(old) => done.updated += u64::from(old != score),
+                }
             }
-            match Writer::new(arena, tx, obj, context).insert(member, score)? {
-                None => done.added += 1,
-                Some(old) => done.updated += u64::from(old != score),
-            }
-            Ok(())
-        });
-        if let Err(full) = added {
-            self.remove_if_empty(db, key, obj);
-            return Err(full);
-        }
-        Ok(done)
+            Ok(done)
+        })?;
+        Ok(added.unwrap_or_default())
     }
 
     /// Adds to the score of a member, which is 0 if it is not there, as far as the options allow.
@@ -125,7 +150,7 @@ impl Txn<'_> {
         member: &[u8],
         by: f64,
     ) -> Result<Incremented> {
-        let old = self.zset_score(db, key, member)?;
+        let old = self.zset_at(db, key)?.and_then(|zset| zset.score(member));
         if old.is_some() && options.only_new {
             return Ok(Incremented::Not);
         }
@@ -147,22 +172,19 @@ impl Txn<'_> {
         key: &[u8],
         members: impl IntoIterator<Item = &'m [u8]>,
     ) -> Result<u64> {
-        let Some(obj) = self.object(db, key, Type::Zset)? else { return Ok(0) };
-        let (arena, tx, context) = self.parts_mut(db, key);
-        let mut writer = Writer::new(arena, tx, obj, context);
-        let removed = members.into_iter().filter(|member| writer.remove(member)).count();
-        self.remove_if_empty(db, key, obj);
-        Ok(removed as u64)
+        let removed = self.change(db, key, Type::Zset, None, |arena, tx, context, obj| {
+            let mut writer = Writer::new(arena, tx, obj, context);
+            Ok(members.into_iter().filter(|member| writer.remove(member)).count() as u64)
+        })?;
+        Ok(removed.unwrap_or(0))
     }
 
     /// Removes the members whose ranks are in `ranks`, which must be within the set.
     pub fn zset_remove_ranks(&mut self, db: u8, key: &[u8], ranks: Range<u64>) -> Result<()> {
-        let Some(obj) = self.object(db, key, Type::Zset)?.filter(|_| !ranks.is_empty()) else {
-            return Ok(());
-        };
-        let (arena, tx, context) = self.parts_mut(db, key);
-        Writer::new(arena, tx, obj, context).remove_ranks(ranks);
-        self.remove_if_empty(db, key, obj);
+        self.change(db, key, Type::Zset, None, |arena, tx, context, obj| {
+            Writer::new(arena, tx, obj, context).remove_ranks(ranks);
+            Ok(())
+        })?;
         Ok(())
     }
 
@@ -176,13 +198,15 @@ impl Txn<'_> {
         count: u64,
         mut popped: impl FnMut(&[u8], f64),
     ) -> Result<u64> {
-        let Some((arena, _, obj)) = self.zset(db, key)? else { return Ok(0) };
-        let len = zset::len(arena, obj);
-        let count = count.min(len);
-        let ranks = if highest { len - count..len } else { 0..count };
-        zset::iter(arena, obj, ranks.clone(), highest).for_each(|(member, score)| popped(member, score));
-        self.zset_remove_ranks(db, key, ranks)?;
-        Ok(count)
+        let count = self.change(db, key, Type::Zset, None, |arena, tx, context, obj| {
+            let len = zset::len(arena, obj);
+            let count = count.min(len);
+            let ranks = if highest { len - count..len } else { 0..count };
+            zset::iter(arena, obj, ranks.clone(), highest).for_each(|(member, score)| popped(member, score));
+            Writer::new(arena, tx, obj, context).remove_ranks(ranks);
+            Ok(count)
+        })?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Makes these members the value of a key, whatever it held; without members the key is removed. Without room for

@@ -1,9 +1,7 @@
 //! Unions, intersections and differences of sorted sets. Plain sets take part too: their members have score 1.
 
-use crate::{
-    Arena, Error, Result, Txn, Type,
-    collections::{Context, packed::Value, set, zset},
-};
+use super::{set::Set, zset::Zset};
+use crate::{Error, Result, Txn, Type};
 use std::{collections::HashMap, ops::ControlFlow};
 
 /// One of the sets, and what its scores are multiplied by.
@@ -45,40 +43,33 @@ fn number(score: f64) -> f64 {
 pub type Members = Vec<(Vec<u8>, f64)>;
 
 /// An input that has been found.
-struct Operand<'t> {
-    arena: &'t Arena,
-    context: Context<'t>,
-    ty: Type,
-    obj: u64,
-    weight: f64,
+enum Operand<'t> {
+    Zset(Zset<'t>, f64),
+    Set(Set<'t>, f64),
 }
 
 impl Operand<'_> {
     fn len(&self) -> u64 {
-        if self.ty == Type::Set { set::len(self.arena, self.obj) } else { zset::len(self.arena, self.obj) }
-    }
-
-    fn weighted(&self, score: f64) -> f64 {
-        number(score * self.weight)
+        match self {
+            Operand::Zset(zset, _) => zset.len(),
+            Operand::Set(set, _) => set.len(),
+        }
     }
 
     fn score(&self, member: &[u8]) -> Option<f64> {
-        let score = if self.ty == Type::Set {
-            set::contains(self.arena, self.context, self.obj, member).then_some(1.0)
-        } else {
-            zset::score(self.arena, self.context, self.obj, member)
-        };
-        score.map(|score| self.weighted(score))
+        match self {
+            Operand::Zset(zset, weight) => zset.score(member).map(|score| number(score * weight)),
+            Operand::Set(set, weight) => set.contains(member).then_some(*weight),
+        }
     }
 
     /// Shows members to `each` until it breaks off.
     fn visit(&self, mut each: impl FnMut(&[u8], f64) -> ControlFlow<()>) {
-        let _ = if self.ty == Type::Set {
-            let one = self.weighted(1.0);
-            set::members(self.arena, self.obj).try_for_each(|member: Value| each(&member, one))
-        } else {
-            zset::iter(self.arena, self.obj, 0..u64::MAX, false)
-                .try_for_each(|(member, score)| each(member, self.weighted(score)))
+        let _ = match self {
+            Operand::Zset(zset, weight) => zset
+                .iter(0..u64::MAX, false)
+                .try_for_each(|(member, score)| each(member, number(score * weight))),
+            Operand::Set(set, weight) => set.members().try_for_each(|member| each(&member, *weight)),
         };
     }
 }
@@ -90,6 +81,7 @@ fn sorted(mut members: Members) -> Members {
 
 impl Txn<'_> {
     fn operands(&mut self, db: u8, inputs: &[Input]) -> Result<Vec<Option<Operand<'_>>>> {
+        // Only once all are found, because looking for one may remove it.
         let mut found = Vec::with_capacity(inputs.len());
         for input in inputs {
             found.push(match self.type_of(db, input.key) {
@@ -99,8 +91,11 @@ impl Txn<'_> {
             });
         }
         let operand = |(input, found): (&Input, Option<(Type, u64)>)| {
-            let (arena, context) = self.parts(input.key);
-            found.map(|(ty, obj)| Operand { arena, context, ty, obj, weight: input.weight })
+            let (ty, obj) = found?;
+            Some(match ty {
+                Type::Set => Operand::Set(self.set_of(input.key, obj), input.weight),
+                _ => Operand::Zset(self.zset_of(input.key, obj), input.weight),
+            })
         };
         Ok(inputs.iter().zip(found).map(operand).collect())
     }
