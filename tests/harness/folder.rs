@@ -1,0 +1,80 @@
+//! Folders.
+
+use std::{
+    env, fs, io,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread,
+};
+
+/// A new empty folder, removed at the end unless its test has failed. A server keeps its data in `data`, listens at
+/// `socket` and logs to `log`.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes one.
+    pub fn new() -> Folder {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("holdfast-{}-{}", process::id(), NUMBER.fetch_add(1, Relaxed));
+        // Not in the build folder: the path of a socket must be short.
+        let path = env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a new folder");
+        Folder(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path within it, as text.
+    pub fn join(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The bytes of a file.
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.join(name)).unwrap_or_else(|e| panic!("read {name}: {e}"))
+    }
+
+    /// Overwrites a part of a file.
+    pub fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let file = fs::OpenOptions::new().write(true).open(self.join(name));
+        file.and_then(|file| file.write_all_at(bytes, offset))
+            .unwrap_or_else(|e| panic!("write {name}: {e}"));
+    }
+
+    /// Inverts one bit of a file.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u64) {
+        let byte = self.read(name)[offset as usize];
+        self.write_at(name, offset, &[byte ^ (1 << bit)]);
+    }
+
+    /// Bytes that everything in it takes on the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        disk_bytes(&self.0).expect("the sizes of the files")
+    }
+}
+
+fn disk_bytes(path: &Path) -> io::Result<u64> {
+    let meta = fs::metadata(path)?;
+    let mut bytes = meta.blocks() * 512;
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            bytes += disk_bytes(&entry?.path())?;
+        }
+    }
+    Ok(bytes)
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the data is left in {}", self.0.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}

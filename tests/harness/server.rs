@@ -1,0 +1,186 @@
+//! The real binary.
+
+use super::{Client, Folder, wait_until};
+use std::{
+    fs,
+    io::Read,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+};
+
+fn holdfast() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end, which it must reach soon.
+pub fn run(args: &[&str]) -> Output {
+    let mut command = holdfast();
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Process(command.spawn().expect("the program runs"));
+    // It prints less than a pipe holds.
+    let status = process.wait(|| format!("holdfast {args:?} ends"));
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    process.0.stdout.as_mut().expect("a pipe").read_to_end(&mut stdout).expect("what it prints");
+    process.0.stderr.as_mut().expect("a pipe").read_to_end(&mut stderr).expect("what it prints");
+    Output { status, stdout, stderr }
+}
+
+/// `holdfast check` of a server's folder: whether its data is sound, and everything that was printed.
+pub fn check(folder: &Folder) -> (bool, String) {
+    let output = run(&["check", &folder.join("data")]);
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    match output.status.code() {
+        Some(0) => (true, text),
+        Some(1) => (false, text),
+        _ => panic!("holdfast check ended with {}:\n{text}", output.status),
+    }
+}
+
+/// A process that does not outlive the test.
+struct Process(Child);
+
+impl Process {
+    fn wait(&mut self, what: impl FnOnce() -> String) -> ExitStatus {
+        let mut status = None;
+        wait_until(what, || {
+            status = self.0.try_wait().expect("its state");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that listens on a Unix socket in its folder.
+pub struct Server {
+    process: Process,
+    options: Vec<String>,
+    // After the process, which uses it.
+    folder: Folder,
+}
+
+impl Server {
+    /// Starts one with more options and waits until it serves.
+    pub fn start(options: &[&str]) -> Server {
+        Server::start_in(Folder::new(), options)
+    }
+
+    /// The same with data that are there.
+    pub fn start_in(folder: Folder, options: &[&str]) -> Server {
+        let mut server = Server::spawn(folder, options);
+        let (process, socket, log) =
+            (&mut server.process.0, server.folder.join("socket"), server.folder.join("log"));
+        wait_until(
+            || "the server serves".into(),
+            || {
+                if let Some(status) = process.try_wait().expect("its state") {
+                    panic!("the server ended with {status}:\n{}", read(&log));
+                }
+                Client::connect(&socket).is_ok()
+            },
+        );
+        server
+    }
+
+    /// The same without waiting.
+    pub fn spawn(folder: Folder, options: &[&str]) -> Server {
+        let log = fs::File::create(folder.join("log")).expect("the log");
+        let process = holdfast()
+            .args([
+                "serve",
+                "--port",
+                "0",
+                "--unixsocket",
+                &folder.join("socket"),
+                "--dir",
+                &folder.join("data"),
+            ])
+            .args(["--workers", "2", "--enable-debug-command", "yes"])
+            .args(options)
+            .stderr(log)
+            .spawn()
+            .expect("the server starts");
+        let options = options.iter().map(|option| option.to_string()).collect();
+        Server { process: Process(process), options, folder }
+    }
+
+    /// What it logged since its start.
+    pub fn log(&self) -> String {
+        read(&self.folder.join("log"))
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.folder.join("socket")).expect("a connection")
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.pid())]).status();
+        assert!(sent.expect("sh runs").success());
+    }
+
+    /// Waits until it ends.
+    pub fn wait(&mut self) -> ExitStatus {
+        let log = self.folder.join("log");
+        self.process.wait(|| format!("the server ends\n{}", read(&log)))
+    }
+
+    /// Stops it at once, as a crash does, and hands back its folder.
+    pub fn kill(self) -> Folder {
+        drop(self.process);
+        self.folder
+    }
+
+    /// Stops it in order, and hands back its folder.
+    pub fn stop(mut self) -> Folder {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0), "{}", self.log());
+        self.folder
+    }
+
+    /// Stops it in one way, e.g. by [`Server::kill`], and starts another one with the same data and options.
+    pub fn restart(self, stop: impl FnOnce(Server) -> Folder) -> Server {
+        let options = self.options.clone();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Server::start_in(stop(self), &options)
+    }
+
+    /// Bytes of its memory that are in RAM.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
+        field.expect("VmRSS").trim().parse::<u64>().expect("a number") * 1024
+    }
+
+    /// Seconds of CPU that it has used, to a hundredth.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        // The second field, a name in parentheses, may hold blanks; user and system time are the 14th and 15th.
+        let fields: Vec<&str> = stat.rsplit_once(')').expect("a name").1.split_ascii_whitespace().collect();
+        let ticks = |at: usize| fields[at - 3].parse::<u64>().expect("a number");
+        (ticks(14) + ticks(15)) as f64 / 100.0
+    }
+}
+
+fn read(log: &str) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
