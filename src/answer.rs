@@ -91,6 +91,10 @@ pub enum Wake {
 pub const SYNTAX: Stop = Stop::new("ERR syntax error");
 /// An argument should be an integer.
 pub const NOT_INTEGER: Stop = Stop::new("ERR value is not an integer or out of range");
+/// An argument should be a floating-point number.
+pub const NOT_DOUBLE: Stop = Stop::new("ERR value is not a valid float");
+/// A count should not be negative.
+pub const NOT_POSITIVE: Stop = Stop::new("ERR value is out of range, must be positive");
 /// The key holds another type of value.
 pub const WRONG_TYPE: Stop = Stop::new("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// The heap has no room.

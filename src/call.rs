@@ -1,14 +1,14 @@
 //! What a handler is given.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome, Stop, Wake},
+    answer::{Answer, NOT_DOUBLE, NOT_INTEGER, Outcome, Stop, Wake},
     command::Command,
     dispatch::Turn,
     observe::Waiting,
     server::Server,
     session::Session,
 };
-use holdfast_resp::{Args, Proto, Writer, parse_int};
+use holdfast_resp::{Args, Proto, Writer, parse_double, parse_int};
 use holdfast_store::{Fetched, Txn};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,6 +61,16 @@ impl<'a> Call<'a> {
     /// An argument as an integer.
     pub fn int(&self, index: usize) -> Result<i64, Stop> {
         parse_int(self.args.at(index)).ok_or(NOT_INTEGER)
+    }
+
+    /// An argument as an integer of at least `min`; else `error`.
+    pub fn int_from(&self, index: usize, min: i64, error: Stop) -> Result<i64, Stop> {
+        parse_int(self.args.at(index)).filter(|&value| value >= min).ok_or(error)
+    }
+
+    /// An argument as a floating-point number.
+    pub fn double(&self, index: usize) -> Result<f64, Stop> {
+        parse_double(self.args.at(index)).ok_or(NOT_DOUBLE)
     }
 
     /// Whether argument `index` is `word`, in any case.

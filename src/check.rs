@@ -19,7 +19,7 @@ pub fn check(dir: &Path) -> Result<(), String> {
     let report = store.check().map_err(|e| e.to_string())?;
     println!("keys: {}", report.keys);
     println!("items: {}, {} bytes", report.items, report.live_bytes);
-    println!("heap: {} bytes", report.heap_bytes);
+    println!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
     println!("ok");
     Ok(())
 }

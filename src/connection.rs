@@ -80,7 +80,8 @@ impl Handle {
 
     /// Once a second: closes the connection if it was silent for `timeout`, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
-        if !timeout.is_zero() && !self.blocked.get() && self.client.idle() > timeout {
+        let is_waited_for = self.blocked.get() || self.pending.get() > 0;
+        if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);
             self.kill();
         } else if self.pending.get() > 0 {
@@ -376,7 +377,7 @@ impl Connection {
         }
     }
 
-    /// Makes room to read into. A buffer grows with what arrives, at most to twice that, and not beyond the argument
+    /// Makes room to read into. A buffer grows with what arrives, at most to twice that, and hardly beyond the argument
     /// that is being read: an announced length alone costs nothing.
     fn make_room(&mut self) {
         if self.head == self.input.len() {
@@ -395,7 +396,7 @@ impl Connection {
         }
         if self.input.len() == self.input.capacity() {
             let missing = self.parser.needed().saturating_sub(self.input.len());
-            self.input.reserve_exact(missing.clamp(1, self.input.len()).max(BUFFER_SIZE.min(missing.max(1))));
+            self.input.reserve_exact(missing.clamp(BUFFER_SIZE, self.input.len().max(BUFFER_SIZE)));
         }
     }
 

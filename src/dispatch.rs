@@ -318,11 +318,12 @@ fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
     store.begin(&partitions)
 }
 
-/// The values that a call may look at and that have to be fetched first.
+/// The values that a call is sure to look at and that have to be fetched first.
 pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<Cold> {
     let mut keys = Vec::new();
     let found = each_key(command, args, |index, access| {
-        if access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
+        // SET, which seldom looks, is told by its variable flags.
+        if access.has_any(KeyAccess::ACCESS | KeyAccess::RW) && !access.has(KeyAccess::VARIABLE_FLAGS) {
             keys.push(args.at(index));
         }
     });

@@ -1,7 +1,11 @@
 //! Limits that options set: clients, their output, small encodings.
 
 use crate::{
-    config::{Opt, kind::read_output_limits},
+    config::{
+        Config, Opt,
+        kind::{Value, read_output_limits},
+    },
+    log::log,
     server::Server,
 };
 use holdfast_store::collections::Limits;
@@ -12,7 +16,7 @@ use std::{
 };
 
 /// File descriptors for everything that is not a client.
-const FILES_RESERVED: u64 = 1024;
+const FILES_RESERVED: u64 = 128;
 
 /// Bytes of output that end a connection.
 #[derive(Debug, Default)]
@@ -50,16 +54,36 @@ pub fn apply_output_limits(server: &Server) -> Result<(), String> {
 
 /// Follows a new `maxclients`: allows the process as many files.
 pub fn apply_max_clients(server: &Server) -> Result<(), String> {
-    let wanted = server.config.number(Opt::MaxClients) as u64;
-    let files = raise_file_limit(wanted + FILES_RESERVED)
-        .map_err(|e| format!("cannot raise the limit of files: {e}"))?;
-    if files < wanted + FILES_RESERVED {
-        return Err(format!(
-            "The operating system is not able to handle the specified number of clients, try with {}",
-            files.saturating_sub(FILES_RESERVED)
-        ));
+    let possible = possible_clients(server.config.number(Opt::MaxClients))?;
+    if possible < server.config.number(Opt::MaxClients) {
+        let what = "The operating system is not able to handle the specified number of clients";
+        return Err(format!("{what}, try with {possible}"));
     }
     Ok(())
+}
+
+/// At start: lowers `maxclients` to what the operating system allows.
+pub fn fit_max_clients(config: &Config) -> Result<(), String> {
+    let wanted = config.number(Opt::MaxClients);
+    let possible = possible_clients(wanted)?;
+    if possible < 1 {
+        return Err("the limit of open files is too low to serve anybody (see ulimit -n)".into());
+    }
+    if possible < wanted {
+        log!(
+            Warning,
+            "maxclients is lowered from {wanted} to {possible}: the limit of open files is too low"
+        );
+        config.store(Opt::MaxClients, Value::Number(possible));
+    }
+    Ok(())
+}
+
+/// Up to `wanted` clients, as many as the process may have files for.
+fn possible_clients(wanted: i64) -> Result<i64, String> {
+    let files = raise_file_limit(wanted as u64 + FILES_RESERVED)
+        .map_err(|e| format!("cannot find out the limit of open files: {e}"))?;
+    Ok((files as i64 - FILES_RESERVED as i64).min(wanted))
 }
 
 /// Follows new thresholds of the collections' encodings.
@@ -78,24 +102,19 @@ pub fn apply_encodings(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Allows this process `wanted` open files if it may; returns how many it has in the end.
+/// Allows this process as many open files as it may have, `wanted` if that takes privilege and it has it; returns how
+/// many those are. Clients are not the only ones who want them: so do the log's segments.
 fn raise_file_limit(wanted: u64) -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid, writable rlimit.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    if limit.rlim_cur >= wanted {
-        return Ok(limit.rlim_cur);
-    }
-    // The hard limit can be raised with privilege only; otherwise go up to it.
-    for raised in [
-        libc::rlimit { rlim_cur: wanted, rlim_max: limit.rlim_max.max(wanted) },
-        libc::rlimit { rlim_cur: limit.rlim_max.min(wanted), rlim_max: limit.rlim_max },
-    ] {
+    for files in [limit.rlim_max.max(wanted), limit.rlim_max] {
+        let raised = libc::rlimit { rlim_cur: files, rlim_max: files };
         // SAFETY: `raised` is a valid rlimit.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
-            return Ok(raised.rlim_cur);
+            return Ok(files);
         }
     }
     Ok(limit.rlim_cur)

@@ -1,6 +1,7 @@
 //! The Holdfast server.
 
 mod answer;
+mod blocking;
 mod call;
 mod check;
 mod cli;
@@ -10,6 +11,7 @@ mod commands;
 mod config;
 mod connection;
 mod dispatch;
+mod extended;
 mod gate;
 mod glob;
 mod keys;

@@ -1,5 +1,7 @@
-//! Random numbers for commands that choose at random: fast, and no secret.
+//! For commands that choose at random: numbers that come fast and are no secret.
 
+use crate::answer::Stop;
+use holdfast_resp::Writer;
 use std::{
     cell::Cell,
     hash::{BuildHasher, RandomState},
@@ -16,4 +18,18 @@ pub fn random() -> u64 {
     let z = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ z >> 31
+}
+
+/// Calls `each` to write a part of the reply, `times` times. How often is cheap for a client to say, so that the reply
+/// is limited.
+pub fn repeat(out: &mut Writer, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {
+    const BYTES_MAX: usize = 1 << 30;
+    let start = out.written().len();
+    for _ in 0..times {
+        each(out);
+        if out.written().len() - start > BYTES_MAX {
+            return Err(Stop::new("ERR the reply would be too long"));
+        }
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     config::{Change, Config, Opt},
+    limits,
     listener::Listeners,
     log::{self, log},
     server::{self, Server, VERSION},
@@ -30,6 +31,7 @@ pub fn serve(config: Config) -> Result<(), String> {
     }
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+    limits::fit_max_clients(&config)?;
     let store = Arc::new(open_store(&config)?);
     let server = Server::new(config, store, mailboxes);
     server.apply_all()?;

@@ -38,6 +38,7 @@ pub static COMMANDS: &[Command] = &[Command {
             name: "config|help",
             arity: 2,
             since: "5.0.0",
+            flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the subcommands.",
             handler: Plain(help),
             ..SUB

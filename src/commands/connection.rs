@@ -52,6 +52,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         arity: -1,
+        flags: Flags::FAST,
         summary: "Returns the server's liveliness response.",
         handler: Plain(ping),
         ..ROW

@@ -1,49 +1,125 @@
-//! Lists: LPUSH, RPUSH, LLEN, BLPOP, BRPOP.
+//! Lists.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop, UNBLOCKED, Wake},
-    call::Call,
+    answer::{Answer, NOT_POSITIVE, Outcome::*, SYNTAX, Stop},
+    blocking::MultiPop,
+    call::{Call, wrong_arity},
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
 };
+use holdfast_resp::Writer;
 use holdfast_store::{
     Txn, Type,
-    collections::{
-        list::{self, End},
-        object::Encoding,
-    },
+    collections::list::End::{self, Back, Front},
 };
-use std::time::Duration;
 
-const ROW: Command = Command { group: "list", categories: Categories::LIST, ..Command::NEW };
+const READ: Command = Command {
+    group: "list",
+    categories: Categories::LIST,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    ..Command::NEW
+};
 const PUSH: Command = Command {
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    ..ROW
+    ..READ
+};
+const TAKEN: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);
+const POP: Command = Command {
+    arity: -2,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(TAKEN, 1)],
+    complexity: "O(N) where N is the number of elements returned",
+    ..READ
 };
 const BLOCKING_POP: Command = Command {
     arity: -3,
     flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
-    keys: &[KeySpec::range(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1, -2, 1)],
+    keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
     since: "2.0.0",
     complexity: "O(N) where N is the number of provided keys.",
-    ..ROW
+    ..READ
 };
+const MOVE: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[KeySpec::one(TAKEN, 1), KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 2)],
+    ..READ
+};
+const BLOCKING_MOVE: Command =
+    Command { flags: MOVE.flags.and(Flags::NOSCRIPT).and(Flags::BLOCKING), ..MOVE };
+const TRIM: Command = Command {
+    arity: 4,
+    flags: Flags::WRITE,
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
+    ..READ
+};
+const MULTI_POP_COMPLEXITY: &str =
+    "O(N+M) where N is the number of provided keys and M is the number of elements returned.";
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[
     Command {
+        name: "blmove",
+        arity: 6,
+        since: "6.2.0",
+        summary: "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.",
+        handler: Keyed(|call, txn| {
+            let ends = (end(call, 3)?, end(call, 4)?);
+            blocking_move(call, txn, ends, 5)
+        }),
+        ..BLOCKING_MOVE
+    },
+    Command {
+        name: "blmpop",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::counted(TAKEN, 2)],
+        since: "7.0.0",
+        summary: "Pops the first element from one of multiple lists. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
+        complexity: MULTI_POP_COMPLEXITY,
+        handler: Keyed(blmpop),
+        ..READ
+    },
+    Command {
         name: "blpop",
         summary: "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| blocking_pop(call, txn, End::Front)),
+        handler: Keyed(|call, txn| blocking_pop(call, txn, Front)),
         ..BLOCKING_POP
     },
     Command {
         name: "brpop",
         summary: "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| blocking_pop(call, txn, End::Back)),
+        handler: Keyed(|call, txn| blocking_pop(call, txn, Back)),
         ..BLOCKING_POP
+    },
+    Command {
+        name: "brpoplpush",
+        arity: 4,
+        since: "2.2.0",
+        summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
+        handler: Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3)),
+        ..BLOCKING_MOVE
+    },
+    Command {
+        name: "lindex",
+        arity: 3,
+        summary: "Returns an element from a list by its index.",
+        complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
+        handler: Keyed(lindex),
+        ..READ
+    },
+    Command {
+        name: "linsert",
+        arity: 5,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: PUSH.keys,
+        since: "2.2.0",
+        summary: "Inserts an element before or after another element in a list.",
+        complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
+        handler: Keyed(linsert),
+        ..READ
     },
     Command {
         name: "llen",
@@ -52,90 +128,351 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the length of a list.",
         handler: Keyed(llen),
-        ..ROW
+        ..READ
+    },
+    Command {
+        name: "lmove",
+        arity: 5,
+        since: "6.2.0",
+        summary: "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.",
+        handler: Keyed(|call, txn| {
+            let ends = (end(call, 3)?, end(call, 4)?);
+            move_element(call, txn, ends)
+        }),
+        ..MOVE
+    },
+    Command {
+        name: "lmpop",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::counted(TAKEN, 1)],
+        since: "7.0.0",
+        summary: "Returns multiple elements from a list after removing them. Deletes the list if the last element was popped.",
+        complexity: MULTI_POP_COMPLEXITY,
+        handler: Keyed(lmpop),
+        ..READ
+    },
+    Command {
+        name: "lpop",
+        summary: "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.",
+        handler: Keyed(|call, txn| pop(call, txn, Front)),
+        ..POP
+    },
+    Command {
+        name: "lpos",
+        arity: -3,
+        since: "6.0.6",
+        summary: "Returns the index of matching elements in a list.",
+        complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
+        handler: Keyed(lpos),
+        ..READ
     },
     Command {
         name: "lpush",
         summary: "Prepends one or more elements to a list. Creates the key if it doesn't exist.",
-        handler: Keyed(|call, txn| push(call, txn, End::Front)),
+        handler: Keyed(|call, txn| push(call, txn, Front, true)),
         ..PUSH
+    },
+    Command {
+        name: "lpushx",
+        since: "2.2.0",
+        summary: "Prepends one or more elements to a list only when the list exists.",
+        handler: Keyed(|call, txn| push(call, txn, Front, false)),
+        ..PUSH
+    },
+    Command {
+        name: "lrange",
+        arity: 4,
+        summary: "Returns a range of elements from a list.",
+        complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
+        handler: Keyed(lrange),
+        ..READ
+    },
+    Command {
+        name: "lrem",
+        summary: "Removes elements from a list. Deletes the list if the last element was removed.",
+        complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
+        handler: Keyed(lrem),
+        ..TRIM
+    },
+    Command {
+        name: "lset",
+        arity: 4,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+        summary: "Sets the value of an element in a list by its index.",
+        complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
+        handler: Keyed(lset),
+        ..READ
+    },
+    Command {
+        name: "ltrim",
+        summary: "Removes elements from both ends a list. Deletes the list if all elements were trimmed.",
+        complexity: "O(N) where N is the number of elements to be removed by the operation.",
+        handler: Keyed(ltrim),
+        ..TRIM
+    },
+    Command {
+        name: "rpop",
+        summary: "Returns and removes the last elements of a list. Deletes the list if the last element was popped.",
+        handler: Keyed(|call, txn| pop(call, txn, Back)),
+        ..POP
+    },
+    Command {
+        name: "rpoplpush",
+        arity: 3,
+        since: "1.2.0",
+        summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
+        handler: Keyed(|call, txn| move_element(call, txn, (Back, Front))),
+        ..MOVE
     },
     Command {
         name: "rpush",
         summary: "Appends one or more elements to a list. Creates the key if it doesn't exist.",
-        handler: Keyed(|call, txn| push(call, txn, End::Back)),
+        handler: Keyed(|call, txn| push(call, txn, Back, true)),
+        ..PUSH
+    },
+    Command {
+        name: "rpushx",
+        since: "2.2.0",
+        summary: "Appends an element to a list only when the list exists.",
+        handler: Keyed(|call, txn| push(call, txn, Back, false)),
         ..PUSH
     },
 ];
 
+const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
+const INDEX_OUT_OF_RANGE: Stop = Stop::new("ERR index out of range");
+const RANK_ZERO: Stop = Stop::new(
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
+);
+const RANK_OUT_OF_RANGE: Stop =
+    Stop::new("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
+const NEGATIVE_COUNT: Stop = Stop::new("ERR COUNT can't be negative");
+const NEGATIVE_MAXLEN: Stop = Stop::new("ERR MAXLEN can't be negative");
+
+/// Argument `index` as the name of an end.
+fn end(call: &Call, index: usize) -> Result<End, Stop> {
+    match (call.is(index, "left"), call.is(index, "right")) {
+        (true, _) => Ok(Front),
+        (_, true) => Ok(Back),
+        _ => Err(SYNTAX),
+    }
+}
+
 fn llen(call: &mut Call, txn: &mut Txn) -> Answer {
-    let key = call.args.at(1);
-    let len = match txn.object(call.db(), key, Type::List)? {
-        Some(obj) => list::len(txn.parts(key).0, obj),
-        None => 0,
+    let list = txn.list_at(call.db(), call.args.at(1))?;
+    call.out.int(list.map_or(0, |list| list.len() as i64));
+    Ok(Done)
+}
+
+fn lindex(call: &mut Call, txn: &mut Txn) -> Answer {
+    let element = match txn.list_at(call.db(), call.args.at(1))? {
+        Some(list) => list.get(call.int(2)?),
+        None => None,
     };
+    match element {
+        Some(element) => call.out.bulk(element),
+        None => call.out.null(),
+    }
+    Ok(Done)
+}
+
+fn lrange(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (first, last) = (call.int(2)?, call.int(3)?);
+    match txn.list_at(call.db(), call.args.at(1))? {
+        Some(list) => {
+            let elements = list.range(first, last);
+            call.out.array(elements.len());
+            elements.for_each(|element| call.out.bulk(element));
+        }
+        None => call.out.array(0),
+    }
+    Ok(Done)
+}
+
+fn lpos(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (mut rank, mut count, mut max_len) = (1, None, 0);
+    let mut option = 3;
+    while option < call.args.len() {
+        if option + 1 == call.args.len() {
+            return Err(SYNTAX);
+        }
+        if call.is(option, "rank") {
+            rank = match call.int(option + 1)? {
+                0 => return Err(RANK_ZERO),
+                i64::MIN => return Err(RANK_OUT_OF_RANGE),
+                rank => rank,
+            };
+        } else if call.is(option, "count") {
+            count = Some(call.int_from(option + 1, 0, NEGATIVE_COUNT)?);
+        } else if call.is(option, "maxlen") {
+            max_len = call.int_from(option + 1, 0, NEGATIVE_MAXLEN)?;
+        } else {
+            return Err(SYNTAX);
+        }
+        option += 2;
+    }
+    // A limit of 0 is none.
+    let unlimited = |limit: i64| if limit == 0 { u64::MAX } else { limit as u64 };
+    let list = txn.list_at(call.db(), call.args.at(1))?;
+    let mut found = list
+        .into_iter()
+        .flat_map(|list| list.positions(call.args.at(2), unlimited(max_len), rank < 0))
+        .skip(rank.unsigned_abs() as usize - 1);
+    match count {
+        Some(count) => {
+            let place = call.out.defer();
+            let found = found.take(unlimited(count) as usize);
+            let count = found.map(|position| call.out.int(position as i64)).count();
+            call.out.set_array(place, count);
+        }
+        None => match found.next() {
+            Some(position) => call.out.int(position as i64),
+            None => call.out.null(),
+        },
+    }
+    Ok(Done)
+}
+
+fn push(call: &mut Call, txn: &mut Txn, end: End, create: bool) -> Answer {
+    let elements = call.args.from(2).iter();
+    let len = txn.list_push(call.db(), call.args.at(1), end, elements, create)?;
     call.out.int(len as i64);
     Ok(Done)
 }
 
-fn push(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
+fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let obj = match txn.object(db, key, Type::List)? {
-        Some(obj) => obj,
-        None => txn.create(db, key, Type::List, Encoding::Listpack)?,
-    };
-    let (arena, tx, context) = txn.parts_mut(db, key);
-    let mut list = list::Writer::new(arena, tx, obj, context);
-    for element in call.args.from(2).iter() {
-        list.push(end, element).map_err(holdfast_store::Error::from)?;
+    match call.args.len() {
+        2 => {
+            if txn.list_pop(db, key, end, 1, |element| call.out.bulk(element))? == 0 {
+                call.out.null();
+            }
+        }
+        3 => {
+            let count = call.int_from(2, 0, NOT_POSITIVE)? as u64;
+            match txn.list_at(db, key)?.map(|list| list.len()) {
+                Some(len) => pop_array(&mut call.out, txn, db, (key, len), end, count)?,
+                None => call.out.null_array(),
+            }
+        }
+        _ => return Err(wrong_arity(call.command)),
     }
-    call.out.int(list::len(arena, obj) as i64);
     Ok(Done)
 }
 
-fn blocking_pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
-    let timeout = timeout(call.args.at(call.args.len() - 1))?;
-    if call.wake == Wake::Unblocked {
-        return Err(UNBLOCKED);
-    }
-    let db = call.db();
-    let args = call.args;
-    let keys = args.from(1).iter().take(args.len() - 2);
-    for key in keys.clone() {
-        let obj = match txn.object(db, key, Type::List) {
-            Ok(Some(obj)) => obj,
-            Ok(None) => continue,
-            // Who waits already goes on waiting until there is a list.
-            Err(holdfast_store::Error::WrongType) if call.wake != Wake::First => continue,
-            Err(error) => return Err(error.into()),
-        };
-        call.out.array(2);
-        call.out.bulk(key);
-        let (arena, tx, context) = txn.parts_mut(db, key);
-        list::Writer::new(arena, tx, obj, context).pop(end, 1, |element| call.out.bulk(element));
-        if list::len(arena, obj) == 0 {
-            txn.remove(db, key);
-        }
-        return Ok(Done);
-    }
-    if call.session.in_exec || call.wake == Wake::Timeout {
-        call.out.null_array();
-        return Ok(Done);
-    }
-    call.wait_for(txn, keys, timeout)
+/// Removes up to `count` elements from a list of a length and replies with them.
+fn pop_array(
+    out: &mut Writer,
+    txn: &mut Txn,
+    db: u8,
+    (key, len): (&[u8], u64),
+    end: End,
+    count: u64,
+) -> Result<(), Stop> {
+    out.array(count.min(len) as usize);
+    txn.list_pop(db, key, end, count, |element| out.bulk(element))?;
+    Ok(())
 }
 
-/// The time that a blocking command waits at most: seconds, 0 for ever.
-fn timeout(text: &[u8]) -> Result<Option<Duration>, Stop> {
-    let seconds: f64 = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .filter(|seconds: &f64| seconds.is_finite())
-        .ok_or(Stop::new("ERR timeout is not a float or out of range"))?;
-    if seconds < 0.0 {
-        return Err(Stop::new("ERR timeout is negative"));
+fn linsert(call: &mut Call, txn: &mut Txn) -> Answer {
+    let behind = match (call.is(2, "after"), call.is(2, "before")) {
+        (true, _) => 1,
+        (_, true) => 0,
+        _ => return Err(SYNTAX),
+    };
+    let (db, key) = (call.db(), call.args.at(1));
+    let pivot = txn.list_at(db, key)?.map(|list| list.positions(call.args.at(3), u64::MAX, false).next());
+    let len = match pivot {
+        None => 0,
+        Some(None) => -1,
+        Some(Some(pivot)) => txn.list_insert(db, key, pivot + behind, call.args.at(4))? as i64,
+    };
+    call.out.int(len);
+    Ok(Done)
+}
+
+fn lset(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    txn.list_at(db, key)?.ok_or(NO_SUCH_KEY)?;
+    match txn.list_set(db, key, call.int(2)?, call.args.at(3))? {
+        Some(true) => call.out.ok(),
+        _ => return Err(INDEX_OUT_OF_RANGE),
     }
-    let timeout =
-        Duration::try_from_secs_f64(seconds).map_err(|_| Stop::new("ERR timeout is out of range"))?;
-    Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
+    Ok(Done)
+}
+
+fn ltrim(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (first, last) = (call.int(2)?, call.int(3)?);
+    txn.list_trim(call.db(), call.args.at(1), first, last)?;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
+    let count = call.int(2)?;
+    let limit = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    let removed = txn.list_remove(call.db(), call.args.at(1), call.args.at(3), limit, count < 0)?;
+    call.out.int(removed as i64);
+    Ok(Done)
+}
+
+fn move_element(call: &mut Call, txn: &mut Txn, ends: (End, End)) -> Answer {
+    let (from, to) = ((call.args.at(1), ends.0), (call.args.at(2), ends.1));
+    match txn.list_move(call.db(), from, to)? {
+        Some(element) => call.out.bulk(element),
+        None => call.out.null(),
+    }
+    Ok(Done)
+}
+
+fn blocking_move(call: &mut Call, txn: &mut Txn, ends: (End, End), timeout_at: usize) -> Answer {
+    let timeout = call.timeout(timeout_at)?;
+    let from = call.args.at(1);
+    match call.first_of(txn, [from].into_iter(), Type::List)? {
+        Some(_) => move_element(call, txn, ends),
+        None => call.wait_or(txn, [from].into_iter(), timeout, |out| out.null()),
+    }
+}
+
+fn blocking_pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
+    let last = call.args.len() - 1;
+    let timeout = call.timeout(last)?;
+    let keys = call.args.from(1).iter().take(last - 1);
+    let Some(key) = call.first_of(txn, keys.clone(), Type::List)? else {
+        return call.wait_or(txn, keys, timeout, |out| out.null_array());
+    };
+    call.out.array(2);
+    call.out.bulk(key);
+    txn.list_pop(call.db(), key, end, 1, |element| call.out.bulk(element))?;
+    Ok(Done)
+}
+
+fn lmpop(call: &mut Call, txn: &mut Txn) -> Answer {
+    let pop = MultiPop::parse(call, 1, ["left", "right"])?;
+    if !pop_from_first(call, txn, &pop)? {
+        call.out.null_array();
+    }
+    Ok(Done)
+}
+
+fn blmpop(call: &mut Call, txn: &mut Txn) -> Answer {
+    let timeout = call.timeout(1)?;
+    let pop = MultiPop::parse(call, 2, ["left", "right"])?;
+    if pop_from_first(call, txn, &pop)? {
+        return Ok(Done);
+    }
+    call.wait_or(txn, pop.keys(), timeout, |out| out.null_array())
+}
+
+fn pop_from_first(call: &mut Call, txn: &mut Txn, pop: &MultiPop) -> Result<bool, Stop> {
+    let db = call.db();
+    let Some(key) = call.first_of(txn, pop.keys(), Type::List)? else { return Ok(false) };
+    let Some(list) = txn.list_at(db, key)? else { return Ok(false) };
+    let (len, end) = (list.len(), if pop.second_end { Back } else { Front });
+    call.out.array(2);
+    call.out.bulk(key);
+    pop_array(&mut call.out, txn, db, (key, len), end, pop.count)?;
+    Ok(true)
 }

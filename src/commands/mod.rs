@@ -4,10 +4,13 @@ mod clients;
 mod configuration;
 mod connection;
 mod debug;
+mod fields;
+mod hashes;
 mod info;
 mod introspection;
 mod lists;
 mod server;
+mod sets;
 mod slowlog;
 mod strings;
 mod transactions;
@@ -20,10 +23,13 @@ pub static FAMILIES: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    fields::COMMANDS,
+    hashes::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
     lists::COMMANDS,
     server::COMMANDS,
+    sets::COMMANDS,
     slowlog::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,

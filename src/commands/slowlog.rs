@@ -34,6 +34,7 @@ pub static COMMANDS: &[Command] = &[Command {
             name: "slowlog|help",
             arity: 2,
             since: "6.2.0",
+            flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the subcommands.",
             handler: Plain(help),
             ..SUB

@@ -24,7 +24,10 @@ pub static COMMANDS: &[Command] = &[
         name: "set",
         arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM),
-        keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
+        keys: &[KeySpec::one(
+            KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE).and(KeyAccess::VARIABLE_FLAGS),
+            1,
+        )],
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
         handler: Keyed(set),
         ..ROW

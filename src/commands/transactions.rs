@@ -41,7 +41,11 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "exec",
-        flags: IMMEDIATE.and(Flags::SKIP_SLOWLOG),
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::SKIP_SLOWLOG)
+            .and(Flags::IMMEDIATE),
         summary: "Executes all commands in a transaction.",
         complexity: "O(N), when N is the number of queued commands",
         handler: Plain(exec),
