@@ -1,6 +1,7 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
 use crate::word;
+use std::ops::Range;
 
 /// A string value.
 pub const STRING: u8 = 16;
@@ -90,6 +91,12 @@ fn lengths(bytes: &[u8]) -> Result<(usize, usize, usize), &'static str> {
     }
     let long = bytes.get(HEADER..HEADER + 4).ok_or("item header cut short")?;
     Ok((HEADER + 4, u32::from_le_bytes([long[0], long[1], long[2], long[3]]) as usize, value_len))
+}
+
+/// Where in the record at the start of `bytes` its key lies, as its header tells.
+pub fn key_range(bytes: &[u8]) -> Result<Range<usize>, &'static str> {
+    let (start, key_len, _) = lengths(bytes)?;
+    Ok(start..start + key_len)
 }
 
 /// Decodes and checks the record at the start of `bytes`; returns it and its length.

@@ -1,5 +1,7 @@
 //! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
 
+mod transfer;
+
 use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue},
@@ -354,15 +356,17 @@ impl Partition {
     /// Removes a key with its value, expiry and cached copy.
     pub fn remove(&mut self, shared: &Shared, batch: &mut Batch, db: u8, digest: Digest, found: Found) {
         if found.word.in_heap() {
+        self.drop_value(shared, batch, db, found);
+        self.forget(batch, db, digest, found);
+    }
+
+    /// Destroys an entry's value; the entry names it still.
+    fn drop_value(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found) {
             object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), usize::MAX);
         } else {
             self.release_item(shared, batch, found.word);
             self.drop_copy(db, found.slot);
         }
-        if found.word.has_expiry() {
-            self.remove_expiry(batch, db, digest);
-        }
-        self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
     }
 
     /// Removes all keys of a database.
@@ -373,12 +377,7 @@ impl Partition {
             keys.for_each_in(&self.arena, segment, |slot, _, word| entries.push((slot, word)));
         }
         for (slot, word) in entries {
-            if word.in_heap() {
-                object::destroy(&mut self.arena, &mut batch.tx, word.offset(), usize::MAX);
-            } else {
-                self.release_item(shared, batch, word);
-                self.drop_copy(db, slot);
-            }
+            self.drop_value(shared, batch, db, Found { slot, word });
         }
         let Database { keys, expires } = &mut self.databases[db as usize];
         keys.clear_all(&mut self.arena, batch);
@@ -419,7 +418,7 @@ impl Partition {
                     Some(slot) => slot,
                     None => expires.insert(&mut self.arena, batch, digest)?,
                 };
-                expires.set_word(&mut self.arena, batch, slot, Word(at));
+                expires.set_word(&mut self.arena, batch, slot, Word::expiry(at));
             }
             None if found.word.has_expiry() => self.remove_expiry(batch, db, digest),
             None => return Ok(()),
@@ -527,19 +526,19 @@ impl Partition {
     /// Checks the arena, and that what is allocated in it is what the databases use.
     pub fn check_memory(&self) -> Result<(), String> {
         self.arena.check().map_err(|e| e.to_string())?;
-        let (mut used, mut has_objects) = (0, false);
+        let mut used = 0;
         for Database { keys, expires } in &self.databases {
             used += keys.heap_bytes() + expires.heap_bytes();
             for segment in 0..keys.segment_count() {
                 keys.for_each_in(&self.arena, segment, |_, _, word| {
                     if word.in_heap() {
-                        has_objects = true;
+                        used += object::heap_bytes(&self.arena, word.offset());
                     }
                 });
             }
         }
         let allocated = self.arena.allocated_bytes();
-        if has_objects || used == allocated {
+        if used == allocated {
             Ok(())
         } else {
             Err(format!("{allocated} heap bytes allocated, {used} in use"))

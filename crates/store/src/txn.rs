@@ -1,5 +1,8 @@
 //! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
 
+mod keyspace;
+mod transfer;
+
 use crate::{
     batch::{Batch, Written},
     collections::{
@@ -63,25 +66,40 @@ impl std::error::Error for Error {}
 pub struct Cold {
     pub(crate) lsn: Lsn,
     pub(crate) len_max: usize,
+    /// Only the key is wanted; this much is known of its digest.
+    pub(crate) key_of: Option<Digest>,
 }
 
 impl Cold {
     pub(crate) fn new(shared: &Shared, word: Word) -> Cold {
-        Cold { lsn: word.lsn(shared.log.tail()), len_max: class_bytes(word.class()) as usize }
+        let len_max = class_bytes(word.class()) as usize;
+        Cold { lsn: word.lsn(shared.log.tail()), len_max, key_of: None }
+    }
+
+    /// The key of an item, of which the index has the digest.
+    pub(crate) fn key(shared: &Shared, word: Word, digest: Digest) -> Cold {
+        Cold { key_of: Some(digest), ..Cold::new(shared, word) }
     }
 }
 
 /// An item that was read from the medium for a transaction. If it fails its check, and is still wanted when the
 /// transaction runs again, the medium is at fault; if not, the cleaner has moved it in the meantime.
 pub struct Fetched {
-    pub(crate) lsn: Lsn,
-    pub(crate) record: std::result::Result<Vec<u8>, String>,
+    pub(crate) cold: Cold,
+    /// The item's record, or only its key if only that was wanted; or what is wrong with the item.
+    pub(crate) bytes: std::result::Result<Vec<u8>, String>,
 }
 
 impl Fetched {
+    /// Whether this is what was wanted.
+    pub fn is(&self, cold: &Cold) -> bool {
+        self.cold == *cold
+    }
+
     /// The item's key, or what is wrong with the item.
     pub fn key(&self) -> std::result::Result<&[u8], &str> {
-        match &self.record {
+        match &self.bytes {
+            Ok(key) if self.cold.key_of.is_some() => Ok(key),
             Ok(record) => Ok(item::decode(record).expect("checked when it was fetched").0.key),
             Err(why) => Err(why),
         }
@@ -244,11 +262,12 @@ impl<'s> Txn<'s> {
             return Ok(Some(self.batch.item(number).value));
         }
         let lsn = found.word.lsn(shared.log.tail());
-        let Some(fetched) = self.fetched.iter().find(|f| f.lsn == lsn) else {
+        let wanted = |f: &&Fetched| f.cold.lsn == lsn && f.cold.key_of.is_none();
+        let Some(fetched) = self.fetched.iter().find(wanted) else {
             self.store.counters.misses.fetch_add(1, Relaxed);
             return Err(Error::Cold(Cold::new(shared, found.word)));
         };
-        let item = match &fetched.record {
+        let item = match &fetched.bytes {
             Ok(record) => item::decode(record).expect("checked when it was fetched").0,
             Err(why) => return Err(Error::Corrupt(why.clone())),
         };

@@ -73,6 +73,11 @@ impl Word {
         Word(offset / GRANULE | (ty as u64) << 48 | HEAP_BIT)
     }
 
+    /// The word of the index of expiries: Unix time in milliseconds, up to the year 287396.
+    pub fn expiry(at_ms: u64) -> Word {
+        Word(at_ms.min((1 << PAYLOAD_BITS) - 1))
+    }
+
     /// The value's type.
     pub fn ty(self) -> Type {
         Type::from_number((self.0 >> 48 & 7) as u8)

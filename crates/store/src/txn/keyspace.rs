@@ -1,0 +1,81 @@
+//! What is done with the keys of a database as a whole: through the store, which locks one partition at a time, or in
+//! a transaction over all partitions.
+
+use super::Txn;
+use crate::{
+    partition::DATABASES,
+    scan::{self, ScanStep},
+    store::Store,
+};
+
+impl Store {
+    /// Number of keys in a database.
+    pub fn len(&self, db: u8) -> u64 {
+        self.inner.partitions.iter().map(|part| part.lock().len(db)).sum()
+    }
+
+    /// Number of keys with an expiry in a database.
+    pub fn expires_len(&self, db: u8) -> u64 {
+        self.inner.partitions.iter().map(|part| part.lock().expires_len(db)).sum()
+    }
+
+    /// Whether no database holds a key.
+    pub fn is_empty(&self) -> bool {
+        (0..DATABASES as u8).all(|db| self.len(db) == 0)
+    }
+
+    /// One step of a scan: the keys behind a cursor (0 at first), at least `count` unless the scan ends or meets many
+    /// empty places. A key that is there from the scan's start to its end is found at least once.
+    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
+        let now_ms = self.now_ms();
+        scan::scan(self.partitions(), cursor, count, |number, at, step| {
+            let part = self.inner.partitions[number as usize].lock();
+            part.scan_keys(&self.inner.shared, db, at, now_ms, step)
+        })
+    }
+
+    /// A random key, of equal chance; none if there is none. `random` returns random numbers.
+    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
+        let now_ms = self.now_ms();
+        let lens: Vec<u64> = self.inner.partitions.iter().map(|part| part.lock().len(db)).collect();
+        scan::random(&lens, random, |number, at, step| {
+            let part = self.inner.partitions[number as usize].lock();
+            part.scan_keys(&self.inner.shared, db, at, now_ms, step)
+        })
+    }
+}
+
+/// These want all partitions to be locked.
+impl Txn<'_> {
+    /// As [`Store::len`].
+    pub fn len(&self, db: u8) -> u64 {
+        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number).len(db)).sum()
+    }
+
+    /// As [`Store::expires_len`].
+    pub fn expires_len(&self, db: u8) -> u64 {
+        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number).expires_len(db)).sum()
+    }
+
+    /// Whether no database holds a key.
+    pub fn is_empty(&self) -> bool {
+        (0..DATABASES as u8).all(|db| self.len(db) == 0)
+    }
+
+    /// As [`Store::scan`].
+    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
+        let partitions = self.store.partitions.len() as u16;
+        scan::scan(partitions, cursor, count, |number, at, step| {
+            self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
+        })
+    }
+
+    /// As [`Store::random_key`].
+    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
+        let partitions = 0..self.store.partitions.len() as u16;
+        let lens: Vec<u64> = partitions.map(|number| self.locks.read(number).len(db)).collect();
+        scan::random(&lens, random, |number, at, step| {
+            self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
+        })
+    }
+}

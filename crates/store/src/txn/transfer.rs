@@ -1,0 +1,116 @@
+//! RENAME, COPY, MOVE: a value goes to another key.
+
+use super::{Error, Result, Target, Txn};
+use crate::{
+    collections::{
+        Context, object,
+        serial::{self, ImportError},
+    },
+    partition::Found,
+    word::Type,
+};
+
+impl Txn<'_> {
+    /// Gives the value of a key, with its expiry, to another key, whatever that held; the first key is then gone. False
+    /// if there is no such key. A key that is renamed to itself stays as it is.
+    pub fn rename(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
+        self.transfer(from_db, from, to_db, to, false)
+    }
+
+    /// Gives a copy of the value of a key, and its expiry, to another key, whatever that held. False if there is no such
+    /// key.
+    pub fn copy(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
+        self.transfer(from_db, from, to_db, to, true)
+    }
+
+    fn transfer(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8], keep: bool) -> Result<bool> {
+        let (source, target) = (self.target(from), self.target(to));
+        let Some(found) = self.find(from_db, source) else { return Ok(false) };
+        if (from_db, from) == (to_db, to) {
+            return Ok(true);
+        }
+        let expiry = self.locks.get(source.partition).expiry(from_db, source.digest, found.word);
+        if found.word.ty() == Type::String && !found.word.in_heap() {
+            self.transfer_string(from_db, from, to_db, to, expiry)?;
+        } else {
+            let moves = !keep && source.partition == target.partition;
+            self.transfer_object(source, found, to_db, target, expiry, moves)?;
+            if moves {
+                // Its entry may have moved to make room for the other.
+                let part = self.locks.get(source.partition);
+                let shared = &self.store.shared;
+                let found = part.find(shared, from_db, source.digest).expect("found above");
+                part.forget(&mut self.batch, from_db, source.digest, found);
+                self.written(from_db, source);
+                return Ok(true);
+            }
+        }
+        if !keep {
+            self.remove(from_db, from);
+        }
+        Ok(true)
+    }
+
+    fn transfer_string(
+        &mut self,
+        from_db: u8,
+        from: &[u8],
+        to_db: u8,
+        to: &[u8],
+        expiry: Option<u64>,
+    ) -> Result<()> {
+        let value = self.get(from_db, from)?.map(<[u8]>::to_vec).unwrap_or_default();
+        if self.exists(to_db, to) {
+            // With the expiry in its place, nothing that follows lacks room.
+            self.set_expiry(to_db, to, expiry)?;
+            return self.set(to_db, to, &value, true);
+        }
+        self.set(to_db, to, &value, false)?;
+        if expiry.is_some() {
+            if let Err(full) = self.set_expiry(to_db, to, expiry) {
+                self.remove(to_db, to);
+                return Err(full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the object of `source`, or one like it if it does not move, the value of `target`.
+    fn transfer_object(
+        &mut self,
+        source: Target<'_>,
+        found: Found,
+        to_db: u8,
+        target: Target<'_>,
+        expiry: Option<u64>,
+        moves: bool,
+    ) -> Result<()> {
+        let offset = found.word.offset();
+        let old = self.find(to_db, target);
+        let mut bytes = Vec::new();
+        if !moves {
+            let (arena, context) = self.parts(source.key);
+            serial::export(arena, context, offset, &mut bytes);
+        }
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let limits = part.limits.clone();
+        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let ty = found.word.ty();
+        part.install(shared, &mut self.batch, to_db, target.digest, old, ty, expiry, |arena, tx| {
+            if moves && source.key == target.key {
+                return Ok(offset);
+            }
+            if moves {
+                return object::rename(arena, tx, offset, target.key);
+            }
+            serial::import(arena, tx, context, target.key, &bytes).map_err(|error| match error {
+                ImportError::Full => holdfast_heap::Full,
+                ImportError::Malformed(what) => panic!("an object was exported badly: {what}"),
+            })
+        })
+        .map_err(Error::from)?;
+        self.written(to_db, target);
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! The keys as a whole against a simple model: renames, copies, expiries, scans and random keys over values of all
+//! types, with restarts, checkpoints and a small cache in between.
+//!
+//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+use holdfast_store::{
+    Cold, Error, Fetched, Options, ScanStep, SimIo, Store, Txn, Type,
+    collections::{
+        hash::{self, Expiry},
+        list::{self, End},
+        object::Encoding,
+        set, zset,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+const DBS: u64 = 3;
+/// Far in the future: the clock of the simulated machine stands still here.
+const FAR: u64 = 1 << 42;
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// A value and what tells that two are equal.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    String(Vec<u8>),
+    List(Vec<Vec<u8>>),
+    Set(BTreeSet<Vec<u8>>),
+    Zset(BTreeMap<Vec<u8>, u64>),
+    Hash(BTreeMap<Vec<u8>, (Vec<u8>, u64)>),
+}
+
+type Name = (u8, Vec<u8>);
+type State = BTreeMap<Name, (Value, Option<u64>)>;
+
+fn random_value(rng: &mut Rng) -> Value {
+    let len_max = [5, 50, 400][rng.below(3) as usize];
+    let len = 1 + rng.below(len_max);
+    let wide = rng.below(2) == 0;
+    let mut text = || {
+        let number = rng.next() % 10_000;
+        if wide { format!("{number:070}").into_bytes() } else { number.to_string().into_bytes() }
+    };
+    match len % 5 {
+        0 => Value::String(text().repeat(len as usize)),
+        1 => Value::List((0..len).map(|_| text()).collect()),
+        2 => Value::Set((0..len).map(|_| text()).collect()),
+        3 => Value::Zset((0..len).map(|i| (text(), i)).collect()),
+        _ => Value::Hash((0..len).map(|i| (text(), (text(), if i % 3 == 0 { FAR + i } else { 0 }))).collect()),
+    }
+}
+
+fn write(txn: &mut Txn, db: u8, key: &[u8], value: &Value) {
+    let ty = match value {
+        Value::String(value) => return txn.set(db, key, value, false).unwrap(),
+        Value::List(_) => Type::List,
+        Value::Set(_) => Type::Set,
+        Value::Zset(_) => Type::Zset,
+        Value::Hash(_) => Type::Hash,
+    };
+    txn.remove(db, key);
+    let encoding = if ty == Type::Set { Encoding::Intset } else { Encoding::Listpack };
+    let obj = txn.create(db, key, ty, encoding).unwrap();
+    let (arena, tx, cx) = txn.parts_mut(db, key);
+    match value {
+        Value::String(_) => unreachable!(),
+        Value::List(list) => {
+            list.iter().for_each(|v| list::Writer::new(arena, tx, obj, cx).push(End::Back, v).unwrap())
+        }
+        Value::Set(set) => {
+            set.iter().for_each(|v| _ = set::Writer::new(arena, tx, obj, cx).add(v).unwrap());
+        }
+        Value::Zset(zset) => zset.iter().for_each(|(member, score)| {
+            zset::Writer::new(arena, tx, obj, cx).insert(member, *score as f64).unwrap();
+        }),
+        Value::Hash(hash) => hash.iter().for_each(|(name, (value, expires))| {
+            let expiry = if *expires == 0 { Expiry::Clear } else { Expiry::At(*expires) };
+            hash::Writer::new(arena, tx, obj, cx).set(name, value, expiry).unwrap();
+        }),
+    }
+}
+
+fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Value, Error> {
+    let ty = txn.type_of(db, key).expect("a key that was scanned");
+    if ty == Type::String {
+        return Ok(Value::String(txn.get(db, key)?.expect("a string").to_vec()));
+    }
+    let obj = txn.object(db, key, ty)?.expect("an object");
+    let (arena, cx) = txn.parts(key);
+    Ok(match ty {
+        Type::List => Value::List(list::iter(arena, obj, 0..u64::MAX, false).map(<[u8]>::to_vec).collect()),
+        Type::Set => Value::Set(set::members(arena, obj).map(|m| m.to_vec()).collect()),
+        Type::Zset => Value::Zset(
+            zset::iter(arena, obj, 0..u64::MAX, false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
+        ),
+        _ => Value::Hash(
+            hash::fields(arena, cx, obj)
+                .map(|field| (field.name.to_vec(), (field.value.to_vec(), field.expires)))
+                .collect(),
+        ),
+    })
+}
+
+/// Runs something in a transaction over some keys, as often as it finds that values must be fetched.
+fn run<R>(store: &Store, keys: &[&[u8]], mut what: impl FnMut(&mut Txn) -> Result<R, Error>) -> R {
+    let mut fetched: Vec<Fetched> = Vec::new();
+    loop {
+        let mut txn = store.begin_keys(keys.iter().copied());
+        txn.supply(std::mem::take(&mut fetched));
+        let cold: Cold = match what(&mut txn) {
+            Ok(result) => return result,
+            Err(Error::Cold(cold)) => cold,
+            Err(other) => panic!("{other}"),
+        };
+        drop(txn);
+        fetched.push(store.fetch(cold));
+    }
+}
+
+/// The keys of a step, the cold ones fetched.
+fn names(store: &Store, step: &ScanStep) -> Vec<(Vec<u8>, Type)> {
+    let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
+    step.keys.iter().cloned().chain(cold).collect()
+}
+
+fn dump(store: &Store) -> State {
+    let mut state = State::new();
+    for logical in 0..DBS as u8 {
+        let db = store.database(logical);
+        let mut cursor = 0;
+        loop {
+            let step = store.scan(db, cursor, 7);
+            for (key, ty) in names(store, &step) {
+                let value = run(store, &[&key], |txn| {
+                    assert_eq!(txn.type_of(db, &key), Some(ty));
+                    Ok((read(txn, db, &key)?, txn.expiry(db, &key).unwrap()))
+                });
+                state.insert((logical, key), value);
+            }
+            cursor = step.next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    state
+}
+
+fn check(store: &Store, model: &State, rng: &mut Rng) {
+    assert!(dump(store) == *model, "the store and the model differ");
+    store.check().expect("a sound store");
+    for logical in 0..DBS as u8 {
+        let db = store.database(logical);
+        let keys: Vec<_> = model.iter().filter(|((d, _), _)| *d == logical).collect();
+        assert_eq!(store.len(db), keys.len() as u64);
+        assert_eq!(store.expires_len(db), keys.iter().filter(|(_, (_, expiry))| expiry.is_some()).count() as u64);
+        let random = names(store, &store.random_key(db, || rng.next()));
+        assert_eq!(random.is_empty(), keys.is_empty());
+        assert!(random.into_iter().all(|(key, _)| model.contains_key(&(logical, key))));
+    }
+    let txn = store.begin_all();
+    assert_eq!(txn.len(store.database(0)), model.keys().filter(|(db, _)| *db == 0).count() as u64);
+}
+
+fn step(store: &Store, model: &mut State, rng: &mut Rng, keys: u64) {
+    let mut name = || (rng.below(DBS) as u8, format!("key:{}", rng.below(keys)).into_bytes());
+    let (from, to) = (name(), name());
+    let (from_db, to_db) = (store.database(from.0), store.database(to.0));
+    match rng.below(100) {
+        0..30 => {
+            let value = random_value(rng);
+            run(store, &[&from.1], |txn| {
+                write(txn, from_db, &from.1, &value);
+                Ok(())
+            });
+            model.insert(from, (value, None));
+        }
+        30..45 => {
+            let was = run(store, &[&from.1], |txn| Ok(txn.remove(from_db, &from.1)));
+            assert_eq!(was, model.remove(&from).is_some());
+        }
+        45..60 => {
+            let expiry = (rng.below(3) > 0).then(|| FAR + rng.below(1000));
+            let was = run(store, &[&from.1], |txn| txn.set_expiry(from_db, &from.1, expiry));
+            assert_eq!(was, model.contains_key(&from));
+            model.entry(from).and_modify(|value| value.1 = expiry);
+        }
+        60..80 => {
+            let was = run(store, &[&from.1, &to.1], |txn| txn.rename(from_db, &from.1, to_db, &to.1));
+            let value = model.remove(&from);
+            assert_eq!(was, value.is_some());
+            model.extend(value.map(|value| (to, value)));
+        }
+        80..97 => {
+            let was = run(store, &[&from.1, &to.1], |txn| txn.copy(from_db, &from.1, to_db, &to.1));
+            let value = model.get(&from).cloned();
+            assert_eq!(was, value.is_some());
+            model.extend(value.map(|value| (to, value)));
+        }
+        97 => {
+            store.begin_all().flush(from_db);
+            model.retain(|(db, _), _| *db != from.0);
+        }
+        _ => {
+            store.begin_all().swap(from.0, to.0);
+            let swapped = std::mem::take(model).into_iter().map(|((db, key), value)| {
+                let db = if db == from.0 { to.0 } else if db == to.0 { from.0 } else { db };
+                ((db, key), value)
+            });
+            *model = swapped.collect();
+        }
+    }
+}
+
+fn history(seed: u64) {
+    let mut rng = Rng(seed);
+    let mut sim = SimIo::new(seed);
+    let options = Options {
+        partitions: 1 << rng.below(3),
+        segment_size: 64 << 10,
+        segments_max: 1024,
+        heap_bytes_max: 64 << 20,
+        cache_bytes_max: if rng.below(2) == 0 { 128 << 10 } else { usize::MAX },
+        background: false,
+        ..Options::default()
+    };
+    let keys = 1 + rng.below(100);
+    let mut model = State::new();
+    for _life in 0..3 {
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("the store opens");
+        check(&store, &model, &mut rng);
+        for _ in 0..rng.below(300) {
+            step(&store, &mut model, &mut rng, keys);
+            match rng.below(60) {
+                0 => store.checkpoint().unwrap(),
+                1 => _ = store.clean().unwrap(),
+                2 => check(&store, &model, &mut rng),
+                3..20 => _ = store.log().commit_once().unwrap(),
+                _ => {}
+            }
+        }
+        while store.log().commit_once().unwrap() {}
+        check(&store, &model, &mut rng);
+        sim = sim.crash();
+    }
+}
+
+#[test]
+fn keys_behave_like_the_model() {
+    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("HOLDFAST_SEED") {
+        return history(seed);
+    }
+    for seed in 0..number("HOLDFAST_SEEDS").unwrap_or(60) {
+        if let Err(panic) = std::panic::catch_unwind(|| history(seed)) {
+            eprintln!("replay with HOLDFAST_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Renames, copies and moves that lack room change nothing.
+#[test]
+fn without_room_keys_stay_as_they_are() {
+    let sim = SimIo::new(1);
+    let options = Options {
+        partitions: 2,
+        segment_size: 64 << 10,
+        segments_max: 4096,
+        heap_bytes_max: 4 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(sim), options).expect("the store opens");
+    let mut rng = Rng(1);
+    let mut model = State::new();
+    let mut failed = 0;
+    for i in 0..5000u64 {
+        let key = |n: u64| format!("key:{n}").into_bytes();
+        let (from, to) = (key(rng.below(i + 1)), key(if rng.below(2) == 0 { i } else { rng.below(i + 1) }));
+        if i < 20 {
+            let hash = (0..1000).map(|n| (key(n), (key(n), if n == 0 { FAR } else { 0 }))).collect();
+            let value = Value::Hash(hash);
+            run(&store, &[&key(i)], |txn| {
+                write(txn, 0, &key(i), &value);
+                txn.set_expiry(0, &key(i), Some(FAR + i))
+            });
+            model.insert((0, key(i)), (value, Some(FAR + i)));
+            continue;
+        }
+        let copied = store.begin_keys([&from[..], &to[..]]).copy(0, &from, 0, &to);
+        match copied {
+            Ok(was) => {
+                let value = model.get(&(0, from)).cloned();
+                assert_eq!(was, value.is_some());
+                model.extend(value.map(|value| ((0, to), value)));
+            }
+            Err(Error::Full) => failed += 1,
+            Err(other) => panic!("{other}"),
+        }
+        while store.log().commit_once().unwrap() {}
+        if failed >= 30 {
+            break;
+        }
+    }
+    assert!(failed > 0);
+    check(&store, &model, &mut rng);
+}
