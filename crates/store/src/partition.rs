@@ -355,13 +355,13 @@ impl Partition {
 
     /// Removes a key with its value, expiry and cached copy.
     pub fn remove(&mut self, shared: &Shared, batch: &mut Batch, db: u8, digest: Digest, found: Found) {
-        if found.word.in_heap() {
         self.drop_value(shared, batch, db, found);
         self.forget(batch, db, digest, found);
     }
 
     /// Destroys an entry's value; the entry names it still.
     fn drop_value(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found) {
+        if found.word.in_heap() {
             object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), usize::MAX);
         } else {
             self.release_item(shared, batch, found.word);

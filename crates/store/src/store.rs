@@ -185,12 +185,12 @@ impl Store {
         }
     }
 
-    /// Begins a transaction over partitions, given in ascending order without repetition.
     /// The time: Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.shared.io.now_ms()
     }
 
+    /// Begins a transaction over partitions, given in ascending order without repetition.
     pub fn begin(&self, partitions: &[u16]) -> Txn<'_> {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
     }
