@@ -24,7 +24,6 @@ mod store;
 mod superblock;
 mod txn;
 pub mod typed;
-pub mod typed;
 mod word;
 
 pub use check::CheckReport;
