@@ -173,6 +173,9 @@ impl Txn<'_> {
     /// Moves a member from one set to another; false if the first does not have it. If there is no room, nothing is
     /// changed.
     pub fn set_move(&mut self, db: u8, from: &[u8], to: &[u8], member: &[u8]) -> Result<bool> {
+        if self.set_at(db, from)?.is_none() {
+            return Ok(false);
+        }
         let sets = self.sets_at(db, [from, to])?;
         if !sets[0].is_some_and(|set| set.contains(member)) {
             return Ok(false);

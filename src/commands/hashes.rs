@@ -1,0 +1,388 @@
+//! Hashes: HSET and what else reads and writes fields. Their expiry: [`super::fields`].
+
+use crate::{
+    answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
+    call::{Call, wrong_arity},
+    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    extended::{Extended, NoNumber},
+    random::{random, repeat},
+    scan,
+};
+use holdfast_resp::{Proto, Writer, parse_int};
+use holdfast_store::{
+    Txn,
+    collections::{
+        hash::{Expiry, Field},
+        packed::Value,
+    },
+    typed::hash::Hash,
+};
+
+const READ: Command = Command {
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    categories: Categories::HASH,
+    since: "2.0.0",
+    group: "hash",
+    ..Command::NEW
+};
+const READ_ALL: Command =
+    Command { flags: Flags::READONLY, complexity: "O(N) where N is the size of the hash.", ..READ };
+const LOOK: Command = Command { keys: &[KeySpec::one(KeyAccess::RO, 1)], ..READ };
+const WRITE: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+    ..READ
+};
+const INCREMENT: Command = Command {
+    arity: 4,
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
+    ..WRITE
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "hdel",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
+        summary: "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.",
+        complexity: "O(N) where N is the number of fields to be removed.",
+        handler: Keyed(hdel),
+        ..WRITE
+    },
+    Command {
+        name: "hexists",
+        arity: 3,
+        summary: "Determines whether a field exists in a hash.",
+        handler: Keyed(hexists),
+        ..LOOK
+    },
+    Command {
+        name: "hget",
+        arity: 3,
+        summary: "Returns the value of a field in a hash.",
+        handler: Keyed(hget),
+        ..READ
+    },
+    Command {
+        name: "hgetall",
+        arity: 2,
+        summary: "Returns all fields and values in a hash.",
+        handler: Keyed(|call, txn| list(call, txn, Shown::Both)),
+        ..READ_ALL
+    },
+    Command {
+        name: "hincrby",
+        summary: "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.",
+        handler: Keyed(hincrby),
+        ..INCREMENT
+    },
+    Command {
+        name: "hincrbyfloat",
+        since: "2.6.0",
+        summary: "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
+        handler: Keyed(hincrbyfloat),
+        ..INCREMENT
+    },
+    Command {
+        name: "hkeys",
+        arity: 2,
+        summary: "Returns all fields in a hash.",
+        handler: Keyed(|call, txn| list(call, txn, Shown::Names)),
+        ..READ_ALL
+    },
+    Command {
+        name: "hlen",
+        arity: 2,
+        summary: "Returns the number of fields in a hash.",
+        handler: Keyed(hlen),
+        ..LOOK
+    },
+    Command {
+        name: "hmget",
+        arity: -3,
+        summary: "Returns the values of all fields in a hash.",
+        complexity: "O(N) where N is the number of fields being requested.",
+        handler: Keyed(hmget),
+        ..READ
+    },
+    Command {
+        name: "hmset",
+        arity: -4,
+        summary: "Sets the values of multiple fields.",
+        complexity: "O(N) where N is the number of fields being set.",
+        handler: Keyed(|call, txn| {
+            set(call, txn)?;
+            call.out.ok();
+            Ok(Done)
+        }),
+        ..WRITE
+    },
+    Command {
+        name: "hrandfield",
+        arity: -2,
+        flags: Flags::READONLY,
+        since: "6.2.0",
+        summary: "Returns one or more random fields from a hash.",
+        complexity: "O(N) where N is the number of fields returned",
+        handler: Keyed(hrandfield),
+        ..READ
+    },
+    Command {
+        name: "hscan",
+        arity: -3,
+        flags: Flags::READONLY,
+        since: "2.8.0",
+        summary: "Iterates over fields and values of a hash.",
+        complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+        handler: Keyed(hscan),
+        ..READ
+    },
+    Command {
+        name: "hset",
+        arity: -4,
+        summary: "Creates or modifies the value of a field in a hash.",
+        complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
+        handler: Keyed(|call, txn| {
+            let new = set(call, txn)?;
+            call.out.int(new as i64);
+            Ok(Done)
+        }),
+        ..WRITE
+    },
+    Command {
+        name: "hsetnx",
+        arity: 4,
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
+        summary: "Sets the value of a field in a hash only when the field doesn't exist.",
+        handler: Keyed(hsetnx),
+        ..WRITE
+    },
+    Command {
+        name: "hstrlen",
+        arity: 3,
+        since: "3.2.0",
+        summary: "Returns the length of the value of a field.",
+        handler: Keyed(hstrlen),
+        ..LOOK
+    },
+    Command {
+        name: "hvals",
+        arity: 2,
+        summary: "Returns all values in a hash.",
+        handler: Keyed(|call, txn| list(call, txn, Shown::Values)),
+        ..READ_ALL
+    },
+];
+
+/// What of the fields a reply shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Names,
+    Values,
+    Both,
+}
+
+/// The field that a command names after the key.
+fn field<'t>(call: &Call, txn: &'t mut Txn) -> Result<Option<Value<'t>>, Stop> {
+    Ok(txn.hash_get(call.db(), call.args.at(1), call.args.at(2))?)
+}
+
+fn write_value(out: &mut Writer, value: Option<Value>) {
+    match value {
+        Some(value) => out.bulk(&*value),
+        None => out.null(),
+    }
+}
+
+fn hget(call: &mut Call, txn: &mut Txn) -> Answer {
+    let value = field(call, txn)?;
+    write_value(&mut call.out, value);
+    Ok(Done)
+}
+
+fn hexists(call: &mut Call, txn: &mut Txn) -> Answer {
+    let exists = field(call, txn)?.is_some();
+    call.out.int(exists.into());
+    Ok(Done)
+}
+
+fn hstrlen(call: &mut Call, txn: &mut Txn) -> Answer {
+    let len = field(call, txn)?.map_or(0, |value| value.len());
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn hmget(call: &mut Call, txn: &mut Txn) -> Answer {
+    let hash = txn.hash_at(call.db(), call.args.at(1))?;
+    let names = call.args.from(2);
+    call.out.array(names.len());
+    for name in names.iter() {
+        let field = hash.and_then(|hash| hash.get(name));
+        write_value(&mut call.out, field.map(|field| field.value));
+    }
+    Ok(Done)
+}
+
+fn hlen(call: &mut Call, txn: &mut Txn) -> Answer {
+    let len = txn.hash_at(call.db(), call.args.at(1))?.map_or(0, Hash::len);
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn list(call: &mut Call, txn: &mut Txn, shown: Shown) -> Answer {
+    let hash = txn.hash_at(call.db(), call.args.at(1))?;
+    let len = hash.map_or(0, Hash::len) as usize;
+    match shown {
+        Shown::Both => call.out.map(len),
+        Shown::Names | Shown::Values => call.out.array(len),
+    }
+    for field in hash.into_iter().flat_map(Hash::fields) {
+        write_field(&mut call.out, &field, shown);
+    }
+    Ok(Done)
+}
+
+fn write_field(out: &mut Writer, field: &Field, shown: Shown) {
+    if shown != Shown::Values {
+        out.bulk(&*field.name);
+    }
+    if shown != Shown::Names {
+        out.bulk(&*field.value);
+    }
+}
+
+/// HSET and HMSET: how many fields are new.
+fn set(call: &Call, txn: &mut Txn) -> Result<u64, Stop> {
+    let mut args = call.args.from(2).iter();
+    if args.len() % 2 == 1 {
+        return Err(wrong_arity(call.command));
+    }
+    let fields = std::iter::from_fn(|| Some((args.next()?, args.next()?)));
+    Ok(txn.hash_set(call.db(), call.args.at(1), fields, Expiry::Clear)?)
+}
+
+fn hsetnx(call: &mut Call, txn: &mut Txn) -> Answer {
+    let is_new = field(call, txn)?.is_none();
+    if is_new {
+        let field = (call.args.at(2), call.args.at(3));
+        txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Clear)?;
+    }
+    call.out.int(is_new.into());
+    Ok(Done)
+}
+
+fn hdel(call: &mut Call, txn: &mut Txn) -> Answer {
+    let removed = txn.hash_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    call.out.int(removed as i64);
+    Ok(Done)
+}
+
+fn hincrby(call: &mut Call, txn: &mut Txn) -> Answer {
+    let by = call.int(3)?;
+    let old = match field(call, txn)? {
+        Some(value) => parse_int(&value).ok_or(Stop::new("ERR hash value is not an integer"))?,
+        None => 0,
+    };
+    let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
+    let field = (call.args.at(2), &*Value::int(new));
+    txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
+    call.out.int(new);
+    Ok(Done)
+}
+
+fn hincrbyfloat(call: &mut Call, txn: &mut Txn) -> Answer {
+    let by = Extended::parse(call.args.at(3)).map_err(|no| match no {
+        NoNumber::Invalid => Stop::new("ERR value is not a valid float"),
+        NoNumber::Infinite => Stop::new("ERR value is NaN or Infinity"),
+    })?;
+    let old = field(call, txn)?.map_or(Ok(Extended::ZERO), |value| Extended::parse(&value));
+    let new = match old {
+        Ok(old) => old.add(by),
+        Err(NoNumber::Infinite) => Err(NoNumber::Infinite),
+        Err(NoNumber::Invalid) => return Err(Stop::new("ERR hash value is not a float")),
+    };
+    let new = new.map_err(|_| Stop::new("ERR increment would produce NaN or Infinity"))?.to_text();
+    let field = (call.args.at(2), new.as_bytes());
+    txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
+    call.out.bulk(new);
+    Ok(Done)
+}
+
+fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {
+    if call.args.len() == 2 {
+        let hash = txn.hash_at(call.db(), call.args.at(1))?;
+        let field = hash.and_then(|hash| hash.random(random));
+        write_value(&mut call.out, field.map(|field| field.name));
+        return Ok(Done);
+    }
+    let count = random_count(call)?;
+    let shown = if call.args.len() == 3 {
+        Shown::Names
+    } else if call.args.len() == 4 && call.is(3, "withvalues") {
+        Shown::Both
+    } else {
+        return Err(SYNTAX);
+    };
+    if shown == Shown::Both && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(Stop::new("ERR value is out of range"));
+    }
+    let hash = txn.hash_at(call.db(), call.args.at(1))?.filter(|hash| !hash.is_empty());
+    let Some(hash) = hash else {
+        call.out.array(0);
+        return Ok(Done);
+    };
+    let nested = shown == Shown::Both && call.out.proto() == Proto::Resp3;
+    let flat = if shown == Shown::Both && !nested { 2 } else { 1 };
+    let write = |out: &mut Writer, field: &Field| {
+        if nested {
+            out.array(2);
+        }
+        write_field(out, field, shown);
+    };
+    if count < 0 {
+        let count = count.unsigned_abs();
+        call.out.array(count as usize * flat);
+        repeat(&mut call.out, count, |out| {
+            write(out, &hash.random(random).expect("a hash that is not empty"));
+        })?;
+    } else {
+        let fields = hash.sample(count as usize, random);
+        call.out.array(fields.len() * flat);
+        fields.iter().for_each(|field| write(&mut call.out, field));
+    }
+    Ok(Done)
+}
+
+/// How many random elements are wanted: argument 2. Below zero: with repetition.
+pub fn random_count(call: &Call) -> Result<i64, Stop> {
+    match parse_int(call.args.at(2)).ok_or(NOT_INTEGER)? {
+        i64::MIN => {
+            let (min, max) = (-i64::MAX, i64::MAX);
+            Err(format!("ERR value is out of range, value must between {min} and {max}").into())
+        }
+        count => Ok(count),
+    }
+}
+
+fn hscan(call: &mut Call, txn: &mut Txn) -> Answer {
+    let cursor = scan::parse_cursor(call.args.at(2))?;
+    let Some(hash) = txn.hash_at(call.db(), call.args.at(1))? else {
+        scan::reply(&mut call.out, |_| (0, 0));
+        return Ok(Done);
+    };
+    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    scan::reply(&mut call.out, |out| {
+        let mut replies = 0;
+        let next = hash.scan(cursor, options.count, |field| {
+            if options.matches(&field.name) {
+                write_field(out, &field, Shown::Both);
+                replies += 2;
+            }
+        });
+        (next, replies)
+    });
+    Ok(Done)
+}

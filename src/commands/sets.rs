@@ -1,0 +1,343 @@
+//! Sets.
+
+use super::hashes::random_count;
+use crate::{
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    random::{random, repeat},
+    scan,
+};
+use holdfast_resp::parse_int;
+use holdfast_store::{
+    Txn,
+    typed::set::{Combine, Set},
+};
+
+const READ: Command = Command {
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    categories: Categories::SET,
+    group: "set",
+    ..Command::NEW
+};
+const LOOK: Command = Command { keys: &[KeySpec::one(KeyAccess::RO, 1)], ..READ };
+const COMBINE: Command = Command {
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
+    complexity: "O(N) where N is the total number of elements in all given sets.",
+    ..READ
+};
+const STORE: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1),
+        KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 2, -1, 1),
+    ],
+    ..COMBINE
+};
+const INTERSECTION: &str =
+    "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.";
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "sadd",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
+        summary: "Adds one or more members to a set. Creates the key if it doesn't exist.",
+        complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+        handler: Keyed(sadd),
+        ..READ
+    },
+    Command {
+        name: "scard",
+        arity: 2,
+        summary: "Returns the number of members in a set.",
+        handler: Keyed(scard),
+        ..LOOK
+    },
+    Command {
+        name: "sdiff",
+        summary: "Returns the difference of multiple sets.",
+        handler: Keyed(|call, txn| combine(call, txn, Combine::Difference)),
+        ..COMBINE
+    },
+    Command {
+        name: "sdiffstore",
+        summary: "Stores the difference of multiple sets in a key.",
+        handler: Keyed(|call, txn| store(call, txn, Combine::Difference)),
+        ..STORE
+    },
+    Command {
+        name: "sinter",
+        summary: "Returns the intersect of multiple sets.",
+        complexity: INTERSECTION,
+        handler: Keyed(|call, txn| combine(call, txn, Combine::Intersection)),
+        ..COMBINE
+    },
+    Command {
+        name: "sintercard",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+        since: "7.0.0",
+        summary: "Returns the number of members of the intersect of multiple sets.",
+        complexity: INTERSECTION,
+        handler: Keyed(sintercard),
+        ..COMBINE
+    },
+    Command {
+        name: "sinterstore",
+        summary: "Stores the intersect of multiple sets in a key.",
+        complexity: INTERSECTION,
+        handler: Keyed(|call, txn| store(call, txn, Combine::Intersection)),
+        ..STORE
+    },
+    Command {
+        name: "sismember",
+        arity: 3,
+        summary: "Determines whether a member belongs to a set.",
+        handler: Keyed(sismember),
+        ..LOOK
+    },
+    Command {
+        name: "smembers",
+        arity: 2,
+        flags: Flags::READONLY,
+        summary: "Returns all members of a set.",
+        complexity: "O(N) where N is the set cardinality.",
+        // The union of one set.
+        handler: Keyed(|call, txn| combine(call, txn, Combine::Union)),
+        ..READ
+    },
+    Command {
+        name: "smismember",
+        arity: -3,
+        since: "6.2.0",
+        summary: "Determines whether multiple members belong to a set.",
+        complexity: "O(N) where N is the number of elements being checked for membership",
+        handler: Keyed(smismember),
+        ..READ
+    },
+    Command {
+        name: "smove",
+        arity: 4,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[
+            KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1),
+            KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 2),
+        ],
+        summary: "Moves a member from one set to another.",
+        handler: Keyed(smove),
+        ..READ
+    },
+    Command {
+        name: "spop",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
+        summary: "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped.",
+        complexity: "O(1) without the count argument, otherwise O(N) where N is the value of the passed count.",
+        handler: Keyed(spop),
+        ..READ
+    },
+    Command {
+        name: "srandmember",
+        arity: -2,
+        flags: Flags::READONLY,
+        summary: "Get one or multiple random members from a set.",
+        complexity: "O(1) without the count argument, otherwise O(N) where N is the absolute value of the passed count.",
+        handler: Keyed(srandmember),
+        ..READ
+    },
+    Command {
+        name: "srem",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
+        summary: "Removes one or more members from a set. Deletes the set if the last member was removed.",
+        complexity: "O(N) where N is the number of members to be removed.",
+        handler: Keyed(srem),
+        ..READ
+    },
+    Command {
+        name: "sscan",
+        arity: -3,
+        flags: Flags::READONLY,
+        since: "2.8.0",
+        summary: "Iterates over members of a set.",
+        complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+        handler: Keyed(sscan),
+        ..READ
+    },
+    Command {
+        name: "sunion",
+        summary: "Returns the union of multiple sets.",
+        handler: Keyed(|call, txn| combine(call, txn, Combine::Union)),
+        ..COMBINE
+    },
+    Command {
+        name: "sunionstore",
+        summary: "Stores the union of multiple sets in a key.",
+        handler: Keyed(|call, txn| store(call, txn, Combine::Union)),
+        ..STORE
+    },
+];
+
+fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {
+    let added = txn.set_add(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    call.out.int(added as i64);
+    Ok(Done)
+}
+
+fn srem(call: &mut Call, txn: &mut Txn) -> Answer {
+    let removed = txn.set_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    call.out.int(removed as i64);
+    Ok(Done)
+}
+
+fn smove(call: &mut Call, txn: &mut Txn) -> Answer {
+    let [from, to, member] = [1, 2, 3].map(|index| call.args.at(index));
+    let moved = txn.set_move(call.db(), from, to, member)?;
+    call.out.int(moved.into());
+    Ok(Done)
+}
+
+fn scard(call: &mut Call, txn: &mut Txn) -> Answer {
+    let len = txn.set_at(call.db(), call.args.at(1))?.map_or(0, Set::len);
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn sismember(call: &mut Call, txn: &mut Txn) -> Answer {
+    let set = txn.set_at(call.db(), call.args.at(1))?;
+    call.out.int(set.is_some_and(|set| set.contains(call.args.at(2))).into());
+    Ok(Done)
+}
+
+fn smismember(call: &mut Call, txn: &mut Txn) -> Answer {
+    let set = txn.set_at(call.db(), call.args.at(1))?;
+    let members = call.args.from(2);
+    call.out.array(members.len());
+    for member in members.iter() {
+        call.out.int(set.is_some_and(|set| set.contains(member)).into());
+    }
+    Ok(Done)
+}
+
+fn combine(call: &mut Call, txn: &mut Txn, how: Combine) -> Answer {
+    let sets = txn.sets_at(call.db(), call.args.from(1).iter())?;
+    if let [Some(set)] = sets[..] {
+        // Its length is known.
+        call.out.set(set.len() as usize);
+        set.members().for_each(|member| call.out.bulk(&*member));
+        return Ok(Done);
+    }
+    let place = call.out.defer();
+    let count = how.members(&sets).map(|member| call.out.bulk(&*member)).count();
+    call.out.set_set(place, count);
+    Ok(Done)
+}
+
+fn store(call: &mut Call, txn: &mut Txn, how: Combine) -> Answer {
+    let count = txn.set_store(call.db(), call.args.at(1), how, call.args.from(2).iter())?;
+    call.out.int(count as i64);
+    Ok(Done)
+}
+
+fn sintercard(call: &mut Call, txn: &mut Txn) -> Answer {
+    let count = parse_int(call.args.at(1)).filter(|&count| count > 0);
+    let count = count.ok_or(Stop::new("ERR numkeys should be greater than 0"))?;
+    let keys = call.args.from(2);
+    if count > keys.len() as i64 {
+        return Err(Stop::new("ERR Number of keys can't be greater than number of args"));
+    }
+    let count = count as usize;
+    let mut limit = usize::MAX;
+    let mut options = keys.from(count).iter();
+    while let Some(name) = options.next() {
+        let value = options.next().filter(|_| name.eq_ignore_ascii_case(b"limit")).ok_or(SYNTAX)?;
+        let value = parse_int(value).filter(|&value| value >= 0);
+        limit = match value.ok_or(Stop::new("ERR LIMIT can't be negative"))? {
+            0 => usize::MAX,
+            value => value as usize,
+        };
+    }
+    let sets = txn.sets_at(call.db(), keys.iter().take(count))?;
+    let count = Combine::Intersection.members(&sets).take(limit).count();
+    call.out.int(count as i64);
+    Ok(Done)
+}
+
+fn spop(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    if call.args.len() == 2 {
+        let popped = txn.set_pop(db, key, 1, random, |member| call.out.bulk(member))?;
+        if popped == 0 {
+            call.out.null();
+        }
+        return Ok(Done);
+    }
+    if call.args.len() > 3 {
+        return Err(SYNTAX);
+    }
+    let count = parse_int(call.args.at(2)).filter(|&count| count >= 0);
+    let count = count.ok_or(Stop::new("ERR value is out of range, must be positive"))? as u64;
+    let len = txn.set_at(db, key)?.map_or(0, Set::len);
+    call.out.set(count.min(len) as usize);
+    txn.set_pop(db, key, count, random, |member| call.out.bulk(member))?;
+    Ok(Done)
+}
+
+fn srandmember(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    if call.args.len() == 2 {
+        match txn.set_at(db, key)? {
+            Some(set) => call.out.bulk(&*set.random(random)),
+            None => call.out.null(),
+        }
+        return Ok(Done);
+    }
+    if call.args.len() > 3 {
+        return Err(SYNTAX);
+    }
+    let count = random_count(call)?;
+    let Some(set) = txn.set_at(db, key)? else {
+        call.out.array(0);
+        return Ok(Done);
+    };
+    if count < 0 {
+        let count = count.unsigned_abs();
+        call.out.array(count as usize);
+        repeat(&mut call.out, count, |out| out.bulk(&*set.random(random)))?;
+    } else {
+        let members = set.sample(count as usize, random);
+        call.out.array(members.len());
+        members.iter().for_each(|member| call.out.bulk(&**member));
+    }
+    Ok(Done)
+}
+
+fn sscan(call: &mut Call, txn: &mut Txn) -> Answer {
+    let cursor = scan::parse_cursor(call.args.at(2))?;
+    let Some(set) = txn.set_at(call.db(), call.args.at(1))? else {
+        scan::reply(&mut call.out, |_| (0, 0));
+        return Ok(Done);
+    };
+    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    scan::reply(&mut call.out, |out| {
+        let mut replies = 0;
+        let next = set.scan(cursor, options.count, |member| {
+            if options.matches(&member) {
+                out.bulk(&*member);
+                replies += 1;
+            }
+        });
+        (next, replies)
+    });
+    Ok(Done)
+}
