@@ -20,18 +20,27 @@ pub struct CheckReport {
     pub live_bytes: u64,
     /// Bytes allocated in the heap.
     pub heap_bytes: u64,
+    /// Pages of the last checkpoint, read and compared with their checksums.
+    pub heap_pages: u64,
 }
 
 impl Store {
     /// Checks indexes, expiries, arenas, every live item, and the accounting of memory and log against full scans. Locks
     /// everything, and reads all data: for tests and offline use.
     pub fn check(&self) -> Result<CheckReport> {
+        // First, since a damaged page stops the process when it is used.
+        let heap_pages = self.inner.verify_heap()?;
         self.inner.attach_all();
-        self.inner.check()
+        Ok(CheckReport { heap_pages, ..self.inner.check()? })
     }
 }
 
 impl Inner {
+    fn verify_heap(&self) -> Result<u64> {
+        let _no_checkpoint = self.superblock.lock();
+        Ok(self.shared.heap.verify()?.pages)
+    }
+
     fn check(&self) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let log = &self.shared.log;
