@@ -42,7 +42,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
         },
         ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
         ["--version" | "-v", ..] => Ok(Request::Print(format!("holdfast {VERSION}\n"))),
-        ["serve", rest @ ..] if rest.iter().any(|arg| is_help(&arg)) => Ok(Request::Print(serve_help())),
+        ["serve", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(serve_help())),
         ["serve", rest @ ..] => serve(rest),
         rest => serve(rest),
     }

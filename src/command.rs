@@ -117,12 +117,6 @@ macro_rules! bits {
                 self.0 & bits.0 == bits.0
             }
 
-            /// Whether any of `bits` is set.
-            #[inline]
-            pub const fn has_any(self, bits: $set) -> bool {
-                self.0 & bits.0 != 0
-            }
-
             /// Both, where a constant is needed.
             pub const fn and(self, more: $set) -> $set {
                 $set(self.0 | more.0)
@@ -145,13 +139,12 @@ macro_rules! bits {
     };
     (@each $n:expr, $(#[$doc:meta])* $bit:ident, $($rest:tt)*) => {
         $(#[$doc])*
+        // The vocabulary is Redis's, whether a command uses it all or not.
+        #[allow(dead_code)]
         pub const $bit: Self = Self(1 << ($n));
         bits!(@each $n + 1, $($rest)*);
     };
-    (@each $n:expr,) => {
-        /// None.
-        pub const NONE: Self = Self(0);
-    };
+    (@each $n:expr,) => {};
 }
 
 bits! {
@@ -279,6 +272,8 @@ bits! {
 }
 
 /// Where the search for keys begins.
+// The vocabulary is Redis's, whether a command uses it all or not.
+#[allow(dead_code)]
 pub enum Begin {
     /// At this argument.
     Index(usize),

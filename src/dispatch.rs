@@ -322,8 +322,9 @@ fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
 pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<Cold> {
     let mut keys = Vec::new();
     let found = each_key(command, args, |index, access| {
+        let looks = access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW);
         // SET, which seldom looks, is told by its variable flags.
-        if access.has_any(KeyAccess::ACCESS | KeyAccess::RW) && !access.has(KeyAccess::VARIABLE_FLAGS) {
+        if looks && !access.has(KeyAccess::VARIABLE_FLAGS) {
             keys.push(args.at(index));
         }
     });

@@ -97,12 +97,11 @@ pub fn legacy_range(command: &Command) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Flags;
     use holdfast_resp::OwnedArgs;
 
     fn keys(specs: &'static [KeySpec], call: &str) -> Result<Vec<usize>, InvalidArguments> {
         let args: OwnedArgs = call.split(' ').collect();
-        let command = Command { keys: specs, flags: Flags::NONE, ..Command::NEW };
+        let command = Command { keys: specs, ..Command::NEW };
         let mut found = Vec::new();
         each_key(&command, args.args(), |index, _| found.push(index)).map(|()| found)
     }

@@ -35,12 +35,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing to send, in buffers that were used before.
-    pub fn with_buffers(open: Vec<u8>, sealed: Vec<u8>) -> Self {
-        debug_assert!(open.is_empty() && sealed.is_empty());
-        Output { open, sealed, ..Output::default() }
-    }
-
     /// The replies in `open` depend on everything below `lsn`.
     pub fn depends_on(&mut self, lsn: Lsn) {
         self.gate = self.gate.max(lsn);

@@ -107,7 +107,7 @@ fn acknowledged_writes_survive_a_kill() {
         let server = Server::start_in(folder, &[]);
         let mut client = server.client();
         for n in 0..round * 100 {
-            assert_eq!(client.call(&format!("get key{n}")), harness::bulk(&n.to_string()));
+            assert_eq!(client.call(&format!("get key{n}")), harness::bulk(n.to_string()));
         }
         for n in round * 100..(round + 1) * 100 {
             assert_eq!(client.call(&format!("set key{n} {n}")), harness::ok());
