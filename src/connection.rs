@@ -161,7 +161,7 @@ impl Connection {
     }
 
     /// Runs until either end closes.
-    pub async fn run(mut self) {
+    pub async fn run(&mut self) {
         let why = loop {
             if let Err(why) = poll_fn(|cx| self.poll_turn(cx)).await {
                 break why;

@@ -174,7 +174,9 @@ impl Worker {
         let worker = self.clone();
         spawn_local(async move {
             let id = client.id;
-            Connection::new(worker.clone(), handle, stream).run().await;
+            let mut connection = Connection::new(worker.clone(), handle, stream);
+            connection.run().await;
+            // Whoever sees its socket closed finds it nowhere any more.
             worker.connections.borrow_mut().remove(&id);
             worker.server.clients.remove(id);
         });
