@@ -7,15 +7,19 @@ use crate::{
     partition::DATABASES,
     payload::{self, Record},
     store::{Inner, corrupt_batch},
+    superblock::Superblock,
     txn::Txn,
 };
-use holdfast_io::{Error, Result};
+use holdfast_io::{Error, File, Result};
 use holdfast_log::{Lsn, Scope};
 use std::{
     io::ErrorKind,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -38,7 +42,24 @@ impl Inner {
     /// Takes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
         let mut superblock = self.superblock.lock();
+        let counters = &self.counters.checkpoints;
+        // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
+        counters.begun.fetch_add(1, SeqCst);
         let started = Instant::now();
+        let result = self.checkpoint_locked(&mut superblock);
+        let us = started.elapsed().as_micros() as u64;
+        counters.failed_last.store(result.is_err(), Relaxed);
+        if result.is_ok() {
+            counters.complete.fetch_add(1, Relaxed);
+            counters.complete_ms.store(self.shared.io.now_ms(), Relaxed);
+            counters.us_last.store(us, Relaxed);
+            counters.us_sum.fetch_add(us, Relaxed);
+        }
+        counters.ended.fetch_add(1, SeqCst);
+        result
+    }
+
+    fn checkpoint_locked(&self, superblock: &mut (Superblock, Arc<dyn File>)) -> Result<()> {
         let log = &self.shared.log;
         if let Some(why) = log.failed() {
             return Err(Error::Unusable(why));
@@ -71,13 +92,12 @@ impl Inner {
         }
         finished.commit();
         superblock.0 = next;
-        self.counters.checkpoints.fetch_add(1, Relaxed);
-        self.counters.checkpoint_us_last.store(started.elapsed().as_micros() as u64, Relaxed);
+        self.checkpoint_lsn.store(lsn, Relaxed);
         Ok(())
     }
 
     fn checkpoint_lsn(&self) -> Lsn {
-        self.superblock.lock().0.checkpoint_lsn
+        self.checkpoint_lsn.load(Relaxed)
     }
 
     /// Whether enough log was written for a checkpoint of a heap of so many bytes: replay is to stay short, and pages that change all the time are
@@ -189,6 +209,11 @@ impl Maintenance {
         Maintenance { thread, stopping }
     }
 
+    /// Lets it look now whether there is something to do.
+    pub fn wake(&self) {
+        self.thread.thread().unpark();
+    }
+
     pub fn stop(self) {
         self.stopping.store(true, Relaxed);
         self.thread.thread().unpark();
@@ -218,9 +243,11 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
-                inner.expire(&mut cursors);
+                if inner.expires_actively.load(Relaxed) {
+                    inner.expire(&mut cursors);
+                }
             }
-            if idle || inner.checkpoint_is_due(heap_bytes) {
+            if inner.checkpoint_wanted.swap(false, SeqCst) || idle || inner.checkpoint_is_due(heap_bytes) {
                 report("checkpoint", inner.checkpoint().map(|()| true));
             }
             if report("clean", inner.clean()) {

@@ -10,6 +10,7 @@ use crate::{
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
     shared::Shared,
+    stats::Lookups,
     scan::ScanStep,
     txn::Cold,
     word::{GRANULE, Type, Word, class_bytes},
@@ -45,6 +46,7 @@ pub(crate) struct Partition {
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
     pub observers: Observers,
+    pub lookups: Lookups,
     /// Thresholds of the collections' encodings.
     pub limits: Arc<Limits>,
 }

@@ -8,6 +8,7 @@ use crate::{
     partition::{DATABASES, Partition},
     payload::{self, Record},
     shared::Shared,
+    stats::Counters,
     superblock::{self, Superblock},
     txn::{Cold, Fetched, Txn},
     word,
@@ -18,7 +19,7 @@ use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
 use parking_lot::Mutex;
 use std::{
     path::Path,
-    sync::{Arc, atomic::{AtomicU8, AtomicU64, Ordering::Relaxed}},
+    sync::{Arc, atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}}},
     time::Instant,
 };
 
@@ -73,17 +74,6 @@ pub struct Recovery {
     pub notes: Vec<String>,
 }
 
-/// Counters of a store.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub expired: AtomicU64,
-    pub misses: AtomicU64,
-    pub checkpoints: AtomicU64,
-    pub checkpoint_us_last: AtomicU64,
-    pub moved_bytes: AtomicU64,
-    pub freed_segments: AtomicU64,
-}
-
 /// An open store. Share it by `Arc`; every method takes `&self`.
 pub struct Store {
     shared: Arc<Shared>,
@@ -98,9 +88,15 @@ pub(crate) struct Inner {
     pub partitions: Box<[Mutex<Partition>]>,
     slots_per_partition: u16,
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
+    /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
+    pub checkpoint_lsn: AtomicU64,
     pub databases: Databases,
     pub counters: Counters,
     pub options: Options,
+    /// Whether expired keys are looked for; else they go when somebody looks at them.
+    pub expires_actively: AtomicBool,
+    /// A checkpoint was asked for.
+    pub checkpoint_wanted: AtomicBool,
 }
 
 /// Which physical database each logical one is, for SWAPDB.
@@ -211,10 +207,12 @@ impl Store {
 
     /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.
     pub fn fetch(&self, cold: Cold) -> Fetched {
-        let read = match cold.key_of {
-            None => self.inner.read_item(cold),
-            Some(digest) => self.inner.read_key(cold, digest),
+        let counters = &self.inner.counters;
+        let (counter, read) = match cold.key_of {
+            None => (&counters.fetched, self.inner.read_item(cold)),
+            Some(digest) => (&counters.fetched_keys, self.inner.read_key(cold, digest)),
         };
+        counter.fetch_add(1, Relaxed);
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 
@@ -236,6 +234,23 @@ impl Store {
     /// Takes a checkpoint: a later start replays the log from here on only.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.checkpoint()
+    }
+
+    /// Asks the maintenance thread for a checkpoint. When [`Stats::checkpoints_ended`](crate::Stats) has reached the number
+    /// returned, there was one of all that is written so far.
+    pub fn request_checkpoint(&self) -> u64 {
+        let number = self.inner.counters.checkpoints.begun.load(SeqCst) + 1;
+        self.inner.checkpoint_wanted.store(true, SeqCst);
+        if let Some((_, maintenance)) = &*self.threads.lock() {
+            maintenance.wake();
+        }
+        number
+    }
+
+    /// Whether expired keys are looked for all the time, as they are unless told otherwise, or only removed when somebody
+    /// looks at them.
+    pub fn set_active_expiry(&self, on: bool) {
+        self.inner.expires_actively.store(on, Relaxed);
     }
 
     /// Frees the segments that nothing needs, and rewrites what lives in the emptiest one if garbage
@@ -465,7 +480,10 @@ impl Inner {
             .collect::<std::result::Result<_, String>>()
             .map_err(|what| Error::corrupt(HEAP, 0, what))?;
         let slots_per_partition = (SLOTS / partitions.len()) as u16;
+        let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
         let superblock = Mutex::new((superblock, file));
+        let counters = Counters::default();
+        counters.checkpoints.complete_ms.store(shared.io.now_ms(), Relaxed);
         let databases = Databases::default();
         for logical in 0..DATABASES as u8 {
             let physical = partitions[0].lock().database_map(logical);
@@ -479,9 +497,12 @@ impl Inner {
             partitions,
             slots_per_partition,
             superblock,
+            checkpoint_lsn,
             databases,
-            counters: Counters::default(),
+            counters,
             options,
+            expires_actively: AtomicBool::new(true),
+            checkpoint_wanted: AtomicBool::new(false),
         })
     }
 }

@@ -189,13 +189,18 @@ impl<'s> Txn<'s> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         self.gate = self.gate.max(part.recent(target.digest));
-        let found = part.find(shared, db, target.digest)?;
+        let Some(found) = part.find(shared, db, target.digest) else {
+            part.lookups.misses += 1;
+            return None;
+        };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
+            part.lookups.misses += 1;
             part.remove(shared, &mut self.batch, db, target.digest, found);
             self.written(db, target);
             self.store.counters.expired.fetch_add(1, Relaxed);
             return None;
         }
+        part.lookups.hits += 1;
         if found.word.ty() == Type::Hash && found.word.in_heap() && !self.purge_fields(db, target, found) {
             return None;
         }
@@ -256,6 +261,7 @@ impl<'s> Txn<'s> {
         }
         let part = self.locks.get(target.partition);
         if part.is_cached(db, found.slot) {
+            part.lookups.cached += 1;
             return Ok(part.cached(db, found.slot, target.key));
         }
         if let Some(number) = found.word.pending_number() {
@@ -264,7 +270,6 @@ impl<'s> Txn<'s> {
         let lsn = found.word.lsn(shared.log.tail());
         let wanted = |f: &&Fetched| f.cold.lsn == lsn && f.cold.key_of.is_none();
         let Some(fetched) = self.fetched.iter().find(wanted) else {
-            self.store.counters.misses.fetch_add(1, Relaxed);
             return Err(Error::Cold(Cold::new(shared, found.word)));
         };
         let item = match &fetched.bytes {

@@ -3,9 +3,9 @@
 
 use super::Txn;
 use crate::{
-    partition::DATABASES,
+    partition::{DATABASES, Partition},
     scan::{self, ScanStep},
-    store::Store,
+    store::{Inner, Store},
 };
 
 impl Store {
@@ -47,14 +47,22 @@ impl Store {
 
 /// These want all partitions to be locked.
 impl Txn<'_> {
+    pub(crate) fn store(&self) -> &Inner {
+        self.store
+    }
+
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number))
+    }
+
     /// As [`Store::len`].
     pub fn len(&self, db: u8) -> u64 {
-        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number).len(db)).sum()
+        self.partitions().map(|part| part.len(db)).sum()
     }
 
     /// As [`Store::expires_len`].
     pub fn expires_len(&self, db: u8) -> u64 {
-        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number).expires_len(db)).sum()
+        self.partitions().map(|part| part.expires_len(db)).sum()
     }
 
     /// Whether no database holds a key.
@@ -72,8 +80,7 @@ impl Txn<'_> {
 
     /// As [`Store::random_key`].
     pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
-        let partitions = 0..self.store.partitions.len() as u16;
-        let lens: Vec<u64> = partitions.map(|number| self.locks.read(number).len(db)).collect();
+        let lens: Vec<u64> = self.partitions().map(|part| part.len(db)).collect();
         scan::random(&lens, random, |number, at, step| {
             self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
         })

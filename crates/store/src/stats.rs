@@ -1,0 +1,159 @@
+//! What a store counts about itself.
+
+use crate::{
+    partition::Partition,
+    store::{Inner, Store},
+    txn::Txn,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Counters that transactions and maintenance move, since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Keys removed because they had expired.
+    pub expired: AtomicU64,
+    /// Values read from the medium.
+    pub fetched: AtomicU64,
+    /// Keys read from the medium for scans.
+    pub fetched_keys: AtomicU64,
+    pub checkpoints: CheckpointCounters,
+    /// Bytes of items that cleaning appended again.
+    pub moved_bytes: AtomicU64,
+    pub freed_segments: AtomicU64,
+}
+
+/// Checkpoints since the store was opened. They do not overlap, so the one that began n-th is the n-th to end.
+#[derive(Default)]
+pub(crate) struct CheckpointCounters {
+    pub begun: AtomicU64,
+    pub ended: AtomicU64,
+    pub complete: AtomicU64,
+    pub us_last: AtomicU64,
+    pub us_sum: AtomicU64,
+    /// When the last one was complete: Unix time in milliseconds.
+    pub complete_ms: AtomicU64,
+    pub failed_last: AtomicBool,
+}
+
+/// Figures of a store: counts since it was opened, and what is so now. Sizes are in bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Look-ups of keys that were there.
+    pub lookup_hits: u64,
+    /// Look-ups of keys that were not there.
+    pub lookup_misses: u64,
+    /// Values found in the cache.
+    pub cache_hits: u64,
+    /// Values read from the medium.
+    pub cache_misses: u64,
+    /// Keys read from the medium for scans.
+    pub fetched_keys: u64,
+    /// Keys removed because they had expired.
+    pub expired_keys: u64,
+    /// RAM for copies of items.
+    pub cache_bytes: u64,
+    /// Copies of items in RAM, dead ones included.
+    pub cache_copies: u64,
+    /// RAM beside the index segments.
+    pub index_bytes: u64,
+    /// Heap pages in RAM, or that would be if they were touched.
+    pub heap_resident_bytes: u64,
+    /// Heap blocks in use: index and collections.
+    pub heap_allocated_bytes: u64,
+    /// Heap pages written since the store was opened, their tables included.
+    pub heap_pages_written: u64,
+    /// RAM in which the log's batches are collected.
+    pub log_buffer_bytes: u64,
+    /// The log on the medium, garbage included.
+    pub log_bytes: u64,
+    /// Items in the log that keys name, by their size classes.
+    pub log_live_bytes: u64,
+    /// Log that a start would replay.
+    pub replay_bytes: u64,
+    /// Items that cleaning appended again.
+    pub moved_bytes: u64,
+    /// Segments that cleaning freed.
+    pub freed_segments: u64,
+    /// Checkpoints that were completed.
+    pub checkpoints: u64,
+    /// Checkpoints that ended, failed ones included.
+    pub checkpoints_ended: u64,
+    /// Whether a checkpoint is being taken.
+    pub is_checkpointing: bool,
+    /// Whether the last checkpoint failed.
+    pub checkpoint_failed: bool,
+    /// Duration of the last checkpoint, in microseconds.
+    pub checkpoint_us_last: u64,
+    /// Duration of all checkpoints, in microseconds.
+    pub checkpoint_us_sum: u64,
+    /// When the last checkpoint was complete, or else when the store was opened: Unix time in milliseconds.
+    pub checkpoint_ms: u64,
+}
+
+impl Stats {
+    /// The figures that need no partition.
+    fn new(inner: &Inner) -> Stats {
+        let (counters, shared) = (&inner.counters, &inner.shared);
+        let checkpoints = &counters.checkpoints;
+        let ended = checkpoints.ended.load(Relaxed);
+        let (heap, log) = (shared.heap.stats(), &shared.log);
+        Stats {
+            cache_misses: counters.fetched.load(Relaxed),
+            fetched_keys: counters.fetched_keys.load(Relaxed),
+            expired_keys: counters.expired.load(Relaxed),
+            heap_resident_bytes: heap.resident_bytes,
+            heap_allocated_bytes: heap.allocated_bytes,
+            heap_pages_written: heap.pages_written,
+            log_buffer_bytes: log.stats().buffer_bytes,
+            log_bytes: log.segments().iter().map(|segment| segment.bytes).sum(),
+            log_live_bytes: log.live_bytes().max(0) as u64,
+            replay_bytes: log.tail().saturating_sub(inner.checkpoint_lsn.load(Relaxed)),
+            moved_bytes: counters.moved_bytes.load(Relaxed),
+            freed_segments: counters.freed_segments.load(Relaxed),
+            checkpoints: checkpoints.complete.load(Relaxed),
+            checkpoints_ended: ended,
+            is_checkpointing: checkpoints.begun.load(Relaxed) > ended,
+            checkpoint_failed: checkpoints.failed_last.load(Relaxed),
+            checkpoint_us_last: checkpoints.us_last.load(Relaxed),
+            checkpoint_us_sum: checkpoints.us_sum.load(Relaxed),
+            checkpoint_ms: checkpoints.complete_ms.load(Relaxed),
+            ..Stats::default()
+        }
+    }
+
+    fn add(&mut self, part: &Partition) {
+        self.lookup_hits += part.lookups.hits;
+        self.lookup_misses += part.lookups.misses;
+        self.cache_hits += part.lookups.cached;
+        self.cache_bytes += part.cache().bytes() as u64;
+        self.cache_copies += part.cache().len() as u64;
+        self.index_bytes += part.volatile_bytes() as u64;
+    }
+}
+
+/// Look-ups of a partition's keys.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    pub hits: u64,
+    pub misses: u64,
+    /// Values found in the cache.
+    pub cached: u64,
+}
+
+impl Store {
+    /// Figures of the store. Locks one partition at a time.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::new(&self.inner);
+        self.inner.partitions.iter().for_each(|part| stats.add(&part.lock()));
+        stats
+    }
+}
+
+impl Txn<'_> {
+    /// As [`Store::stats`]; all partitions must be locked.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::new(self.store());
+        self.partitions().for_each(|part| stats.add(part));
+        stats
+    }
+}
