@@ -69,8 +69,17 @@ impl Partition {
             })
             .collect::<Result<_, String>>()?;
         let cache = Cache::default();
-        let (recent, observers, limits) = ([0; RECENT], Observers::default(), Arc::default());
-        Ok(Partition { number, arena, databases, cache, cache_counted: 0, recent, observers, limits })
+        Ok(Partition {
+            number,
+            arena,
+            databases,
+            cache,
+            cache_counted: 0,
+            recent: [0; RECENT],
+            observers: Observers::default(),
+            lookups: Lookups::default(),
+            limits: Arc::default(),
+        })
     }
 
     /// Number of keys in a database, expired ones that are still there included.
