@@ -47,18 +47,18 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Reads a cursor.
+/// Reads a cursor, as C's `strtoul` does: no digits are 0, and a negative number wraps around.
 pub fn parse_cursor(text: &[u8]) -> Result<u64, Stop> {
-    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    let cursor = match text {
-        // As strtoul has it.
-        [] => Some(0),
-        [b'+', text @ ..] | text if digits(text) => {
-            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
-        }
-        _ => None,
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
     };
-    cursor.ok_or(Stop::new("ERR invalid cursor"))
+    let add = |all: u64, &digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        all.checked_mul(10)?.checked_add(digit)
+    };
+    let cursor = digits.iter().try_fold(0, add).ok_or(Stop::new("ERR invalid cursor"))?;
+    Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
 /// Writes the reply of a scan over a collection. `step` writes the elements, and returns the next cursor and how many
@@ -78,10 +78,12 @@ mod tests {
 
     #[test]
     fn cursors() {
-        for (text, cursor) in [("0", 0), ("", 0), ("+7", 7), ("007", 7), ("18446744073709551615", u64::MAX)] {
+        for (text, cursor) in
+            [("0", 0), ("", 0), ("+7", 7), ("007", 7), ("-1", u64::MAX), ("18446744073709551615", u64::MAX)]
+        {
             assert_eq!(parse_cursor(text.as_bytes()), Ok(cursor), "{text}");
         }
-        for text in ["x", "1x", " 1", "++1", "-1", "18446744073709551616"] {
+        for text in ["x", "1x", " 1", "++1", "18446744073709551616"] {
             assert!(parse_cursor(text.as_bytes()).is_err(), "{text}");
         }
     }
