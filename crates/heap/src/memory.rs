@@ -355,6 +355,9 @@ mod mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // The index is looked up at random: with small pages nearly every look misses the address translation too.
+        // SAFETY: the mapping just made. Where huge pages are not to be had, small ones serve.
+        let _ = unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
         Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unasked"))
     }
 

@@ -9,10 +9,14 @@
 //!
 //! The cache does not know the index: whoever takes a chunk apart (`Partition`) asks the index which copies still count.
 
-use crate::{digest::Digest, index::Handle, probe};
-use std::collections::VecDeque;
+use crate::{
+    chunk::{self, CHUNK_BYTES, Pool},
+    digest::Digest,
+    index::Handle,
+    probe,
+};
+use std::{collections::VecDeque, sync::Arc};
 
-const CHUNK_BYTES: usize = 64 << 10;
 /// Unit of positions in a chunk, in bytes.
 const GRANULE: usize = 4;
 const POSITION_BITS: u32 = (CHUNK_BYTES / GRANULE).ilog2();
@@ -46,7 +50,7 @@ pub(crate) enum Queue {
 }
 
 struct Chunk {
-    memory: Box<[u8]>,
+    memory: chunk::Chunk,
     used: usize,
     queue: Queue,
 }
@@ -71,9 +75,15 @@ pub(crate) struct Cache {
     dead_bytes: usize,
     copies: usize,
     ghosts: Ghosts,
+    pool: Arc<Pool>,
 }
 
 impl Cache {
+    /// An empty cache that takes its chunks from a pool.
+    pub fn new(pool: Arc<Pool>) -> Cache {
+        Cache { pool, ..Cache::default() }
+    }
+
     /// Memory held by chunks, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes + self.ghosts.bytes()
@@ -189,7 +199,7 @@ impl Cache {
             }
             None => return None,
         };
-        self.chunks[number as usize] = Some(Chunk { memory: vec![0; size].into(), used: len, queue });
+        self.chunks[number as usize] = Some(Chunk { memory: self.pool.take(size), used: len, queue });
         self.bytes += size;
         // A copy that fills a chunk alone goes in behind the one that is being filled, not in its place.
         let list = if queue == Queue::Small { &mut self.small } else { &mut self.main };

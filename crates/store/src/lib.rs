@@ -9,6 +9,7 @@
 mod batch;
 mod cache;
 mod check;
+mod chunk;
 pub mod collections;
 mod digest;
 mod index;

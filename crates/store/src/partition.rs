@@ -5,6 +5,7 @@ mod transfer;
 use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue},
+    chunk::Pool,
     collections::{Limits, object},
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
@@ -59,7 +60,7 @@ pub(crate) struct Found {
 }
 
 impl Partition {
-    pub fn open(number: u16, arena: Arena) -> Result<Partition, String> {
+    pub fn open(number: u16, arena: Arena, pool: Arc<Pool>) -> Result<Partition, String> {
         let databases = (0..DATABASES as u64)
             .map(|db| {
                 let root = arena.root() + db * DATABASE_ROOT_BYTES;
@@ -68,7 +69,7 @@ impl Partition {
                 Ok(Database { keys, expires })
             })
             .collect::<Result<_, String>>()?;
-        let cache = Cache::default();
+        let cache = Cache::new(pool);
         Ok(Partition {
             number,
             arena,

@@ -25,9 +25,10 @@ pub fn prefetch<T>(memory: &[T]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        const LINE: usize = 64;
+        // Two lines: the processor fetches them in pairs.
+        const STEP: usize = 128;
         let start = memory.as_ptr().cast::<i8>();
-        for at in (0..size_of_val(memory)).step_by(LINE) {
+        for at in (0..size_of_val(memory)).step_by(STEP) {
             // SAFETY: the address is within the slice; a prefetch has no other requirement.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(at)) };
         }

@@ -1,6 +1,7 @@
 //! The store: opening, recovery, transactions and what else its user calls.
 
 use crate::{
+    chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
     item,
@@ -473,10 +474,11 @@ impl Inner {
         options: Options,
     ) -> Result<Inner> {
         let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.cache_bytes_max));
+        let pool = Arc::new(Pool::default());
         let partitions: Box<[Mutex<Partition>]> = arenas
             .into_iter()
             .enumerate()
-            .map(|(number, arena)| Partition::open(number as u16, arena).map(Mutex::new))
+            .map(|(number, arena)| Partition::open(number as u16, arena, pool.clone()).map(Mutex::new))
             .collect::<std::result::Result<_, String>>()
             .map_err(|what| Error::corrupt(HEAP, 0, what))?;
         let slots_per_partition = (SLOTS / partitions.len()) as u16;
