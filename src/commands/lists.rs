@@ -458,8 +458,8 @@ fn lmpop(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 fn blmpop(call: &mut Call, txn: &mut Txn) -> Answer {
-    let timeout = call.timeout(1)?;
     let pop = MultiPop::parse(call, 2, ["left", "right"])?;
+    let timeout = call.timeout(1)?;
     if pop_from_first(call, txn, &pop)? {
         return Ok(Done);
     }

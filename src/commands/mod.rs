@@ -14,6 +14,7 @@ mod sets;
 mod slowlog;
 mod strings;
 mod transactions;
+mod zsets;
 
 use crate::command::Command;
 
@@ -33,4 +34,5 @@ pub static FAMILIES: &[&[Command]] = &[
     slowlog::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
+    zsets::COMMANDS,
 ];

@@ -13,7 +13,10 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use std::ops::{Bound, Range};
+use std::{
+    collections::BTreeSet,
+    ops::{Bound, Range},
+};
 
 use holdfast_heap::{Arena, Full, Tx};
 
@@ -21,6 +24,7 @@ use super::{
     Context,
     object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed},
     ordered::{self, Key, Ordered},
+    sample::below,
     table::Table,
 };
 use small::Small;
@@ -224,6 +228,30 @@ pub fn scan(arena: &Arena, obj: u64, cursor: u64, count: usize, mut each: impl F
     }
     let each = |element| each(member_of(arena, element), element_score(arena, element));
     table(obj).scan(arena, cursor, count, each)
+}
+
+/// A random member of a sorted set that is not empty.
+pub fn random(arena: &Arena, obj: u64, mut random: impl FnMut() -> u64) -> Scored<'_> {
+    let rank = below(len(arena, obj) as usize, random()) as u64;
+    iter(arena, obj, rank..rank + 1, false).next().expect("a rank within the set")
+}
+
+/// `sample` different random members, all if there are no more, in order.
+pub fn sample(arena: &Arena, obj: u64, sample: usize, mut random: impl FnMut() -> u64) -> Vec<Scored<'_>> {
+    let len = len(arena, obj) as usize;
+    if sample >= len {
+        return iter(arena, obj, 0..u64::MAX, false).collect();
+    }
+    // Robert Floyd's algorithm.
+    let mut ranks = BTreeSet::new();
+    for last in len - sample..len {
+        let rank = below(last + 1, random());
+        if !ranks.insert(rank) {
+            ranks.insert(last);
+        }
+    }
+    let member = |rank| iter(arena, obj, rank..rank + 1, false).next().expect("a rank within the set");
+    ranks.into_iter().map(|rank| member(rank as u64)).collect()
 }
 
 /// Changes a sorted set.

@@ -5,7 +5,7 @@ use crate::{
     collections::{
         Context,
         object::Encoding,
-        zset::{self, Iter, Writer},
+        zset::{self, Iter, Scored, Writer},
     },
 };
 use std::ops::{Bound, Range};
@@ -48,6 +48,16 @@ impl<'t> Zset<'t> {
     /// The members whose ranks are in `ranks`, which may reach beyond the set; backwards if `reverse`.
     pub fn iter(self, ranks: Range<u64>, reverse: bool) -> Iter<'t> {
         zset::iter(self.arena, self.obj, ranks, reverse)
+    }
+
+    /// A random member.
+    pub fn random(self, random: impl FnMut() -> u64) -> Scored<'t> {
+        zset::random(self.arena, self.obj, random)
+    }
+
+    /// `count` different random members, all if there are no more.
+    pub fn sample(self, count: usize, random: impl FnMut() -> u64) -> Vec<Scored<'t>> {
+        zset::sample(self.arena, self.obj, count, random)
     }
 
     /// One step of a scan; see [`zset::scan`].

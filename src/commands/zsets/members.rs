@@ -1,0 +1,217 @@
+//! What is done with members that are named, or drawn at random.
+
+use super::write_scored;
+use crate::{
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
+    call::{Call, wrong_arity},
+    commands::hashes::random_count,
+    random::{random, repeat},
+    scan,
+};
+use holdfast_resp::{Proto, Writer, parse_double, write_double};
+use holdfast_store::{
+    Txn,
+    typed::zset::{AddOptions, Incremented},
+};
+
+const NX_WITH_XX: Stop = Stop::new("ERR XX and NX options at the same time are not compatible");
+const GT_WITH_LT: Stop = Stop::new("ERR GT, LT, and/or NX options at the same time are not compatible");
+const INCR_OF_MANY: Stop = Stop::new("ERR INCR option supports a single increment-element pair");
+const NOT_A_NUMBER: Stop = Stop::new("ERR resulting score is not a number (NaN)");
+const OUT_OF_RANGE: Stop = Stop::new("ERR value is out of range");
+
+/// What only_… of [`AddOptions`], and the two that say what is replied, are called.
+struct AddArgs {
+    options: AddOptions,
+    count_changed: bool,
+    increment: bool,
+    /// Where the first score is.
+    scores_at: usize,
+}
+
+impl AddArgs {
+    fn parse(call: &Call) -> Result<AddArgs, Stop> {
+        let mut options = AddOptions::default();
+        let (mut count_changed, mut increment) = (false, false);
+        let mut at = 2;
+        loop {
+            let flag = match call.args.get(at) {
+                Some(_) if call.is(at, "nx") => &mut options.only_new,
+                Some(_) if call.is(at, "xx") => &mut options.only_existing,
+                Some(_) if call.is(at, "gt") => &mut options.only_greater,
+                Some(_) if call.is(at, "lt") => &mut options.only_less,
+                Some(_) if call.is(at, "ch") => &mut count_changed,
+                Some(_) if call.is(at, "incr") => &mut increment,
+                _ => break,
+            };
+            *flag = true;
+            at += 1;
+        }
+        let left = call.args.len() - at;
+        if left == 0 || left % 2 == 1 {
+            return Err(SYNTAX);
+        }
+        let AddOptions { only_new, only_existing, only_greater, only_less } = options;
+        if only_new && only_existing {
+            return Err(NX_WITH_XX);
+        }
+        if only_greater && (only_new || only_less) || only_less && only_new {
+            return Err(GT_WITH_LT);
+        }
+        if increment && left > 2 {
+            return Err(INCR_OF_MANY);
+        }
+        Ok(AddArgs { options, count_changed, increment, scores_at: at })
+    }
+}
+
+pub fn zadd(call: &mut Call, txn: &mut Txn) -> Answer {
+    let AddArgs { options, count_changed, increment, scores_at } = AddArgs::parse(call)?;
+    let args = call.args;
+    if increment {
+        return increment_score(call, txn, options, scores_at);
+    }
+    let scores = (scores_at..args.len()).step_by(2);
+    for at in scores.clone() {
+        call.double(at)?;
+    }
+    let members = scores.map(|at| (args.at(at + 1), parse_double(args.at(at)).expect("checked before")));
+    let done = txn.zset_add(call.db(), args.at(1), options, members)?;
+    call.out.int((done.added + if count_changed { done.updated } else { 0 }) as i64);
+    Ok(Done)
+}
+
+pub fn zincrby(call: &mut Call, txn: &mut Txn) -> Answer {
+    increment_score(call, txn, AddOptions::default(), 2)
+}
+
+fn increment_score(call: &mut Call, txn: &mut Txn, options: AddOptions, at: usize) -> Answer {
+    let by = call.double(at)?;
+    match txn.zset_increment(call.db(), call.args.at(1), options, call.args.at(at + 1), by)? {
+        Incremented::To(score) => call.out.double(score),
+        Incremented::Not => call.out.null(),
+        Incremented::NotANumber => return Err(NOT_A_NUMBER),
+    }
+    Ok(Done)
+}
+
+pub fn zrem(call: &mut Call, txn: &mut Txn) -> Answer {
+    let removed = txn.zset_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    call.out.int(removed as i64);
+    Ok(Done)
+}
+
+pub fn zcard(call: &mut Call, txn: &mut Txn) -> Answer {
+    let zset = txn.zset_at(call.db(), call.args.at(1))?;
+    call.out.int(zset.map_or(0, |zset| zset.len() as i64));
+    Ok(Done)
+}
+
+pub fn zscore(call: &mut Call, txn: &mut Txn) -> Answer {
+    let zset = txn.zset_at(call.db(), call.args.at(1))?;
+    write_score(&mut call.out, zset.and_then(|zset| zset.score(call.args.at(2))));
+    Ok(Done)
+}
+
+pub fn zmscore(call: &mut Call, txn: &mut Txn) -> Answer {
+    let zset = txn.zset_at(call.db(), call.args.at(1))?;
+    let members = call.args.from(2);
+    call.out.array(members.len());
+    for member in members.iter() {
+        write_score(&mut call.out, zset.and_then(|zset| zset.score(member)));
+    }
+    Ok(Done)
+}
+
+fn write_score(out: &mut Writer, score: Option<f64>) {
+    match score {
+        Some(score) => out.double(score),
+        None => out.null(),
+    }
+}
+
+/// ZRANK, and, if `reverse`, ZREVRANK.
+pub fn rank(call: &mut Call, txn: &mut Txn, reverse: bool) -> Answer {
+    let with_score = match call.args.len() {
+        3 => false,
+        4 if call.is(3, "withscore") => true,
+        4 => return Err(SYNTAX),
+        _ => return Err(wrong_arity(call.command)),
+    };
+    let member = call.args.at(2);
+    let zset = txn.zset_at(call.db(), call.args.at(1))?;
+    let found = zset.and_then(|zset| Some((zset, zset.rank(member)?)));
+    match found {
+        Some((zset, rank)) => {
+            let rank = if reverse { zset.len() - 1 - rank } else { rank };
+            if with_score {
+                call.out.array(2);
+            }
+            call.out.int(rank as i64);
+            if with_score {
+                write_score(&mut call.out, zset.score(member));
+            }
+        }
+        None if with_score => call.out.null_array(),
+        None => call.out.null(),
+    }
+    Ok(Done)
+}
+
+pub fn zrandmember(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    if call.args.len() == 2 {
+        match txn.zset_at(db, key)? {
+            Some(zset) => call.out.bulk(zset.random(random).0),
+            None => call.out.null(),
+        }
+        return Ok(Done);
+    }
+    let count = random_count(call)?;
+    let with_scores = match call.args.len() {
+        3 => false,
+        4 if call.is(3, "withscores") => true,
+        _ => return Err(SYNTAX),
+    };
+    if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(OUT_OF_RANGE);
+    }
+    let Some(zset) = txn.zset_at(db, key)? else {
+        call.out.array(0);
+        return Ok(Done);
+    };
+    let flat = if with_scores && call.out.proto() == Proto::Resp2 { 2 } else { 1 };
+    if count < 0 {
+        let count = count.unsigned_abs();
+        call.out.array(count as usize * flat);
+        repeat(&mut call.out, count, |out| write_scored(out, zset.random(random), with_scores))?;
+    } else {
+        let members = zset.sample(count as usize, random);
+        call.out.array(members.len() * flat);
+        members.into_iter().for_each(|scored| write_scored(&mut call.out, scored, with_scores));
+    }
+    Ok(Done)
+}
+
+pub fn zscan(call: &mut Call, txn: &mut Txn) -> Answer {
+    let cursor = scan::parse_cursor(call.args.at(2))?;
+    let Some(zset) = txn.zset_at(call.db(), call.args.at(1))? else {
+        scan::reply(&mut call.out, |_| (0, 0));
+        return Ok(Done);
+    };
+    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    scan::reply(&mut call.out, |out| {
+        let mut replies = 0;
+        let next = zset.scan(cursor, options.count, |member, score| {
+            if options.matches(member) {
+                out.bulk(member);
+                let mut text = Vec::with_capacity(24);
+                write_double(&mut text, score);
+                out.bulk(text);
+                replies += 2;
+            }
+        });
+        (next, replies)
+    });
+    Ok(Done)
+}

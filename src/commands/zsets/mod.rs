@@ -1,0 +1,380 @@
+//! Sorted sets.
+
+mod algebra;
+mod members;
+mod pops;
+mod ranges;
+
+use crate::command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec};
+use algebra::Operation;
+use holdfast_resp::{Proto, Writer};
+use holdfast_store::collections::zset::Scored;
+use ranges::By;
+
+const TAKEN: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);
+const STORED: KeyAccess = KeyAccess::OW.and(KeyAccess::UPDATE);
+
+const BASE: Command = Command {
+    group: "sorted-set",
+    categories: Categories::SORTEDSET,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    since: "1.2.0",
+    ..Command::NEW
+};
+const READ: Command = Command { flags: Flags::READONLY.and(Flags::FAST), ..BASE };
+const RANGE: Command = Command {
+    arity: -4,
+    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
+    ..BASE
+};
+const WRITE: Command = Command {
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
+    ..BASE
+};
+const REMOVE: Command = Command {
+    arity: 4,
+    flags: Flags::WRITE,
+    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    ..WRITE
+};
+const POP: Command = Command {
+    arity: -2,
+    keys: &[KeySpec::one(TAKEN, 1)],
+    since: "5.0.0",
+    complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
+    ..WRITE
+};
+const BLOCKING_POP: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+    keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
+    since: "5.0.0",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    ..BASE
+};
+const COMBINE: Command = Command {
+    arity: -3,
+    flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
+    keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    since: "6.2.0",
+    ..BASE
+};
+const STORE: Command = Command {
+    arity: -4,
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
+    keys: &[KeySpec::one(STORED, 1), KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
+    since: "2.0.0",
+    ..BASE
+};
+
+const LIMITED_RANGE_COMPLEXITY: &str = "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).";
+const MULTI_POP_COMPLEXITY: &str = "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.";
+const UNION_COMPLEXITY: &str = "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.";
+const INTERSECTION_COMPLEXITY: &str = "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.";
+const DIFFERENCE_COMPLEXITY: &str = "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.";
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "bzmpop",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::counted(TAKEN, 2)],
+        since: "7.0.0",
+        summary: "Removes and returns a member by score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
+        complexity: MULTI_POP_COMPLEXITY,
+        handler: Keyed(pops::bzmpop),
+        ..BASE
+    },
+    Command {
+        name: "bzpopmax",
+        summary: "Removes and returns the member with the highest score from one or more sorted sets. Blocks until a member available otherwise. Deletes the sorted set if the last element was popped.",
+        handler: Keyed(|call, txn| pops::blocking_pop(call, txn, true)),
+        ..BLOCKING_POP
+    },
+    Command {
+        name: "bzpopmin",
+        summary: "Removes and returns the member with the lowest score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
+        handler: Keyed(|call, txn| pops::blocking_pop(call, txn, false)),
+        ..BLOCKING_POP
+    },
+    Command {
+        name: "zadd",
+        arity: -4,
+        flags: WRITE.flags.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+        summary: "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.",
+        complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
+        handler: Keyed(members::zadd),
+        ..WRITE
+    },
+    Command {
+        name: "zcard",
+        arity: 2,
+        keys: &[KeySpec::one(KeyAccess::RO, 1)],
+        summary: "Returns the number of members in a sorted set.",
+        handler: Keyed(members::zcard),
+        ..READ
+    },
+    Command {
+        name: "zcount",
+        arity: 4,
+        since: "2.0.0",
+        summary: "Returns the count of members in a sorted set that have scores within a range.",
+        complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+        handler: Keyed(|call, txn| ranges::count(call, txn, By::Score)),
+        ..READ
+    },
+    Command {
+        name: "zdiff",
+        summary: "Returns the difference between multiple sorted sets.",
+        complexity: DIFFERENCE_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference)),
+        ..COMBINE
+    },
+    Command {
+        name: "zdiffstore",
+        since: "6.2.0",
+        summary: "Stores the difference of multiple sorted sets in a key.",
+        complexity: DIFFERENCE_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Difference)),
+        ..STORE
+    },
+    Command {
+        name: "zincrby",
+        arity: 4,
+        flags: WRITE.flags.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
+        summary: "Increments the score of a member in a sorted set.",
+        complexity: "O(log(N)) where N is the number of elements in the sorted set.",
+        handler: Keyed(members::zincrby),
+        ..WRITE
+    },
+    Command {
+        name: "zinter",
+        summary: "Returns the intersect of multiple sorted sets.",
+        complexity: INTERSECTION_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection)),
+        ..COMBINE
+    },
+    Command {
+        name: "zintercard",
+        since: "7.0.0",
+        summary: "Returns the number of members of the intersect of multiple sorted sets.",
+        complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
+        handler: Keyed(algebra::zintercard),
+        ..COMBINE
+    },
+    Command {
+        name: "zinterstore",
+        summary: "Stores the intersect of multiple sorted sets in a key.",
+        complexity: INTERSECTION_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection)),
+        ..STORE
+    },
+    Command {
+        name: "zlexcount",
+        arity: 4,
+        since: "2.8.9",
+        summary: "Returns the number of members in a sorted set within a lexicographical range.",
+        complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+        handler: Keyed(|call, txn| ranges::count(call, txn, By::Name)),
+        ..READ
+    },
+    Command {
+        name: "zmpop",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::counted(TAKEN, 1)],
+        since: "7.0.0",
+        summary: "Returns the highest- or lowest-scoring members from one or more sorted sets after removing them. Deletes the sorted set if the last member was popped.",
+        complexity: MULTI_POP_COMPLEXITY,
+        handler: Keyed(pops::zmpop),
+        ..BASE
+    },
+    Command {
+        name: "zmscore",
+        arity: -3,
+        since: "6.2.0",
+        summary: "Returns the score of one or more members in a sorted set.",
+        complexity: "O(N) where N is the number of members being requested.",
+        handler: Keyed(members::zmscore),
+        ..READ
+    },
+    Command {
+        name: "zpopmax",
+        summary: "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
+        handler: Keyed(|call, txn| pops::pop(call, txn, true)),
+        ..POP
+    },
+    Command {
+        name: "zpopmin",
+        summary: "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
+        handler: Keyed(|call, txn| pops::pop(call, txn, false)),
+        ..POP
+    },
+    Command {
+        name: "zrandmember",
+        arity: -2,
+        since: "6.2.0",
+        summary: "Returns one or more random members from a sorted set.",
+        complexity: "O(N) where N is the number of elements returned",
+        handler: Keyed(members::zrandmember),
+        ..BASE
+    },
+    Command {
+        name: "zrange",
+        summary: "Returns members in a sorted set within a range of indexes.",
+        handler: Keyed(|call, txn| ranges::range(call, txn, None, None)),
+        ..RANGE
+    },
+    Command {
+        name: "zrangebylex",
+        since: "2.8.9",
+        summary: "Returns members in a sorted set within a lexicographical range.",
+        complexity: LIMITED_RANGE_COMPLEXITY,
+        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false))),
+        ..RANGE
+    },
+    Command {
+        name: "zrangebyscore",
+        since: "1.0.5",
+        summary: "Returns members in a sorted set within a range of scores.",
+        complexity: LIMITED_RANGE_COMPLEXITY,
+        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false))),
+        ..RANGE
+    },
+    Command {
+        name: "zrangestore",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(STORED, 1), KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
+        since: "6.2.0",
+        summary: "Stores a range of members from sorted set in a key.",
+        complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
+        handler: Keyed(ranges::zrangestore),
+        ..BASE
+    },
+    Command {
+        name: "zrank",
+        arity: -3,
+        since: "2.0.0",
+        summary: "Returns the index of a member in a sorted set ordered by ascending scores.",
+        complexity: "O(log(N))",
+        handler: Keyed(|call, txn| members::rank(call, txn, false)),
+        ..READ
+    },
+    Command {
+        name: "zrem",
+        arity: -3,
+        summary: "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed.",
+        complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
+        handler: Keyed(members::zrem),
+        ..WRITE
+    },
+    Command {
+        name: "zremrangebylex",
+        since: "2.8.9",
+        summary: "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed.",
+        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Name)),
+        ..REMOVE
+    },
+    Command {
+        name: "zremrangebyrank",
+        since: "2.0.0",
+        summary: "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed.",
+        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Rank)),
+        ..REMOVE
+    },
+    Command {
+        name: "zremrangebyscore",
+        summary: "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed.",
+        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Score)),
+        ..REMOVE
+    },
+    Command {
+        name: "zrevrange",
+        summary: "Returns members in a sorted set within a range of indexes in reverse order.",
+        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true))),
+        ..RANGE
+    },
+    Command {
+        name: "zrevrangebylex",
+        since: "2.8.9",
+        summary: "Returns members in a sorted set within a lexicographical range in reverse order.",
+        complexity: LIMITED_RANGE_COMPLEXITY,
+        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true))),
+        ..RANGE
+    },
+    Command {
+        name: "zrevrangebyscore",
+        since: "2.2.0",
+        summary: "Returns members in a sorted set within a range of scores in reverse order.",
+        complexity: LIMITED_RANGE_COMPLEXITY,
+        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true))),
+        ..RANGE
+    },
+    Command {
+        name: "zrevrank",
+        arity: -3,
+        since: "2.0.0",
+        summary: "Returns the index of a member in a sorted set ordered by descending scores.",
+        complexity: "O(log(N))",
+        handler: Keyed(|call, txn| members::rank(call, txn, true)),
+        ..READ
+    },
+    Command {
+        name: "zscan",
+        arity: -3,
+        since: "2.8.0",
+        summary: "Iterates over members and scores of a sorted set.",
+        complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+        handler: Keyed(members::zscan),
+        ..BASE
+    },
+    Command {
+        name: "zscore",
+        arity: 3,
+        summary: "Returns the score of a member in a sorted set.",
+        handler: Keyed(members::zscore),
+        ..READ
+    },
+    Command {
+        name: "zunion",
+        summary: "Returns the union of multiple sorted sets.",
+        complexity: UNION_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Union)),
+        ..COMBINE
+    },
+    Command {
+        name: "zunionstore",
+        summary: "Stores the union of multiple sorted sets in a key.",
+        complexity: UNION_COMPLEXITY,
+        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Union)),
+        ..STORE
+    },
+];
+
+/// Writes members with or without their scores: over RESP3 in pairs, over RESP2 one after the other.
+fn write_members<'a>(
+    out: &mut Writer,
+    members: impl ExactSizeIterator<Item = Scored<'a>>,
+    with_scores: bool,
+) {
+    let flat = if with_scores && out.proto() == Proto::Resp2 { 2 } else { 1 };
+    out.array(members.len() * flat);
+    members.for_each(|scored| write_scored(out, scored, with_scores));
+}
+
+/// Writes a member with or without its score; see [`write_members`].
+fn write_scored(out: &mut Writer, (member, score): Scored, with_score: bool) {
+    if with_score && out.proto() == Proto::Resp3 {
+        out.array(2);
+    }
+    out.bulk(member);
+    if with_score {
+        out.double(score);
+    }
+}
