@@ -274,6 +274,8 @@ impl<'a> Writer<'a> {
     /// [`Full`] if the arena has no room; the set has not changed.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, Full> {
         debug_assert!(!score.is_nan());
+        // There is one zero: -0 equals 0, but would print otherwise.
+        let score = score + 0.0;
         if is_small(self.arena, self.obj) {
             let view = small(self.obj).view(self.arena);
             if let Some(rank) = view.find(member) {
