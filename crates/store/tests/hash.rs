@@ -1,0 +1,229 @@
+//! Hashes with expiring fields against a simple model, over restarts.
+//!
+//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+mod world;
+
+use holdfast_store::{
+    Error, Txn,
+    collections::hash::Expiry,
+    typed::hash::{ExpireIf, Expired},
+};
+use std::collections::BTreeMap;
+use world::{Rng, World, with_seeds};
+
+/// Values with their expiries, 0 for none.
+type Hash = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+type State = BTreeMap<Vec<u8>, Hash>;
+
+fn forget_expired(state: &mut State, now: u64) {
+    for hash in state.values_mut() {
+        hash.retain(|_, (_, expires)| *expires == 0 || *expires > now);
+    }
+    state.retain(|_, hash| !hash.is_empty());
+}
+
+fn read(txn: &mut Txn, key: &[u8]) -> Hash {
+    let Some(hash) = txn.hash_at(0, key).unwrap() else { return Hash::new() };
+    let fields: Hash =
+        hash.fields().map(|field| (field.name.to_vec(), (field.value.to_vec(), field.expires))).collect();
+    assert_eq!(hash.len(), fields.len() as u64);
+    fields
+}
+
+fn expire(old: Option<u64>, at: u64, condition: ExpireIf, now: u64) -> Expired {
+    let allowed = match (condition, old) {
+        (_, None) => return Expired::Missing,
+        (ExpireIf::Always, _) | (ExpireIf::None, Some(0)) | (ExpireIf::Earlier, Some(0)) => true,
+        (ExpireIf::None, _) | (ExpireIf::Some | ExpireIf::Later, Some(0)) => false,
+        (ExpireIf::Some, _) => true,
+        (ExpireIf::Later, Some(old)) => at > old,
+        (ExpireIf::Earlier, Some(old)) => at < old,
+    };
+    match allowed {
+        false => Expired::Refused,
+        true if at <= now => Expired::Removed,
+        true => Expired::Set,
+    }
+}
+
+fn change(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State, names: u64) {
+    let hash = state.entry(key.to_vec()).or_default();
+    let now = txn.now_ms();
+    let some: Vec<Vec<u8>> = (0..1 + rng.below(8)).map(|_| rng.text(names)).collect();
+    match rng.below(8) {
+        0..4 => {
+            let fields: Vec<_> = some.into_iter().map(|name| (name, rng.text(1000))).collect();
+            let expiry = match rng.below(3) {
+                0 => Expiry::Clear,
+                1 => Expiry::Keep,
+                _ => Expiry::At(now + 1 + rng.below(2000)),
+            };
+            let mut new = 0;
+            for (name, value) in &fields {
+                let old = hash.get(name).map(|(_, expires)| *expires);
+                new += u64::from(old.is_none());
+                let expires = match expiry {
+                    Expiry::Clear => 0,
+                    Expiry::Keep => old.unwrap_or(0),
+                    Expiry::At(at) => at,
+                };
+                hash.insert(name.clone(), (value.clone(), expires));
+            }
+            let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
+            assert_eq!(txn.hash_set(0, key, fields, expiry), Ok(new));
+        }
+        4 | 5 => {
+            let removed = some.iter().filter(|name| hash.remove(*name).is_some()).count();
+            assert_eq!(txn.hash_remove(0, key, some.iter().map(|n| &n[..])), Ok(removed as u64));
+        }
+        6 => {
+            let at = (now + rng.below(2000)).saturating_sub(100);
+            let conditions =
+                [ExpireIf::Always, ExpireIf::None, ExpireIf::Some, ExpireIf::Later, ExpireIf::Earlier];
+            let condition = conditions[rng.below(5) as usize];
+            let existed = !hash.is_empty();
+            let mut expected = Vec::new();
+            for name in &some {
+                let done = expire(hash.get(name).map(|(_, expires)| *expires), at, condition, now);
+                match done {
+                    Expired::Set => hash.get_mut(name).expect("a field").1 = at,
+                    Expired::Removed => drop(hash.remove(name)),
+                    Expired::Missing | Expired::Refused => (),
+                }
+                expected.push(done);
+            }
+            let mut done = Vec::new();
+            let names = some.iter().map(|name| &name[..]);
+            let found = txn.hash_expire(0, key, names, at, condition, |one| done.push(one));
+            assert_eq!(found, Ok(existed));
+            assert_eq!(done, if existed { expected } else { Vec::new() });
+        }
+        _ => {
+            for name in &some {
+                let Some((_, expires)) = hash.get_mut(name) else { continue };
+                let expected = if *expires == 0 { Expired::Refused } else { Expired::Set };
+                let check = |done| assert_eq!(done, expected);
+                txn.hash_expire(0, key, [&name[..]], 0, ExpireIf::Some, check).unwrap();
+                *expires = 0;
+            }
+        }
+    }
+    state.retain(|_, hash| !hash.is_empty());
+}
+
+fn look(rng: &mut Rng, txn: &mut Txn, key: &[u8], model: Option<&Hash>, names: u64) {
+    let name = rng.text(names);
+    let expected = model.and_then(|hash| hash.get(&name)).map(|(value, _)| value.clone());
+    assert_eq!(txn.hash_get(0, key, &name).unwrap().map(|value| value.to_vec()), expected);
+    let hash = txn.hash_at(0, key).unwrap();
+    assert_eq!(hash.is_some(), model.is_some());
+    let (Some(hash), Some(model)) = (hash, model) else { return };
+    let one = hash.random(|| rng.next()).expect("a field");
+    assert!(model.contains_key(&*one.name));
+    let count = rng.below(20) as usize;
+    let mut sample: Vec<_> =
+        hash.sample(count, || rng.next()).iter().map(|field| field.name.to_vec()).collect();
+    sample.sort();
+    sample.dedup();
+    assert_eq!(sample.len(), count.min(model.len()));
+    assert!(sample.iter().all(|name| model.contains_key(name)));
+    let mut scanned = Hash::new();
+    let mut cursor = 0;
+    loop {
+        cursor = hash.scan(cursor, 10, |field| {
+            scanned.insert(field.name.to_vec(), (field.value.to_vec(), field.expires));
+        });
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(scanned, *model);
+}
+
+fn history(seed: u64) {
+    let rng = &mut Rng(seed);
+    let mut world = World::new(rng);
+    let names = [8, 150, 2000][rng.below(3) as usize];
+    let mut state = State::new();
+    for _ in 0..4000 {
+        let key = format!("key {}", rng.below(4)).into_bytes();
+        let mut txn = world.store().begin_keys([&key[..]]);
+        forget_expired(&mut state, txn.now_ms());
+        if rng.chance(4) {
+            look(rng, &mut txn, &key, state.get(&key), names);
+        } else {
+            change(rng, &mut txn, &key, &mut state, names);
+        }
+        drop(txn);
+        if rng.chance(10) {
+            world.sim.advance_ms(rng.below(300));
+        }
+        if world.disturb(rng) {
+            for key in (0..4).map(|number| format!("key {number}").into_bytes()) {
+                let mut txn = world.store().begin_keys([&key[..]]);
+                forget_expired(&mut state, txn.now_ms());
+                assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
+            }
+        }
+    }
+    world.store().check().expect("a sound store");
+    for (key, hash) in &state {
+        let mut txn = world.store().begin_keys([&key[..]]);
+        txn.hash_remove(0, key, hash.keys().map(|name| &name[..])).unwrap();
+    }
+    let keys = (0..4).map(|number| format!("key {number}").into_bytes());
+    assert!(keys.into_iter().all(|key| !world.store().begin_keys([&key[..]]).exists(0, &key)));
+    assert_eq!(world.store().len(0), 0);
+    world.store().check().expect("a sound store");
+}
+
+#[test]
+fn hashes_are_as_a_map_of_maps() {
+    with_seeds(10, history);
+}
+
+#[test]
+fn what_changes_nothing_writes_nothing() {
+    let world = World::new(&mut Rng(1));
+    let store = world.store();
+    let with = |operation: &dyn Fn(&mut Txn)| {
+        let mut txn = store.begin_keys([&b"h"[..]]);
+        operation(&mut txn);
+        drop(txn);
+        store.log().tail()
+    };
+    let name = || [&b"f"[..]];
+    let tail = with(&|txn| drop(txn.hash_set(0, b"h", [(&b"a"[..], &b"1"[..])], Expiry::At(1 << 42))));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.hash_remove(0, b"h", name()), Ok(0))));
+    assert_eq!(
+        tail,
+        with(&|txn| assert_eq!(txn.hash_expire(0, b"h", name(), 1, ExpireIf::Always, |_| ()), Ok(true)))
+    );
+    let same = |txn: &mut Txn| {
+        let check = |done| assert_eq!(done, Expired::Set);
+        drop(txn.hash_expire(0, b"h", [&b"a"[..]], 1 << 42, ExpireIf::Always, check));
+    };
+    assert_eq!(tail, with(&same));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.hash_get(0, b"h", b"x"), Ok(None))));
+}
+
+#[test]
+fn a_hash_goes_with_its_last_field() {
+    let world = World::new(&mut Rng(2));
+    let begin = || world.store().begin_keys([&b"h"[..]]);
+    let at = begin().now_ms() + 1000;
+    let names: Vec<_> = (0..1500).map(|number| format!("field {number}").into_bytes()).collect();
+    let fields = names.iter().map(|name| (&name[..], &b"value"[..]));
+    begin().hash_set(0, b"h", fields, Expiry::At(at)).unwrap();
+    assert_eq!(begin().hash_at(0, b"h").unwrap().expect("a hash").len(), 1500);
+    world.sim.advance_ms(2000);
+    // Too many to be purged at once, and yet there is none.
+    assert_eq!(begin().hash_at(0, b"h").unwrap().map(|hash| (hash.len(), hash.is_empty())), Some((0, true)));
+    assert!(!begin().exists(0, b"h"));
+    begin().hash_set(0, b"h", [(&b"f"[..], &b"1"[..])], Expiry::At(at + 2000)).unwrap();
+    world.sim.advance_ms(2000);
+    assert_eq!(begin().set_add(0, b"h", [&b"now a set"[..]]), Ok(1));
+    assert_eq!(begin().hash_get(0, b"h", b"f"), Err(Error::WrongType));
+    world.store().check().expect("a sound store");
+}
