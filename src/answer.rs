@@ -97,6 +97,8 @@ pub const NOT_DOUBLE: Stop = Stop::new("ERR value is not a valid float");
 pub const NOT_POSITIVE: Stop = Stop::new("ERR value is out of range, must be positive");
 /// The key holds another type of value.
 pub const WRONG_TYPE: Stop = Stop::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// The number of a database is beyond the last one.
+pub const NO_DATABASE: Stop = Stop::new("ERR DB index is out of range");
 /// The heap has no room.
 pub const OUT_OF_MEMORY: Stop = Stop::new("OOM command not allowed when used memory > 'maxmemory'.");
 /// The log has no room.

@@ -2,7 +2,7 @@
 //!
 //! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
 
-use crate::{answer::Answer, call::Call};
+use crate::{answer::Answer, call::Call, keyspace::Keyspace};
 use holdfast_store::Txn;
 use std::ops::BitOr;
 
@@ -42,6 +42,8 @@ pub enum Handler {
     Keyed(fn(&mut Call, &mut Txn) -> Answer),
     /// Within a transaction over all partitions.
     Whole(fn(&mut Call, &mut Txn) -> Answer),
+    /// With a view of all keys, for which nothing is locked, except within EXEC.
+    Browsing(fn(&mut Call, &mut Keyspace) -> Answer),
 }
 
 impl Command {

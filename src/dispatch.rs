@@ -6,6 +6,7 @@ use crate::{
     command::{Command, Flags, Handler, KeyAccess},
     config::Opt,
     keys::each_key,
+    keyspace::Keyspace,
     log::log,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
@@ -80,6 +81,14 @@ impl<'a> Turn<'a> {
         }
         if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
             self.gate.set(self.gate.get().max(lsn));
+        }
+    }
+
+    /// The reply may tell of anything that is in the log by now: it waits for that under `appendfsync always`.
+    fn depend_on_log(&self) {
+        if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
+            let tail = self.worker.server.store.log().tail();
+            self.gate.set(self.gate.get().max(tail));
         }
     }
 
@@ -189,7 +198,9 @@ impl<'a> Turn<'a> {
         let store = &self.worker.server.store;
         let command = TABLE.command(id);
         let mut txn = match command.handler {
-            Handler::Plain(_) => return self.call(session, id, args, out, wake, Given::Fetched(fetched)),
+            Handler::Plain(_) | Handler::Browsing(_) => {
+                return self.call(session, id, args, out, wake, Given::Fetched(fetched));
+            }
             Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin(&[store.partition_of(args.at(1))]),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),
@@ -239,6 +250,17 @@ impl<'a> Turn<'a> {
                 handler(&mut call)
             }
             (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => handler(&mut call, txn),
+            (Handler::Browsing(handler), given) => {
+                let answer = match given {
+                    Given::Txn(txn) => handler(&mut call, &mut Keyspace::Locked(txn)),
+                    Given::Fetched(fetched) => {
+                        let store = &self.worker.server.store;
+                        handler(&mut call, &mut Keyspace::Open { store, fetched })
+                    }
+                };
+                self.depend_on_log();
+                answer
+            }
             (Handler::Keyed(_) | Handler::Whole(_), Given::Fetched(_)) => {
                 unreachable!("it was given no transaction")
             }

@@ -15,6 +15,7 @@ mod extended;
 mod gate;
 mod glob;
 mod keys;
+mod keyspace;
 mod limits;
 mod listener;
 mod log;

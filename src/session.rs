@@ -29,6 +29,21 @@ pub struct Session {
     pub watched: Watched,
     /// What the current command waits for.
     pub waiting: Option<Waiting>,
+    /// How far the current command has come, if it is done in several runs.
+    pub progress: Option<Progress>,
+}
+
+/// How far a command has come that is done in several runs.
+pub enum Progress {
+    /// KEYS.
+    Keys {
+        /// Where the scan goes on.
+        cursor: u64,
+        /// What it has found so far.
+        found: Vec<Vec<u8>>,
+    },
+    /// SAVE: the number of the checkpoint that it waits for.
+    Save(u64),
 }
 
 /// Which replies are sent.
@@ -66,6 +81,7 @@ impl Session {
             in_exec: false,
             watched: Watched::default(),
             waiting: None,
+            progress: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
+    answer::{Answer, NO_DATABASE, Outcome::*, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Plain},
     config::Opt,
@@ -107,7 +107,6 @@ const HELLO_NOAUTH: Stop = Stop::new(
 const NOPROTO: Stop = Stop::new("NOPROTO unsupported protocol version");
 const PROTO_NOT_INTEGER: Stop = Stop::new("ERR Protocol version is not an integer or out of range");
 const BAD_NAME: Stop = Stop::new("ERR Client names cannot contain spaces, newlines or special characters.");
-const BAD_DB: Stop = Stop::new("ERR DB index is out of range");
 
 fn ping(call: &mut Call) -> Answer {
     match call.args.len() {
@@ -126,7 +125,7 @@ fn echo(call: &mut Call) -> Answer {
 fn select(call: &mut Call) -> Answer {
     let db = call.int(1)?;
     if !(0..call.server().config.number(Opt::Databases)).contains(&db) {
-        return Err(BAD_DB);
+        return Err(NO_DATABASE);
     }
     call.session.db = db as usize;
     call.out.ok();

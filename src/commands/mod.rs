@@ -4,11 +4,15 @@ mod clients;
 mod configuration;
 mod connection;
 mod debug;
+mod expiry;
 mod fields;
 mod hashes;
 mod info;
 mod introspection;
+mod keys;
+mod keyspace;
 mod lists;
+mod persistence;
 mod server;
 mod sets;
 mod slowlog;
@@ -24,11 +28,15 @@ pub static FAMILIES: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    expiry::COMMANDS,
     fields::COMMANDS,
     hashes::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
+    keys::COMMANDS,
+    keyspace::COMMANDS,
     lists::COMMANDS,
+    persistence::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

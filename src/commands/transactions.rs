@@ -177,7 +177,7 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     for (id, args) in &multi.queue {
         let (command, args) = (TABLE.command(*id), args.args());
-        if let Handler::Whole(_) = command.handler {
+        if let Handler::Whole(_) | Handler::Browsing(_) = command.handler {
             return store.begin_all();
         }
         // What does not tell its keys fails before it looks at one.

@@ -129,6 +129,12 @@ impl Cache {
         probe::prefetch(&memory[at..memory.len().min(at + BYTES)]);
     }
 
+    /// How many uses of a copy were counted since it was looked at for eviction: 3 stands for more, too.
+    pub fn uses(&self, handle: Handle) -> u8 {
+        let (number, at) = Cache::split(handle);
+        self.chunk(number).memory[at] & USES_MAX as u8
+    }
+
     /// Counts a use of a copy.
     #[inline]
     pub fn touch(&mut self, handle: Handle) {

@@ -211,6 +211,14 @@ impl Partition {
         }
     }
 
+    /// The uses that were counted of an entry's cached copy.
+    pub fn uses(&self, db: u8, slot: Slot) -> u8 {
+        match self.databases[db as usize].keys.handle(slot) {
+            0 => 0,
+            handle => self.cache.uses(handle),
+        }
+    }
+
     /// Takes a copy of an entry's value into the cache.
     pub fn cache_value(
         &mut self,

@@ -5,7 +5,10 @@ use crate::{
     store::{Inner, Store},
     txn::Txn,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// Counters that transactions and maintenance move, since the store was opened.
 #[derive(Default)]
@@ -76,8 +79,6 @@ pub struct Stats {
     pub freed_segments: u64,
     /// Checkpoints that were completed.
     pub checkpoints: u64,
-    /// Checkpoints that ended, failed ones included.
-    pub checkpoints_ended: u64,
     /// Whether a checkpoint is being taken.
     pub is_checkpointing: bool,
     /// Whether the last checkpoint failed.
@@ -95,7 +96,6 @@ impl Stats {
     fn new(inner: &Inner) -> Stats {
         let (counters, shared) = (&inner.counters, &inner.shared);
         let checkpoints = &counters.checkpoints;
-        let ended = checkpoints.ended.load(Relaxed);
         let (heap, log) = (shared.heap.stats(), &shared.log);
         Stats {
             cache_misses: counters.fetched.load(Relaxed),
@@ -111,8 +111,7 @@ impl Stats {
             moved_bytes: counters.moved_bytes.load(Relaxed),
             freed_segments: counters.freed_segments.load(Relaxed),
             checkpoints: checkpoints.complete.load(Relaxed),
-            checkpoints_ended: ended,
-            is_checkpointing: checkpoints.begun.load(Relaxed) > ended,
+            is_checkpointing: checkpoints.begun.load(Relaxed) > checkpoints.ended.load(Relaxed),
             checkpoint_failed: checkpoints.failed_last.load(Relaxed),
             checkpoint_us_last: checkpoints.us_last.load(Relaxed),
             checkpoint_us_sum: checkpoints.us_sum.load(Relaxed),
@@ -141,6 +140,19 @@ pub(crate) struct Lookups {
 }
 
 impl Store {
+    /// Whether a checkpoint that was asked for succeeded; `None` while it has not ended. If others ended since, whether the
+    /// last of them did.
+    pub fn checkpoint_result(&self, number: u64) -> Option<bool> {
+        let checkpoints = &self.inner.counters.checkpoints;
+        let has_ended = checkpoints.ended.load(SeqCst) >= number;
+        has_ended.then(|| !checkpoints.failed_last.load(Relaxed))
+    }
+
+    /// See [`Stats::checkpoint_ms`].
+    pub fn checkpoint_ms(&self) -> u64 {
+        self.inner.counters.checkpoints.complete_ms.load(Relaxed)
+    }
+
     /// Figures of the store. Locks one partition at a time.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new(&self.inner);

@@ -237,8 +237,8 @@ impl Store {
         self.inner.checkpoint()
     }
 
-    /// Asks the maintenance thread for a checkpoint. When [`Stats::checkpoints_ended`](crate::Stats) has reached the number
-    /// returned, there was one of all that is written so far.
+    /// Asks the maintenance thread for a checkpoint of all that is written so far, and returns its number for
+    /// [`Store::checkpoint_result`].
     pub fn request_checkpoint(&self) -> u64 {
         let number = self.inner.counters.checkpoints.begun.load(SeqCst) + 1;
         self.inner.checkpoint_wanted.store(true, SeqCst);

@@ -170,6 +170,11 @@ impl<'s> Txn<'s> {
         self.fetched = fetched;
     }
 
+    /// What was fetched of that which is wanted.
+    pub fn fetched(&self, cold: &Cold) -> Option<&Fetched> {
+        self.fetched.iter().find(|fetched| fetched.is(cold))
+    }
+
     /// The time that the transaction takes place at: Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
@@ -240,6 +245,23 @@ impl<'s> Txn<'s> {
     /// Whether a key is there.
     pub fn exists(&mut self, db: u8, key: &[u8]) -> bool {
         self.type_of(db, key).is_some()
+    }
+
+    /// Whether a key is there. Counts as a use of it.
+    pub fn touch(&mut self, db: u8, key: &[u8]) -> bool {
+        let target = self.target(key);
+        let Some(found) = self.find(db, target) else { return false };
+        if !found.word.in_heap() {
+            self.locks.get(target.partition).touch(db, found.slot);
+        }
+        true
+    }
+
+    /// How often a key's value was used of late, as far as its cached copy counts that.
+    pub fn uses(&mut self, db: u8, key: &[u8]) -> u8 {
+        let target = self.target(key);
+        let found = self.find(db, target).filter(|found| !found.word.in_heap());
+        found.map_or(0, |found| self.locks.get(target.partition).uses(db, found.slot))
     }
 
     /// The string value of a key.

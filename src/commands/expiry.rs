@@ -1,0 +1,200 @@
+//! When keys expire: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
+
+use crate::{
+    answer::{Answer, NOT_INTEGER, Outcome::*, Stop},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+};
+use holdfast_resp::{Args, parse_int};
+use holdfast_store::Txn;
+
+const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
+const SETTING: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+    ..ROW
+};
+const ASKING: Command = Command {
+    arity: 2,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    ..ROW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "expire",
+        summary: "Sets the expiration time of a key in seconds.",
+        handler: Keyed(|call, txn| set(call, txn, Unit::Seconds, Origin::Now)),
+        ..SETTING
+    },
+    Command {
+        name: "expireat",
+        since: "1.2.0",
+        summary: "Sets the expiration time of a key to a Unix timestamp.",
+        handler: Keyed(|call, txn| set(call, txn, Unit::Seconds, Origin::Epoch)),
+        ..SETTING
+    },
+    Command {
+        name: "expiretime",
+        since: "7.0.0",
+        summary: "Returns the expiration time of a key as a Unix timestamp.",
+        handler: Keyed(|call, txn| ask(call, txn, Unit::Seconds, Origin::Epoch)),
+        ..ASKING
+    },
+    Command {
+        name: "persist",
+        arity: 2,
+        since: "2.2.0",
+        summary: "Removes the expiration time of a key.",
+        handler: Keyed(persist),
+        ..SETTING
+    },
+    Command {
+        name: "pexpire",
+        since: "2.6.0",
+        summary: "Sets the expiration time of a key in milliseconds.",
+        handler: Keyed(|call, txn| set(call, txn, Unit::Milliseconds, Origin::Now)),
+        ..SETTING
+    },
+    Command {
+        name: "pexpireat",
+        since: "2.6.0",
+        summary: "Sets the expiration time of a key to a Unix milliseconds timestamp.",
+        handler: Keyed(|call, txn| set(call, txn, Unit::Milliseconds, Origin::Epoch)),
+        ..SETTING
+    },
+    Command {
+        name: "pexpiretime",
+        since: "7.0.0",
+        summary: "Returns the expiration time of a key as a Unix milliseconds timestamp.",
+        handler: Keyed(|call, txn| ask(call, txn, Unit::Milliseconds, Origin::Epoch)),
+        ..ASKING
+    },
+    Command {
+        name: "pttl",
+        since: "2.6.0",
+        summary: "Returns the expiration time in milliseconds of a key.",
+        handler: Keyed(|call, txn| ask(call, txn, Unit::Milliseconds, Origin::Now)),
+        ..ASKING
+    },
+    Command {
+        name: "ttl",
+        summary: "Returns the expiration time in seconds of a key.",
+        handler: Keyed(|call, txn| ask(call, txn, Unit::Seconds, Origin::Now)),
+        ..ASKING
+    },
+];
+
+/// What a time is counted in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+/// What a time is counted from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Now,
+    Epoch,
+}
+
+const WITH_NX: Stop = Stop::new("ERR NX and XX, GT or LT options at the same time are not compatible");
+const GT_AND_LT: Stop = Stop::new("ERR GT and LT options at the same time are not compatible");
+
+/// On what condition a new expiry is set.
+#[derive(Default)]
+struct Condition {
+    /// There is none.
+    nx: bool,
+    /// There is one.
+    xx: bool,
+    /// It is later; no expiry is the latest of all.
+    gt: bool,
+    /// It is earlier.
+    lt: bool,
+}
+
+impl Condition {
+    fn parse(options: Args) -> Result<Condition, Stop> {
+        let mut condition = Condition::default();
+        for option in options.iter() {
+            match option.to_ascii_lowercase().as_slice() {
+                b"nx" => condition.nx = true,
+                b"xx" => condition.xx = true,
+                b"gt" => condition.gt = true,
+                b"lt" => condition.lt = true,
+                _ => return Err([b"ERR Unsupported option ", option].concat().into()),
+            }
+        }
+        let Condition { nx, xx, gt, lt } = condition;
+        if nx && (xx || gt || lt) {
+            return Err(WITH_NX);
+        }
+        if gt && lt {
+            return Err(GT_AND_LT);
+        }
+        Ok(condition)
+    }
+
+    fn holds(&self, old: Option<u64>, new: i64) -> bool {
+        let new = u64::try_from(new).unwrap_or(0);
+        match old {
+            None => !self.xx && !self.gt,
+            Some(old) => !self.nx && (!self.gt || new > old) && (!self.lt || new < old),
+        }
+    }
+}
+
+/// The time of an expiry in Unix time, in milliseconds; negative if it is long past.
+fn time(call: &Call, txn: &Txn, unit: Unit, origin: Origin) -> Result<i64, Stop> {
+    let value = parse_int(call.args.at(2)).ok_or(NOT_INTEGER)?;
+    let factor = if unit == Unit::Seconds { 1000 } else { 1 };
+    let start = if origin == Origin::Now { txn.now_ms() as i64 } else { 0 };
+    let time = value.checked_mul(factor).and_then(|time| time.checked_add(start));
+    time.ok_or_else(|| format!("ERR invalid expire time in '{}' command", call.command.name).into())
+}
+
+fn set(call: &mut Call, txn: &mut Txn, unit: Unit, origin: Origin) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let condition = Condition::parse(call.args.from(3))?;
+    let time = time(call, txn, unit, origin)?;
+    let set = match txn.expiry(db, key) {
+        Some(old) if condition.holds(old, time) => {
+            match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
+                Some(time) => txn.set_expiry(db, key, Some(time))?,
+                None => txn.remove(db, key),
+            }
+        }
+        _ => false,
+    };
+    call.out.int(set.into());
+    Ok(Done)
+}
+
+fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let expires = txn.expiry(db, key).flatten().is_some();
+    if expires {
+        txn.set_expiry(db, key, None)?;
+    }
+    call.out.int(expires.into());
+    Ok(Done)
+}
+
+fn ask(call: &mut Call, txn: &mut Txn, unit: Unit, origin: Origin) -> Answer {
+    let expiry = txn.expiry(call.db(), call.args.at(1));
+    let from = if origin == Origin::Now { txn.now_ms() } else { 0 };
+    call.out.int(match expiry {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => {
+            let time = at.saturating_sub(from) as i64;
+            if unit == Unit::Seconds { (time + 500) / 1000 } else { time }
+        }
+    });
+    Ok(Done)
+}

@@ -1,0 +1,307 @@
+//! Keys of any type: DEL, UNLINK, EXISTS, TOUCH, TYPE, RENAME, RENAMENX, COPY, MOVE, OBJECT.
+
+use crate::{
+    answer::{Answer, NO_DATABASE, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::{Keyed, Plain}, KeyAccess, KeySpec},
+    config::Opt,
+};
+use holdfast_store::{Txn, Type, collections::object};
+
+const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
+const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.and(Flags::FAST);
+
+const DELETING: Command = Command {
+    arity: -2,
+    keys: &[KeySpec::range(KeyAccess::RM.and(KeyAccess::DELETE), 1, -1, 1)],
+    handler: Keyed(delete),
+    ..ROW
+};
+const COUNTING: Command = Command {
+    arity: -2,
+    flags: READ_FAST,
+    keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)],
+    handler: Keyed(count),
+    ..ROW
+};
+const RENAMING: Command = Command { arity: 3, handler: Keyed(rename), ..ROW };
+const RENAMED: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1);
+const OBJECT: Command = Command {
+    arity: 3,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::RO, 2)],
+    since: "2.2.3",
+    handler: Keyed(object),
+    ..ROW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "copy",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[
+            KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1),
+            KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2),
+        ],
+        since: "6.2.0",
+        summary: "Copies the value of a key to a new key.",
+        complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
+        handler: Keyed(copy),
+        ..ROW
+    },
+    Command {
+        name: "del",
+        flags: Flags::WRITE,
+        summary: "Deletes one or more keys.",
+        complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
+        ..DELETING
+    },
+    Command {
+        name: "exists",
+        summary: "Determines whether one or more keys exist.",
+        complexity: "O(N) where N is the number of keys to check.",
+        ..COUNTING
+    },
+    Command {
+        name: "move",
+        arity: 3,
+        flags: WRITE_FAST,
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
+        summary: "Moves a key to another database.",
+        handler: Keyed(move_),
+        ..ROW
+    },
+    Command {
+        name: "object",
+        arity: -2,
+        since: "2.2.3",
+        summary: "A container for object introspection commands.",
+        group: "generic",
+        complexity: "O(1), depends on subcommand",
+        subcommands: &[
+            Command {
+                name: "object|encoding",
+                summary: "Returns the internal encoding of a Redis object.",
+                ..OBJECT
+            },
+            Command {
+                name: "object|freq",
+                since: "4.0.0",
+                summary: "Returns the logarithmic access frequency counter of a Redis object.",
+                ..OBJECT
+            },
+            Command {
+                name: "object|help",
+                arity: 2,
+                since: "6.2.0",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the different subcommands.",
+                keys: &[],
+                handler: Plain(object_help),
+                ..OBJECT
+            },
+            Command {
+                name: "object|idletime",
+                summary: "Returns the time since the last access to a Redis object.",
+                ..OBJECT
+            },
+            Command {
+                name: "object|refcount",
+                summary: "Returns the reference count of a value of a key.",
+                ..OBJECT
+            },
+        ],
+        ..Command::NEW
+    },
+    Command {
+        name: "rename",
+        flags: Flags::WRITE,
+        keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2)],
+        summary: "Renames a key and overwrites the destination.",
+        ..RENAMING
+    },
+    Command {
+        name: "renamenx",
+        flags: WRITE_FAST,
+        keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 2)],
+        summary: "Renames a key only when the target key name doesn't exist.",
+        ..RENAMING
+    },
+    Command {
+        name: "touch",
+        since: "3.2.1",
+        summary: "Returns the number of existing keys out of those specified after updating the time they were last accessed.",
+        complexity: "O(N) where N is the number of keys that will be touched.",
+        ..COUNTING
+    },
+    Command {
+        name: "type",
+        arity: 2,
+        flags: READ_FAST,
+        keys: &[KeySpec::one(KeyAccess::RO, 1)],
+        summary: "Determines the type of value stored at a key.",
+        handler: Keyed(type_),
+        ..ROW
+    },
+    Command {
+        name: "unlink",
+        flags: WRITE_FAST,
+        since: "4.0.0",
+        summary: "Asynchronously deletes one or more keys.",
+        complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
+        ..DELETING
+    },
+];
+
+const NO_KEY: Stop = Stop::new("ERR no such key");
+const SAME: Stop = Stop::new("ERR source and destination objects are the same");
+const NO_FREQUENCY: Stop = Stop::new(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+     between policies at runtime LRU and LFU data will take some time to adjust.",
+);
+const NO_IDLE_TIME: Stop = Stop::new(
+    "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies \
+     at runtime LRU and LFU data will take some time to adjust.",
+);
+
+fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
+    let db = call.db();
+    let removed = call.args.from(1).iter().filter(|key| txn.remove(db, key)).count();
+    call.out.int(removed as i64);
+    Ok(Done)
+}
+
+fn count(call: &mut Call, txn: &mut Txn) -> Answer {
+    let db = call.db();
+    let there = call.args.from(1).iter().filter(|key| txn.touch(db, key)).count();
+    call.out.int(there as i64);
+    Ok(Done)
+}
+
+fn type_(call: &mut Call, txn: &mut Txn) -> Answer {
+    let ty = txn.type_of(call.db(), call.args.at(1));
+    call.out.simple(ty.map_or("none", Type::name));
+    Ok(Done)
+}
+
+fn rename(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, from, to) = (call.db(), call.args.at(1), call.args.at(2));
+    let only_if_new = call.command.name == "renamenx";
+    if !txn.exists(db, from) {
+        return Err(NO_KEY);
+    }
+    if only_if_new && txn.exists(db, to) {
+        call.out.int(0);
+        return Ok(Done);
+    }
+    txn.rename(db, from, db, to)?;
+    match only_if_new {
+        true => call.out.int(1),
+        false => call.out.ok(),
+    }
+    Ok(Done)
+}
+
+fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, from, to) = (call.db(), call.args.at(1), call.args.at(2));
+    let (mut to_db, mut replace) = (db, false);
+    let mut at = 3;
+    while at < call.args.len() {
+        if call.is(at, "replace") {
+            replace = true;
+        } else if call.is(at, "db") && at + 1 < call.args.len() {
+            at += 1;
+            to_db = call.database(at)?;
+        } else {
+            return Err(SYNTAX);
+        }
+        at += 1;
+    }
+    if (db, from) == (to_db, to) {
+        return Err(SAME);
+    }
+    let copied = (replace || !txn.exists(to_db, to)) && txn.copy(db, from, to_db, to)?;
+    call.out.int(copied.into());
+    Ok(Done)
+}
+
+fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let to_db = call.database(2)?;
+    if db == to_db {
+        return Err(SAME);
+    }
+    let moved = !txn.exists(to_db, key) && txn.rename(db, key, to_db, key)?;
+    call.out.int(moved.into());
+    Ok(Done)
+}
+
+impl Call<'_> {
+    /// An argument as the number of a database, which may be another than the client's; as the store knows it.
+    fn database(&self, index: usize) -> Result<u8, Stop> {
+        let number = i32::try_from(self.int(index)?).map_err(|_| NOT_INTEGER)?;
+        if !(0..self.server().config.number(Opt::Databases)).contains(&number.into()) {
+            return Err(NO_DATABASE);
+        }
+        Ok(self.server().store.database(number as u8))
+    }
+}
+
+fn object_help(call: &mut Call) -> Answer {
+    call.help(&[
+        "ENCODING <key>",
+        "    Return the kind of internal representation used in order to store the value",
+        "    associated with a <key>.",
+        "FREQ <key>",
+        "    Return the access frequency index of the <key>. The returned integer is",
+        "    proportional to the logarithm of the recent access frequency of the key.",
+        "IDLETIME <key>",
+        "    Return the idle time of the <key>, that is the approximated number of",
+        "    seconds elapsed since the last access to the key.",
+        "REFCOUNT <key>",
+        "    Return the number of references of the value associated with the specified",
+        "    <key>.",
+    ]);
+    Ok(Done)
+}
+
+fn object(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(2));
+    let Some(ty) = txn.type_of(db, key) else {
+        call.out.null();
+        return Ok(Done);
+    };
+    let counts_uses = call.server().config.choice(Opt::MaxMemoryPolicy).ends_with("lfu");
+    match call.command.short_name() {
+        "encoding" => {
+            let encoding = encoding(txn, db, key, ty)?;
+            call.out.bulk(encoding);
+        }
+        "freq" if !counts_uses => return Err(NO_FREQUENCY),
+        "freq" => call.out.int(i64::from(txn.uses(db, key))),
+        "idletime" if counts_uses => return Err(NO_IDLE_TIME),
+        // The cache orders copies by use and keeps no times.
+        "idletime" => call.out.int(0),
+        _ => call.out.int(1),
+    }
+    Ok(Done)
+}
+
+/// The name of how a value is laid out.
+pub fn encoding(txn: &mut Txn, db: u8, key: &[u8], ty: Type) -> Result<&'static str, Stop> {
+    /// Bytes up to which Redis keeps a string together with its header.
+    const EMBEDDED_MAX: usize = 44;
+    if ty != Type::String {
+        let obj = txn.object(db, key, ty)?.expect("a key that is there");
+        return Ok(object::encoding(txn.parts(key).0, obj).name());
+    }
+    let value = txn.get(db, key)?.unwrap_or_default();
+    Ok(match value.len() {
+        _ if holdfast_resp::parse_int(value).is_some() => "int",
+        ..=EMBEDDED_MAX => "embstr",
+        _ => "raw",
+    })
+}

@@ -1,0 +1,237 @@
+//! The keys of a database as a whole: DBSIZE, FLUSHALL, FLUSHDB, KEYS, RANDOMKEY, SCAN, SWAPDB.
+
+use crate::{
+    answer::{Answer, NO_DATABASE, Outcome, Outcome::*, SYNTAX, Stop},
+    call::Call,
+    command::{
+        Categories, Command, Flags,
+        Handler::{Browsing, Whole},
+    },
+    config::Opt,
+    glob,
+    keyspace::{Keyspace, Name, Names},
+    random::random,
+    scan,
+    session::Progress,
+};
+use holdfast_resp::parse_int;
+use holdfast_store::{DATABASES, Fetched, Txn};
+use std::time::Duration;
+
+const ROW: Command = Command { categories: Categories::KEYSPACE, ..Command::NEW };
+const DANGEROUS: Categories = Categories::KEYSPACE.and(Categories::DANGEROUS);
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "dbsize",
+        arity: 1,
+        group: "server",
+        flags: Flags::READONLY.and(Flags::FAST),
+        summary: "Returns the number of keys in the database.",
+        handler: Browsing(dbsize),
+        ..ROW
+    },
+    Command {
+        name: "flushall",
+        group: "server",
+        flags: Flags::WRITE,
+        categories: DANGEROUS,
+        summary: "Removes all keys from all databases.",
+        complexity: "O(N) where N is the total number of keys in all databases",
+        handler: Whole(flushall),
+        ..ROW
+    },
+    Command {
+        name: "flushdb",
+        group: "server",
+        flags: Flags::WRITE,
+        categories: DANGEROUS,
+        summary: "Remove all keys from the current database.",
+        complexity: "O(N) where N is the number of keys in the selected database",
+        handler: Whole(flushdb),
+        ..ROW
+    },
+    Command {
+        name: "keys",
+        arity: 2,
+        group: "generic",
+        flags: Flags::READONLY,
+        categories: DANGEROUS,
+        summary: "Returns all key names that match a pattern.",
+        complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
+        handler: Browsing(keys),
+        ..ROW
+    },
+    Command {
+        name: "randomkey",
+        arity: 1,
+        group: "generic",
+        flags: Flags::READONLY,
+        summary: "Returns a random key name from the database.",
+        handler: Browsing(randomkey),
+        ..ROW
+    },
+    Command {
+        name: "scan",
+        arity: -2,
+        group: "generic",
+        since: "2.8.0",
+        flags: Flags::READONLY,
+        summary: "Iterates over the key names in the database.",
+        complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+        handler: Browsing(scan),
+        ..ROW
+    },
+    Command {
+        name: "swapdb",
+        arity: 3,
+        group: "server",
+        since: "4.0.0",
+        flags: Flags::WRITE.and(Flags::FAST),
+        categories: DANGEROUS,
+        summary: "Swaps two Redis databases.",
+        complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+        handler: Whole(swapdb),
+        ..ROW
+    },
+];
+
+/// Keys that SCAN looks at in one call at most, whatever its COUNT, and KEYS in one run.
+const STEP_MAX: usize = 10_000;
+/// Keys that are read from the medium at the same time at most.
+const COLD_MAX: usize = 1000;
+const NO_FIRST: Stop = Stop::new("ERR invalid first DB index");
+const NO_SECOND: Stop = Stop::new("ERR invalid second DB index");
+
+fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let len = keyspace.len(call.db());
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
+    check_flush(call)?;
+    (0..DATABASES as u8).for_each(|db| txn.flush(db));
+    call.out.ok();
+    Ok(Done)
+}
+
+fn flushdb(call: &mut Call, txn: &mut Txn) -> Answer {
+    check_flush(call)?;
+    txn.flush(call.db());
+    call.out.ok();
+    Ok(Done)
+}
+
+/// ASYNC and SYNC are told apart by what Redis does meanwhile: here neither stops others for long.
+fn check_flush(call: &Call) -> Result<(), Stop> {
+    match call.args.len() {
+        1 => Ok(()),
+        2 if call.is(1, "async") || call.is(1, "sync") => Ok(()),
+        _ => Err(SYNTAX),
+    }
+}
+
+fn swapdb(call: &mut Call, txn: &mut Txn) -> Answer {
+    let number = |index: usize, error: Stop| {
+        parse_int(call.args.at(index)).and_then(|number| i32::try_from(number).ok()).ok_or(error)
+    };
+    let (first, second) = (number(1, NO_FIRST)?, number(2, NO_SECOND)?);
+    let databases = call.server().config.number(Opt::Databases);
+    if ![first, second].iter().all(|&number| (0..databases).contains(&number.into())) {
+        return Err(NO_DATABASE);
+    }
+    if first != second {
+        txn.swap(first as u8, second as u8);
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let cursor = scan::parse_cursor(call.args.at(1))?;
+    let mut wanted = None;
+    let options = scan::Options::parse(call.args.from(2), |name, value| {
+        let is_type = name.eq_ignore_ascii_case(b"type");
+        if is_type {
+            wanted = Some(value);
+        }
+        Ok(is_type)
+    })?;
+    let mut step = keyspace.scan(call.db(), cursor, options.count.min(STEP_MAX));
+    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(name.as_bytes()));
+    if !is_wanted("string") {
+        step.cold.clear();
+    }
+    let next = step.next;
+    let names = match keyspace.names(step)? {
+        Names::Known(names) => names,
+        Names::Cold(cold) => return Ok(Fetch(cold)),
+    };
+    let shown = |(key, ty): &&Name| is_wanted(ty.name()) && options.matches(key);
+    scan::reply(&mut call.out, |out| {
+        let names = names.iter().filter(shown);
+        (next, names.map(|(key, _)| out.bulk(key)).count())
+    });
+    Ok(Done)
+}
+
+/// Goes from one run to the next when keys must be fetched, and now and then to let others of its worker go on.
+fn keys(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let (mut cursor, mut found) = match call.session.progress.take() {
+        Some(Progress::Keys { cursor, found }) => (cursor, found),
+        _ => (0, Vec::new()),
+    };
+    let (db, pattern) = (call.db(), call.args.at(1));
+    let all = pattern == b"*";
+    let later = |call: &mut Call, cursor, found, outcome: Outcome| {
+        call.session.progress = Some(Progress::Keys { cursor, found });
+        Ok(outcome)
+    };
+    let mut looked = 0;
+    loop {
+        let step = keyspace.scan(db, cursor, COLD_MAX);
+        let next = step.next;
+        let names = match keyspace.names(step)? {
+            Names::Known(names) => names,
+            Names::Cold(cold) => return later(call, cursor, found, Fetch(cold)),
+        };
+        looked += names.len();
+        let matching = names.into_iter().map(|(key, _)| key).filter(|key| all || glob::matches(pattern, key));
+        found.extend(matching);
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+        if looked >= STEP_MAX && !keyspace.is_locked() {
+            return later(call, cursor, found, Outcome::postpone(Duration::ZERO));
+        }
+    }
+    call.out.array(found.len());
+    found.iter().for_each(|key| call.out.bulk(key));
+    Ok(Done)
+}
+
+fn randomkey(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    if let Keyspace::Open { fetched, .. } = keyspace {
+        // What was drawn in the run before. If it has moved meanwhile, another one is drawn.
+        if let Some(Ok(key)) = fetched.first().map(Fetched::key) {
+            call.out.bulk(key);
+            return Ok(Done);
+        }
+    }
+    let step = keyspace.random_key(call.db(), random);
+    if let (Keyspace::Locked(txn), [cold]) = (&mut *keyspace, &step.cold[..]) {
+        // Another run would draw another one.
+        txn.supply(vec![call.server().store.fetch(*cold)]);
+    }
+    match keyspace.names(step)? {
+        Names::Known(names) => match names.first() {
+            Some((key, _)) => call.out.bulk(key),
+            None => call.out.null(),
+        },
+        Names::Cold(cold) => return Ok(Fetch(cold)),
+    }
+    Ok(Done)
+}

@@ -1,0 +1,93 @@
+//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE. What was acknowledged is in the log already; these are about checkpoints, which
+//! make the next start short.
+
+use crate::{
+    answer::{Answer, Outcome, Outcome::*, SYNTAX},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::Plain},
+    session::Progress,
+};
+use std::time::Duration;
+
+const ROW: Command = Command { arity: 1, group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "bgrewriteaof",
+        summary: "Asynchronously rewrites the append-only file to disk.",
+        handler: Plain(bgrewriteaof),
+        ..ROW
+    },
+    Command {
+        name: "bgsave",
+        arity: -1,
+        summary: "Asynchronously saves the database(s) to disk.",
+        handler: Plain(bgsave),
+        ..ROW
+    },
+    Command {
+        name: "lastsave",
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        categories: Categories::ADMIN.and(Categories::DANGEROUS),
+        summary: "Returns the Unix timestamp of the last successful save to disk.",
+        handler: Plain(lastsave),
+        ..ROW
+    },
+    Command {
+        name: "save",
+        flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI),
+        summary: "Synchronously saves the database(s) to disk.",
+        complexity: "O(N) where N is the total number of keys in all databases",
+        handler: Plain(save),
+        ..ROW
+    },
+];
+
+/// How often SAVE looks whether its checkpoint has ended.
+const SAVE_TICK: Duration = Duration::from_millis(2);
+
+fn save(call: &mut Call) -> Answer {
+    let store = &call.server().store;
+    if let Some(why) = store.log().failed() {
+        return Err(format!("ERR Writing to the log has failed: {why}").into());
+    }
+    let number = match call.session.progress.take() {
+        Some(Progress::Save(number)) => number,
+        _ => store.request_checkpoint(),
+    };
+    match store.checkpoint_result(number) {
+        None => {
+            call.session.progress = Some(Progress::Save(number));
+            Ok(Outcome::postpone(SAVE_TICK))
+        }
+        Some(true) => {
+            call.out.ok();
+            Ok(Done)
+        }
+        Some(false) => Err("ERR The checkpoint failed; see the log".to_owned().into()),
+    }
+}
+
+fn bgsave(call: &mut Call) -> Answer {
+    match call.args.len() {
+        1 => {}
+        2 if call.is(1, "schedule") => {}
+        _ => return Err(SYNTAX),
+    }
+    call.server().store.request_checkpoint();
+    call.out.simple("Background saving started");
+    Ok(Done)
+}
+
+fn bgrewriteaof(call: &mut Call) -> Answer {
+    call.server().store.request_checkpoint();
+    call.out.simple("Background append only file rewriting started");
+    Ok(Done)
+}
+
+fn lastsave(call: &mut Call) -> Answer {
+    let seconds = call.server().store.checkpoint_ms() / 1000;
+    call.out.int(seconds as i64);
+    Ok(Done)
+}
