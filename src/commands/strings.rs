@@ -1,49 +1,517 @@
-//! Strings: GET, SET.
+//! Strings: GET, SET and their kin, counters, parts of strings.
 
 use crate::{
-    answer::{Answer, Outcome::*},
+    answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    config::Opt,
+    expiry::{self, Unit},
+    extended::{Extended, NoNumber},
+    lcs,
 };
-use holdfast_store::Txn;
+use holdfast_resp::parse_int;
+use holdfast_store::{Txn, Type};
+use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };
+const READ: Command = Command {
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+    ..ROW
+};
+const WRITE: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
+    ..ROW
+};
+const CHANGE: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
+    ..ROW
+};
+const INSERT: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1);
+const RANGE: Command = Command {
+    arity: 4,
+    flags: Flags::READONLY,
+    complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    handler: Keyed(get_range),
+    ..READ
+};
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[
     Command {
+        name: "append",
+        arity: 3,
+        keys: &[INSERT],
+        since: "2.0.0",
+        summary: "Appends a string to the value of a key. Creates the key if it doesn't exist.",
+        complexity: "O(N) where N is the length of the resulting value.",
+        handler: Keyed(append),
+        ..CHANGE
+    },
+    Command {
+        name: "decr",
+        arity: 2,
+        summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        handler: Keyed(|call, txn| add(call, txn, -1)),
+        ..CHANGE
+    },
+    Command {
+        name: "decrby",
+        arity: 3,
+        summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
+        handler: Keyed(decr_by),
+        ..CHANGE
+    },
+    Command {
         name: "get",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
-        keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
         summary: "Returns the string value of a key.",
         handler: Keyed(get),
+        ..READ
+    },
+    Command {
+        name: "getdel",
+        arity: 2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
+        since: "6.2.0",
+        summary: "Returns the string value of a key after deleting the key.",
+        handler: Keyed(get_del),
         ..ROW
+    },
+    Command {
+        name: "getex",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        since: "6.2.0",
+        summary: "Returns the string value of a key after setting its expiration time.",
+        handler: Keyed(get_ex),
+        ..CHANGE
+    },
+    Command {
+        name: "getrange",
+        since: "2.4.0",
+        summary: "Returns a substring of the string stored at a key.",
+        ..RANGE
+    },
+    Command {
+        name: "getset",
+        arity: 3,
+        summary: "Returns the previous string value of a key after setting it to a new value.",
+        handler: Keyed(get_set),
+        ..CHANGE
+    },
+    Command {
+        name: "incr",
+        arity: 2,
+        summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        handler: Keyed(|call, txn| add(call, txn, 1)),
+        ..CHANGE
+    },
+    Command {
+        name: "incrby",
+        arity: 3,
+        summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        handler: Keyed(incr_by),
+        ..CHANGE
+    },
+    Command {
+        name: "incrbyfloat",
+        arity: 3,
+        since: "2.6.0",
+        summary: "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        handler: Keyed(incr_by_float),
+        ..CHANGE
+    },
+    Command {
+        name: "lcs",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, 1, 1)],
+        since: "7.0.0",
+        summary: "Finds the longest common substring.",
+        complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
+        handler: Keyed(lcs::lcs),
+        ..ROW
+    },
+    Command {
+        name: "mget",
+        arity: -2,
+        keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
+        summary: "Atomically returns the string values of one or more keys.",
+        complexity: "O(N) where N is the number of keys to retrieve.",
+        handler: Keyed(mget),
+        ..READ
+    },
+    Command {
+        name: "mset",
+        arity: -3,
+        keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::UPDATE), 1, -1, 2)],
+        since: "1.0.1",
+        summary: "Atomically creates or modifies the string values of one or more keys.",
+        complexity: "O(N) where N is the number of keys to set.",
+        handler: Keyed(mset),
+        ..WRITE
+    },
+    Command {
+        name: "msetnx",
+        arity: -3,
+        keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::INSERT), 1, -1, 2)],
+        since: "1.0.1",
+        summary: "Atomically modifies the string values of one or more keys only when all keys don't exist.",
+        complexity: "O(N) where N is the number of keys to set.",
+        handler: Keyed(msetnx),
+        ..WRITE
+    },
+    Command {
+        name: "psetex",
+        arity: 4,
+        since: "2.6.0",
+        summary: "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
+        handler: Keyed(|call, txn| set_expiring(call, txn, Unit::Milliseconds)),
+        ..WRITE
     },
     Command {
         name: "set",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
-        keys: &[KeySpec::one(
-            KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE).and(KeyAccess::VARIABLE_FLAGS),
-            1,
-        )],
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
         handler: Keyed(set),
-        ..ROW
+        ..WRITE
     },
+    Command {
+        name: "setex",
+        arity: 4,
+        since: "2.0.0",
+        summary: "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
+        handler: Keyed(|call, txn| set_expiring(call, txn, Unit::Seconds)),
+        ..WRITE
+    },
+    Command {
+        name: "setnx",
+        arity: 3,
+        keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 1)],
+        summary: "Set the string value of a key only when the key doesn't exist.",
+        handler: Keyed(setnx),
+        ..CHANGE
+    },
+    Command {
+        name: "setrange",
+        arity: 4,
+        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+        since: "2.2.0",
+        summary: "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.",
+        complexity: "O(N) where N is the length of the resulting value.",
+        handler: Keyed(set_range),
+        ..WRITE
+    },
+    Command {
+        name: "strlen",
+        arity: 2,
+        keys: &[KeySpec::one(KeyAccess::RO, 1)],
+        since: "2.2.0",
+        summary: "Returns the length of a string value.",
+        handler: Keyed(strlen),
+        ..READ
+    },
+    Command { name: "substr", summary: "Returns a substring from a string value.", ..RANGE },
 ];
 
+const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");
+const NOT_FINITE: Stop = Stop::new("ERR increment would produce NaN or Infinity");
+const TOO_LONG: Stop = Stop::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+
 fn get(call: &mut Call, txn: &mut Txn) -> Answer {
+    write_value(call, txn)?;
+    Ok(Done)
+}
+
+/// Replies with the value of argument 1.
+fn write_value(call: &mut Call, txn: &mut Txn) -> Result<(), Stop> {
     match txn.get(call.db(), call.args.at(1))? {
         Some(value) => call.out.bulk(value),
         None => call.out.null(),
     }
-    Ok(Done)
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Missing,
+    Present,
 }
 
 fn set(call: &mut Call, txn: &mut Txn) -> Answer {
-    txn.set(call.db(), call.args.at(1), call.args.at(2), false)?;
+    let (key, value) = (call.args.at(1), call.args.at(2));
+    if call.args.len() == 3 {
+        txn.set(call.db(), key, value, false)?;
+        call.out.ok();
+        return Ok(Done);
+    }
+    let (mut condition, mut wants_old, mut keep) = (None, false, false);
+    let mut expires = None;
+    let mut next = 3;
+    while next < call.args.len() {
+        let is = |word| call.is(next, word);
+        if is("nx") && condition != Some(Condition::Present) {
+            condition = Some(Condition::Missing);
+        } else if is("xx") && condition != Some(Condition::Missing) {
+            condition = Some(Condition::Present);
+        } else if is("get") {
+            wants_old = true;
+        } else if is("keepttl") && expires.is_none() {
+            keep = true;
+        } else if let Some(unit) = expiry::option(call, next).filter(|_| !keep && expires.is_none()) {
+            expires = Some((unit, next + 1));
+            next += 1;
+        } else {
+            return Err(SYNTAX);
+        }
+        next += 1;
+    }
+    let expires = expires.map(|(unit, at)| expiry::time(call, txn, unit, at)).transpose()?;
+    let db = call.db();
+    if wants_old {
+        write_value(call, txn)?;
+    }
+    let passes = match condition {
+        Some(condition) => txn.exists(db, key) == (condition == Condition::Present),
+        None => true,
+    };
+    if passes {
+        txn.set(db, key, value, keep)?;
+        if expires.is_some() {
+            txn.set_expiry(db, key, expires)?;
+        }
+    }
+    match (wants_old, passes) {
+        (true, _) => {}
+        (false, true) => call.out.ok(),
+        (false, false) => call.out.null(),
+    }
+    Ok(Done)
+}
+
+fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let missing = !txn.exists(db, key);
+    if missing {
+        txn.set(db, key, call.args.at(2), false)?;
+    }
+    call.out.int(missing.into());
+    Ok(Done)
+}
+
+fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let at = expiry::time(call, txn, expiry::After(unit), 2)?;
+    txn.set(db, key, call.args.at(3), false)?;
+    txn.set_expiry(db, key, Some(at))?;
     call.out.ok();
     Ok(Done)
+}
+
+fn get_set(call: &mut Call, txn: &mut Txn) -> Answer {
+    write_value(call, txn)?;
+    txn.set(call.db(), call.args.at(1), call.args.at(2), false)?;
+    Ok(Done)
+}
+
+fn get_del(call: &mut Call, txn: &mut Txn) -> Answer {
+    write_value(call, txn)?;
+    txn.remove(call.db(), call.args.at(1));
+    Ok(Done)
+}
+
+fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
+    let change = match call.args.len() {
+        2 => None,
+        3 if call.is(2, "persist") => Some(None),
+        4 => match expiry::option(call, 2) {
+            Some(unit) => Some(Some(expiry::time(call, txn, unit, 3)?)),
+            None => return Err(SYNTAX),
+        },
+        _ => return Err(SYNTAX),
+    };
+    write_value(call, txn)?;
+    let (db, key) = (call.db(), call.args.at(1));
+    match change {
+        Some(Some(at)) if at <= txn.now_ms() => {
+            txn.remove(db, key);
+        }
+        Some(at) => {
+            txn.set_expiry(db, key, at)?;
+        }
+        None => {}
+    }
+    Ok(Done)
+}
+
+fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, keys) = (call.db(), call.args.from(1));
+    call.out.array(keys.len());
+    for key in keys.iter() {
+        if txn.type_of(db, key) != Some(Type::String) {
+            call.out.null();
+            continue;
+        }
+        match txn.get(db, key)? {
+            Some(value) => call.out.bulk(value),
+            None => call.out.null(),
+        }
+    }
+    Ok(Done)
+}
+
+fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a>, Stop> {
+    let args = call.args;
+    if args.len() % 2 == 0 {
+        return Err(crate::call::wrong_arity(call.command));
+    }
+    Ok((1..args.len()).step_by(2).map(move |key| (args.at(key), args.at(key + 1))))
+}
+
+fn mset(call: &mut Call, txn: &mut Txn) -> Answer {
+    let db = call.db();
+    for (key, value) in pairs(call)? {
+        txn.set(db, key, value, false)?;
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
+    let db = call.db();
+    let missing = pairs(call)?.all(|(key, _)| !txn.exists(db, key));
+    if missing {
+        for (key, value) in pairs(call)? {
+            txn.set(db, key, value, false)?;
+        }
+    }
+    call.out.int(missing.into());
+    Ok(Done)
+}
+
+fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let old = match txn.get(db, key)? {
+        Some(value) => parse_int(value).ok_or(NOT_INTEGER)?,
+        None => 0,
+    };
+    let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
+    txn.set(db, key, new.to_string().as_bytes(), true)?;
+    call.out.int(new);
+    Ok(Done)
+}
+
+fn incr_by(call: &mut Call, txn: &mut Txn) -> Answer {
+    let by = call.int(2)?;
+    add(call, txn, by)
+}
+
+fn decr_by(call: &mut Call, txn: &mut Txn) -> Answer {
+    let by = call.int(2)?.checked_neg().ok_or(Stop::new("ERR decrement would overflow"))?;
+    add(call, txn, by)
+}
+
+fn incr_by_float(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key) = (call.db(), call.args.at(1));
+    let old = txn.get(db, key)?.map_or(Ok(Extended::ZERO), Extended::parse);
+    let by = Extended::parse(call.args.at(2));
+    let new = match (old, by) {
+        (Ok(old), Ok(by)) => old.add(by).map_err(|_| NOT_FINITE)?,
+        (Err(NoNumber::Invalid), _) | (_, Err(NoNumber::Invalid)) => return Err(NOT_FLOAT),
+        _ => return Err(NOT_FINITE),
+    };
+    let text = new.to_text();
+    txn.set(db, key, text.as_bytes(), true)?;
+    call.out.bulk(text);
+    Ok(Done)
+}
+
+fn strlen(call: &mut Call, txn: &mut Txn) -> Answer {
+    let len = txn.get(call.db(), call.args.at(1))?.map_or(0, <[u8]>::len);
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+/// Whether a string may have so many bytes.
+fn check_len(call: &Call, len: Option<usize>) -> Result<usize, Stop> {
+    let max = call.server().config.number(Opt::ProtoMaxBulkLen) as usize;
+    len.filter(|&len| len <= max).ok_or(TOO_LONG)
+}
+
+fn append(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key, tail) = (call.db(), call.args.at(1), call.args.at(2));
+    let old = txn.get(db, key)?;
+    let is_new = old.is_none();
+    let old = old.unwrap_or_default();
+    let len = check_len(call, old.len().checked_add(tail.len()))?;
+    if is_new || !tail.is_empty() {
+        let new = [old, tail].concat();
+        txn.set(db, key, &new, true)?;
+    }
+    call.out.int(len as i64);
+    Ok(Done)
+}
+
+fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (db, key, part) = (call.db(), call.args.at(1), call.args.at(3));
+    let offset = call.int(2)?;
+    let offset = usize::try_from(offset).map_err(|_| Stop::new("ERR offset is out of range"))?;
+    let old = txn.get(db, key)?.unwrap_or_default();
+    if part.is_empty() {
+        call.out.int(old.len() as i64);
+        return Ok(Done);
+    }
+    let end = check_len(call, offset.checked_add(part.len()))?;
+    let mut new = old.to_vec();
+    new.resize(new.len().max(end), 0);
+    new[offset..end].copy_from_slice(part);
+    txn.set(db, key, &new, true)?;
+    call.out.int(new.len() as i64);
+    Ok(Done)
+}
+
+fn get_range(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (start, end) = (call.int(2)?, call.int(3)?);
+    let value = txn.get(call.db(), call.args.at(1))?.unwrap_or_default();
+    call.out.bulk(&value[range(start, end, value.len())]);
+    Ok(Done)
+}
+
+/// The bytes from `start` to `end`, both included and counted from the end if below zero, of a string of `len`.
+fn range(start: i64, end: i64, len: usize) -> Range<usize> {
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let from_start = |index: i64| if index < 0 { index.saturating_add(len as i64).max(0) } else { index };
+    let (start, end) = (from_start(start), from_start(end).min(len as i64 - 1));
+    if len == 0 || start > end { 0..0 } else { start as usize..end as usize + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_the_string() {
+        for ((start, end, len), expected) in [
+            ((0, -1, 5), 0..5),
+            ((1, 3, 5), 1..4),
+            ((-3, -2, 5), 2..4),
+            ((-100, 100, 5), 0..5),
+            ((3, 1, 5), 0..0),
+            ((-1, -3, 5), 0..0),
+            ((5, 9, 5), 0..0),
+            ((0, 0, 0), 0..0),
+            ((-5, -9, 3), 0..0),
+            ((-9, -5, 3), 0..1),
+            ((i64::MIN, i64::MAX, 2), 0..2),
+        ] {
+            assert_eq!(range(start, end, len), expected, "{start} {end} {len}");
+        }
+    }
 }
