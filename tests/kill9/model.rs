@@ -1,0 +1,272 @@
+//! What a writer's keys hold after each of its steps.
+
+use crate::harness::{Client, Rng, array, bulk, ok};
+use holdfast_resp::{Reply, write_command};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+};
+
+type Bytes = Vec<u8>;
+
+/// Keys of each kind that a writer has.
+const KEYS: u64 = 4;
+/// The kinds: text, counter, hash, list, set, sorted set, and texts that are only written all together.
+const KINDS: [&str; 7] = ["text", "count", "hash", "list", "set", "zset", "group"];
+
+/// One key of a writer.
+pub fn key(writer: usize, kind: &str, number: u64) -> String {
+    format!("{writer}:{kind}:{number}")
+}
+
+/// The keys of a writer's group: the same step wrote all of them.
+pub fn group(writer: usize) -> impl Iterator<Item = String> {
+    (0..KEYS).map(move |number| key(writer, "group", number))
+}
+
+/// Something that a writer does, in one command or several in MULTI. Every value that it writes begins with its number.
+#[derive(Clone)]
+pub struct Step {
+    commands: Vec<Vec<Bytes>>,
+    is_multi: bool,
+}
+
+impl Step {
+    /// A writer's step of a number.
+    pub fn random(writer: usize, number: u64, rng: &mut Rng) -> Step {
+        if !rng.one_in(5) {
+            return Step { commands: vec![command(writer, number, rng)], is_multi: false };
+        }
+        let mut commands: Vec<_> =
+            group(writer).map(|key| words(&["SET", &key, &value(number, rng)])).collect();
+        for _ in 0..rng.below(4) {
+            commands.insert(rng.below(commands.len() as u64 + 1) as usize, command(writer, number, rng));
+        }
+        Step { commands, is_multi: true }
+    }
+
+    /// Appends what the client sends.
+    pub fn write(&self, out: &mut Bytes) {
+        if self.is_multi {
+            write_command(out, &["MULTI"]);
+        }
+        self.commands.iter().for_each(|command| write_command(out, command));
+        if self.is_multi {
+            write_command(out, &["EXEC"]);
+        }
+    }
+
+    /// How many replies the server gives.
+    pub fn replies(&self) -> usize {
+        self.commands.len() + if self.is_multi { 2 } else { 0 }
+    }
+
+    /// Does it to the model, and returns the replies that the server must give.
+    pub fn apply(&self, model: &mut Model) -> Vec<Reply> {
+        let mut replies: Vec<Reply> = self.commands.iter().map(|command| model.apply(command)).collect();
+        if self.is_multi {
+            let queued = Reply::Simple(b"QUEUED".to_vec());
+            let results = array(std::mem::replace(&mut replies, vec![queued; self.commands.len()]));
+            replies.insert(0, ok());
+            replies.push(results);
+        }
+        replies
+    }
+}
+
+/// A value that names the step that wrote it.
+fn value(number: u64, rng: &mut Rng) -> String {
+    let len = if rng.one_in(200) { rng.below(100_000) } else { rng.below(200) };
+    format!("{number}:{}", "x".repeat(len as usize))
+}
+
+fn words(words: &[&str]) -> Vec<Bytes> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
+    let key_number = rng.below(KEYS);
+    let key = |kind: &str| key(writer, kind, key_number);
+    let member = rng.below(400).to_string();
+    let value = value(number, rng);
+    match rng.below(20) {
+        0..5 => words(&["SET", &key("text"), &value]),
+        5 => words(&["APPEND", &key("text"), &value]),
+        6..9 => words(&["INCR", &key("count")]),
+        9..11 => words(&["HSET", &key("hash"), &member, &value]),
+        11 => words(&["HDEL", &key("hash"), &member]),
+        12 => words(&[if rng.one_in(2) { "LPUSH" } else { "RPUSH" }, &key("list"), &value]),
+        13..15 => words(&[if rng.one_in(2) { "LPOP" } else { "RPOP" }, &key("list")]),
+        15..17 => words(&["SADD", &key("set"), &member]),
+        17 => words(&["ZADD", &key("zset"), &number.to_string(), &member]),
+        18 if rng.one_in(2) => words(&["SREM", &key("set"), &member]),
+        18 => words(&["ZREM", &key("zset"), &member]),
+        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(6) as usize])]),
+        _ => words(&["SET", &key("text"), &value]),
+    }
+}
+
+/// What a key holds. `Debug` is for messages about a few small ones.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Text(Bytes),
+    Hash(BTreeMap<Bytes, Bytes>),
+    List(VecDeque<Bytes>),
+    Set(BTreeSet<Bytes>),
+    Sorted(BTreeMap<Bytes, u64>),
+}
+
+impl Value {
+    fn is_empty(&self) -> bool {
+        match self {
+            Value::Text(_) => false,
+            Value::Hash(fields) => fields.is_empty(),
+            Value::List(elements) => elements.is_empty(),
+            Value::Set(members) => members.is_empty(),
+            Value::Sorted(members) => members.is_empty(),
+        }
+    }
+}
+
+/// All keys of a writer.
+#[derive(Clone, Default, PartialEq)]
+pub struct Model(BTreeMap<Bytes, Value>);
+
+/// The collection in a key, made if there is none.
+macro_rules! collection {
+    ($model:expr, $key:expr, $kind:ident) => {
+        match $model.0.entry($key.clone()).or_insert_with(|| Value::$kind(Default::default())) {
+            Value::$kind(collection) => collection,
+            other => unreachable!("a key keeps its kind: {other:?}"),
+        }
+    };
+}
+
+impl Model {
+    /// Number of keys.
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// Does a command; returns the server's reply.
+    fn apply(&mut self, command: &[Bytes]) -> Reply {
+        let [name, key, args @ ..] = command else { unreachable!("every command has a key") };
+        let number = |n: usize| Reply::Int(n as i64);
+        let reply = match (name.as_slice(), args) {
+            (b"SET", [value]) => {
+                self.0.insert(key.clone(), Value::Text(value.clone()));
+                ok()
+            }
+            (b"APPEND", [value]) => {
+                let text = collection!(self, key, Text);
+                text.extend_from_slice(value);
+                number(text.len())
+            }
+            (b"INCR", []) => {
+                let text = collection!(self, key, Text);
+                let next = std::str::from_utf8(text).expect("digits").parse().unwrap_or(0) + 1;
+                *text = next.to_string().into_bytes();
+                number(next)
+            }
+            (b"DEL", []) => number(usize::from(self.0.remove(key).is_some())),
+            (b"HSET", [field, value]) => {
+                let old = collection!(self, key, Hash).insert(field.clone(), value.clone());
+                number(usize::from(old.is_none()))
+            }
+            (b"HDEL", [field]) => number(usize::from(collection!(self, key, Hash).remove(field).is_some())),
+            (b"LPUSH", [element]) => {
+                let list = collection!(self, key, List);
+                list.push_front(element.clone());
+                number(list.len())
+            }
+            (b"RPUSH", [element]) => {
+                let list = collection!(self, key, List);
+                list.push_back(element.clone());
+                number(list.len())
+            }
+            (b"LPOP", []) => collection!(self, key, List).pop_front().map_or(Reply::Null, Reply::Bulk),
+            (b"RPOP", []) => collection!(self, key, List).pop_back().map_or(Reply::Null, Reply::Bulk),
+            (b"SADD", [member]) => number(usize::from(collection!(self, key, Set).insert(member.clone()))),
+            (b"SREM", [member]) => number(usize::from(collection!(self, key, Set).remove(member))),
+            (b"ZADD", [score, member]) => {
+                let score = std::str::from_utf8(score).expect("digits").parse().expect("a number");
+                let old = collection!(self, key, Sorted).insert(member.clone(), score);
+                number(usize::from(old.is_none()))
+            }
+            (b"ZREM", [member]) => {
+                number(usize::from(collection!(self, key, Sorted).remove(member).is_some()))
+            }
+            _ => unreachable!("{}", name.escape_ascii()),
+        };
+        if self.0.get(key).is_some_and(Value::is_empty) {
+            self.0.remove(key);
+        }
+        reply
+    }
+
+    /// What the server has in a writer's keys.
+    pub fn read(client: &mut Client, writer: usize) -> Model {
+        let mut model = Model::default();
+        for kind in KINDS {
+            for number in 0..KEYS {
+                let key = key(writer, kind, number);
+                let reply = client.call(&match kind {
+                    "hash" => format!("HGETALL {key}"),
+                    "list" => format!("LRANGE {key} 0 -1"),
+                    "set" => format!("SMEMBERS {key}"),
+                    "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+                    _ => format!("GET {key}"),
+                });
+                let value = match reply {
+                    Reply::Null => continue,
+                    Reply::Array(items) if items.is_empty() => continue,
+                    Reply::Bulk(text) => Value::Text(text),
+                    Reply::Array(items) => {
+                        let items = items.iter().map(|item| item.as_bytes().expect("a string").to_vec());
+                        read_collection(kind, items.collect())
+                    }
+                    other => panic!("{key}: {other:?}"),
+                };
+                model.0.insert(key.into_bytes(), value);
+            }
+        }
+        model
+    }
+
+    /// Which keys differ from another model, and how.
+    pub fn differences(&self, other: &Model) -> Vec<String> {
+        let keys: BTreeSet<&Bytes> = self.0.keys().chain(other.0.keys()).collect();
+        let differing = keys.into_iter().filter(|key| self.0.get(*key) != other.0.get(*key));
+        let short = |value: Option<&Value>| format!("{value:?}").chars().take(2000).collect::<String>();
+        differing
+            .map(|key| {
+                let [here, there] = [self, other].map(|model| short(model.0.get(key)));
+                format!("{}: {here} against {there}", key.escape_ascii())
+            })
+            .collect()
+    }
+}
+
+fn read_collection(kind: &str, items: Vec<Bytes>) -> Value {
+    let pairs = || items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+    match kind {
+        "hash" => Value::Hash(pairs().collect()),
+        "list" => Value::List(items.into()),
+        "set" => Value::Set(items.into_iter().collect()),
+        "zset" => {
+            let score = |text: &[u8]| std::str::from_utf8(text).expect("digits").parse().expect("a number");
+            Value::Sorted(pairs().map(|(member, text)| (member, score(&text))).collect())
+        }
+        _ => unreachable!("{kind} is no collection"),
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, command) in self.commands.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { "; " };
+            write!(f, "{separator}{}", command.join(&b' ').escape_ascii())?;
+        }
+        Ok(())
+    }
+}
