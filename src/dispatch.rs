@@ -40,6 +40,8 @@ pub struct Turn<'a> {
     pub worker: &'a Worker,
     /// The time: when the command before ended, and after a command when that one did. One look at the clock serves both.
     now: Cell<Instant>,
+    /// A moment on both clocks, so that one look tells the time on both.
+    moment: Cell<(Instant, u64)>,
     /// What the replies so far depend on.
     gate: Cell<Lsn>,
 }
@@ -55,7 +57,8 @@ pub enum Given<'r, 't> {
 impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, now: Instant) -> Self {
-        Turn { worker, now: Cell::new(now), gate: Cell::new(0) }
+        let moment = Cell::new((now, worker.server.store.now_ms()));
+        Turn { worker, now: Cell::new(now), moment, gate: Cell::new(0) }
     }
 
     /// When the last command of the turn ended.
@@ -66,6 +69,13 @@ impl<'a> Turn<'a> {
     /// The time between two commands was not theirs.
     pub fn resume(&self) {
         self.now.set(Instant::now());
+        self.moment.set((self.now.get(), self.worker.server.store.now_ms()));
+    }
+
+    /// The time of the command that begins now: Unix time in milliseconds.
+    fn now_ms(&self) -> u64 {
+        let (at, unix_ms) = self.moment.get();
+        unix_ms + self.now.get().saturating_duration_since(at).as_millis() as u64
     }
 
     /// What the replies since the last call depend on; 0: nothing.
@@ -201,7 +211,9 @@ impl<'a> Turn<'a> {
             Handler::Plain(_) | Handler::Browsing(_) => {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
-            Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin(&[store.partition_of(args.at(1))]),
+            Handler::Keyed(_) if TABLE.first_is_key(id) => {
+                store.begin_key(args.at(1), self.now_ms())
+            }
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),
         };

@@ -192,6 +192,13 @@ impl Store {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
     }
 
+    /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
+    /// milliseconds). What is derived from the key is derived once.
+    #[inline]
+    pub fn begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Txn<'s> {
+        Txn::begin_key(&self.inner, key, now_ms)
+    }
+
     /// Begins a transaction over the partitions of some keys.
     pub fn begin_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Txn<'_> {
         let mut partitions: Vec<u16> = keys.into_iter().map(|key| self.partition_of(key)).collect();

@@ -18,11 +18,13 @@ use crate::{
     word::{Type, Word, class_bytes},
 };
 use holdfast_heap::{Arena, Full, Tx};
-use holdfast_log::Lsn;
+use holdfast_log::{Admission, Lsn};
 use parking_lot::MutexGuard;
 use std::{
     cell::Cell,
     fmt,
+    mem::ManuallyDrop,
+    ptr,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -106,6 +108,9 @@ impl Fetched {
     }
 }
 
+/// Bytes of log that the removal of a key takes, about.
+const REMOVAL_BYTES: usize = 1024;
+
 thread_local! {
     /// The batch of this thread's last transaction, for its memory.
     static SPARE: Cell<Option<Box<Batch>>> = const { Cell::new(None) };
@@ -116,7 +121,9 @@ thread_local! {
 pub struct Txn<'s> {
     store: &'s Inner,
     locks: Locks<'s>,
-    batch: Box<Batch>,
+    batch: ManuallyDrop<Box<Batch>>,
+    /// The key that it was begun for.
+    known: Option<Target<'s>>,
     fetched: Vec<Fetched>,
     now_ms: u64,
     gate: Lsn,
@@ -155,14 +162,27 @@ struct Target<'k> {
     partition: u16,
 }
 
+impl<'k> Target<'k> {
+    fn new(store: &Inner, key: &'k [u8]) -> Target<'k> {
+        Target { key, digest: store.shared.secret.digest(key), partition: store.partition_of(key) }
+    }
+}
+
 impl<'s> Txn<'s> {
+    pub(crate) fn begin_key(store: &'s Inner, key: &'s [u8], now_ms: u64) -> Txn<'s> {
+        let target = Target::new(store, key);
+        let mut txn = Txn::begin(store, &[target.partition], now_ms);
+        txn.known = Some(target);
+        txn
+    }
+
     pub(crate) fn begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
         debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
-        let batch = SPARE.take().unwrap_or_default();
+        let batch = ManuallyDrop::new(SPARE.take().unwrap_or_default());
         let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
         let first = (first, store.partitions[first as usize].lock());
         let more = rest.iter().map(|&p| (p, store.partitions[p as usize].lock())).collect();
-        Txn { store, locks: Locks { first, more }, batch, fetched: Vec::new(), now_ms, gate: 0 }
+        Txn { store, locks: Locks { first, more }, batch, known: None, fetched: Vec::new(), now_ms, gate: 0 }
     }
 
     /// Hands in items that were fetched for it.
@@ -184,9 +204,13 @@ impl<'s> Txn<'s> {
         &self.store.shared
     }
 
+    #[inline]
     fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
-        let partition = self.store.partition_of(key);
-        Target { key, digest: self.shared().secret.digest(key), partition }
+        match self.known {
+            // The same memory, which is lent to the transaction and so unchanged.
+            Some(known) if ptr::eq(known.key, key) => Target { key, ..known },
+            _ => Target::new(self.store, key),
+        }
     }
 
     /// Finds a key, removes it if it has expired, and makes the reply wait for the newest write to it.
@@ -200,6 +224,10 @@ impl<'s> Txn<'s> {
         };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.lookups.misses += 1;
+            if shared.log.admit_to_reserve(REMOVAL_BYTES) != Admission::Ok {
+                // It is as good as gone; it goes when the log takes writes again.
+                return None;
+            }
             part.remove(shared, &mut self.batch, db, target.digest, found);
             self.written(db, target);
             self.store.counters.expired.fetch_add(1, Relaxed);
@@ -415,7 +443,7 @@ impl<'s> Txn<'s> {
 
     /// The arena that holds a key's object, and the context of its type's operations.
     pub fn parts(&self, key: &[u8]) -> (&Arena, Context<'_>) {
-        let part = self.locks.read(self.store.partition_of(key));
+        let part = self.locks.read(self.target(key).partition);
         let context =
             Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         (&part.arena, context)
@@ -581,6 +609,7 @@ impl<'s> Txn<'s> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         self.end();
-        SPARE.set(Some(std::mem::take(&mut self.batch)));
+        // SAFETY: taken once, and nothing uses it after the drop.
+        SPARE.set(Some(unsafe { ManuallyDrop::take(&mut self.batch) }));
     }
 }
