@@ -142,6 +142,13 @@ fn read(mut client: Client, mut rng: Rng, seen: &[&AtomicU64]) {
     }
 }
 
+/// Asks for checkpoints until the server is gone.
+fn checkpoint(mut client: Client, mut rng: Rng) {
+    while client.try_send(b"BGSAVE\r\n").is_ok() && client.try_reply().is_some() {
+        thread::sleep(Duration::from_micros(rng.below(100_000)));
+    }
+}
+
 /// Lets all writers and readers loose on a server until it is killed.
 fn load(server: Server, writers: &mut [Writer], rng: &mut Rng) -> Folder {
     let moment = Duration::from_micros(rng.below(300_000));
@@ -153,6 +160,8 @@ fn load(server: Server, writers: &mut [Writer], rng: &mut Rng) -> Folder {
             let seen = &seen_by_writer;
             scope.spawn(move || read(client, rng, seen));
         }
+        let (client, rng) = (server.client(), Rng(rng.draw()));
+        scope.spawn(move || checkpoint(client, rng));
         for writer in writers.iter_mut() {
             let client = server.client();
             scope.spawn(move || writer.run(client));

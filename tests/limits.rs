@@ -1,0 +1,197 @@
+//! What hostile, broken and slow clients cost: an error as in Redis, and bounded memory. What idle ones cost: next to
+//! nothing.
+
+mod harness;
+
+use harness::{Client, Server, bulk, error, ok, wait_until};
+use holdfast_resp::{Reply, write_command};
+use std::{thread, time::Duration};
+
+const MIB: u64 = 1 << 20;
+
+/// The only client of a server: the one that saw that it serves may be a moment in leaving.
+fn first_client(server: &Server) -> Client {
+    let mut client = server.client();
+    wait_until(|| "others leave".into(), || client.info("connected_clients") == "1");
+    client
+}
+
+fn pong() -> Reply {
+    Reply::Simple(b"PONG".to_vec())
+}
+
+#[test]
+fn oversize_and_malformed_input_is_refused() {
+    let server = Server::start(&["--proto-max-bulk-len", "1mb"]);
+    let long = |start: &[u8]| [start, &b"1".repeat(70_000)].concat();
+    for (input, message) in [
+        (&b"*2147483648\r\n"[..], "invalid multibulk length"),
+        (b"*-x\r\n", "invalid multibulk length"),
+        (b"*1\r\n$1048577\r\n", "invalid bulk length"),
+        (b"*1\r\n$-5\r\n", "invalid bulk length"),
+        (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
+        (b"SET a 'b\r\n", "unbalanced quotes in request"),
+        (b"SET a \"b\"c\r\n", "unbalanced quotes in request"),
+        (&long(b"*"), "too big mbulk count string"),
+        (&long(b"*1\r\n$"), "too big bulk count string"),
+        (&long(b"GET "), "too big inline request"),
+    ] {
+        let mut client = server.client();
+        client.send(b"PING\r\n");
+        // The server may refuse before it has read all.
+        let _ = client.try_send(input);
+        assert_eq!(client.reply(), pong());
+        assert_eq!(client.reply(), error(&format!("ERR Protocol error: {message}")));
+        assert_eq!(client.try_reply(), None);
+    }
+    let mut client = server.client();
+    let largest = vec![b'v'; MIB as usize];
+    assert_eq!(client.call_args(&[b"SET", b"key", &largest[..]]), ok());
+    assert_eq!(client.call("GET key"), Reply::Bulk(largest));
+}
+
+#[test]
+fn what_is_announced_and_not_sent_takes_no_memory() {
+    let server = Server::start(&[]);
+    server.client().call("PING");
+    let before = server.resident_bytes();
+    let clients: Vec<Client> = (0..200)
+        .map(|nth| {
+            let mut client = server.client();
+            match nth % 3 {
+                0 => client.send(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$500000000\r\nabc"),
+                1 => client.send(b"*1000000\r\n$3\r\nDEL\r\n$1\r\na\r\n"),
+                _ => client.send(b"SET half a li"),
+            }
+            client
+        })
+        .collect();
+    // The server has read all of it when the last one's neighbour is answered.
+    assert_eq!(server.client().call("PING"), pong());
+    let each = (server.resident_bytes() - before) / clients.len() as u64;
+    assert!(each < 64 << 10, "{each} bytes each");
+}
+
+#[test]
+fn a_value_sent_slowly_takes_the_memory_of_what_has_arrived() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.call("PING");
+    let before = server.resident_bytes();
+    let value = vec![b'v'; 64 * MIB as usize];
+    client.send(format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${}\r\n", value.len()).as_bytes());
+    let (first, rest) = value.split_at(8 * MIB as usize);
+    client.send(first);
+    thread::sleep(Duration::from_millis(100));
+    let grown = server.resident_bytes() - before;
+    assert!(grown < 20 * MIB, "{grown} bytes for 8 MiB");
+    client.send(rest);
+    client.send(b"\r\n");
+    assert_eq!(client.reply(), ok());
+    assert_eq!(server.client().call("STRLEN key"), Reply::Int(value.len() as i64));
+}
+
+/// Without a limit on the output a client that does not read is not disconnected; it is just not read from any more.
+#[test]
+fn replies_that_nobody_reads_do_not_pile_up() {
+    let server = Server::start(&["--workers", "1"]);
+    let mut slow = server.client();
+    let value = vec![b'v'; MIB as usize];
+    assert_eq!(slow.call_args(&[b"SET", b"big", &value[..]]), ok());
+    let before = server.resident_bytes();
+    let gets = 1000;
+    slow.send(&b"GET big\r\n".repeat(gets));
+    let mut other = server.client();
+    for _ in 0..20 {
+        assert_eq!(other.call("PING"), pong());
+        let grown = server.resident_bytes().saturating_sub(before);
+        assert!(grown < 200 * MIB, "{grown} bytes");
+        thread::sleep(Duration::from_millis(10));
+    }
+    for _ in 0..gets {
+        assert_eq!(slow.reply(), bulk(&value));
+    }
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let server = Server::start(&["--maxclients", "10"]);
+    let mut clients = vec![first_client(&server)];
+    clients.extend((1..10).map(|_| server.client()));
+    clients.iter_mut().for_each(|client| assert_eq!(client.call("PING"), pong()));
+    let mut refused = server.client();
+    assert_eq!(refused.try_reply(), Some(error("ERR max number of clients reached")));
+    assert_eq!(refused.try_reply(), None);
+    clients.pop();
+    wait_until(
+        || "a place is free".into(),
+        || {
+            let mut client = server.client();
+            client.try_send(b"PING\r\n").is_ok() && client.try_reply() == Some(pong())
+        },
+    );
+}
+
+#[test]
+fn ten_thousand_idle_clients_are_held_and_cost_little() {
+    // Of this process, and what the server may have.
+    let files = raise_file_limit();
+    let count = 10_000.min(files.saturating_sub(1100));
+    assert!(count >= 100, "{files} files are too few for any test");
+    let server = Server::start(&["--maxclients", &count.to_string()]);
+    let mut first = first_client(&server);
+    let before = server.resident_bytes();
+    let mut clients: Vec<Client> = (1..count).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send(b"PING\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply(), pong());
+    }
+    assert_eq!(first.info("connected_clients"), count.to_string());
+    let each = server.resident_bytes().saturating_sub(before) / count;
+    eprintln!("{count} clients, {each} bytes of RAM each");
+    assert!(each < 6000, "{each} bytes each");
+
+    let share = idle_cpu_share(&server);
+    assert!(share < 0.05, "{share} of a CPU with {count} idle clients");
+    for client in clients.iter_mut().step_by(97) {
+        assert_eq!(client.call("PING"), pong());
+    }
+}
+
+#[test]
+fn an_idle_server_leaves_the_cpu_alone() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let mut requests = Vec::new();
+    for n in 0..10_000 {
+        write_command(&mut requests, &["SET", &format!("key:{n}"), "value"]);
+    }
+    client.send(&requests);
+    (0..10_000).for_each(|_| assert_eq!(client.reply(), ok()));
+    let share = idle_cpu_share(&server);
+    assert!(share < 0.03, "{share} of a CPU while idle");
+}
+
+/// The share of one CPU that a server uses, once it has finished what it had to do.
+fn idle_cpu_share(server: &Server) -> f64 {
+    thread::sleep(Duration::from_secs(1));
+    let seconds = 2;
+    let before = server.cpu_seconds();
+    thread::sleep(Duration::from_secs(seconds));
+    let share = (server.cpu_seconds() - before) / seconds as f64;
+    eprintln!("idle: {:.1} % of a CPU", share * 100.0);
+    share
+}
+
+/// Allows this process, and those that it starts, as many open files as it may allow; returns how many.
+fn raise_file_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid, writable rlimit.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is a valid rlimit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    limit.rlim_cur
+}
