@@ -1,8 +1,9 @@
 //! What a handler is given.
 
 use crate::{
-    answer::{Answer, NOT_DOUBLE, NOT_INTEGER, Outcome, Stop, Wake},
+    answer::{Answer, NO_DATABASE, NOT_DOUBLE, NOT_INTEGER, Outcome, Stop, Wake},
     command::Command,
+    config::Opt,
     dispatch::Turn,
     observe::Waiting,
     server::Server,
@@ -61,6 +62,15 @@ impl<'a> Call<'a> {
     /// An argument as an integer.
     pub fn int(&self, index: usize) -> Result<i64, Stop> {
         parse_int(self.args.at(index)).ok_or(NOT_INTEGER)
+    }
+
+    /// An argument as the number of a database.
+    pub fn database_number(&self, index: usize) -> Result<u8, Stop> {
+        const OUT_OF_RANGE: Stop =
+            Stop::new("ERR value is out of range, value must between -2147483648 and 2147483647");
+        let number = i32::try_from(self.int(index)?).map_err(|_| OUT_OF_RANGE)?;
+        let databases = self.server().config.number(Opt::Databases);
+        if (0..databases).contains(&number.into()) { Ok(number as u8) } else { Err(NO_DATABASE) }
     }
 
     /// An argument as an integer of at least `min`; else `error`.

@@ -42,13 +42,23 @@ pub fn option(call: &Call, index: usize) -> Option<Given> {
 
 /// The time at argument `index`, which must be above zero, as Unix time in milliseconds.
 pub fn time(call: &Call, txn: &Txn, given: Given, index: usize) -> Result<u64, Stop> {
-    let invalid = || Stop::from(format!("ERR invalid expire time in '{}' command", call.command.name));
+    if parse_int(call.args.at(index)).is_some_and(|number| number <= 0) {
+        return Err(invalid(call));
+    }
+    Ok(any_time(call, txn, given, index)? as u64)
+}
+
+/// The time at argument `index`, which may be past, as Unix time in milliseconds.
+pub fn any_time(call: &Call, txn: &Txn, given: Given, index: usize) -> Result<i64, Stop> {
     let number = parse_int(call.args.at(index)).ok_or(NOT_INTEGER)?;
     let (unit, from) = match given {
         Given::After(unit) => (unit, txn.now_ms() as i64),
         Given::At(unit) => (unit, 0),
     };
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
-    let at = number.checked_mul(factor).and_then(|ms| ms.checked_add(from)).filter(|_| number > 0);
-    at.map(|at| at as u64).ok_or_else(invalid)
+    number.checked_mul(factor).and_then(|ms| ms.checked_add(from)).ok_or_else(|| invalid(call))
+}
+
+fn invalid(call: &Call) -> Stop {
+    format!("ERR invalid expire time in '{}' command", call.command.name).into()
 }

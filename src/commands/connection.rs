@@ -1,7 +1,7 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
 use crate::{
-    answer::{Answer, NO_DATABASE, Outcome::*, Stop},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Plain},
     config::Opt,
@@ -123,11 +123,7 @@ fn echo(call: &mut Call) -> Answer {
 }
 
 fn select(call: &mut Call) -> Answer {
-    let db = call.int(1)?;
-    if !(0..call.server().config.number(Opt::Databases)).contains(&db) {
-        return Err(NO_DATABASE);
-    }
-    call.session.db = db as usize;
+    call.session.db = call.database_number(1)?.into();
     call.out.ok();
     Ok(Done)
 }

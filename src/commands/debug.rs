@@ -4,9 +4,15 @@ use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
     client::flag,
-    command::{Command, Flags, Handler::Plain},
+    command::{
+        Command, Flags,
+        Handler::{Keyed, Plain},
+        KeyAccess, KeySpec,
+    },
+    commands::keys::{NO_KEY, encoding},
     config::Opt,
 };
+use holdfast_store::{Txn, Type, collections::serial};
 use std::{thread, time::Duration};
 
 const SUB: Command = Command {
@@ -40,10 +46,25 @@ pub static COMMANDS: &[Command] = &[Command {
             ..SUB
         },
         Command {
+            name: "debug|object",
+            arity: 3,
+            summary: "Tells how a value is stored.",
+            keys: &[KeySpec::one(KeyAccess::RO, 2)],
+            handler: Keyed(object),
+            ..SUB
+        },
+        Command {
             name: "debug|protocol",
             arity: 3,
             summary: "Returns a test value of the given type.",
             handler: Plain(protocol),
+            ..SUB
+        },
+        Command {
+            name: "debug|set-active-expire",
+            arity: 3,
+            summary: "Says whether expired keys are removed that nobody looks at.",
+            handler: Plain(set_active_expire),
             ..SUB
         },
         Command {
@@ -83,9 +104,15 @@ fn help(call: &mut Call) -> Answer {
     call.help(&[
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message.",
+        "OBJECT <key>",
+        "    Show low level info about `key` and associated value.",
         "PROTOCOL <type>",
         "    Reply with a test value of the specified type. <type> can be: string,",
         "    integer, double, null, array, set, map, push, verbatim, true, false, bignum.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Setting it to 0 disables expiring keys in background when they are not",
+        "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",
+        "    default.",
         "SLEEP <seconds>",
         "    Stop the worker for <seconds>. Decimals allowed.",
     ]);
@@ -95,6 +122,34 @@ fn help(call: &mut Call) -> Answer {
 fn error(call: &mut Call) -> Answer {
     check(call)?;
     Err(call.args.at(2).to_vec().into())
+}
+
+/// Values have no fixed place and no times of use, so those fields are 0 for strings and for all, respectively.
+fn object(call: &mut Call, txn: &mut Txn) -> Answer {
+    check(call)?;
+    let (db, key) = (call.db(), call.args.at(2));
+    let ty = txn.type_of(db, key).ok_or(NO_KEY)?;
+    let encoding = encoding(txn, db, key, ty)?;
+    let (offset, len) = if ty == Type::String {
+        (0, txn.get(db, key)?.map_or(0, <[u8]>::len))
+    } else {
+        let obj = txn.object(db, key, ty)?.ok_or(NO_KEY)?;
+        let (arena, context) = txn.parts(key);
+        let mut bytes = Vec::new();
+        serial::export(arena, context, obj, &mut bytes);
+        (obj, bytes.len())
+    };
+    call.out.simple(&format!(
+        "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:0 lru_seconds_idle:0"
+    ));
+    Ok(Done)
+}
+
+fn set_active_expire(call: &mut Call) -> Answer {
+    check(call)?;
+    call.server().store.set_active_expiry(call.args.at(2) != b"0");
+    call.out.ok();
+    Ok(Done)
 }
 
 fn sleep(call: &mut Call) -> Answer {

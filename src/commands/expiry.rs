@@ -1,11 +1,12 @@
 //! When keys expire: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::*, Stop},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    expiry::{Given, Unit, any_time},
 };
-use holdfast_resp::{Args, parse_int};
+use holdfast_resp::Args;
 use holdfast_store::Txn;
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
@@ -27,21 +28,21 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "expire",
         summary: "Sets the expiration time of a key in seconds.",
-        handler: Keyed(|call, txn| set(call, txn, Unit::Seconds, Origin::Now)),
+        handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Seconds))),
         ..SETTING
     },
     Command {
         name: "expireat",
         since: "1.2.0",
         summary: "Sets the expiration time of a key to a Unix timestamp.",
-        handler: Keyed(|call, txn| set(call, txn, Unit::Seconds, Origin::Epoch)),
+        handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Seconds))),
         ..SETTING
     },
     Command {
         name: "expiretime",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix timestamp.",
-        handler: Keyed(|call, txn| ask(call, txn, Unit::Seconds, Origin::Epoch)),
+        handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Seconds))),
         ..ASKING
     },
     Command {
@@ -56,51 +57,37 @@ pub static COMMANDS: &[Command] = &[
         name: "pexpire",
         since: "2.6.0",
         summary: "Sets the expiration time of a key in milliseconds.",
-        handler: Keyed(|call, txn| set(call, txn, Unit::Milliseconds, Origin::Now)),
+        handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Milliseconds))),
         ..SETTING
     },
     Command {
         name: "pexpireat",
         since: "2.6.0",
         summary: "Sets the expiration time of a key to a Unix milliseconds timestamp.",
-        handler: Keyed(|call, txn| set(call, txn, Unit::Milliseconds, Origin::Epoch)),
+        handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Milliseconds))),
         ..SETTING
     },
     Command {
         name: "pexpiretime",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix milliseconds timestamp.",
-        handler: Keyed(|call, txn| ask(call, txn, Unit::Milliseconds, Origin::Epoch)),
+        handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Milliseconds))),
         ..ASKING
     },
     Command {
         name: "pttl",
         since: "2.6.0",
         summary: "Returns the expiration time in milliseconds of a key.",
-        handler: Keyed(|call, txn| ask(call, txn, Unit::Milliseconds, Origin::Now)),
+        handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Milliseconds))),
         ..ASKING
     },
     Command {
         name: "ttl",
         summary: "Returns the expiration time in seconds of a key.",
-        handler: Keyed(|call, txn| ask(call, txn, Unit::Seconds, Origin::Now)),
+        handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Seconds))),
         ..ASKING
     },
 ];
-
-/// What a time is counted in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Seconds,
-    Milliseconds,
-}
-
-/// What a time is counted from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Now,
-    Epoch,
-}
 
 const WITH_NX: Stop = Stop::new("ERR NX and XX, GT or LT options at the same time are not compatible");
 const GT_AND_LT: Stop = Stop::new("ERR GT and LT options at the same time are not compatible");
@@ -149,19 +136,10 @@ impl Condition {
     }
 }
 
-/// The time of an expiry in Unix time, in milliseconds; negative if it is long past.
-fn time(call: &Call, txn: &Txn, unit: Unit, origin: Origin) -> Result<i64, Stop> {
-    let value = parse_int(call.args.at(2)).ok_or(NOT_INTEGER)?;
-    let factor = if unit == Unit::Seconds { 1000 } else { 1 };
-    let start = if origin == Origin::Now { txn.now_ms() as i64 } else { 0 };
-    let time = value.checked_mul(factor).and_then(|time| time.checked_add(start));
-    time.ok_or_else(|| format!("ERR invalid expire time in '{}' command", call.command.name).into())
-}
-
-fn set(call: &mut Call, txn: &mut Txn, unit: Unit, origin: Origin) -> Answer {
+fn set(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let condition = Condition::parse(call.args.from(3))?;
-    let time = time(call, txn, unit, origin)?;
+    let time = any_time(call, txn, given, 2)?;
     let set = match txn.expiry(db, key) {
         Some(old) if condition.holds(old, time) => {
             match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
@@ -185,9 +163,12 @@ fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-fn ask(call: &mut Call, txn: &mut Txn, unit: Unit, origin: Origin) -> Answer {
+fn ask(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
     let expiry = txn.expiry(call.db(), call.args.at(1));
-    let from = if origin == Origin::Now { txn.now_ms() } else { 0 };
+    let (unit, from) = match given {
+        Given::After(unit) => (unit, txn.now_ms()),
+        Given::At(unit) => (unit, 0),
+    };
     call.out.int(match expiry {
         None => -2,
         Some(None) => -1,

@@ -1,15 +1,20 @@
 //! INFO.
 
+mod store;
+
 use crate::{
     answer::{Answer, Outcome::*},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Plain},
+    command::{Categories, Command, Flags, Handler::Browsing},
     config::Opt,
+    keyspace::Keyspace,
     server::{REDIS_VERSION, Server, VERSION},
     stats::{Counter, WorkerStats},
     table::TABLE,
 };
+use holdfast_store::Stats;
 use std::{
+    cell::OnceCell,
     fmt::Write,
     fs, process,
     sync::atomic::Ordering::Relaxed,
@@ -24,18 +29,33 @@ pub static COMMANDS: &[Command] = &[Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::DANGEROUS,
     summary: "Returns information and statistics about the server.",
-    handler: Plain(info),
+    handler: Browsing(info),
     ..Command::NEW
 }];
 
+/// What sections tell of.
+struct View<'a, 'k, 't> {
+    server: &'a Server,
+    keyspace: &'a Keyspace<'k, 't>,
+    stats: OnceCell<Stats>,
+}
+
+impl View<'_, '_, '_> {
+    /// The store's figures, which several sections share.
+    fn stats(&self) -> &Stats {
+        self.stats.get_or_init(|| self.keyspace.stats())
+    }
+}
+
 /// Writes the lines of a section.
-type Section = fn(&Server, &mut String);
+type Section = fn(&View, &mut String);
 
 /// Sections by name and title; those that are not shown unless asked for are marked.
 const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("server", "Server", true, server),
     ("clients", "Clients", true, clients),
-    ("memory", "Memory", true, memory),
+    ("memory", "Memory", true, store::memory),
+    ("persistence", "Persistence", true, store::persistence),
     ("stats", "Stats", true, stats),
     ("replication", "Replication", true, replication),
     ("cpu", "CPU", true, cpu),
@@ -43,13 +63,15 @@ const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("commandstats", "Commandstats", false, commandstats),
     ("errorstats", "Errorstats", true, errorstats),
     ("cluster", "Cluster", true, cluster),
+    ("keyspace", "Keyspace", true, store::keyspace),
 ];
 
-fn info(call: &mut Call) -> Answer {
+fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let asked = call.args.from(1);
     let named = |name: &str| asked.iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = named("all") || named("everything");
     let default = asked.is_empty() || named("default");
+    let view = View { server: call.server(), keyspace, stats: OnceCell::new() };
     let mut text = String::new();
     for (name, title, by_default, section) in SECTIONS {
         if everything || (default && *by_default) || named(name) {
@@ -57,7 +79,7 @@ fn info(call: &mut Call) -> Answer {
                 text.push_str("\r\n");
             }
             write!(text, "# {title}\r\n").expect(STRING);
-            section(call.server(), &mut text);
+            section(&view, &mut text);
         }
     }
     call.out.verbatim("txt", &text);
@@ -71,12 +93,14 @@ macro_rules! lines {
         $(write!($text, concat!($name, ":{}\r\n"), $value).expect(STRING);)*
     };
 }
+use lines;
 
 fn sum(server: &Server, counter: fn(&WorkerStats) -> &Counter) -> u64 {
     server.workers.iter().map(|worker| counter(worker).get()).sum()
 }
 
-fn server(server: &Server, text: &mut String) {
+fn server(view: &View, text: &mut String) {
+    let server = view.server;
     let uptime = server.started.elapsed();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
@@ -99,22 +123,13 @@ fn server(server: &Server, text: &mut String) {
     );
 }
 
-fn clients(server: &Server, text: &mut String) {
+fn clients(view: &View, text: &mut String) {
+    let server = view.server;
     let blocked: u64 = server.workers.iter().map(|worker| worker.blocked.load(Relaxed)).sum();
     lines!(text,
         "connected_clients": server.clients.count(),
         "maxclients": server.config.number(Opt::MaxClients),
         "blocked_clients": blocked,
-    );
-}
-
-fn memory(server: &Server, text: &mut String) {
-    let clients: usize = server.clients.all().iter().map(|client| client.memory()).sum();
-    lines!(text,
-        "used_memory_rss": resident_bytes(),
-        "mem_clients_normal": clients,
-        "maxmemory": server.config.number(Opt::MaxMemory),
-        "maxmemory_policy": server.config.choice(Opt::MaxMemoryPolicy),
     );
 }
 
@@ -127,7 +142,8 @@ fn resident_bytes() -> u64 {
     fs::read_to_string("/proc/self/status").ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
 }
 
-fn stats(server: &Server, text: &mut String) {
+fn stats(view: &View, text: &mut String) {
+    let server = view.server;
     let calls: u64 = server.workers.iter().map(WorkerStats::calls).sum();
     let errors: u64 = server.errors.all().iter().map(|(_, count)| count).sum();
     lines!(text,
@@ -140,13 +156,14 @@ fn stats(server: &Server, text: &mut String) {
         "total_reads_processed": sum(server, |worker| &worker.reads),
         "total_writes_processed": sum(server, |worker| &worker.writes),
     );
+    store::lookups(view, text);
 }
 
-fn replication(_: &Server, text: &mut String) {
+fn replication(_: &View, text: &mut String) {
     lines!(text, "role": "master", "connected_slaves": 0);
 }
 
-fn cpu(_: &Server, text: &mut String) {
+fn cpu(_: &View, text: &mut String) {
     // SAFETY: all zeroes is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid, writable rusage.
@@ -158,7 +175,8 @@ fn cpu(_: &Server, text: &mut String) {
     );
 }
 
-fn commandstats(server: &Server, text: &mut String) {
+fn commandstats(view: &View, text: &mut String) {
+    let server = view.server;
     for (id, command) in TABLE.all() {
         let (mut calls, mut nanos, mut rejected, mut failed) = (0, 0, 0, 0);
         for worker in &server.workers {
@@ -181,12 +199,13 @@ fn commandstats(server: &Server, text: &mut String) {
     }
 }
 
-fn errorstats(server: &Server, text: &mut String) {
+fn errorstats(view: &View, text: &mut String) {
+    let server = view.server;
     for (code, count) in server.errors.all() {
         write!(text, "errorstat_{}:count={count}\r\n", String::from_utf8_lossy(&code)).expect(STRING);
     }
 }
 
-fn cluster(_: &Server, text: &mut String) {
+fn cluster(_: &View, text: &mut String) {
     lines!(text, "cluster_enabled": 0);
 }

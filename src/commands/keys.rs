@@ -1,9 +1,13 @@
 //! Keys of any type: DEL, UNLINK, EXISTS, TOUCH, TYPE, RENAME, RENAMENX, COPY, MOVE, OBJECT.
 
 use crate::{
-    answer::{Answer, NO_DATABASE, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::{Keyed, Plain}, KeyAccess, KeySpec},
+    command::{
+        Categories, Command, Flags,
+        Handler::{Keyed, Plain},
+        KeyAccess, KeySpec,
+    },
     config::Opt,
 };
 use holdfast_store::{Txn, Type, collections::object};
@@ -156,7 +160,8 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
-const NO_KEY: Stop = Stop::new("ERR no such key");
+/// There is no such key.
+pub const NO_KEY: Stop = Stop::new("ERR no such key");
 const SAME: Stop = Stop::new("ERR source and destination objects are the same");
 const NO_FREQUENCY: Stop = Stop::new(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
@@ -214,7 +219,7 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
             replace = true;
         } else if call.is(at, "db") && at + 1 < call.args.len() {
             at += 1;
-            to_db = call.database(at)?;
+            to_db = database(call, at)?;
         } else {
             return Err(SYNTAX);
         }
@@ -230,7 +235,7 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let to_db = call.database(2)?;
+    let to_db = database(call, 2)?;
     if db == to_db {
         return Err(SAME);
     }
@@ -239,15 +244,9 @@ fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-impl Call<'_> {
-    /// An argument as the number of a database, which may be another than the client's; as the store knows it.
-    fn database(&self, index: usize) -> Result<u8, Stop> {
-        let number = i32::try_from(self.int(index)?).map_err(|_| NOT_INTEGER)?;
-        if !(0..self.server().config.number(Opt::Databases)).contains(&number.into()) {
-            return Err(NO_DATABASE);
-        }
-        Ok(self.server().store.database(number as u8))
-    }
+/// An argument as a database, which may be another than the client's.
+fn database(call: &Call, index: usize) -> Result<u8, Stop> {
+    Ok(call.server().store.database(call.database_number(index)?))
 }
 
 fn object_help(call: &mut Call) -> Answer {

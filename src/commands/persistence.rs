@@ -9,7 +9,8 @@ use crate::{
 };
 use std::time::Duration;
 
-const ROW: Command = Command { arity: 1, group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
+const ROW: Command =
+    Command { arity: 1, group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[

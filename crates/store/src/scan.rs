@@ -8,7 +8,7 @@ use crate::{index::CURSOR_BITS, txn::Cold, word::Type};
 /// Buckets that a step looks at for each key that is asked for, and at least: an index that was large once may be nearly
 /// empty, and a step is to end soon all the same.
 const BUCKETS_A_KEY: usize = 10;
-const BUCKETS_MIN: usize = 256;
+const BUCKETS_MIN: usize = 4096;
 /// Buckets that are drawn until the search for a random key goes from one to the next.
 const DRAWS: usize = 100;
 /// About as many keys as a bucket is home of at most.
@@ -80,7 +80,12 @@ pub(crate) fn random(
     }
     for _ in 0..DRAWS {
         let mut rank = random() % total;
-        let holds = |len: &u64| rank < *len || { rank -= len; false };
+        let holds = |len: &u64| {
+            rank < *len || {
+                rank -= len;
+                false
+            }
+        };
         let number = lens.iter().position(holds).expect("a rank below the sum");
         let mut step = ScanStep::default();
         bucket(number as u16, random() % (1 << CURSOR_BITS), &mut step);

@@ -1,0 +1,143 @@
+//! The sections of INFO that tell of the store. Names that Redis has mean what they mean there.
+
+use super::{STRING, View, lines};
+use crate::config::Opt;
+use std::fmt::Write;
+
+pub fn memory(view: &View, text: &mut String) {
+    let (server, stats) = (view.server, view.stats());
+    let clients: usize = server.clients.all().iter().map(|client| client.memory()).sum();
+    let parts = [
+        stats.heap_resident_bytes,
+        stats.cache_bytes,
+        stats.index_bytes,
+        stats.log_buffer_bytes,
+        clients as u64,
+    ];
+    let used: u64 = parts.iter().sum();
+    let resident = super::resident_bytes();
+    lines!(text,
+        "used_memory": used,
+        "used_memory_human": human(used),
+        "used_memory_rss": resident,
+        "used_memory_rss_human": human(resident),
+        "mem_heap": stats.heap_resident_bytes,
+        "mem_heap_allocated": stats.heap_allocated_bytes,
+        "mem_cache": stats.cache_bytes,
+        "mem_cache_items": stats.cache_copies,
+        "mem_index": stats.index_bytes,
+        "mem_log_buffers": stats.log_buffer_bytes,
+        "mem_clients_normal": clients,
+        "mem_fragmentation_ratio": format!("{:.2}", resident as f64 / used.max(1) as f64),
+        "maxmemory": server.config.number(Opt::MaxMemory),
+        "maxmemory_human": human(server.config.number(Opt::MaxMemory) as u64),
+        "maxmemory_policy": server.config.choice(Opt::MaxMemoryPolicy),
+    );
+}
+
+pub fn persistence(view: &View, text: &mut String) {
+    let (server, stats) = (view.server, view.stats());
+    let (log, recovery) = (server.store.log().stats(), server.store.recovery());
+    let failed = server.store.log().failed().is_some();
+    let checkpointing = u8::from(stats.is_checkpointing);
+    let garbage = stats.log_bytes.saturating_sub(stats.log_live_bytes);
+    let live = stats.log_live_bytes as f64 / stats.log_bytes.max(1) as f64;
+    lines!(text,
+        "loading": 0,
+        "async_loading": 0,
+        "rdb_bgsave_in_progress": checkpointing,
+        "rdb_last_save_time": stats.checkpoint_ms / 1000,
+        "rdb_last_bgsave_status": status(stats.checkpoint_failed),
+        "rdb_last_bgsave_time_sec": if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 },
+        "aof_enabled": 1,
+        "aof_rewrite_in_progress": checkpointing,
+        "aof_rewrite_scheduled": 0,
+        "aof_last_bgrewrite_status": status(stats.checkpoint_failed),
+        "aof_last_write_status": status(failed),
+        "aof_current_size": stats.log_bytes,
+        "log_bytes": stats.log_bytes,
+        "log_live_bytes": stats.log_live_bytes,
+        "log_garbage_bytes": garbage,
+        "log_live_share": format!("{live:.3}"),
+        "log_segments": log.segments,
+        "log_segments_free": log.segments_free,
+        "log_bytes_appended": log.bytes_appended,
+        "log_bytes_written": log.bytes_written,
+        "log_bytes_pending": log.pending_bytes,
+        "log_batches": log.batches,
+        "log_commits": log.commits,
+        "log_commit_us_p50": log.commit_us_p50,
+        "log_commit_us_p99": log.commit_us_p99,
+        "log_commit_us_p999": log.commit_us_p999,
+        "log_commit_us_max": log.commit_us_max,
+        "log_bytes_cleaned": stats.moved_bytes,
+        "log_segments_freed": stats.freed_segments,
+        "checkpoints": stats.checkpoints,
+        "checkpoint_us_last": stats.checkpoint_us_last,
+        "checkpoint_us_total": stats.checkpoint_us_sum,
+        "checkpoint_pages_written": stats.heap_pages_written,
+        "log_bytes_since_checkpoint": stats.replay_bytes,
+        "recovery_us": recovery.us,
+        "recovery_log_bytes": recovery.replayed_bytes,
+        "recovery_batches": recovery.replayed_batches,
+    );
+}
+
+fn status(failed: bool) -> &'static str {
+    if failed { "err" } else { "ok" }
+}
+
+/// Look-ups, and where values were found.
+pub fn lookups(view: &View, text: &mut String) {
+    let stats = view.stats();
+    lines!(text,
+        "expired_keys": stats.expired_keys,
+        "evicted_keys": 0,
+        "keyspace_hits": stats.lookup_hits,
+        "keyspace_misses": stats.lookup_misses,
+        "cache_hits": stats.cache_hits,
+        "cache_misses": stats.cache_misses,
+        "cache_scanned_keys": stats.fetched_keys,
+    );
+}
+
+pub fn keyspace(view: &View, text: &mut String) {
+    for number in 0..view.server.config.number(Opt::Databases) as u8 {
+        let db = view.server.store.database(number);
+        let keys = view.keyspace.len(db);
+        if keys > 0 {
+            let expires = view.keyspace.expires_len(db);
+            write!(text, "db{number}:keys={keys},expires={expires},avg_ttl=0\r\n").expect(STRING);
+        }
+    }
+}
+
+/// A number of bytes for people to read.
+fn human(bytes: u64) -> String {
+    const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+    let mut unit = None;
+    let mut value = bytes as f64;
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = Some(next);
+    }
+    match unit {
+        None => format!("{bytes}B"),
+        Some(unit) => format!("{value:.2}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bytes_for_people() {
+        for (bytes, text) in
+            [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (1_600_000, "1.53M"), (5 << 40, "5.00T")]
+        {
+            assert_eq!(super::human(bytes), text);
+        }
+    }
+}
