@@ -7,11 +7,13 @@
 mod client;
 mod folder;
 mod random;
+mod script;
 mod server;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
 pub use folder::Folder;
 pub use random::{Rng, long_form, seed};
+pub use script::show;
 pub use server::{Server, check, run};
 
 use std::{
