@@ -1,7 +1,7 @@
 //! From arguments to a handler: the checks that come before every command, in Redis's order, and its transaction.
 
 use crate::{
-    answer::{DISK_FULL, Outcome, Stop, Wake},
+    answer::{DISK_FULL, OUT_OF_MEMORY, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
     command::{Command, Flags, Handler, KeyAccess},
     config::Opt,
@@ -179,6 +179,9 @@ impl<'a> Turn<'a> {
     pub fn admit(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         let store = &self.worker.server.store;
         let bytes = bytes + REDO_ROOM;
+        if may_grow && store.is_out_of_memory() {
+            return Err(OUT_OF_MEMORY);
+        }
         let admission = match store.admit(bytes) {
             // What frees space may use what is reserved for it.
             Admission::Full if !may_grow => store.log().admit_to_reserve(bytes),

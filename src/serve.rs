@@ -127,7 +127,7 @@ pub fn apply_max_memory(server: &Server) -> Result<(), String> {
         0 => usize::MAX,
         bytes => bytes as usize,
     };
-    server.store.set_cache_bytes_max(bytes);
+    server.store.set_memory_bytes_max(bytes);
     Ok(())
 }
 

@@ -96,6 +96,13 @@ impl Inner {
         Ok(())
     }
 
+    /// Gives the cache what the heap, the index's volatile side and the log's buffers leave it (I-7).
+    pub fn share_memory(&self) {
+        let volatile: usize = self.partitions.iter().map(|p| p.lock().volatile_bytes()).sum();
+        let buffers = self.shared.log.stats().buffer_bytes as usize;
+        self.shared.share_memory(self.shared.heap.allocated_bytes() as usize + volatile + buffers);
+    }
+
     fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint_lsn.load(Relaxed)
     }
@@ -243,6 +250,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
+                inner.share_memory();
                 if inner.expires_actively.load(Relaxed) {
                     inner.expire(&mut cursors);
                 }

@@ -6,8 +6,11 @@ use holdfast_io::Io;
 use holdfast_log::Log;
 use std::sync::{
     Arc,
-    atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed},
 };
+
+/// Bytes that the cache has whatever else takes memory: without any, nothing could be read.
+const CACHE_MIN: usize = 256 << 10;
 
 pub(crate) struct Shared {
     pub io: Arc<dyn Io>,
@@ -18,6 +21,8 @@ pub(crate) struct Shared {
     pub hasher: Hasher,
     cache_bytes: AtomicIsize,
     cache_limit: AtomicUsize,
+    memory_max: AtomicUsize,
+    out_of_memory: AtomicBool,
 }
 
 impl Shared {
@@ -26,11 +31,12 @@ impl Shared {
         log: Arc<Log>,
         heap: Arc<Heap>,
         secret: Secret,
-        cache_limit: usize,
+        memory_max: usize,
     ) -> Shared {
-        let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(cache_limit));
+        let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(memory_max));
+        let (memory_max, out_of_memory) = (AtomicUsize::new(memory_max), AtomicBool::new(false));
         let hasher = secret.hasher();
-        Shared { io, log, heap, secret, hasher, cache_bytes, cache_limit }
+        Shared { io, log, heap, secret, hasher, cache_bytes, cache_limit, memory_max, out_of_memory }
     }
 
     pub fn add_cache_bytes(&self, bytes: isize) {
@@ -41,8 +47,19 @@ impl Shared {
         self.cache_bytes.load(Relaxed).max(0) as usize
     }
 
-    pub fn set_cache_limit(&self, bytes: usize) {
-        self.cache_limit.store(bytes, Relaxed);
+    pub fn set_memory_max(&self, bytes: usize) {
+        self.memory_max.store(bytes, Relaxed);
+    }
+
+    /// Gives the cache what memory is left beside so many bytes of everything else (I-7).
+    pub fn share_memory(&self, other_bytes: usize) {
+        let max = self.memory_max.load(Relaxed);
+        self.cache_limit.store(max.saturating_sub(other_bytes).max(CACHE_MIN), Relaxed);
+        self.out_of_memory.store(other_bytes > max, Relaxed);
+    }
+
+    pub fn is_out_of_memory(&self) -> bool {
+        self.out_of_memory.load(Relaxed)
     }
 
     pub fn cache_is_over(&self) -> bool {

@@ -35,8 +35,8 @@ pub struct Options {
     pub segments_max: u32,
     /// Bytes of heap at most.
     pub heap_bytes_max: u64,
-    /// Bytes of RAM for copies of items.
-    pub cache_bytes_max: usize,
+    /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
+    pub memory_bytes_max: usize,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
     /// Bytes of log after which a checkpoint is taken, at least.
@@ -52,7 +52,7 @@ impl Default for Options {
             segment_size: 32 << 20,
             segments_max: 1 << 20,
             heap_bytes_max: 64 << 30,
-            cache_bytes_max: usize::MAX,
+            memory_bytes_max: usize::MAX,
             appendfsync: Appendfsync::Always,
             checkpoint_bytes: 128 << 20,
             background: true,
@@ -275,9 +275,15 @@ impl Store {
         }
     }
 
-    /// Sets the RAM for copies of items, in bytes.
-    pub fn set_cache_bytes_max(&self, bytes: usize) {
-        self.shared.set_cache_limit(bytes);
+    /// Sets the RAM that the store may take, in bytes.
+    pub fn set_memory_bytes_max(&self, bytes: usize) {
+        self.shared.set_memory_max(bytes);
+        self.inner.share_memory();
+    }
+
+    /// Whether what cannot be evicted takes more memory than the store may have; then data should not grow.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.shared.is_out_of_memory()
     }
 
     /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
@@ -480,7 +486,7 @@ impl Inner {
         file: Arc<dyn File>,
         options: Options,
     ) -> Result<Inner> {
-        let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.cache_bytes_max));
+        let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.memory_bytes_max));
         let pool = Arc::new(Pool::default());
         let partitions: Box<[Mutex<Partition>]> = arenas
             .into_iter()

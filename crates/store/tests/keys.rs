@@ -236,7 +236,7 @@ fn history(seed: u64) {
         segment_size: 64 << 10,
         segments_max: 1024,
         heap_bytes_max: 64 << 20,
-        cache_bytes_max: if rng.below(2) == 0 { 128 << 10 } else { usize::MAX },
+        memory_bytes_max: if rng.below(2) == 0 { 128 << 10 } else { usize::MAX },
         background: false,
         ..Options::default()
     };

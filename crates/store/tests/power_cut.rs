@@ -36,7 +36,7 @@ fn options(rng: &mut Rng) -> Options {
         segment_size: 64 << 10,
         segments_max: 64,
         heap_bytes_max: 16 << 20,
-        cache_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
+        memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
         background: false,
         ..Options::default()
     }

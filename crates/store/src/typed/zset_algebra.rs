@@ -35,8 +35,9 @@ impl Aggregate {
     }
 }
 
+/// What is stored of a score: no NaN, and one zero.
 fn number(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score }
+    if score.is_nan() { 0.0 } else { score + 0.0 }
 }
 
 /// Members with their scores, in the order of a sorted set.
