@@ -1,0 +1,225 @@
+//! Lists against a simple model, over restarts.
+//!
+//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+mod world;
+
+use holdfast_store::{
+    Error, Txn,
+    collections::list::End::{self, Back, Front},
+    typed::positions_between,
+};
+use std::collections::{BTreeMap, VecDeque};
+use world::{Rng, World, with_seeds};
+
+const KEYS: u64 = 4;
+
+type List = VecDeque<Vec<u8>>;
+type State = BTreeMap<Vec<u8>, List>;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn read(txn: &mut Txn, key: &[u8]) -> List {
+    let Some(list) = txn.list_at(0, key).unwrap() else { return List::new() };
+    let elements: List = list.range(0, -1).map(<[u8]>::to_vec).collect();
+    assert_eq!(list.len(), elements.len() as u64);
+    elements
+}
+
+fn end(rng: &mut Rng) -> End {
+    if rng.chance(2) { Front } else { Back }
+}
+
+fn index(rng: &mut Rng, list: &List) -> i64 {
+    let reach = list.len() as u64 + 3;
+    rng.below(2 * reach) as i64 - reach as i64
+}
+
+/// The position that an index means.
+fn position(index: i64, list: &List) -> Option<usize> {
+    let at = if index < 0 { index + list.len() as i64 } else { index };
+    usize::try_from(at).ok().filter(|&at| at < list.len())
+}
+
+fn push(list: &mut List, end: End, element: Vec<u8>) {
+    match end {
+        Front => list.push_front(element),
+        Back => list.push_back(element),
+    }
+}
+
+fn pop(list: &mut List, end: End) -> Option<Vec<u8>> {
+    match end {
+        Front => list.pop_front(),
+        Back => list.pop_back(),
+    }
+}
+
+fn element(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(100) {
+        0 => vec![rng.next() as u8; rng.below(20_000) as usize],
+        _ => rng.text(30),
+    }
+}
+
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
+    let (at, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+    let existed = state.contains_key(&at);
+    let list = state.entry(at.clone()).or_default();
+    match rng.below(16) {
+        0..6 => {
+            let (end, create) = (end(rng), !rng.chance(4));
+            let elements: Vec<_> = (0..1 + rng.below(40)).map(|_| element(rng)).collect();
+            if existed || create {
+                elements.iter().for_each(|element| push(list, end, element.clone()));
+            }
+            let pushed = txn.list_push(0, &at, end, elements.iter().map(|element| &element[..]), create);
+            assert_eq!(pushed, Ok(list.len() as u64));
+        }
+        6..9 => {
+            let (end, count) = (end(rng), if rng.chance(10) { u64::MAX } else { rng.below(20) });
+            let expected = count.min(list.len() as u64);
+            let popped = txn.list_pop(0, &at, end, count, |element| {
+                assert_eq!(pop(list, end).as_deref(), Some(element));
+            });
+            assert_eq!(popped, Ok(expected));
+        }
+        9 => {
+            let (index, element) = (index(rng, list), element(rng));
+            let expected = existed.then(|| position(index, list).is_some());
+            if let Some(at) = position(index, list) {
+                list[at] = element.clone();
+            }
+            assert_eq!(txn.list_set(0, &at, index, &element), Ok(expected));
+        }
+        10 | 11 => {
+            let (index, element) = (rng.below(list.len() as u64 + 1), element(rng));
+            if existed {
+                list.insert(index as usize, element.clone());
+            }
+            assert_eq!(txn.list_insert(0, &at, index, &element), Ok(list.len() as u64));
+        }
+        12 => {
+            let (first, last) = (index(rng, list).min(5), index(rng, list).max(-5));
+            let keep = positions_between(first, last, list.len() as u64);
+            list.truncate(keep.end as usize);
+            list.drain(..keep.start as usize);
+            txn.list_trim(0, &at, first, last).unwrap();
+        }
+        13 => {
+            let (element, reverse) = (element(rng), rng.chance(2));
+            let count = if rng.chance(5) { u64::MAX } else { rng.below(4) };
+            let mut removed = 0;
+            while removed < count {
+                let found = match reverse {
+                    true => list.iter().rposition(|other| *other == element),
+                    false => list.iter().position(|other| *other == element),
+                };
+                let Some(found) = found else { break };
+                list.remove(found);
+                removed += 1;
+            }
+            assert_eq!(txn.list_remove(0, &at, &element, count, reverse), Ok(removed));
+        }
+        _ => {
+            let (from_end, to_end) = (end(rng), end(rng));
+            let moved = pop(list, from_end);
+            if let Some(element) = moved.clone() {
+                push(state.entry(to.clone()).or_default(), to_end, element);
+            }
+            assert_eq!(txn.list_move(0, (&at, from_end), (&to, to_end)), Ok(moved));
+        }
+    }
+    state.retain(|_, list| !list.is_empty());
+}
+
+fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
+    let at = key(rng.below(KEYS));
+    let list = txn.list_at(0, &at).unwrap();
+    let model = state.get(&at).cloned().unwrap_or_default();
+    assert_eq!(list.is_some(), !model.is_empty());
+    let Some(list) = list else { return };
+    assert_eq!(list.len(), model.len() as u64);
+    let (first, last) = (index(rng, &model), index(rng, &model));
+    assert_eq!(list.get(first), position(first, &model).map(|at| &model[at][..]));
+    let range = positions_between(first, last, model.len() as u64);
+    let expected = model.range(range.start as usize..range.end as usize);
+    assert!(list.range(first, last).eq(expected), "{first} to {last}");
+    let (element, reverse) = (element(rng), rng.chance(2));
+    let max_len = if rng.chance(2) { u64::MAX } else { rng.below(100) };
+    let looked_at = max_len.min(model.len() as u64) as usize;
+    let equal = |at: &u64| model[*at as usize] == element;
+    let len = model.len() as u64;
+    let expected: Vec<u64> = match reverse {
+        true => (len - looked_at as u64..len).rev().filter(equal).collect(),
+        false => (0..looked_at as u64).filter(equal).collect(),
+    };
+    assert!(list.positions(&element, max_len, reverse).eq(expected));
+}
+
+fn history(seed: u64) {
+    let rng = &mut Rng(seed);
+    let mut world = World::new(rng);
+    let mut state = State::new();
+    for _ in 0..3000 {
+        let mut txn = world.store().begin_all();
+        if rng.chance(4) {
+            look(rng, &mut txn, &state);
+        } else {
+            change(rng, &mut txn, &mut state);
+        }
+        drop(txn);
+        if world.disturb(rng) {
+            let mut txn = world.store().begin_all();
+            for key in (0..KEYS).map(key) {
+                assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
+            }
+        }
+    }
+    world.store().check().expect("a sound store");
+    for key in state.keys() {
+        world.store().begin_all().list_trim(0, key, 1, 0).unwrap();
+    }
+    assert!(world.store().is_empty());
+    world.store().check().expect("a sound store");
+}
+
+#[test]
+fn lists_are_as_sequences() {
+    with_seeds(15, history);
+}
+
+#[test]
+fn what_changes_nothing_writes_nothing() {
+    let world = World::new(&mut Rng(1));
+    let store = world.store();
+    let with = |operation: &dyn Fn(&mut Txn)| {
+        operation(&mut store.begin_all());
+        store.log().tail()
+    };
+    let tail = with(&|txn| assert_eq!(txn.list_push(0, b"l", Back, [&b"a"[..], b"b"], true), Ok(2)));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_push(0, b"none", Back, [&b"a"[..]], false), Ok(0))));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_pop(0, b"l", Back, 0, |_| ()), Ok(0))));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_pop(0, b"none", Back, 1, |_| ()), Ok(0))));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_set(0, b"l", 2, b"x"), Ok(Some(false)))));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_set(0, b"none", 0, b"x"), Ok(None))));
+    assert_eq!(tail, with(&|txn| txn.list_trim(0, b"l", 0, -1).unwrap()));
+    assert_eq!(tail, with(&|txn| assert_eq!(txn.list_remove(0, b"l", b"x", u64::MAX, false), Ok(0))));
+    let nothing = |txn: &mut Txn| assert_eq!(txn.list_move(0, (b"none", Back), (b"l", Back)), Ok(None));
+    assert_eq!(tail, with(&nothing));
+}
+
+#[test]
+fn another_type_is_left_alone() {
+    let world = World::new(&mut Rng(2));
+    let mut txn = world.store().begin_all();
+    txn.set(0, b"string", b"value", false).unwrap();
+    txn.list_push(0, b"list", Back, [&b"a"[..]], true).unwrap();
+    assert_eq!(txn.list_push(0, b"string", Back, [&b"a"[..]], true), Err(Error::WrongType));
+    assert_eq!(txn.list_pop(0, b"string", Back, 1, |_| ()), Err(Error::WrongType));
+    assert_eq!(txn.list_move(0, (b"string", Back), (b"list", Back)), Err(Error::WrongType));
+    assert_eq!(txn.list_move(0, (b"list", Back), (b"string", Back)), Err(Error::WrongType));
+    assert_eq!(read(&mut txn, b"list"), [b"a".to_vec()]);
+}
