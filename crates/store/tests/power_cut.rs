@@ -5,10 +5,26 @@
 //!
 //! `HOLDFAST_SEEDS=10000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
-use holdfast_store::{Cold, Error, Options, SimIo, Store, Type};
-use std::{collections::BTreeMap, sync::Arc};
+use holdfast_store::{
+    Admission, Cold, Error, Options, SimIo, Store, Txn, Type,
+    collections::{hash::Expiry, list::End},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
-type State = BTreeMap<(u8, Vec<u8>), (Vec<u8>, Option<u64>)>;
+/// What is behind each key, with its expiry. Values are shared, since a history keeps many states.
+type State = BTreeMap<(u8, Vec<u8>), (Arc<Value>, Option<u64>)>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    String(Vec<u8>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    List(VecDeque<Vec<u8>>),
+    Set(BTreeSet<Vec<u8>>),
+    Zset(BTreeMap<Vec<u8>, u64>),
+}
 
 struct Rng(u64);
 
@@ -34,27 +50,85 @@ fn options(rng: &mut Rng) -> Options {
     Options {
         partitions: 1 << rng.below(3),
         segment_size: 64 << 10,
-        segments_max: 64,
-        heap_bytes_max: 16 << 20,
+        // Few segments make the cleaner work hard.
+        segments_max: if rng.chance(2) { 12 + rng.below(12) as u32 } else { 64 },
+        heap_bytes_max: 32 << 20,
         memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
         background: false,
         ..Options::default()
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Op {
     Set(u8, Vec<u8>, Vec<u8>, bool),
     Remove(u8, Vec<u8>),
     Expire(u8, Vec<u8>, Option<u64>),
+    HashSet(u8, Vec<u8>, Vec<u8>, Vec<u8>),
+    HashRemove(u8, Vec<u8>, Vec<u8>),
+    Push(u8, Vec<u8>, bool, Vec<u8>),
+    Pop(u8, Vec<u8>, bool, u64),
+    SetAdd(u8, Vec<u8>, Vec<u8>),
+    SetRemove(u8, Vec<u8>, Vec<u8>),
+    ZsetAdd(u8, Vec<u8>, Vec<u8>, u64),
+    ZsetRemove(u8, Vec<u8>, Vec<u8>),
     Flush(u8),
+}
+
+impl Op {
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Op::Set(_, key, ..)
+            | Op::Remove(_, key)
+            | Op::Expire(_, key, _)
+            | Op::HashSet(_, key, ..)
+            | Op::HashRemove(_, key, _)
+            | Op::Push(_, key, ..)
+            | Op::Pop(_, key, ..)
+            | Op::SetAdd(_, key, _)
+            | Op::SetRemove(_, key, _)
+            | Op::ZsetAdd(_, key, ..)
+            | Op::ZsetRemove(_, key, _) => Some(key),
+            Op::Flush(_) => None,
+        }
+    }
+}
+
+/// Changes the value of a key that holds this type, or a new one; removes the key if nothing is left.
+fn change(state: &mut State, db: u8, key: &[u8], new: Value, f: impl FnOnce(&mut Value)) {
+    let (value, expiry) = state.remove(&(db, key.to_vec())).unwrap_or((Arc::new(new), None));
+    let mut value = (*value).clone();
+    f(&mut value);
+    let is_empty = match &value {
+        Value::String(_) => false,
+        Value::Hash(fields) => fields.is_empty(),
+        Value::List(elements) => elements.is_empty(),
+        Value::Set(members) => members.is_empty(),
+        Value::Zset(members) => members.is_empty(),
+    };
+    if !is_empty {
+        state.insert((db, key.to_vec()), (Arc::new(value), expiry));
+    }
+}
+
+/// Changes a collection, if the key holds one of this type or nothing.
+macro_rules! collection {
+    ($state:ident, $db:expr, $key:expr, $ty:ident, |$inner:ident| $body:expr) => {
+        if $state.get(&($db, $key.clone())).is_none_or(|v| matches!(*v.0, Value::$ty(_))) {
+            change($state, $db, &$key, Value::$ty(Default::default()), |value| {
+                if let Value::$ty($inner) = value {
+                    $body;
+                }
+            });
+        }
+    };
 }
 
 fn apply(state: &mut State, op: &Op) {
     match op.clone() {
         Op::Set(db, key, value, keep) => {
             let expiry = state.get(&(db, key.clone())).and_then(|v| v.1).filter(|_| keep);
-            state.insert((db, key), (value, expiry));
+            state.insert((db, key), (Arc::new(Value::String(value)), expiry));
         }
         Op::Remove(db, key) => {
             state.remove(&(db, key));
@@ -64,6 +138,17 @@ fn apply(state: &mut State, op: &Op) {
                 value.1 = at;
             }
         }
+        Op::HashSet(db, key, name, value) => collection!(state, db, key, Hash, |h| h.insert(name, value)),
+        Op::HashRemove(db, key, name) => collection!(state, db, key, Hash, |h| h.remove(&name)),
+        Op::Push(db, key, true, element) => collection!(state, db, key, List, |l| l.push_front(element)),
+        Op::Push(db, key, false, element) => collection!(state, db, key, List, |l| l.push_back(element)),
+        Op::Pop(db, key, front, count) => collection!(state, db, key, List, |l| {
+            (0..count).for_each(|_| drop(if front { l.pop_front() } else { l.pop_back() }))
+        }),
+        Op::SetAdd(db, key, member) => collection!(state, db, key, Set, |s| s.insert(member)),
+        Op::SetRemove(db, key, member) => collection!(state, db, key, Set, |s| s.remove(&member)),
+        Op::ZsetAdd(db, key, member, score) => collection!(state, db, key, Zset, |z| z.insert(member, score)),
+        Op::ZsetRemove(db, key, member) => collection!(state, db, key, Zset, |z| z.remove(&member)),
         Op::Flush(db) => state.retain(|(d, _), _| *d != db),
     }
 }
@@ -73,45 +158,76 @@ fn random_ops(rng: &mut Rng, keys: u64) -> Vec<Op> {
         return vec![Op::Flush(rng.below(2) as u8)];
     }
     let count = if rng.chance(4) { 1 + rng.below(6) } else { 1 };
-    (0..count)
-        .map(|_| {
-            let db = if rng.chance(8) { 1 } else { 0 };
-            let key = format!("key:{}", rng.below(keys)).into_bytes();
-            match rng.below(10) {
-                0..6 => {
-                    let len = if rng.chance(50) { rng.below(100_000) } else { rng.below(300) };
-                    Op::Set(db, key, vec![rng.next() as u8; len as usize], rng.chance(2))
-                }
-                6..8 => Op::Remove(db, key),
-                8 => Op::Expire(db, key, None),
-                // Far in the future: the clock of the simulated machine stands still here.
-                _ => Op::Expire(db, key, Some((1 << 42) + rng.below(1000))),
-            }
-        })
-        .collect()
+    (0..count).map(|_| random_op(rng, keys)).collect()
+}
+
+fn random_op(rng: &mut Rng, keys: u64) -> Op {
+    let db = if rng.chance(8) { 1 } else { 0 };
+    let key = format!("key:{}", rng.below(keys)).into_bytes();
+    // Few collections, so that some become large.
+    let few = |kind: &str, rng: &mut Rng| format!("{kind}:{}", rng.below(4)).into_bytes();
+    let element = |rng: &mut Rng| format!("element:{}", rng.below(300)).into_bytes();
+    match rng.below(20) {
+        0..8 => {
+            let len = if rng.chance(50) { rng.below(100_000) } else { rng.below(300) };
+            let key = if rng.chance(50) { few("hash", rng) } else { key };
+            Op::Set(db, key, vec![rng.next() as u8; len as usize], rng.chance(2))
+        }
+        8..10 => Op::Remove(db, if rng.chance(20) { few("list", rng) } else { key }),
+        10 => Op::Expire(db, key, None),
+        // Far in the future: the clock of the simulated machine stands still here.
+        11 => Op::Expire(db, key, Some((1 << 42) + rng.below(1000))),
+        12 | 13 => Op::HashSet(db, few("hash", rng), element(rng), vec![7; rng.below(80) as usize]),
+        14 => Op::HashRemove(db, few("hash", rng), element(rng)),
+        15 | 16 => Op::Push(db, few("list", rng), rng.chance(2), vec![8; rng.below(200) as usize]),
+        17 if rng.chance(2) => Op::Pop(db, few("list", rng), rng.chance(2), 1 + rng.below(3)),
+        17 => Op::SetRemove(db, few("set", rng), element(rng)),
+        18 => Op::SetAdd(db, few("set", rng), element(rng)),
+        _ if rng.chance(3) => Op::ZsetRemove(db, few("zset", rng), element(rng)),
+        _ => Op::ZsetAdd(db, few("zset", rng), element(rng), rng.below(100)),
+    }
 }
 
 fn run_batch(store: &Store, ops: &[Op]) -> u64 {
     let mut txn = match ops {
         [Op::Flush(_)] => store.begin_all(),
-        _ => store.begin_keys(ops.iter().map(|op| match op {
-            Op::Set(_, key, ..) | Op::Remove(_, key) | Op::Expire(_, key, _) => &key[..],
-            Op::Flush(_) => unreachable!(),
-        })),
+        _ => store.begin_keys(ops.iter().filter_map(Op::key)),
     };
     for op in ops {
-        match op {
-            Op::Set(db, key, value, keep) => txn.set(*db, key, value, *keep).unwrap(),
-            Op::Remove(db, key) => {
-                txn.remove(*db, key);
-            }
-            Op::Expire(db, key, at) => {
-                txn.set_expiry(*db, key, *at).unwrap();
-            }
-            Op::Flush(db) => txn.flush(*db),
-        }
+        run(&mut txn, op);
     }
     txn.commit()
+}
+
+fn run(txn: &mut Txn, op: &Op) {
+    let end = |front: &bool| if *front { End::Front } else { End::Back };
+    let done = match op {
+        Op::Set(db, key, value, keep) => txn.set(*db, key, value, *keep),
+        Op::Remove(db, key) => {
+            txn.remove(*db, key);
+            Ok(())
+        }
+        Op::Expire(db, key, at) => txn.set_expiry(*db, key, *at).map(drop),
+        Op::HashSet(db, key, name, value) => {
+            txn.hash_set(*db, key, [(&name[..], &value[..])], Expiry::Keep).map(drop)
+        }
+        Op::HashRemove(db, key, name) => txn.hash_remove(*db, key, [&name[..]]).map(drop),
+        Op::Push(db, key, front, element) => {
+            txn.list_push(*db, key, end(front), [&element[..]], true).map(drop)
+        }
+        Op::Pop(db, key, front, count) => txn.list_pop(*db, key, end(front), *count, |_| {}).map(drop),
+        Op::SetAdd(db, key, member) => txn.set_add(*db, key, [&member[..]]).map(drop),
+        Op::SetRemove(db, key, member) => txn.set_remove(*db, key, [&member[..]]).map(drop),
+        Op::ZsetAdd(db, key, member, score) => {
+            txn.zset_add(*db, key, Default::default(), [(&member[..], *score as f64)]).map(drop)
+        }
+        Op::ZsetRemove(db, key, member) => txn.zset_remove(*db, key, [&member[..]]).map(drop),
+        Op::Flush(db) => {
+            txn.flush(*db);
+            Ok(())
+        }
+    };
+    assert!(matches!(done, Ok(()) | Err(Error::WrongType)), "{op:?}: {done:?}");
 }
 
 /// The value of a key; an error after the cut.
@@ -130,6 +246,31 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
+/// The value of a key that is there.
+fn value(store: &Store, db: u8, key: &[u8]) -> Value {
+    let mut txn = store.begin_keys([key]);
+    match txn.type_of(db, key).unwrap() {
+        Type::String => {
+            drop(txn);
+            Value::String(get(store, db, key).unwrap().unwrap())
+        }
+        Type::Hash => {
+            let hash = txn.hash_at(db, key).unwrap().unwrap();
+            Value::Hash(hash.fields().map(|f| (f.name.to_vec(), f.value.to_vec())).collect())
+        }
+        Type::List => {
+            let list = txn.list_at(db, key).unwrap().unwrap();
+            Value::List(list.range(0, -1).map(<[u8]>::to_vec).collect())
+        }
+        Type::Set => Value::Set(txn.set_at(db, key).unwrap().unwrap().members().map(|m| m.to_vec()).collect()),
+        Type::Zset => {
+            let zset = txn.zset_at(db, key).unwrap().unwrap();
+            Value::Zset(zset.iter(0..zset.len(), false).map(|(m, score)| (m.to_vec(), score as u64)).collect())
+        }
+        Type::Stream => unreachable!("none is made"),
+    }
+}
+
 fn dump(store: &Store) -> State {
     let mut state = State::new();
     for db in 0..2 {
@@ -140,8 +281,8 @@ fn dump(store: &Store) -> State {
                 step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
             for (key, _) in step.keys.into_iter().chain(cold) {
                 let expiry = store.begin_keys([&key[..]]).expiry(db, &key).unwrap();
-                let value = get(store, db, &key).unwrap().unwrap();
-                state.insert((db, key), (value, expiry));
+                let value = value(store, db, &key);
+                state.insert((db, key), (Arc::new(value), expiry));
             }
             cursor = step.next;
             if cursor == 0 {
@@ -159,7 +300,8 @@ fn history(seed: u64) {
     let mut rng = Rng(seed);
     let mut sim = SimIo::new(seed);
     let options = options(&mut rng);
-    let keys = 1 + rng.below(2000);
+    let keys_max = if rng.chance(2) { 50 } else { 1500 };
+    let keys = 1 + rng.below(keys_max);
     // The state after each batch since the last start that is not yet known to be acknowledged, oldest first.
     let mut states = vec![State::new()];
     for _life in 0..1 + rng.below(5) {
@@ -181,8 +323,21 @@ fn history(seed: u64) {
         }
         let mut waiting: Vec<u64> = Vec::new();
         let mut alive = true;
-        for _ in 0..rng.below(400) {
+        let mut full = 0;
+        let batches = if rng.chance(10) { 6000 } else { 400 };
+        for _ in 0..rng.below(batches) {
             let ops = random_ops(&mut rng, keys);
+            if store.admit(200_000) != Admission::Ok {
+                // As a server would: nothing is written until there is room.
+                alive &= store.log().commit_once().is_ok();
+                alive &= store.checkpoint().is_ok() && store.clean().is_ok();
+                full += 1;
+                assert!(full < 10_000, "the cleaner makes no room");
+                if alive {
+                    continue;
+                }
+                break;
+            }
             let gate = run_batch(&store, &ops);
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
@@ -190,7 +345,10 @@ fn history(seed: u64) {
             if rng.chance(3) {
                 let key = format!("key:{}", rng.below(keys)).into_bytes();
                 match get(&store, 0, &key) {
-                    Ok(value) => assert_eq!(value, now.get(&(0, key)).map(|v| v.0.clone())),
+                    Ok(value) => {
+                        let expected = now.get(&(0, key)).map(|v| (*v.0).clone());
+                        assert_eq!(value.map(Value::String), expected);
+                    }
                     Err(why) => {
                         assert!(why.contains("simulated power cut"), "{why}");
                         alive = false;
