@@ -1,78 +1,186 @@
-//! Sorted sets: replies in both protocols, errors, waiting for members.
+//! The commands of sorted sets: replies in both protocols, errors and their order, waiting for members.
 
 mod harness;
 
-use harness::{Client, Server, array, bulk, bulks, error};
-use holdfast_resp::Reply::{self, Double, Int, Null};
-
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-
-fn none() -> Reply {
-    bulks::<&str>([])
-}
-
-fn calls<const N: usize>(client: &mut Client, calls: [(&str, Reply); N]) {
-    for (command, reply) in calls {
-        assert_eq!(client.call(command), reply, "{command}");
-    }
-}
+use harness::{Server, show};
 
 #[test]
 fn members_and_scores() {
     let server = Server::start(&[]);
-    let client = &mut server.client();
-    calls(
-        client,
-        [
-            ("zadd z 1 a 2 b 3 c", Int(3)),
-            ("zadd z nx 9 a 4 d", Int(1)),
-            ("zadd z xx ch 1.5 a 9 none", Int(1)),
-            ("zadd z gt ch 1 b 5 c", Int(1)),
-            ("zadd z lt incr -1 b", bulk("1")),
-            ("zadd z gt incr -1 b", Null),
-            ("zadd none xx incr 1 a", Null),
-            ("zincrby z 0.5 a", bulk("2")),
-            ("zscore z a", bulk("2")),
-            ("zscore z none", Null),
-            ("zmscore z a none c", array([bulk("2"), Null, bulk("5")])),
-            ("zmscore none a", array([Null])),
-            ("zcard z", Int(4)),
-            ("zrank z a", Int(1)),
-            ("zrank z a withscore", array([Int(1), bulk("2")])),
-            ("zrevrank z a", Int(2)),
-            ("zrank z none withscore", Null),
-            ("zrandmember z 9", bulks(["b", "a", "d", "c"])),
-            ("zrandmember none", Null),
-            ("zrandmember none 5", none()),
-            ("zscan z 0 match [ab]", array([bulk("0"), bulks(["b", "1", "a", "2"])])),
-            ("zscan none 0", array([bulk("0"), none()])),
-            ("zrem z a none", Int(1)),
-            ("zpopmin z", bulks(["b", "1"])),
-            ("zpopmax z 5", bulks(["c", "5", "d", "4"])),
-            ("zpopmin z", none()),
-            ("zcard z", Int(0)),
-        ],
+    let mut client = server.client();
+    client.run_script(
+        "zadd z 1 a 2 b 3 c => :3
+         zadd z nx 9 a 4 d => :1
+         zadd z xx ch 1.5 a 9 none => :1
+         zadd z gt ch 1 b 5 c => :1
+         zadd z lt incr -1 b => 1
+         zadd z gt incr -1 b => nil
+         zadd none xx incr 1 a => nil
+         zincrby z 0.5 a => 2
+         zscore z a => 2
+         zscore z none => nil
+         zmscore z a none c => [2 nil 5]
+         zmscore none a => [nil]
+         zcard z => :4
+         zrank z a => :1
+         zrank z a withscore => [:1 2]
+         zrevrank z a => :2
+         zrank z none withscore => nil
+         zrandmember z 9 => [b a d c]
+         zrandmember none => nil
+         zrandmember none 5 => []
+         zscan z 0 match [ab] => [0 [b 1 a 2]]
+         zscan none 0 => [0 []]
+         zrem z a none => :1
+         zpopmin z => [b 1]
+         zpopmax z 5 => [c 5 d 4]
+         zpopmin z => []
+         zcard z => :0
+         zadd z 1.25 a -inf b => :2",
     );
-    client.call("zadd z 1.25 a -inf b");
-    let Reply::Array(drawn) = client.call("zrandmember z -5 withscores") else { panic!("an array") };
-    assert_eq!(drawn.len(), 10);
     client.call("hello 3");
-    let scored = |member: &str, score| array([bulk(member), Double(score)]);
-    calls(
-        client,
-        [
-            ("zscore z a", Double(1.25)),
-            ("zrange z 0 -1 withscores", array([scored("b", f64::NEG_INFINITY), scored("a", 1.25)])),
-            ("zrank z a withscore", array([Int(1), Double(1.25)])),
-            ("zrandmember z 1 withscores", client_reply(&drawn)),
-            ("zpopmax z", scored("a", 1.25)),
-            ("zpopmax z 1", array([scored("b", f64::NEG_INFINITY)])),
-        ]
-        .map(|(command, reply)| (command, reply))
-        .into_iter()
-        .filter(|(command, _)| !command.starts_with("zrandmember"))
-        .collect::<Vec<_>>()
-        .try_into()
-        .expect("five calls"),
+    client.run_script(
+        "zscore z a => ,1.25
+         zrange z 0 -1 withscores => [[b ,-inf] [a ,1.25]]
+         zrange z 0 -1 => [b a]
+         zrank z a withscore => [:1 ,1.25]
+         zrandmember z 5 withscores => [[b ,-inf] [a ,1.25]]
+         zscan z 0 => [0 [b -inf a 1.25]]
+         zpopmax z => [a ,1.25]
+         zpopmax z 1 => [[b ,-inf]]
+         zrank z b withscore => nil",
+    );
+}
+
+#[test]
+fn ranges() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "zadd z 1 a 2 b 3 c 4 d 5 e => :5
+         zrange z 1 2 => [b c]
+         zrange z 0 0 rev withscores => [e 5]
+         zrevrange z 0 1 => [e d]
+         zrange z (1 3 byscore => [b c]
+         zrange z 4 -inf byscore rev limit 1 2 => [c b]
+         zrangebyscore z 2 +inf withscores limit 1 1 => [c 3]
+         zrangebyscore z 2 +inf limit -1 1 => []
+         zrangebyscore z 2 +inf limit 2 -1 => [d e]
+         zrevrangebyscore z 3 (1 => [c b]
+         zcount z (1 4 => :3
+         zcount none 1 2 => :0
+         zrangestore to z 0 2 rev => :3
+         zrange to 0 -1 => [c d e]
+         zrangestore to none 0 1 => :0
+         zcard to => :0
+         zremrangebyrank z 0 0 => :1
+         zremrangebyscore z (2 3 => :1
+         zrange z 0 -1 withscores => [b 2 d 4 e 5]
+         zadd n 0 a 0 b 0 c 0 d => :4
+         zrange n [b (d bylex => [b c]
+         zrange n + - bylex rev limit 1 2 => [c b]
+         zrangebylex n - + limit 3 5 => [d]
+         zrangebylex n + - => []
+         zrevrangebylex n [c (a => [c b]
+         zlexcount n (a [c => :2
+         zremrangebylex n [b [c => :2
+         zrange n 0 -1 => [a d]
+         zrange z 0 1 limit 0 1 => -ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX
+         zrange n - + bylex withscores => -ERR syntax error, WITHSCORES not supported in combination with BYLEX
+         zrange z a b byscore => -ERR min or max is not a float
+         zrange z a b bylex => -ERR min or max not valid string range item
+         zrangebyscore z 1 2 rev => -ERR syntax error
+         zrange z a b => -ERR value is not an integer or out of range",
+    );
+}
+
+#[test]
+fn sorted_sets_are_combined() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "zadd a 1 x 2 y 3 z => :3
+         zadd b 10 y 20 z 30 w => :3
+         sadd s x q => :2
+         zunion 2 a b withscores => [x 1 y 12 z 23 w 30]
+         zunion 2 a s weights 2 5 aggregate max withscores => [y 4 q 5 x 5 z 6]
+         zinter 2 a b withscores => [y 12 z 23]
+         zinter 2 a none => []
+         zdiff 2 a b withscores => [x 1]
+         zdiff 2 s a withscores => [q 1]
+         zintercard 2 a b => :2
+         zintercard 2 a b limit 1 => :1
+         zunionstore a 2 a b => :4
+         zrange a 0 -1 withscores => [x 1 y 12 z 23 w 30]
+         zinterstore to 2 a b aggregate min => :3
+         zrange to 0 -1 withscores => [y 10 z 20 w 30]
+         zdiffstore to 2 a a => :0
+         zcard to => :0
+         zunion 0 a => -ERR at least 1 input key is needed for 'zunion' command
+         zunion 3 a b => -ERR syntax error
+         zunion 1 a weights x => -ERR weight value is not a float
+         zdiff 1 a weights 1 => -ERR syntax error
+         zunionstore to 1 a withscores => -ERR syntax error
+         zintercard 1 a limit -1 => -ERR LIMIT can't be negative
+         set string x => +OK
+         zunion 2 a string nonsense => -WRONGTYPE Operation against a key holding the wrong kind of value",
+    );
+}
+
+#[test]
+fn errors_change_nothing() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "set string x => +OK
+         zadd z inf a => :1
+         zadd z 1 a 2 => -ERR syntax error
+         zadd z nx xx 1 a => -ERR XX and NX options at the same time are not compatible
+         zadd z gt nx 1 a => -ERR GT, LT, and/or NX options at the same time are not compatible
+         zadd z incr 1 a 2 b => -ERR INCR option supports a single increment-element pair
+         zadd z 1 b nan a => -ERR value is not a valid float
+         zadd string x a => -ERR value is not a valid float
+         zincrby z -inf a => -ERR resulting score is not a number (NaN)
+         zrank z a nonsense => -ERR syntax error
+         zrank z a withscore more => -ERR wrong number of arguments for 'zrank' command
+         zpopmin z -1 => -ERR value is out of range, must be positive
+         zmpop 1 z left => -ERR syntax error
+         zmpop 0 z min => -ERR numkeys should be greater than 0
+         zrandmember z 1 nonsense => -ERR syntax error
+         zscan z x => -ERR invalid cursor
+         zrange z 0 -1 withscores => [a inf]",
+    );
+    for command in
+        ["zadd string 1 a", "zscore string a", "zrangestore z string 0 1", "bzpopmin none string 0"]
+    {
+        let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(show(&client.call(command)), wrong_type, "{command}");
+    }
+}
+
+#[test]
+fn each_waiting_command_is_served() {
+    let server = Server::start(&[]);
+    let (mut waiting, mut other) = (server.client(), server.client());
+    for (command, reply) in [
+        ("bzpopmin none z 0", "[z a 1]"),
+        ("bzpopmax z none 0", "[z b 2]"),
+        ("bzmpop 0 2 none z min count 5", "[z [[a 1] [b 2]]]"),
+    ] {
+        waiting.send(format!("{command}\r\n").as_bytes());
+        assert!(waiting.is_silent(), "{command}");
+        other.run_script("zadd z 1 a 2 b => :2");
+        assert_eq!(show(&waiting.reply()), reply, "{command}");
+        other.call("del z");
+    }
+    other.run_script(
+        "bzpopmin none 0.01 => nil
+         zadd z 1 a => :1
+         zmpop 2 none z max count 3 => [z [[a 1]]]
+         zmpop 1 z max => nil
+         multi => +OK
+         bzpopmax z 0 => +QUEUED
+         bzmpop 0 1 z min => +QUEUED
+         exec => [nil nil]",
     );
 }
