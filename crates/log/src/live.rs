@@ -1,15 +1,21 @@
 //! How many bytes of each segment are still in use, counted by all threads without a lock.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicI64, AtomicU64, Ordering},
+};
 
 use parking_lot::Mutex;
 
 const FREE: u64 = u64::MAX;
+/// Cells that are allocated together: a page of them.
+const CHUNK: usize = 256;
 
 /// A fixed table of counters. A counter stays where it was put until its segment is freed, so that look-ups need
-/// no lock: a segment's cell is one of the `reach` cells from its home on.
+/// no lock: a segment's cell is one of the `reach` cells from its home on. There may be a million segments, and mostly
+/// there are few, so a part of the table takes memory only once one of its cells was used.
 pub(crate) struct LiveBytes {
-    cells: Box<[Cell]>,
+    chunks: Box<[OnceLock<Box<[Cell]>>]>,
     reach: AtomicU64,
     changing: Mutex<()>,
 }
@@ -19,30 +25,44 @@ struct Cell {
     bytes: AtomicI64,
 }
 
+impl Cell {
+    fn free() -> Cell {
+        Cell { seq: AtomicU64::new(FREE), bytes: AtomicI64::new(0) }
+    }
+}
+
 impl LiveBytes {
     /// Room for `segments` segments at once.
     pub fn new(segments: usize) -> Self {
         // Half full at most, so that `reach` stays small. Some more than `segments`, because bytes may be counted
         // in a segment that is not prepared yet.
-        let cells = (segments + 64).next_power_of_two() * 2;
+        let cells = ((segments + 64).next_power_of_two() * 2).max(CHUNK);
         Self {
-            cells: (0..cells).map(|_| Cell { seq: AtomicU64::new(FREE), bytes: AtomicI64::new(0) }).collect(),
+            chunks: (0..cells / CHUNK).map(|_| OnceLock::new()).collect(),
             reach: AtomicU64::new(0),
             changing: Mutex::new(()),
         }
     }
 
-    fn home(&self, seq: u64) -> usize {
-        (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
+    fn cells(&self) -> usize {
+        self.chunks.len() * CHUNK
     }
 
-    fn cell(&self, seq: u64, distance: usize) -> &Cell {
-        &self.cells[(self.home(seq) + distance) & (self.cells.len() - 1)]
+    /// The chunk and the place in it of a cell, at a distance from a segment's home.
+    fn place(&self, seq: u64, distance: usize) -> (&OnceLock<Box<[Cell]>>, usize) {
+        let home = (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        let at = (home + distance) & (self.cells() - 1);
+        (&self.chunks[at / CHUNK], at % CHUNK)
     }
 
     fn find(&self, seq: u64) -> Option<&Cell> {
         let reach = self.reach.load(Ordering::Acquire) as usize;
-        (0..reach).map(|distance| self.cell(seq, distance)).find(|c| c.seq.load(Ordering::Acquire) == seq)
+        (0..reach)
+            .filter_map(|distance| {
+                let (chunk, at) = self.place(seq, distance);
+                Some(&chunk.get()?[at])
+            })
+            .find(|cell| cell.seq.load(Ordering::Acquire) == seq)
     }
 
     /// Adds to a segment's count; false if it has none.
@@ -56,8 +76,11 @@ impl LiveBytes {
         if self.find(seq).is_some() {
             return;
         }
-        let (distance, cell) = (0..self.cells.len())
-            .map(|distance| (distance, self.cell(seq, distance)))
+        let (distance, cell) = (0..self.cells())
+            .map(|distance| {
+                let (chunk, at) = self.place(seq, distance);
+                (distance, &chunk.get_or_init(|| (0..CHUNK).map(|_| Cell::free()).collect())[at])
+            })
             .find(|(_, cell)| cell.seq.load(Ordering::Relaxed) == FREE)
             .expect("twice as many cells as segments");
         cell.bytes.store(0, Ordering::Relaxed);
@@ -75,7 +98,8 @@ impl LiveBytes {
 
     /// The counts of all segments together.
     pub fn total(&self) -> i64 {
-        let counted = self.cells.iter().filter(|cell| cell.seq.load(Ordering::Acquire) != FREE);
+        let cells = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        let counted = cells.filter(|cell| cell.seq.load(Ordering::Acquire) != FREE);
         counted.map(|cell| cell.bytes.load(Ordering::Relaxed)).sum()
     }
 
