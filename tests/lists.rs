@@ -44,7 +44,7 @@ fn elements_come_and_go() {
          lmove none m left right => nil
          lrange m 0 -1 => [d b]
          lmove m m left right => d
-         lmpop 2 none m right count 5 => [m [b d]]
+         lmpop 2 none m right count 5 => [m [d b]]
          lmpop 1 none left => nil
          lpop l 0 => []
          lpop l 7 => [c]

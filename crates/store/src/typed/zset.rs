@@ -104,9 +104,8 @@ impl AddOptions {
     fn allow(self, old: Option<f64>, new: f64) -> bool {
         match old {
             None => !self.only_existing,
-            Some(old) => {
-                !self.only_new && !(self.only_greater && new <= old) && !(self.only_less && new >= old)
-            }
+            Some(_) if self.only_new => false,
+            Some(old) => (!self.only_greater || new > old) && (!self.only_less || new < old),
         }
     }
 }
