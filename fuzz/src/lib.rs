@@ -1,0 +1,85 @@
+//! Random input for as long as you like: the targets are this package's tests.
+//!
+//! Each runs for `HOLDFAST_FUZZ_SECONDS` (2 if not set) with one seed after another. A finding names its seed, and
+//! `HOLDFAST_SEED` repeats it.
+
+use std::{
+    env,
+    panic::{RefUnwindSafe, catch_unwind, resume_unwind},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Runs a target with one seed after another until the time is over.
+pub fn fuzz(target: impl Fn(&mut Rng) + RefUnwindSafe) {
+    if let Some(seed) = number("HOLDFAST_SEED") {
+        return target(&mut Rng(seed));
+    }
+    let time = Duration::from_secs(number("HOLDFAST_FUZZ_SECONDS").unwrap_or(2));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let first = now.as_nanos() as u64;
+    let (started, mut runs) = (Instant::now(), 0);
+    while started.elapsed() < time {
+        let seed = first.wrapping_add(runs);
+        if let Err(panic) = catch_unwind(|| target(&mut Rng(seed))) {
+            eprintln!("repeat with HOLDFAST_SEED={seed}");
+            resume_unwind(panic);
+        }
+        runs += 1;
+    }
+    eprintln!("{runs} runs without a finding");
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// A sequence of numbers from a seed (splitmix64).
+pub struct Rng(u64);
+
+impl Rng {
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end
+    }
+
+    /// True once in so many times.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// An index of something that has so many elements, at least one.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// Up to `len_max` random bytes, mostly few.
+    pub fn bytes(&mut self, len_max: usize) -> Vec<u8> {
+        let len = self.index(len_max + 1);
+        let len = self.index(len + 1);
+        (0..len).map(|_| self.draw() as u8).collect()
+    }
+
+    /// Changes bytes in one of several ways: some overwritten, inserted, removed, or one bit inverted.
+    pub fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.index(bytes.len() + 1);
+        match self.below(4) {
+            0 => bytes.truncate(at),
+            1 => {
+                let inserted = self.bytes(8);
+                bytes.splice(at..at, inserted);
+            }
+            2 => drop(bytes.drain(at..(at + self.index(8)).min(bytes.len()).max(at))),
+            _ if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+            _ => bytes.push(self.draw() as u8),
+        }
+    }
+}
