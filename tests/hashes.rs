@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Server, show};
+use harness::{Server, show, wait_until};
 use std::{thread, time::Duration};
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -189,6 +189,23 @@ fn fields_expire() {
          hpexpireat h 1 fields 1 b => [:2]
          sadd h member => :1",
     );
+}
+
+#[test]
+fn fields_expire_that_nobody_looks_at() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let fields: Vec<String> = (0..3000).map(|number| format!("f{number}")).collect();
+    client.call(&format!("hset large {} v", fields.join(" v ")));
+    client.call(&format!("hpexpire large 20 fields 3000 {}", fields.join(" ")));
+    client.run_script(
+        "hset small a 1 b 2 => :2
+         hpexpire small 20 fields 2 a b => [:1 :1]
+         hset other a 1 b 2 => :2
+         hpexpire other 20 fields 1 a => [:1]",
+    );
+    wait_until(|| "expired hashes go".into(), || show(&client.call("dbsize")) == ":1");
+    client.run_script("hgetall other => [b 2]");
 }
 
 #[test]

@@ -180,23 +180,35 @@ impl Inner {
     }
 
     /// Removes expired keys of every partition, Redis's way: looks at a few keys with an expiry, and at more while many of
-    /// them have expired.
-    pub fn expire(&self, cursors: &mut [[u64; DATABASES]]) {
+    /// them have expired. Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time.
+    pub fn expire(&self, cursors: &mut [[ExpireCursors; DATABASES]]) {
         let now = self.shared.io.now_ms();
         for (number, cursors) in cursors.iter_mut().enumerate() {
             for db in 0..DATABASES as u8 {
                 loop {
                     let mut txn = Txn::begin(self, &[number as u16], now);
-                    let (seen, expired) = txn.expire_some(db, &mut cursors[db as usize], EXPIRE_SAMPLE);
+                    let cursor = &mut cursors[db as usize].keys;
+                    let (seen, expired) = txn.expire_some(db, cursor, EXPIRE_SAMPLE);
                     txn.commit();
                     if seen == 0 || expired * 10 <= seen {
                         break;
                     }
                 }
+                let cursor = &mut cursors[db as usize].fields;
+                while Txn::begin(self, &[number as u16], now).purge_some(db, cursor) {}
             }
         }
         self.shared.log.kick();
     }
+}
+
+/// Where active expiry goes on in a database of a partition.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ExpireCursors {
+    /// Among the keys that have an expiry.
+    keys: u64,
+    /// Among all keys, for fields.
+    fields: u64,
 }
 
 /// The maintenance thread.
@@ -240,7 +252,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
     };
     while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
     inner.attach_all();
-    let mut cursors = vec![[0; DATABASES]; inner.partitions.len()];
+    let mut cursors = vec![[ExpireCursors::default(); DATABASES]; inner.partitions.len()];
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
     while !stop.load(Relaxed) {
         if inner.shared.log.failed().is_none() {

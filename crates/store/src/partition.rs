@@ -6,7 +6,7 @@ use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue},
     chunk::Pool,
-    collections::{Limits, object},
+    collections::{Limits, hash, object},
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
@@ -515,6 +515,27 @@ impl Partition {
             batch.written.push(Written { partition: self.number, db, digest });
         }
         (seen, due.len())
+    }
+
+    /// The hashes that have expired fields, among the keys of some buckets from a cursor on.
+    pub fn hashes_to_purge(&self, db: u8, cursor: &mut u64, buckets: usize, now_ms: u64) -> Vec<Digest> {
+        let keys = &self.databases[db as usize].keys;
+        let mut due = Vec::new();
+        for _ in 0..buckets {
+            let next = keys.scan(&self.arena, *cursor, |_, digest, word| {
+                if word.ty() == Type::Hash && word.in_heap() {
+                    let next_expiry = hash::next_expiry(&self.arena, word.offset());
+                    if next_expiry != 0 && next_expiry <= now_ms {
+                        due.push(digest);
+                    }
+                }
+            });
+            *cursor = next.unwrap_or(0);
+            if next.is_none() {
+                break;
+            }
+        }
+        due
     }
 
     /// Checks a database's indexes against each other, calls `f` with each entry, and returns the number of keys.

@@ -110,6 +110,10 @@ impl Fetched {
 
 /// Bytes of log that the removal of a key takes, about.
 const REMOVAL_BYTES: usize = 1024;
+/// Expired fields of a hash that are removed at once, so that a transaction does not take long for it.
+const PURGED_MAX: usize = 1000;
+/// Bytes of log that this takes, about.
+const PURGE_BYTES: usize = PURGED_MAX * 64;
 
 thread_local! {
     /// The batch of this thread's last transaction, for its memory.
@@ -242,8 +246,6 @@ impl<'s> Txn<'s> {
 
     /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
     fn purge_fields(&mut self, db: u8, target: Target<'_>, found: Found) -> bool {
-        /// So that a transaction does not take long for it.
-        const FIELDS_MAX: usize = 1000;
         let (shared, obj) = (self.shared(), found.word.offset());
         let part = self.locks.get(target.partition);
         let next_expiry = hash::next_expiry(&part.arena, obj);
@@ -251,8 +253,11 @@ impl<'s> Txn<'s> {
             return true;
         }
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        let purged =
-            hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(FIELDS_MAX);
+        if shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
+            // They are as good as gone.
+            return hash::fields(&part.arena, context, obj).next().is_some();
+        }
+        let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(PURGED_MAX);
         let is_empty = hash::len(&part.arena, obj) == 0;
         if is_empty {
             part.remove(shared, &mut self.batch, db, target.digest, found);
@@ -549,6 +554,25 @@ impl<'s> Txn<'s> {
         let (seen, expired) = part.expire_some(shared, &mut self.batch, db, cursor, sample, self.now_ms);
         self.store.counters.expired.fetch_add(expired as u64, Relaxed);
         (seen, expired)
+    }
+
+    /// Looks at a few keys of a partition, from a cursor on, and removes expired fields of those that are hashes. Whether
+    /// there may be more at these keys: then the cursor has not moved.
+    pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
+        /// Some hundred keys.
+        const BUCKETS: usize = 8;
+        let (shared, partition, now_ms) = (self.shared(), self.locks.first.0, self.now_ms);
+        let mut next = *cursor;
+        let due = self.locks.first.1.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
+        if due.is_empty() || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
+            *cursor = next;
+            return false;
+        }
+        for digest in due {
+            let found = self.locks.first.1.find(shared, db, digest).expect("an entry that was just seen");
+            self.purge_fields(db, Target { key: &[], digest, partition }, found);
+        }
+        true
     }
 
     /// Removes all keys of a database; all partitions must be locked.
