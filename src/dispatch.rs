@@ -214,9 +214,7 @@ impl<'a> Turn<'a> {
             Handler::Plain(_) | Handler::Browsing(_) => {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
-            Handler::Keyed(_) if TABLE.first_is_key(id) => {
-                store.begin_key(args.at(1), self.now_ms())
-            }
+            Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin_key(args.at(1), self.now_ms()),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),
         };

@@ -49,9 +49,13 @@ mod tests {
         let more = [&set[..], b"*1\r\n$4\r\nPING\r\n"].concat();
         assert_eq!(peek(&more), Some((&b"hello"[..], set.len())));
         (0..set.len()).for_each(|len| assert_eq!(peek(&set[..len]), None, "{len}"));
-        for other in
-            [&b"*1\r\n$4\r\nPING\r\n"[..], b"GET x\r\n", b"*2\r\n$-1\r\n", b"*2\r\n:1\r\n:2\r\n", b"*99999999999\r\n"]
-        {
+        for other in [
+            &b"*1\r\n$4\r\nPING\r\n"[..],
+            b"GET x\r\n",
+            b"*2\r\n$-1\r\n",
+            b"*2\r\n:1\r\n:2\r\n",
+            b"*99999999999\r\n",
+        ] {
             assert_eq!(peek(other), None);
         }
     }

@@ -248,7 +248,7 @@ impl Cache {
         if chunk.queue == Queue::Small {
             self.small_bytes -= chunk.memory.len();
         }
-        Victim { chunk, number, at: 0 }
+        Victim { chunk, at: 0 }
     }
 
     /// Puts a live copy of a victim back: into the main queue when the queues make room, or where it was.
@@ -288,15 +288,12 @@ fn decode(memory: &[u8], at: usize) -> (Copy<'_>, usize) {
 /// A chunk that was taken out of the cache.
 pub(crate) struct Victim {
     chunk: Chunk,
-    number: u32,
     at: usize,
 }
 
 /// A copy in a victim.
 pub(crate) struct VictimCopy<'a> {
     pub copy: Copy<'a>,
-    /// The handle that named it.
-    pub handle: Handle,
     header: Header,
     len: usize,
 }
@@ -326,8 +323,7 @@ impl Victim {
         let header = Header(u32::from_le_bytes(*memory[at..].first_chunk().expect("a header")));
         let (copy, end) = decode(memory, at);
         self.at = end.next_multiple_of(GRANULE);
-        let handle = (self.number + 1) << POSITION_BITS | (at / GRANULE) as u32;
-        Some(VictimCopy { copy, handle, header, len: self.at - at })
+        Some(VictimCopy { copy, header, len: self.at - at })
     }
 }
 
@@ -396,12 +392,12 @@ mod tests {
         let mut cache = Cache::default();
         let mut live = std::collections::HashMap::new();
         let limit = 64 * CHUNK_BYTES;
-        let mut evict = |cache: &mut Cache, live: &mut std::collections::HashMap<u64, Handle>| {
+        let evict = |cache: &mut Cache, live: &mut std::collections::HashMap<u64, Handle>| {
             while cache.bytes > limit {
                 let mut victim = cache.pop().unwrap();
                 while let Some(copy) = victim.next_copy() {
                     let n = u64::from_le_bytes(copy.copy.key.try_into().unwrap());
-                    assert_eq!(live.remove(&n), Some(copy.handle));
+                    assert!(live.remove(&n).is_some());
                     if copy.is_used() {
                         live.insert(n, cache.put_back(&copy, Queue::Main));
                     } else {

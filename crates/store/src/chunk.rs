@@ -88,7 +88,9 @@ impl Drop for Chunk {
         match self.pool.take() {
             Some(pool) => pool.free.lock().chunks.push(Block(self.block.0)),
             // SAFETY: made from a box of this length in `Pool::take`, and not used after this.
-            None => drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.block.0.as_ptr(), self.len)) }),
+            None => {
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.block.0.as_ptr(), self.len)) })
+            }
         }
     }
 }
@@ -132,7 +134,8 @@ fn unmap(region: &Block) {
 #[cfg(miri)]
 fn map(len: usize) -> Block {
     // SAFETY: the layout has a size.
-    let start = unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::array::<u8>(len).expect("a small layout")) };
+    let start =
+        unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::array::<u8>(len).expect("a small layout")) };
     Block(NonNull::new(start).expect("memory"))
 }
 

@@ -9,6 +9,7 @@ use crate::{
     store::{Inner, corrupt_batch},
     superblock::Superblock,
     txn::Txn,
+    word::WINDOW,
 };
 use holdfast_io::{Error, File, Result};
 use holdfast_log::{Lsn, Scope};
@@ -137,6 +138,12 @@ impl Inner {
                 log.free_segment(seq);
                 self.counters.freed_segments.fetch_add(1, Relaxed);
             }
+            return Ok(true);
+        }
+        if let Some(oldest) = closed.first().filter(|s| log.tail() - s.end_lsn > WINDOW / 2) {
+            // Before its items' locations wrap.
+            self.move_live(oldest.seq, Scope::All)?;
+            log.wait_durable(log.tail())?;
             return Ok(true);
         }
         let Some(victim) = closed.iter().min_by_key(|s| s.live_bytes) else { return Ok(false) };

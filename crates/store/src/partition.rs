@@ -10,11 +10,11 @@ use crate::{
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
+    scan::ScanStep,
     shared::Shared,
     stats::Lookups,
-    scan::ScanStep,
     txn::Cold,
-    word::{GRANULE, Type, Word, class_bytes},
+    word::{Type, Word, class_bytes},
 };
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
@@ -184,7 +184,8 @@ impl Partition {
     #[inline]
     pub fn prefetch_value(&self, db: u8, digest: Digest) {
         let keys = &self.databases[db as usize].keys;
-        if let Some(handle) = keys.find(&self.arena, digest).map(|slot| keys.handle(slot)).filter(|&h| h != 0) {
+        if let Some(handle) = keys.find(&self.arena, digest).map(|slot| keys.handle(slot)).filter(|&h| h != 0)
+        {
             self.cache.prefetch(handle);
         }
     }
@@ -452,10 +453,7 @@ impl Partition {
 
     /// The LSN of an item, whose entry has waited for it, is known now. The item's record is the redo of this.
     pub fn settle(&mut self, slot: u64, lsn: Lsn, class: u8) {
-        let mut location = [0; 6];
-        location[..5].copy_from_slice(&(lsn / GRANULE).to_le_bytes()[..5]);
-        location[5] = class;
-        self.arena.patch(slot, &location);
+        self.arena.patch(slot, &Word::item_bytes(lsn, class));
     }
 
     /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired.

@@ -26,13 +26,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(
-        io: Arc<dyn Io>,
-        log: Arc<Log>,
-        heap: Arc<Heap>,
-        secret: Secret,
-        memory_max: usize,
-    ) -> Shared {
+    pub fn new(io: Arc<dyn Io>, log: Arc<Log>, heap: Arc<Heap>, secret: Secret, memory_max: usize) -> Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(memory_max));
         let (memory_max, out_of_memory) = (AtomicUsize::new(memory_max), AtomicBool::new(false));
         let hasher = secret.hasher();

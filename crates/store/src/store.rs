@@ -12,7 +12,7 @@ use crate::{
     stats::Counters,
     superblock::{self, Superblock},
     txn::{Cold, Fetched, Txn},
-    word,
+    word::{Word, size_class},
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
 use holdfast_io::{Error, File, Io, RealIo, Result};
@@ -20,7 +20,13 @@ use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
 use parking_lot::Mutex;
 use std::{
     path::Path,
-    sync::{Arc, atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}}},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
     time::Instant,
 };
 
@@ -167,7 +173,8 @@ impl Store {
     /// run, as in a pipeline, thus wait for memory together and not one after another.
     #[inline]
     pub fn expect(&self, db: u8, key: &[u8]) -> Expected {
-        let expected = Expected { db, partition: self.partition_of(key), digest: self.shared.secret.digest(key) };
+        let expected =
+            Expected { db, partition: self.partition_of(key), digest: self.shared.secret.digest(key) };
         if let Some(part) = self.inner.partitions[expected.partition as usize].try_lock() {
             part.prefetch_entry(db, expected.digest);
         }
@@ -410,10 +417,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
         }
         for record in payload::records(bytes) {
             if let (rel, Record::Item(item, len)) = record.map_err(|what| corrupt_batch(lsn, what))? {
-                let mut location = [0; 6];
-                location[..5].copy_from_slice(&(at(rel) / word::GRANULE).to_le_bytes()[..5]);
-                location[5] = word::size_class(len);
-                redo.write(item.slot, &location)?;
+                redo.write(item.slot, &Word::item_bytes(at(rel), size_class(len)))?;
             }
         }
         Ok(())

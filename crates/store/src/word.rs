@@ -63,6 +63,12 @@ impl Word {
         Word((lsn / GRANULE) & LOCATION_MASK | u64::from(class) << 40 | (ty as u64) << 48)
     }
 
+    /// What of an item's word its record is the redo of: location and size class.
+    pub fn item_bytes(lsn: u64, class: u8) -> [u8; 6] {
+        let word = Word::item(Type::String, lsn, class).0.to_le_bytes();
+        *word.first_chunk().expect("a word has eight bytes")
+    }
+
     /// The `number`th item of the uncommitted batch.
     pub fn pending(ty: Type, number: usize) -> Word {
         Word(number as u64 | u64::from(PENDING) << 40 | (ty as u64) << 48)

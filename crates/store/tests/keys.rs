@@ -62,7 +62,9 @@ fn random_value(rng: &mut Rng) -> Value {
         1 => Value::List((0..len).map(|_| text()).collect()),
         2 => Value::Set((0..len).map(|_| text()).collect()),
         3 => Value::Zset((0..len).map(|i| (text(), i)).collect()),
-        _ => Value::Hash((0..len).map(|i| (text(), (text(), if i % 3 == 0 { FAR + i } else { 0 }))).collect()),
+        _ => {
+            Value::Hash((0..len).map(|i| (text(), (text(), if i % 3 == 0 { FAR + i } else { 0 }))).collect())
+        }
     }
 }
 
@@ -169,7 +171,10 @@ fn check(store: &Store, model: &State, rng: &mut Rng) {
         let db = store.database(logical);
         let keys: Vec<_> = model.iter().filter(|((d, _), _)| *d == logical).collect();
         assert_eq!(store.len(db), keys.len() as u64);
-        assert_eq!(store.expires_len(db), keys.iter().filter(|(_, (_, expiry))| expiry.is_some()).count() as u64);
+        assert_eq!(
+            store.expires_len(db),
+            keys.iter().filter(|(_, (_, expiry))| expiry.is_some()).count() as u64
+        );
         let random = names(store, &store.random_key(db, || rng.next()));
         assert_eq!(random.is_empty(), keys.is_empty());
         assert!(random.into_iter().all(|(key, _)| model.contains_key(&(logical, key))));
@@ -220,7 +225,13 @@ fn step(store: &Store, model: &mut State, rng: &mut Rng, keys: u64) {
         _ => {
             store.begin_all().swap(from.0, to.0);
             let swapped = std::mem::take(model).into_iter().map(|((db, key), value)| {
-                let db = if db == from.0 { to.0 } else if db == to.0 { from.0 } else { db };
+                let db = if db == from.0 {
+                    to.0
+                } else if db == to.0 {
+                    from.0
+                } else {
+                    db
+                };
                 ((db, key), value)
             });
             *model = swapped.collect();
