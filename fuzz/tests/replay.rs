@@ -121,7 +121,7 @@ fn arbitrary_redo_records_do_no_harm() {
             while checkpoint.copy(arena, 64) {}
         }
         let finished = checkpoint.finish().expect("a checkpoint");
-        let root = finished.root().clone();
+        let root = *finished.root();
         finished.commit();
         let mut redo = tx.buf.clone();
         for _ in 0..rng.below(10) {
