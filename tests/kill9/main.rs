@@ -16,7 +16,7 @@ use holdfast_resp::{Reply, write_command};
 use model::{Model, Step};
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
     time::Duration,
 };

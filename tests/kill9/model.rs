@@ -1,6 +1,6 @@
 //! What a writer's keys hold after each of its steps.
 
-use crate::harness::{Client, Rng, array, bulk, ok};
+use crate::harness::{Client, Rng, array, ok};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
