@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn legacy_ranges() {
         const ONE: KeySpec = KeySpec::one(KeyAccess::RO, 1);
-        const CASES: &[(&[KeySpec], (i64, i64, i64))] = &[
+        type Case = (&'static [KeySpec], (i64, i64, i64));
+        const CASES: &[Case] = &[
             (&[], (0, 0, 0)),
             (&[ONE], (1, 1, 1)),
             (&[ONE, KeySpec::one(KeyAccess::RO, 2)], (1, 2, 1)),

@@ -173,7 +173,7 @@ impl Pause {
         let running = self.until_ms.load(Relaxed) > self.now_ms();
         let until = self.now_ms().saturating_add(duration.as_millis() as u64).max(1);
         self.until_ms.fetch_max(until, Relaxed);
-        self.writes_only.store(writes_only && !(running && !self.writes_only.load(Relaxed)), Relaxed);
+        self.writes_only.store(writes_only && (!running || self.writes_only.load(Relaxed)), Relaxed);
     }
 
     /// Ends the pause.

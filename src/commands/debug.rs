@@ -167,7 +167,7 @@ fn protocol(call: &mut Call) -> Answer {
     match call.args.at(2).to_ascii_lowercase().as_slice() {
         b"string" => out.bulk("Hello World"),
         b"integer" => out.int(12345),
-        b"double" => out.double(3.141),
+        b"double" => out.double(3141.0 / 1000.0),
         b"null" => out.null(),
         b"array" => {
             out.array(3);

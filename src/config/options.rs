@@ -16,10 +16,13 @@ pub struct Spec {
     /// When it can be set.
     pub change: Change,
     /// Makes a running server follow a new value; the error undoes the change.
-    pub apply: Option<fn(&Server) -> Result<(), String>>,
+    pub apply: Option<Apply>,
     /// One line of documentation.
     pub doc: &'static str,
 }
+
+/// Makes a running server follow an option; the error says why it cannot.
+pub type Apply = fn(&Server) -> Result<(), String>;
 
 /// When an option can be set.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -87,9 +87,10 @@ impl Drop for Chunk {
     fn drop(&mut self) {
         match self.pool.take() {
             Some(pool) => pool.free.lock().chunks.push(Block(self.block.0)),
-            // SAFETY: made from a box of this length in `Pool::take`, and not used after this.
             None => {
-                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.block.0.as_ptr(), self.len)) })
+                let memory = ptr::slice_from_raw_parts_mut(self.block.0.as_ptr(), self.len);
+                // SAFETY: made from a box of this length in `Pool::take`, and not used after this.
+                drop(unsafe { Box::from_raw(memory) });
             }
         }
     }

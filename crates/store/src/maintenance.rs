@@ -85,7 +85,7 @@ impl Inner {
         next.generation += 1;
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
-        next.heap = finished.root().clone();
+        next.heap = *finished.root();
         if let Err(e) = next.write(&*superblock.1) {
             // One copy may be on the medium. So the slots that it names must stay, and there must be no other checkpoint.
             log.fail(&e);

@@ -381,7 +381,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Inner> {
         segment_size: options.segment_size,
         checkpoint_lsn: 0,
         durable_lsn: 0,
-        heap: finished.root().clone(),
+        heap: *finished.root(),
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();

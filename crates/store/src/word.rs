@@ -76,7 +76,7 @@ impl Word {
 
     /// An object at a heap offset.
     pub fn object(ty: Type, offset: u64) -> Word {
-        Word(offset / GRANULE | (ty as u64) << 48 | HEAP_BIT)
+        Word((offset / GRANULE) | ((ty as u64) << 48) | HEAP_BIT)
     }
 
     /// The word of the index of expiries: Unix time in milliseconds, up to the year 287396.

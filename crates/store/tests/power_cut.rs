@@ -379,10 +379,8 @@ fn history(seed: u64) {
                 break;
             }
         }
-        if alive && rng.chance(3) {
-            if store.close().is_ok() {
-                states = vec![now];
-            }
+        if alive && rng.chance(3) && store.close().is_ok() {
+            states = vec![now];
         }
         let stats = store.stats();
         FREED.fetch_add(stats.freed_segments, Relaxed);

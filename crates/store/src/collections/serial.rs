@@ -96,10 +96,11 @@ pub fn import(
     }
     let obj = create(arena, tx, key)?;
     let filled = fill(arena, tx, always(cx), obj, count, &mut reader);
-    let filled = filled.and_then(|()| match reader.0 {
-        [] => Ok(obj),
-        _ => Err(ImportError::Malformed("bytes behind an object")),
-    });
+    let filled = match filled {
+        Ok(()) if reader.0.is_empty() => Ok(obj),
+        Ok(()) => Err(ImportError::Malformed("bytes behind an object")),
+        Err(error) => Err(error),
+    };
     if filled.is_err() {
         object::destroy(arena, tx, obj, usize::MAX);
     }
