@@ -55,8 +55,22 @@ impl<'a> Call<'a> {
         let db = self.db();
         // A deadline that is too far to name is none.
         let until = || timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let waiting = self.session.waiting.get_or_insert_with(|| Waiting::begin(txn, db, keys, until()));
-        Ok(Outcome::Wait(waiting.until))
+        let until = match self.session.waiting.take() {
+            Some(waiting) if waiting.db == db => {
+                let until = waiting.until;
+                self.session.waiting = Some(waiting);
+                return Ok(Outcome::Wait(until));
+            }
+            // SWAPDB or FLUSHDB has given its number another database.
+            Some(elsewhere) => {
+                let until = elsewhere.until;
+                elsewhere.end(txn);
+                until
+            }
+            None => until(),
+        };
+        self.session.waiting = Some(Waiting::begin(txn, db, keys, until));
+        Ok(Outcome::Wait(until))
     }
 
     /// An argument as an integer.

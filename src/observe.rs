@@ -72,6 +72,8 @@ impl Keys {
 /// What a blocking command waits for. The client that has waited longest at a key is told first.
 pub struct Waiting {
     keys: Keys,
+    /// The database of the keys, as the store knows it.
+    pub db: u8,
     /// When it gives up.
     pub until: Option<Instant>,
 }
@@ -84,7 +86,7 @@ impl Waiting {
         keys: impl Iterator<Item = &'k [u8]>,
         until: Option<Instant>,
     ) -> Self {
-        let mut waiting = Waiting { keys: Keys::default(), until };
+        let mut waiting = Waiting { keys: Keys::default(), db, until };
         for key in keys {
             waiting.keys.add(txn, db, key, Turn::First);
         }

@@ -38,7 +38,7 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         categories: DANGEROUS,
         summary: "Removes all keys from all databases.",
-        complexity: "O(N) where N is the total number of keys in all databases",
+        complexity: "O(1); then what was there is freed in the background",
         handler: Whole(flushall),
         ..ROW
     },
@@ -48,7 +48,7 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         categories: DANGEROUS,
         summary: "Remove all keys from the current database.",
-        complexity: "O(N) where N is the number of keys in the selected database",
+        complexity: "O(1); then what was there is freed in the background",
         handler: Whole(flushdb),
         ..ROW
     },
@@ -112,14 +112,14 @@ fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
-    (0..DATABASES as u8).for_each(|db| txn.flush(db));
+    (0..DATABASES as u8).for_each(|number| txn.flush(number));
     call.out.ok();
     Ok(Done)
 }
 
 fn flushdb(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
-    txn.flush(call.db());
+    txn.flush(call.session.db as u8);
     call.out.ok();
     Ok(Done)
 }

@@ -13,6 +13,7 @@ use crate::{
     chunk::{self, CHUNK_BYTES, Pool},
     digest::Digest,
     index::Handle,
+    partition::PHYSICAL_DATABASES,
     probe,
 };
 use std::{collections::VecDeque, sync::Arc};
@@ -24,7 +25,7 @@ const CHUNKS_MAX: usize = (1 << (32 - POSITION_BITS)) - 1;
 /// Uses of a copy are counted up to this.
 const USES_MAX: u32 = 3;
 
-/// Header of a copy: uses (2 bits), dead (1), long (1), database (4), key length (8), value length (16); a long one
+/// Header of a copy: uses (2 bits), dead (1), long (1), database (5), key length (7), value length (16); a long one
 /// has its lengths in two more words.
 #[derive(Clone, Copy)]
 struct Header(u32);
@@ -35,8 +36,8 @@ const LONG: u32 = 1 << 3;
 impl Header {
     fn new(db: u8, key_len: usize, value_len: usize) -> Header {
         let db = u32::from(db) << 4;
-        if key_len < 1 << 8 && value_len < 1 << 16 {
-            Header(db | (key_len as u32) << 8 | (value_len as u32) << 16)
+        if key_len < 1 << 7 && value_len < 1 << 16 {
+            Header(db | (key_len as u32) << 9 | (value_len as u32) << 16)
         } else {
             Header(db | LONG)
         }
@@ -221,7 +222,7 @@ impl Cache {
     pub fn kill(&mut self, handle: Handle) {
         let (number, at) = Cache::split(handle);
         let (copy, end) = decode(&self.chunk(number).memory, at);
-        debug_assert!(copy.db < 16);
+        debug_assert!(usize::from(copy.db) < PHYSICAL_DATABASES);
         self.dead_bytes += (end - at).next_multiple_of(GRANULE);
         self.copies -= 1;
         self.header_mut(handle)[0] |= DEAD as u8;
@@ -274,9 +275,9 @@ fn decode(memory: &[u8], at: usize) -> (Copy<'_>, usize) {
     let word =
         |at: usize| u32::from_le_bytes(*memory[at..].first_chunk().expect("a word of a copy's header"));
     let header = word(at);
-    let db = (header >> 4 & 15) as u8;
+    let db = (header >> 4 & 0x1f) as u8;
     let (start, key_len, value_len) = if header & LONG == 0 {
-        (at + 4, (header >> 8 & 0xff) as usize, (header >> 16) as usize)
+        (at + 4, (header >> 9 & 0x7f) as usize, (header >> 16) as usize)
     } else {
         (at + 12, word(at + 4) as usize, word(at + 8) as usize)
     };

@@ -2,7 +2,7 @@
 
 use crate::{
     item,
-    partition::DATABASES,
+    partition::PHYSICAL_DATABASES,
     store::{Inner, Store},
     txn::Cold,
     word::class_bytes,
@@ -49,9 +49,9 @@ impl Inner {
             let wrong =
                 |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
             let mut words = Vec::new();
-            for db in 0..DATABASES as u8 {
-                report.keys +=
-                    part.check_database(db, |digest, word| words.push((db, digest, word))).map_err(wrong)?;
+            for db in 0..PHYSICAL_DATABASES as u8 {
+                let entry = |digest, word| words.push((db, digest, word));
+                report.keys += part.check_database(&self.shared, db, entry).map_err(wrong)?;
             }
             for (db, digest, word) in words {
                 if word.in_heap() {
@@ -73,7 +73,7 @@ impl Inner {
                 report.items += 1;
             }
             report.heap_bytes += part.arena.allocated_bytes();
-            part.check_memory().map_err(wrong)?;
+            part.check_memory(&self.shared).map_err(wrong)?;
         }
         let counted = log.live_bytes();
         if counted != report.live_bytes as i64 {

@@ -531,6 +531,19 @@ impl Index {
         self.len = 0;
     }
 
+    /// Whether a segment has entries.
+    pub fn holds_any(&self, arena: &Arena, segment: u32) -> bool {
+        (0..BUCKETS).any(|number| self.bucket(arena, segment, number)[..SLOTS] != [0; SLOTS])
+    }
+
+    /// Removes the entries of a segment, which have no cached copies any more. The values are the caller's.
+    pub fn clear_segment(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32) {
+        let mut entries = 0;
+        self.for_each_in(arena, segment, |_, _, _| entries += 1);
+        arena.fill(&mut batch.tx, self.segments[segment as usize].offset, SEGMENT_BYTES, 0);
+        self.set_len(arena, batch, self.len - entries);
+    }
+
     /// Checks the structure and returns the number of its entries.
     pub fn check(&self, arena: &Arena) -> Result<u64, String> {
         let mut entries = 0;

@@ -4,7 +4,7 @@
 //! one by one; the maintenance thread calls them in the order of their urgency.
 
 use crate::{
-    partition::DATABASES,
+    partition::PHYSICAL_DATABASES,
     payload::{self, Record},
     store::{Inner, corrupt_batch},
     superblock::Superblock,
@@ -12,7 +12,7 @@ use crate::{
     word::WINDOW,
 };
 use holdfast_io::{Error, File, Result};
-use holdfast_log::{Lsn, Scope};
+use holdfast_log::{Admission, Lsn, Scope};
 use std::{
     io::ErrorKind,
     sync::{
@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_millis(100);
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
 /// Garbage that is left alone while the medium has room, in bytes; of a larger log, 40 % may be garbage.
 const GARBAGE_KEPT: u64 = 1 << 30;
+/// Bytes of log that freeing a slice of rubbish may take.
+const SWEEP_BYTES: usize = 256 << 10;
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
 const EXPIRE_SAMPLE: usize = 20;
 
@@ -186,12 +188,28 @@ impl Inner {
         })
     }
 
+    /// Frees a slice of rubbish in each partition; whether there may be more and room in the log to go on.
+    pub fn sweep(&self) -> bool {
+        let (log, now_ms) = (&self.shared.log, self.shared.io.now_ms());
+        let mut more = false;
+        for number in 0..self.partitions.len() as u16 {
+            if log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
+                return false;
+            }
+            more |= Txn::begin(self, &[number], now_ms).sweep();
+        }
+        if more {
+            log.kick();
+        }
+        more
+    }
+
     /// Removes expired keys of every partition, Redis's way: looks at a few keys with an expiry, and at more while many of
     /// them have expired. Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time.
-    pub fn expire(&self, cursors: &mut [[ExpireCursors; DATABASES]]) {
+    pub fn expire(&self, cursors: &mut [[ExpireCursors; PHYSICAL_DATABASES]]) {
         let now = self.shared.io.now_ms();
         for (number, cursors) in cursors.iter_mut().enumerate() {
-            for db in 0..DATABASES as u8 {
+            for db in 0..PHYSICAL_DATABASES as u8 {
                 loop {
                     let mut txn = Txn::begin(self, &[number as u16], now);
                     let cursor = &mut cursors[db as usize].keys;
@@ -259,7 +277,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
     };
     while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
     inner.attach_all();
-    let mut cursors = vec![[ExpireCursors::default(); DATABASES]; inner.partitions.len()];
+    let mut cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; inner.partitions.len()];
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
     while !stop.load(Relaxed) {
         if inner.shared.log.failed().is_none() {
@@ -277,7 +295,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             if inner.checkpoint_wanted.swap(false, SeqCst) || idle || inner.checkpoint_is_due(heap_bytes) {
                 report("checkpoint", inner.checkpoint().map(|()| true));
             }
-            if report("clean", inner.clean()) {
+            if inner.sweep() | report("clean", inner.clean()) {
                 continue;
             }
         }

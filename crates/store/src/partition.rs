@@ -1,5 +1,6 @@
 //! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
 
+mod rubbish;
 mod transfer;
 
 use crate::{
@@ -22,11 +23,14 @@ use std::sync::Arc;
 
 /// Databases of a store.
 pub const DATABASES: usize = 16;
+/// Databases that there are to exchange for these; those that are not in use are being freed.
+pub(crate) const PHYSICAL_DATABASES: usize = 32;
 /// Bytes of the arena's root page that each database has for its roots.
 const DATABASE_ROOT_BYTES: u64 = 64;
 /// Where in the root page of the first partition the databases' map lies: for each logical number the exclusive or of
 /// it and the physical one.
 const DATABASE_MAP: u64 = 2048;
+const _: () = assert!(PHYSICAL_DATABASES as u64 * DATABASE_ROOT_BYTES <= DATABASE_MAP);
 /// Classes of digests for which the newest write is remembered.
 const RECENT: usize = 256;
 
@@ -34,6 +38,8 @@ const RECENT: usize = 256;
 struct Database {
     keys: Index,
     expires: Index,
+    /// The segment of the keys that was swept last.
+    swept: u32,
 }
 
 pub(crate) struct Partition {
@@ -50,6 +56,7 @@ pub(crate) struct Partition {
     pub lookups: Lookups,
     /// Thresholds of the collections' encodings.
     pub limits: Arc<Limits>,
+    limits_version: u64,
 }
 
 /// An entry of a key that is there.
@@ -61,12 +68,12 @@ pub(crate) struct Found {
 
 impl Partition {
     pub fn open(number: u16, arena: Arena, pool: Arc<Pool>) -> Result<Partition, String> {
-        let databases = (0..DATABASES as u64)
+        let databases = (0..PHYSICAL_DATABASES as u64)
             .map(|db| {
                 let root = arena.root() + db * DATABASE_ROOT_BYTES;
                 let keys = Index::open(&arena, root, true)?;
                 let expires = Index::open(&arena, root + ROOT_BYTES, false)?;
-                Ok(Database { keys, expires })
+                Ok(Database { keys, expires, swept: 0 })
             })
             .collect::<Result<_, String>>()?;
         let cache = Cache::new(pool);
@@ -80,7 +87,16 @@ impl Partition {
             observers: Observers::default(),
             lookups: Lookups::default(),
             limits: Arc::default(),
+            limits_version: 0,
         })
+    }
+
+    /// Takes over new thresholds of the collections' encodings.
+    #[inline]
+    pub fn follow_limits(&mut self, shared: &Shared) {
+        if let Some((limits, version)) = shared.limits_after(self.limits_version) {
+            (self.limits, self.limits_version) = (limits, version);
+        }
     }
 
     /// Number of keys in a database, expired ones that are still there included.
@@ -137,7 +153,7 @@ impl Partition {
 
     /// Counts the entries of one more segment of any index into the log's live bytes; false when all are.
     pub fn attach_next(&mut self, shared: &Shared, from: &mut (u8, u32)) -> bool {
-        while (from.0 as usize) < DATABASES {
+        while (from.0 as usize) < PHYSICAL_DATABASES {
             let (db, segment) = *from;
             let keys = &mut self.databases[db as usize].keys;
             if segment >= keys.segment_count() {
@@ -383,27 +399,29 @@ impl Partition {
     /// Destroys an entry's value; the entry names it still.
     fn drop_value(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found) {
         if found.word.in_heap() {
-            object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), usize::MAX);
+            self.discard(shared, batch, found.word.offset());
         } else {
             self.release_item(shared, batch, found.word);
             self.drop_copy(db, found.slot);
         }
     }
 
-    /// Removes all keys of a database.
+    /// Removes all keys of a database, at once.
     pub fn flush(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
-        let keys = &self.databases[db as usize].keys;
         let mut entries = Vec::new();
-        for segment in 0..keys.segment_count() {
-            keys.for_each_in(&self.arena, segment, |slot, _, word| entries.push((slot, word)));
+        for segment in 0..self.databases[db as usize].keys.segment_count() {
+            if self.databases[db as usize].keys.attach_segment(segment) {
+                self.count(shared, db, segment);
+            }
+            let keys = &self.databases[db as usize].keys;
+            keys.for_each_in(&self.arena, segment, |slot, _, word| entries.push(Found { slot, word }));
         }
-        for (slot, word) in entries {
-            self.drop_value(shared, batch, db, Found { slot, word });
+        for found in entries {
+            self.drop_value(shared, batch, db, found);
         }
-        let Database { keys, expires } = &mut self.databases[db as usize];
+        let Database { keys, expires, .. } = &mut self.databases[db as usize];
         keys.clear_all(&mut self.arena, batch);
         expires.clear_all(&mut self.arena, batch);
-        self.observers.tell_all(db);
     }
 
     fn remove_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest) {
@@ -465,7 +483,7 @@ impl Partition {
         now_ms: u64,
         step: &mut ScanStep,
     ) -> Option<u64> {
-        let Database { keys, expires } = &self.databases[db as usize];
+        let Database { keys, expires, .. } = &self.databases[db as usize];
         keys.scan(&self.arena, cursor, |slot, digest, word| {
             if word.has_expiry() {
                 let expiry = expires.find(&self.arena, digest).map(|slot| expires.word(&self.arena, slot).0);
@@ -536,9 +554,22 @@ impl Partition {
         due
     }
 
-    /// Checks a database's indexes against each other, calls `f` with each entry, and returns the number of keys.
-    pub fn check_database(&self, db: u8, mut f: impl FnMut(Digest, Word)) -> Result<u64, String> {
-        let Database { keys, expires } = &self.databases[db as usize];
+    /// Checks a database's indexes, and against each other unless they are rubbish, calls `f` with each entry, and returns
+    /// the number of keys.
+    pub fn check_database(
+        &self,
+        shared: &Shared,
+        db: u8,
+        mut f: impl FnMut(Digest, Word),
+    ) -> Result<u64, String> {
+        let Database { keys, expires, .. } = &self.databases[db as usize];
+        if shared.databases.is_rubbish(db) {
+            for segment in 0..keys.segment_count() {
+                keys.for_each_in(&self.arena, segment, |_, digest, word| f(digest, word));
+            }
+            expires.check(&self.arena)?;
+            return keys.check(&self.arena).map(|_| 0);
+        }
         let mut with_expiry = 0;
         for segment in 0..keys.segment_count() {
             let mut wrong = None;
@@ -562,22 +593,25 @@ impl Partition {
         keys.check(&self.arena)
     }
 
-    /// Checks the arena, and that what is allocated in it is what the databases use.
-    pub fn check_memory(&self) -> Result<(), String> {
+    /// Checks the arena, and that what is allocated in it is what the databases use, unless objects are being freed in it.
+    pub fn check_memory(&self, shared: &Shared) -> Result<(), String> {
         self.arena.check().map_err(|e| e.to_string())?;
-        let mut used = 0;
-        for Database { keys, expires } in &self.databases {
+        let (mut used, mut freeing) = (0, false);
+        for (db, Database { keys, expires, .. }) in self.databases.iter().enumerate() {
             used += keys.heap_bytes() + expires.heap_bytes();
+            let is_rubbish = shared.databases.is_rubbish(db as u8);
             for segment in 0..keys.segment_count() {
                 keys.for_each_in(&self.arena, segment, |_, _, word| {
-                    if word.in_heap() {
+                    if word.in_heap() && is_rubbish {
+                        freeing = true;
+                    } else if word.in_heap() {
                         used += object::heap_bytes(&self.arena, word.offset());
                     }
                 });
             }
         }
         let allocated = self.arena.allocated_bytes();
-        if used == allocated {
+        if used == allocated || freeing {
             Ok(())
         } else {
             Err(format!("{allocated} heap bytes allocated, {used} in use"))

@@ -1,16 +1,60 @@
 //! What all partitions of a store share.
 
-use crate::{collections::Hasher, digest::Secret, word::Word};
+use crate::{
+    collections::{Hasher, Limits},
+    digest::Secret,
+    partition::{DATABASES, PHYSICAL_DATABASES},
+    word::Word,
+};
 use holdfast_heap::Heap;
 use holdfast_io::Io;
 use holdfast_log::Log;
+use parking_lot::Mutex;
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed},
+    atomic::{
+        AtomicBool, AtomicIsize, AtomicU8, AtomicU64, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
 
 /// Bytes that the cache has whatever else takes memory: without any, nothing could be read.
 const CACHE_MIN: usize = 256 << 10;
+
+/// Which physical database each logical one is. A physical one that none is, is rubbish. To change that, all partitions
+/// must be locked; so who has locked one may rely on it.
+#[derive(Default)]
+pub(crate) struct Databases([AtomicU8; DATABASES]);
+
+impl Databases {
+    pub fn physical(&self, logical: u8) -> u8 {
+        self.0[logical as usize].load(Relaxed)
+    }
+
+    pub fn set(&self, logical: u8, physical: u8) {
+        self.0[logical as usize].store(physical, Relaxed);
+    }
+
+    /// A bit for each physical database that is rubbish.
+    fn rubbish_bits(&self) -> u32 {
+        !self.0.iter().fold(0, |used, physical| used | 1 << physical.load(Relaxed))
+    }
+
+    /// One that is rubbish.
+    pub fn rubbish(&self) -> u8 {
+        self.rubbish_bits().trailing_zeros() as u8
+    }
+
+    pub fn is_rubbish(&self, physical: u8) -> bool {
+        self.rubbish_bits() >> physical & 1 == 1
+    }
+
+    /// All that are rubbish.
+    pub fn all_rubbish(&self) -> impl Iterator<Item = u8> + use<> {
+        let bits = self.rubbish_bits();
+        (0..PHYSICAL_DATABASES as u8).filter(move |physical| bits >> physical & 1 == 1)
+    }
+}
 
 pub(crate) struct Shared {
     pub io: Arc<dyn Io>,
@@ -19,6 +63,9 @@ pub(crate) struct Shared {
     pub secret: Secret,
     /// Hashes the elements of collections.
     pub hasher: Hasher,
+    pub databases: Databases,
+    limits: Mutex<Arc<Limits>>,
+    limits_version: AtomicU64,
     cache_bytes: AtomicIsize,
     cache_limit: AtomicUsize,
     memory_max: AtomicUsize,
@@ -30,7 +77,34 @@ impl Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(memory_max));
         let (memory_max, out_of_memory) = (AtomicUsize::new(memory_max), AtomicBool::new(false));
         let hasher = secret.hasher();
-        Shared { io, log, heap, secret, hasher, cache_bytes, cache_limit, memory_max, out_of_memory }
+        Shared {
+            io,
+            log,
+            heap,
+            secret,
+            hasher,
+            databases: Databases::default(),
+            limits: Mutex::default(),
+            limits_version: AtomicU64::new(0),
+            cache_bytes,
+            cache_limit,
+            memory_max,
+            out_of_memory,
+        }
+    }
+
+    /// Sets the thresholds of the collections' encodings. Partitions follow when they are locked the next time, so that
+    /// this may be done with any of them locked.
+    pub fn set_limits(&self, limits: Limits) {
+        *self.limits.lock() = Arc::new(limits);
+        self.limits_version.fetch_add(1, Release);
+    }
+
+    /// New thresholds, if there are any since `version`.
+    #[inline]
+    pub fn limits_after(&self, version: u64) -> Option<(Arc<Limits>, u64)> {
+        let current = self.limits_version.load(Acquire);
+        (current != version).then(|| (self.limits.lock().clone(), current))
     }
 
     pub fn add_cache_bytes(&self, bytes: isize) {

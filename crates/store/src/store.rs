@@ -6,7 +6,7 @@ use crate::{
     digest::{Digest, SLOTS, hash_slot},
     item,
     maintenance::Maintenance,
-    partition::{DATABASES, Partition},
+    partition::{DATABASES, PHYSICAL_DATABASES, Partition},
     payload::{self, Record},
     shared::Shared,
     stats::Counters,
@@ -23,7 +23,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicU8, AtomicU64,
+            AtomicBool, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -97,27 +97,12 @@ pub(crate) struct Inner {
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     pub checkpoint_lsn: AtomicU64,
-    pub databases: Databases,
     pub counters: Counters,
     pub options: Options,
     /// Whether expired keys are looked for; else they go when somebody looks at them.
     pub expires_actively: AtomicBool,
     /// A checkpoint was asked for.
     pub checkpoint_wanted: AtomicBool,
-}
-
-/// Which physical database each logical one is, for SWAPDB.
-#[derive(Default)]
-pub(crate) struct Databases([AtomicU8; DATABASES]);
-
-impl Databases {
-    pub fn physical(&self, logical: u8) -> u8 {
-        self.0[logical as usize].load(Relaxed)
-    }
-
-    pub fn set(&self, logical: u8, physical: u8) {
-        self.0[logical as usize].store(physical, Relaxed);
-    }
 }
 
 impl Store {
@@ -156,7 +141,7 @@ impl Store {
 
     /// The database that a client knows by a number: SWAPDB exchanges them. All other methods want what this returns.
     pub fn database(&self, logical: u8) -> u8 {
-        self.inner.databases.physical(logical)
+        self.shared.databases.physical(logical)
     }
 
     /// Number of partitions.
@@ -274,12 +259,15 @@ impl Store {
         self.inner.clean()
     }
 
+    /// Frees a slice of what was flushed or removed and takes long to free, in each partition; whether there may be more. The
+    /// maintenance thread does so itself.
+    pub fn sweep(&self) -> bool {
+        self.inner.sweep()
+    }
+
     /// Sets the thresholds of the collections' encodings.
     pub fn set_limits(&self, limits: Limits) {
-        let limits = Arc::new(limits);
-        for partition in &self.inner.partitions {
-            partition.lock().limits = limits.clone();
-        }
+        self.shared.set_limits(limits);
     }
 
     /// Sets the RAM that the store may take, in bytes.
@@ -503,13 +491,12 @@ impl Inner {
         let superblock = Mutex::new((superblock, file));
         let counters = Counters::default();
         counters.checkpoints.complete_ms.store(shared.io.now_ms(), Relaxed);
-        let databases = Databases::default();
         for logical in 0..DATABASES as u8 {
             let physical = partitions[0].lock().database_map(logical);
-            if physical as usize >= DATABASES {
+            if physical as usize >= PHYSICAL_DATABASES {
                 return Err(Error::corrupt(HEAP, 0, format!("database {logical} is mapped to {physical}")));
             }
-            databases.set(logical, physical);
+            shared.databases.set(logical, physical);
         }
         Ok(Inner {
             shared,
@@ -517,7 +504,6 @@ impl Inner {
             slots_per_partition,
             superblock,
             checkpoint_lsn,
-            databases,
             counters,
             options,
             expires_actively: AtomicBool::new(true),

@@ -184,8 +184,12 @@ impl<'s> Txn<'s> {
         debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
         let batch = ManuallyDrop::new(SPARE.take().unwrap_or_default());
         let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
-        let first = (first, store.partitions[first as usize].lock());
-        let more = rest.iter().map(|&p| (p, store.partitions[p as usize].lock())).collect();
+        let lock = |number: u16| {
+            let mut part = store.partitions[number as usize].lock();
+            part.follow_limits(&store.shared);
+            (number, part)
+        };
+        let (first, more) = (lock(first), rest.iter().map(|&number| lock(number)).collect());
         Txn { store, locks: Locks { first, more }, batch, known: None, fetched: Vec::new(), now_ms, gate: 0 }
     }
 
@@ -550,6 +554,9 @@ impl<'s> Txn<'s> {
     /// how many it looked at and removed.
     pub(crate) fn expire_some(&mut self, db: u8, cursor: &mut u64, sample: usize) -> (usize, usize) {
         let shared = self.shared();
+        if shared.databases.is_rubbish(db) {
+            return (0, 0);
+        }
         let part = &mut self.locks.first.1;
         let (seen, expired) = part.expire_some(shared, &mut self.batch, db, cursor, sample, self.now_ms);
         self.store.counters.expired.fetch_add(expired as u64, Relaxed);
@@ -562,6 +569,9 @@ impl<'s> Txn<'s> {
         /// Some hundred keys.
         const BUCKETS: usize = 8;
         let (shared, partition, now_ms) = (self.shared(), self.locks.first.0, self.now_ms);
+        if shared.databases.is_rubbish(db) {
+            return false;
+        }
         let mut next = *cursor;
         let due = self.locks.first.1.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
         if due.is_empty() || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
@@ -573,31 +583,6 @@ impl<'s> Txn<'s> {
             self.purge_fields(db, Target { key: &[], digest, partition }, found);
         }
         true
-    }
-
-    /// Removes all keys of a database; all partitions must be locked.
-    pub fn flush(&mut self, db: u8) {
-        let shared = self.shared();
-        self.batch.flushed = true;
-        self.locks.first.1.flush(shared, &mut self.batch, db);
-        for (_, part) in &mut self.locks.more {
-            part.flush(shared, &mut self.batch, db);
-        }
-    }
-
-    /// Exchanges two databases, by their logical numbers; all partitions must be locked.
-    pub fn swap(&mut self, a: u8, b: u8) {
-        let (physical_a, physical_b) = (self.store.databases.physical(a), self.store.databases.physical(b));
-        for (logical, physical) in [(a, physical_b), (b, physical_a)] {
-            self.locks.get(0).write_database_map(&mut self.batch, logical, physical);
-            self.store.databases.set(logical, physical);
-        }
-        self.batch.flushed = true;
-        for number in 0..self.store.partitions.len() as u16 {
-            let observers = &self.locks.get(number).observers;
-            observers.tell_all(physical_a);
-            observers.tell_all(physical_b);
-        }
     }
 
     /// Commits what was done, as one batch, and returns the LSN that the log must be durable beyond before the reply

@@ -219,7 +219,8 @@ fn step(store: &Store, model: &mut State, rng: &mut Rng, keys: u64) {
             model.extend(value.map(|value| (to, value)));
         }
         97 => {
-            store.begin_all().flush(from_db);
+            store.begin_all().flush(from.0);
+            assert_eq!(store.len(store.database(from.0)), 0);
             model.retain(|(db, _), _| *db != from.0);
         }
         _ => {
@@ -262,9 +263,14 @@ fn history(seed: u64) {
                 0 => store.checkpoint().unwrap(),
                 1 => _ = store.clean().unwrap(),
                 2 => check(&store, &model, &mut rng),
-                3..20 => _ = store.log().commit_once().unwrap(),
+                3..8 => _ = store.sweep(),
+                8..20 => _ = store.log().commit_once().unwrap(),
                 _ => {}
             }
+        }
+        if rng.below(2) == 0 {
+            // Now the check of memory has no excuse.
+            while store.sweep() {}
         }
         while store.log().commit_once().unwrap() {}
         check(&store, &model, &mut rng);

@@ -79,6 +79,23 @@ enum Op {
 }
 
 impl Op {
+    fn db(&self) -> u8 {
+        match self {
+            Op::Set(db, ..)
+            | Op::Remove(db, _)
+            | Op::Expire(db, ..)
+            | Op::HashSet(db, ..)
+            | Op::HashRemove(db, ..)
+            | Op::Push(db, ..)
+            | Op::Pop(db, ..)
+            | Op::SetAdd(db, ..)
+            | Op::SetRemove(db, ..)
+            | Op::ZsetAdd(db, ..)
+            | Op::ZsetRemove(db, ..)
+            | Op::Flush(db) => *db,
+        }
+    }
+
     fn key(&self) -> Option<&[u8]> {
         match self {
             Op::Set(_, key, ..)
@@ -203,30 +220,31 @@ fn run_batch(store: &Store, ops: &[Op]) -> u64 {
 }
 
 fn run(txn: &mut Txn, op: &Op) {
+    let db = txn.database(op.db());
     let end = |front: &bool| if *front { End::Front } else { End::Back };
     let done = match op {
-        Op::Set(db, key, value, keep) => txn.set(*db, key, value, *keep),
-        Op::Remove(db, key) => {
-            txn.remove(*db, key);
+        Op::Set(_, key, value, keep) => txn.set(db, key, value, *keep),
+        Op::Remove(_, key) => {
+            txn.remove(db, key);
             Ok(())
         }
-        Op::Expire(db, key, at) => txn.set_expiry(*db, key, *at).map(drop),
-        Op::HashSet(db, key, name, value) => {
-            txn.hash_set(*db, key, [(&name[..], &value[..])], Expiry::Keep).map(drop)
+        Op::Expire(_, key, at) => txn.set_expiry(db, key, *at).map(drop),
+        Op::HashSet(_, key, name, value) => {
+            txn.hash_set(db, key, [(&name[..], &value[..])], Expiry::Keep).map(drop)
         }
-        Op::HashRemove(db, key, name) => txn.hash_remove(*db, key, [&name[..]]).map(drop),
-        Op::Push(db, key, front, element) => {
-            txn.list_push(*db, key, end(front), [&element[..]], true).map(drop)
+        Op::HashRemove(_, key, name) => txn.hash_remove(db, key, [&name[..]]).map(drop),
+        Op::Push(_, key, front, element) => {
+            txn.list_push(db, key, end(front), [&element[..]], true).map(drop)
         }
-        Op::Pop(db, key, front, count) => txn.list_pop(*db, key, end(front), *count, |_| {}).map(drop),
-        Op::SetAdd(db, key, member) => txn.set_add(*db, key, [&member[..]]).map(drop),
-        Op::SetRemove(db, key, member) => txn.set_remove(*db, key, [&member[..]]).map(drop),
-        Op::ZsetAdd(db, key, member, score) => {
-            txn.zset_add(*db, key, Default::default(), [(&member[..], *score as f64)]).map(drop)
+        Op::Pop(_, key, front, count) => txn.list_pop(db, key, end(front), *count, |_| {}).map(drop),
+        Op::SetAdd(_, key, member) => txn.set_add(db, key, [&member[..]]).map(drop),
+        Op::SetRemove(_, key, member) => txn.set_remove(db, key, [&member[..]]).map(drop),
+        Op::ZsetAdd(_, key, member, score) => {
+            txn.zset_add(db, key, Default::default(), [(&member[..], *score as f64)]).map(drop)
         }
-        Op::ZsetRemove(db, key, member) => txn.zset_remove(*db, key, [&member[..]]).map(drop),
-        Op::Flush(db) => {
-            txn.flush(*db);
+        Op::ZsetRemove(_, key, member) => txn.zset_remove(db, key, [&member[..]]).map(drop),
+        Op::Flush(number) => {
+            txn.flush(*number);
             Ok(())
         }
     };
@@ -239,7 +257,7 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     loop {
         let mut txn = store.begin_keys([key]);
         txn.supply(std::mem::take(&mut fetched));
-        let cold: Cold = match txn.get(db, key) {
+        let cold: Cold = match txn.get(txn.database(db), key) {
             Ok(value) => return Ok(value.map(<[u8]>::to_vec)),
             Err(Error::Cold(cold)) => cold,
             Err(e) => return Err(e.to_string()),
@@ -252,24 +270,25 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
 /// The value of a key that is there.
 fn value(store: &Store, db: u8, key: &[u8]) -> Value {
     let mut txn = store.begin_keys([key]);
-    match txn.type_of(db, key).unwrap() {
+    let physical = txn.database(db);
+    match txn.type_of(physical, key).unwrap() {
         Type::String => {
             drop(txn);
             Value::String(get(store, db, key).unwrap().unwrap())
         }
         Type::Hash => {
-            let hash = txn.hash_at(db, key).unwrap().unwrap();
+            let hash = txn.hash_at(physical, key).unwrap().unwrap();
             Value::Hash(hash.fields().map(|f| (f.name.to_vec(), f.value.to_vec())).collect())
         }
         Type::List => {
-            let list = txn.list_at(db, key).unwrap().unwrap();
+            let list = txn.list_at(physical, key).unwrap().unwrap();
             Value::List(list.range(0, -1).map(<[u8]>::to_vec).collect())
         }
         Type::Set => {
-            Value::Set(txn.set_at(db, key).unwrap().unwrap().members().map(|m| m.to_vec()).collect())
+            Value::Set(txn.set_at(physical, key).unwrap().unwrap().members().map(|m| m.to_vec()).collect())
         }
         Type::Zset => {
-            let zset = txn.zset_at(db, key).unwrap().unwrap();
+            let zset = txn.zset_at(physical, key).unwrap().unwrap();
             Value::Zset(
                 zset.iter(0..zset.len(), false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
             )
@@ -281,13 +300,14 @@ fn value(store: &Store, db: u8, key: &[u8]) -> Value {
 fn dump(store: &Store) -> State {
     let mut state = State::new();
     for db in 0..2 {
+        let physical = store.database(db);
         let mut cursor = 0;
         loop {
-            let step = store.scan(db, cursor, 10);
+            let step = store.scan(physical, cursor, 10);
             let cold =
                 step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
             for (key, _) in step.keys.into_iter().chain(cold) {
-                let expiry = store.begin_keys([&key[..]]).expiry(db, &key).unwrap();
+                let expiry = store.begin_keys([&key[..]]).expiry(physical, &key).unwrap();
                 let value = value(store, db, &key);
                 state.insert((db, key), (Arc::new(value), expiry));
             }
@@ -297,7 +317,7 @@ fn dump(store: &Store) -> State {
             }
         }
         let keys = state.keys().filter(|(d, _)| *d == db).count() as u64;
-        assert_eq!(store.len(db), keys);
+        assert_eq!(store.len(physical), keys);
     }
     state
 }
@@ -337,6 +357,7 @@ fn history(seed: u64) {
             if store.admit(200_000) != Admission::Ok {
                 // As a server would: nothing is written until there is room.
                 alive &= store.log().commit_once().is_ok();
+                while store.sweep() {}
                 alive &= store.checkpoint().is_ok() && store.clean().is_ok();
                 full += 1;
                 assert!(full < 10_000, "the cleaner makes no room");
@@ -370,6 +391,9 @@ fn history(seed: u64) {
             }
             if rng.chance(20) {
                 alive &= store.clean().is_ok();
+            }
+            if rng.chance(10) {
+                store.sweep();
             }
             let durable = store.log().durable();
             let acknowledged = waiting.iter().take_while(|&&gate| gate <= durable).count();

@@ -21,7 +21,7 @@ impl Store {
 
     /// Whether no database holds a key.
     pub fn is_empty(&self) -> bool {
-        (0..DATABASES as u8).all(|db| self.len(db) == 0)
+        (0..DATABASES as u8).all(|logical| self.len(self.database(logical)) == 0)
     }
 
     /// One step of a scan: the keys behind a cursor (0 at first), at least `count` unless the scan ends or meets many
@@ -55,6 +55,52 @@ impl Txn<'_> {
         (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number))
     }
 
+    /// As [`Store::database`]; what it says holds until the transaction ends.
+    pub fn database(&self, logical: u8) -> u8 {
+        self.shared().databases.physical(logical)
+    }
+
+    /// Removes all keys of a database, by its logical number: it gets another, empty physical one. What was in the old one
+    /// is freed later.
+    pub fn flush(&mut self, logical: u8) {
+        let shared = self.shared();
+        let old = shared.databases.physical(logical);
+        if self.len(old) == 0 {
+            return;
+        }
+        let empty = shared.databases.all_rubbish().find(|&db| self.len(db) == 0);
+        match empty {
+            Some(new) => self.map_database(logical, new),
+            // So much is being freed already that this has to be now.
+            None => {
+                for number in 0..self.store.partitions.len() as u16 {
+                    self.locks.get(number).flush(shared, &mut self.batch, old);
+                }
+            }
+        }
+        self.tell_all_of(old);
+    }
+
+    /// Exchanges two databases, by their logical numbers.
+    pub fn swap(&mut self, a: u8, b: u8) {
+        let (physical_a, physical_b) = (self.database(a), self.database(b));
+        self.map_database(a, physical_b);
+        self.map_database(b, physical_a);
+        self.tell_all_of(physical_a);
+        self.tell_all_of(physical_b);
+    }
+
+    fn map_database(&mut self, logical: u8, physical: u8) {
+        self.locks.get(0).write_database_map(&mut self.batch, logical, physical);
+        self.shared().databases.set(logical, physical);
+    }
+
+    /// Tells those who observe a key of a database.
+    fn tell_all_of(&mut self, physical: u8) {
+        self.batch.flushed = true;
+        self.partitions().for_each(|part| part.observers.tell_all(physical));
+    }
+
     /// As [`Store::len`].
     pub fn len(&self, db: u8) -> u64 {
         self.partitions().map(|part| part.len(db)).sum()
@@ -67,7 +113,7 @@ impl Txn<'_> {
 
     /// Whether no database holds a key.
     pub fn is_empty(&self) -> bool {
-        (0..DATABASES as u8).all(|db| self.len(db) == 0)
+        (0..DATABASES as u8).all(|logical| self.len(self.database(logical)) == 0)
     }
 
     /// As [`Store::scan`].
@@ -84,5 +130,15 @@ impl Txn<'_> {
         scan::random(&lens, random, |number, at, step| {
             self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
         })
+    }
+}
+
+impl Txn<'_> {
+    /// Frees a slice of what is rubbish in the transaction's first partition; whether there may be more.
+    pub(crate) fn sweep(&mut self) -> bool {
+        let shared = self.shared();
+        let part = &mut self.locks.first.1;
+        let db = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
+        db.inspect(|&db| part.sweep(shared, &mut self.batch, db)).is_some()
     }
 }

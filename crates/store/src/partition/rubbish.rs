@@ -1,0 +1,81 @@
+//! Rubbish: what is in databases that no number leads to. FLUSHDB gives a number another database, and a large collection
+//! that loses its key goes to such a database, under a digest that is no key's; maintenance frees all that in slices.
+
+use super::{Database, Found, Partition};
+use crate::{
+    batch::Batch,
+    collections::object::{self, Destroyed},
+    shared::Shared,
+    word::Word,
+};
+
+/// Elements from which a collection is not destroyed at once.
+const LARGE: u64 = 256;
+/// Blocks of a collection that are freed in one slice: some tens of microseconds.
+const SLICE_BLOCKS: usize = 500;
+/// Bytes after which a slice ends.
+const SLICE_BYTES: u64 = 64 << 10;
+
+impl Partition {
+    /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
+    pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
+        if object::count(&self.arena, offset) >= LARGE {
+            let db = shared.databases.rubbish();
+            let digest = shared.secret.digest(&offset.to_le_bytes());
+            let keys = &mut self.databases[db as usize].keys;
+            if let Some(segment) = keys.attach(digest) {
+                self.count(shared, db, segment);
+            }
+            let keys = &mut self.databases[db as usize].keys;
+            // Without room for an entry it has to be now.
+            if let Ok(slot) = keys.insert(&mut self.arena, batch, digest) {
+                let word = Word::object(object::ty(&self.arena, offset), offset);
+                return keys.set_word(&mut self.arena, batch, slot, word);
+            }
+        }
+        object::destroy(&mut self.arena, &mut batch.tx, offset, usize::MAX);
+    }
+
+    /// Whether there is something to free in a database that is rubbish.
+    pub fn needs_sweep(&self, db: u8) -> bool {
+        let Database { keys, expires, .. } = &self.databases[db as usize];
+        keys.segment_count() + expires.segment_count() > 0
+    }
+
+    /// Frees a slice of a database that is rubbish.
+    pub fn sweep(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
+        let Database { keys, expires, swept } = &mut self.databases[db as usize];
+        expires.clear_all(&mut self.arena, batch);
+        if keys.len() == 0 {
+            return keys.clear_all(&mut self.arena, batch);
+        }
+        // From where the last slice was, all around: something may have come to segments that were empty.
+        let count = keys.segment_count();
+        let mut segments = (*swept..count).chain(0..count.min(*swept));
+        let segment = segments.find(|&segment| keys.holds_any(&self.arena, segment)).expect("a key");
+        *swept = segment;
+        if keys.attach_segment(segment) {
+            self.count(shared, db, segment);
+        }
+
+        let (mut items, mut objects) = (Vec::new(), Vec::new());
+        self.databases[db as usize].keys.for_each_in(&self.arena, segment, |slot, _, word| {
+            if word.in_heap() { &mut objects } else { &mut items }.push(Found { slot, word });
+        });
+        let allocated = self.arena.allocated_bytes();
+        for found in objects {
+            let done = object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), SLICE_BLOCKS);
+            if done == Destroyed::More {
+                return;
+            }
+            self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
+            if allocated - self.arena.allocated_bytes() >= SLICE_BYTES {
+                return;
+            }
+        }
+        for found in items {
+            self.drop_value(shared, batch, db, found);
+        }
+        self.databases[db as usize].keys.clear_segment(&mut self.arena, batch, segment);
+    }
+}
