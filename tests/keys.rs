@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Server, show};
+use harness::{Client, Server, check, show, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::collections::BTreeSet;
 
@@ -252,5 +252,63 @@ fn expired_keys_stay_until_somebody_looks_if_told_so() {
          get a => nil
          dbsize => :0
          debug set-active-expire 1 => +OK",
+    );
+}
+
+#[test]
+fn what_is_flushed_or_unlinked_is_freed_in_the_background_also_after_a_kill() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let allocated = |client: &mut Client| client.info("mem_heap_allocated").parse::<u64>().expect("a number");
+    let empty = allocated(&mut client);
+    for (key, remove) in [("large", "UNLINK large"), ("flushed", "FLUSHALL")] {
+        for chunk in 0..20 {
+            let fields: Vec<String> = (0..1000).map(|n| format!("field:{chunk}:{n} {n:080}")).collect();
+            client.call(&format!("HSET {key} {}", fields.join(" ")));
+        }
+        fill(&mut client, 1000, "value");
+        assert!(allocated(&mut client) > empty + 2_000_000);
+        client.call(remove);
+        assert_eq!(client.call(&format!("EXISTS {key}")), Reply::Int(0));
+    }
+    assert_eq!(client.call("DBSIZE"), Reply::Int(0));
+    let server = server.restart(Server::kill);
+    let mut client = server.client();
+    assert_eq!(client.call("DBSIZE"), Reply::Int(0));
+    wait_until(|| "the memory is freed".into(), || allocated(&mut client) < empty + 200_000);
+    server.client().run_script(
+        "set a 1 => +OK
+         flushall sync => +OK
+         dbsize => :0",
+    );
+    let (sound, report) = check(&server.stop());
+    assert!(sound, "{report}");
+}
+
+#[test]
+fn who_waits_follows_a_database_that_is_exchanged() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    for exchange in ["SWAPDB 0 1", "FLUSHALL"] {
+        let mut waiting = server.client();
+        waiting.send(b"BLPOP list 0\r\n");
+        wait_until(|| "the client waits".into(), || client.info("blocked_clients") == "1");
+        client.call("SET key value");
+        assert_eq!(show(&client.call(exchange)), "+OK");
+        assert_eq!(client.call("RPUSH list element"), Reply::Int(1));
+        assert_eq!(show(&waiting.reply()), "[list element]");
+    }
+}
+
+#[test]
+fn options_may_be_set_within_a_transaction() {
+    let server = Server::start(&[]);
+    server.client().run_script(
+        "multi => +OK
+         hset a f v => +QUEUED
+         config set hash-max-listpack-entries 1 => +QUEUED
+         exec => [:1 +OK]
+         hset b f v g w => :2
+         object encoding b => hashtable",
     );
 }
