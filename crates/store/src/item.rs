@@ -101,12 +101,18 @@ pub fn key_range(bytes: &[u8]) -> Result<Range<usize>, &'static str> {
 
 /// Decodes and checks the record at the start of `bytes`; returns it and its length.
 pub fn decode(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
+    let (item, len) = view(bytes)?;
+    if checksum(&bytes[..len]).to_le_bytes() != bytes[8..12] {
+        return Err("item checksum");
+    }
+    Ok((item, len))
+}
+
+/// The same without the checksum: for records of a batch whose own checksum was checked.
+pub fn view(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
     let (start, key_len, value_len) = lengths(bytes)?;
     let end = start + key_len + value_len;
     let record = bytes.get(..end).ok_or("item cut short")?;
-    if checksum(record).to_le_bytes() != record[8..12] {
-        return Err("item checksum");
-    }
     if !matches!(record[0], STRING | CANCELLED) {
         return Err("unknown record kind");
     }

@@ -10,7 +10,7 @@ pub(crate) enum Record<'a> {
     Item(Item<'a>, usize),
 }
 
-/// The records of a payload with their positions. Stops after an error.
+/// The records of a payload, whose batch has passed its check, with their positions. Stops after an error.
 pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Record<'_>), &'static str>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -20,7 +20,7 @@ pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Rec
             match rest[0] {
                 0 => at += 1,
                 item::STRING | item::CANCELLED => {
-                    return Some(match item::decode(rest) {
+                    return Some(match item::view(rest) {
                         Ok((item, len)) => {
                             at += len;
                             if item.kind == item::CANCELLED {

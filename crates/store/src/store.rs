@@ -27,6 +27,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    thread,
     time::Instant,
 };
 
@@ -396,22 +397,27 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
     let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
+    let mut items = Vec::new();
     let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
-        let at = |rel: usize| lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
+        items.clear();
         for record in payload::records(bytes) {
-            if let Record::Redo(record) = record.map_err(|what| corrupt_batch(lsn, what))?.1 {
-                redo.apply(record)?;
+            match record.map_err(|what| corrupt_batch(lsn, what))? {
+                (_, Record::Redo(record)) => {
+                    redo.apply(record)?;
+                }
+                (rel, Record::Item(item, len)) => {
+                    let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
+                    items.push((item.slot, Word::item_bytes(at, size_class(len))));
+                }
             }
         }
-        for record in payload::records(bytes) {
-            if let (rel, Record::Item(item, len)) = record.map_err(|what| corrupt_batch(lsn, what))? {
-                redo.write(item.slot, &Word::item_bytes(at(rel), size_class(len)))?;
-            }
-        }
-        Ok(())
+        // Last, because an entry may have moved after its item's record.
+        items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
     };
-    let (log, replayed) =
-        Log::open(io.clone(), log_options(&superblock, &options), superblock.checkpoint_lsn, &mut replay)?;
+    let log_options = log_options(&superblock, &options);
+    let (log, replayed) = while_loading(&heap, options.background, || {
+        Log::open(io.clone(), log_options, superblock.checkpoint_lsn, &mut replay)
+    })?;
     if log.tail() < superblock.durable_lsn {
         let (file, offset) = log.locate(log.tail());
         return Err(Error::corrupt(&file, offset, "the log ends before what is known to be durable"));
@@ -423,6 +429,26 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     }));
     let arenas = redo.finish()?;
     Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
+}
+
+/// Calls `replay` while, if `load` says so, another thread loads the heap: replay touches pages at random, and reading each
+/// alone takes many times longer than reading all one behind another. Not where a seed should decide the order of all I/O.
+fn while_loading<T>(heap: &Heap, load: bool, replay: impl FnOnce() -> Result<T>) -> Result<T> {
+    const READ_BYTES: usize = 1 << 20;
+    if !load {
+        return replay();
+    }
+    let replayed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let loader = scope.spawn(|| -> Result<()> {
+            while !replayed.load(Relaxed) && heap.load_next(READ_BYTES)? {}
+            Ok(())
+        });
+        let result = replay();
+        replayed.store(true, Relaxed);
+        loader.join().expect("panics abort")?;
+        result
+    })
 }
 
 pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
