@@ -103,7 +103,7 @@ impl Inner {
     pub fn share_memory(&self) {
         let volatile: usize = self.partitions.iter().map(|p| p.lock().volatile_bytes()).sum();
         let buffers = self.shared.log.stats().buffer_bytes as usize;
-        self.shared.share_memory(self.shared.heap.allocated_bytes() as usize + volatile + buffers);
+        self.shared.share_memory(self.shared.heap.allocated_bytes() as usize + volatile, buffers);
     }
 
     fn checkpoint_lsn(&self) -> Lsn {

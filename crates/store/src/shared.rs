@@ -119,11 +119,13 @@ impl Shared {
         self.memory_max.store(bytes, Relaxed);
     }
 
-    /// Gives the cache what memory is left beside so many bytes of everything else (I-7).
-    pub fn share_memory(&self, other_bytes: usize) {
+    /// Gives the cache what memory is left (I-7) beside the bytes of data that cannot be evicted and those of buffers,
+    /// which come and go.
+    pub fn share_memory(&self, data_bytes: usize, buffer_bytes: usize) {
         let max = self.memory_max.load(Relaxed);
-        self.cache_limit.store(max.saturating_sub(other_bytes).max(CACHE_MIN), Relaxed);
-        self.out_of_memory.store(other_bytes > max, Relaxed);
+        let left = max.saturating_sub(data_bytes.saturating_add(buffer_bytes));
+        self.cache_limit.store(left.max(CACHE_MIN), Relaxed);
+        self.out_of_memory.store(data_bytes > max, Relaxed);
     }
 
     pub fn is_out_of_memory(&self) -> bool {

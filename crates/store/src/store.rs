@@ -441,8 +441,11 @@ fn while_loading<T>(heap: &Heap, load: bool, replay: impl FnOnce() -> Result<T>)
     let replayed = AtomicBool::new(false);
     thread::scope(|scope| {
         let loader = scope.spawn(|| -> Result<()> {
-            while !replayed.load(Relaxed) && heap.load_next(READ_BYTES)? {}
-            Ok(())
+            loop {
+                if replayed.load(Relaxed) || !heap.load_next(READ_BYTES)? {
+                    return Ok(());
+                }
+            }
         });
         let result = replay();
         replayed.store(true, Relaxed);
