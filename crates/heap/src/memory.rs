@@ -25,14 +25,16 @@ use holdfast_io::{Error, Result};
 
 use crate::{EXTENT, PAGE, PAGES, file::PageFile};
 
-/// The owner of no extent's own: it can be acquired and is all zero.
-const FREE: u32 = 0xffff;
+/// The owner word of an extent that can be acquired and is all zero. Zero, so that a new reservation's states take no
+/// RAM; arena `n` is `n + 1`.
+const FREE: u32 = 0;
 /// Given up by an arena in a transaction that is not committed yet.
 const RELEASED: u32 = 0xfffe;
 const ZEROING: u32 = 0xfffd;
 /// Set beside the owner when all pages are present, so that one compare answers both questions.
 const RESIDENT: u32 = 1 << 31;
 
+/// All zero: free. What else it says counts once the extent has an owner.
 struct ExtentState {
     owner: AtomicU32,
     /// Where the owning arena keeps what it knows of the extent; only the owner uses it.
@@ -44,10 +46,44 @@ struct ExtentState {
     present: AtomicU64,
 }
 
+/// The owner word of an arena.
+fn word_of(arena: u16) -> u32 {
+    u32::from(arena) + 1
+}
+
+/// The states of all extents, in memory that takes RAM only where it is touched.
+struct States {
+    base: NonNull<ExtentState>,
+    len: usize,
+}
+
+impl States {
+    fn reserve(len: usize) -> io::Result<States> {
+        Ok(States { base: mapping::reserve(len * size_of::<ExtentState>())?.cast(), len })
+    }
+}
+
+impl std::ops::Deref for States {
+    type Target = [ExtentState];
+
+    #[inline]
+    fn deref(&self) -> &[ExtentState] {
+        // SAFETY: `reserve` made room for `len` states, page-aligned; zeroes are valid atomics; they change as atomics only.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for States {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `mapping::reserve` with this length; nothing borrows from it any more.
+        unsafe { mapping::unreserve(self.base.cast(), self.len * size_of::<ExtentState>()) };
+    }
+}
+
 /// The reservation and the state of its extents.
 pub(crate) struct Memory {
     base: NonNull<u8>,
-    extents: Box<[ExtentState]>,
+    extents: States,
     owners_made: AtomicBool,
     pub(crate) file: PageFile,
 }
@@ -62,22 +98,15 @@ impl Memory {
     pub(crate) fn reserve(extents: usize, file: PageFile) -> Result<Arc<Memory>> {
         let base = mapping::reserve(extents * EXTENT as usize)
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
-        let extents = (0..extents)
-            .map(|_| ExtentState {
-                owner: AtomicU32::new(FREE),
-                place: AtomicU32::new(0),
-                dirty: AtomicU64::new(0),
-                claimed: AtomicU64::new(!0),
-                present: AtomicU64::new(!0),
-            })
-            .collect();
+        let extents = States::reserve(extents)
+            .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
         Ok(Arc::new(Memory { base, extents, owners_made: AtomicBool::new(false), file }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
     pub(crate) fn owners(self: &Arc<Self>, n: u16) -> Vec<Owned> {
         assert!(!self.owners_made.swap(true, AcqRel), "the arenas exist already");
-        (0..n).map(|id| Owned { memory: self.clone(), id, resident: u32::from(id) | RESIDENT }).collect()
+        (0..n).map(|id| Owned { memory: self.clone(), id, resident: word_of(id) | RESIDENT }).collect()
     }
 
     /// Number of extents reserved.
@@ -88,7 +117,7 @@ impl Memory {
     /// The arena that owns an extent; `None`: none does, or not for sure (released and not yet committed).
     pub(crate) fn owner(&self, extent: u32) -> Option<u16> {
         let owner = self.extents[extent as usize].owner.load(Acquire) & !RESIDENT;
-        (owner < ZEROING).then_some(owner as u16)
+        (owner != FREE && owner < ZEROING).then(|| owner as u16 - 1)
     }
 
     /// Number of pages of an extent that are in memory.
@@ -299,7 +328,7 @@ impl Owned {
 
     fn take(&mut self, extent: u32, present: u64) {
         let state = &self.memory.extents[extent as usize];
-        let taken = state.owner.compare_exchange(FREE, u32::from(self.id), AcqRel, Relaxed);
+        let taken = state.owner.compare_exchange(FREE, word_of(self.id), AcqRel, Relaxed);
         assert!(taken.is_ok(), "extent {extent} is not free");
         state.present.store(present, Release);
         state.claimed.store(present, Release);
