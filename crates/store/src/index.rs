@@ -171,8 +171,9 @@ impl Index {
     pub fn find(&self, arena: &Arena, digest: Digest) -> Option<Slot> {
         let segment = self.segment_of(digest.h0)?;
         let home = home(digest.h0);
-        let at = self.bucket_offset(segment, home);
-        let bucket = bucket(arena, at);
+        let bucket = self.bucket(arena, segment, home);
+        // All that will be read, at once: else each line would wait for the one before.
+        self.prefetch_bucket(bucket, segment, home);
         if let Some(entry) = find_in(bucket, digest) {
             return Some(Slot { segment, bucket: home as u8, entry });
         }
@@ -189,7 +190,12 @@ impl Index {
     pub fn prefetch(&self, arena: &Arena, digest: Digest) {
         let Some(segment) = self.segment_of(digest.h0) else { return };
         let home = home(digest.h0);
-        probe::prefetch(self.bucket(arena, segment, home));
+        self.prefetch_bucket(self.bucket(arena, segment, home), segment, home);
+    }
+
+    #[inline]
+    fn prefetch_bucket(&self, bucket: &[u8; BUCKET_BYTES as usize], segment: u32, home: usize) {
+        probe::prefetch(bucket);
         if let Some(handles) = &self.segments[segment as usize].handles {
             probe::prefetch(&handles[home * SLOTS..(home + 1) * SLOTS]);
         }

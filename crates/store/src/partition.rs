@@ -224,6 +224,7 @@ impl Partition {
     pub fn touch(&mut self, db: u8, slot: Slot) {
         let handle = self.databases[db as usize].keys.handle(slot);
         if handle != 0 {
+            self.cache.prefetch(handle);
             self.cache.touch(handle);
         }
     }
