@@ -102,6 +102,8 @@ pub const NO_DATABASE: Stop = Stop::new("ERR DB index is out of range");
 /// The heap has no room.
 pub const OUT_OF_MEMORY: Stop = Stop::new("OOM command not allowed when used memory > 'maxmemory'.");
 /// The log has no room.
-pub const DISK_FULL: Stop = Stop::new("OOM command not allowed: the disk is full. Deleting keys makes room.");
+pub const DISK_FULL: Stop = Stop::new(
+    "OOM command not allowed: the disk is full, or the log has reached 'log-max-size'. Deleting keys makes room.",
+);
 /// CLIENT UNBLOCK … ERROR.
 pub const UNBLOCKED: Stop = Stop::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

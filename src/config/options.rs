@@ -93,6 +93,7 @@ options! {
 
     // Durability and memory.
     Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, apply crate::serve::apply_appendfsync, "When a write is durable: before its reply, within a second, or some time";
+    LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
     MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
 
     // Small encodings.
