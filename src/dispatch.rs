@@ -182,11 +182,8 @@ impl<'a> Turn<'a> {
         if may_grow && store.is_out_of_memory() {
             return Err(OUT_OF_MEMORY);
         }
-        let admission = match store.admit(bytes) {
-            // What frees space may use what is reserved for it.
-            Admission::Full if !may_grow => store.log().admit_to_reserve(bytes),
-            other => other,
-        };
+        // What frees space may use what is reserved for it.
+        let admission = if may_grow { store.admit(bytes) } else { store.log().admit_to_reserve(bytes) };
         match admission {
             Admission::Ok => Ok(None),
             Admission::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),

@@ -125,7 +125,8 @@ impl Inner {
         }
     }
 
-    /// Frees dead segments, then rewrites what lives in the emptiest one if garbage takes too much of the log.
+    /// Frees dead segments, then rewrites what lives in the emptiest one if garbage takes too much of the log; whether there
+    /// was anything to do.
     pub fn clean(&self) -> Result<bool> {
         let log = &self.shared.log;
         let kept_from = self.checkpoint_lsn();
@@ -138,6 +139,7 @@ impl Inner {
             log.wait_durable(log.tail())?;
             for seq in dead {
                 log.free_segment(seq);
+                self.no_room.store(false, Relaxed);
                 self.counters.freed_segments.fetch_add(1, Relaxed);
             }
             return Ok(true);
@@ -148,25 +150,42 @@ impl Inner {
             log.wait_durable(log.tail())?;
             return Ok(true);
         }
-        let Some(victim) = closed.iter().min_by_key(|s| s.live_bytes) else { return Ok(false) };
-        if !self.garbage_is_high(victim.live_bytes) {
-            return Ok(false);
+        let size = u64::from(self.options.segment_size);
+        let short = self.space_is_short();
+        let emptiest = closed.iter().min_by_key(|s| s.live_bytes).filter(|s| s.live_bytes < size - size / 16);
+        if let Some(victim) = emptiest.filter(|_| short || self.garbage_is_high()) {
+            if log.admit_to_reserve(victim.live_bytes as usize) == Admission::Ok {
+                self.move_live(victim.seq, Scope::All)?;
+                log.wait_durable(log.tail())?;
+                self.no_room.store(false, Relaxed);
+                return Ok(true);
+            }
         }
-        self.move_live(victim.seq, Scope::All)?;
-        log.wait_durable(log.tail())?;
-        Ok(true)
+        if short && log.tail() - self.checkpoint_lsn() > size {
+            // Of the segments that only the last checkpoint needs, some may be emptier.
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        self.no_room.store(short, Relaxed);
+        Ok(false)
     }
 
-    /// Whether cleaning the emptiest segment, with so many live bytes, is worth its writes now.
-    fn garbage_is_high(&self, emptiest: u64) -> bool {
-        let segments = self.shared.log.segments();
+    /// Whether writes come near the end of the space that the log may take.
+    fn space_is_short(&self) -> bool {
+        let log = &self.shared.log;
         let size = u64::from(self.options.segment_size);
-        let live: u64 = segments.iter().map(|s| s.live_bytes).sum();
-        let used = segments.len() as u64 * size;
         let limit = u64::from(self.options.segments_max).saturating_mul(size);
-        let short = used + (limit / 16).max(4 * size) > limit;
-        let wasteful = used > live + (live / 3 * 2).max(GARBAGE_KEPT);
-        (short || wasteful) && emptiest < size - size / 16
+        let used = log.segments().len() as u64 * size;
+        used + (limit / 16).max(4 * size) > limit
+            || log.admit(self.options.segment_size as usize) == Admission::Full
+    }
+
+    /// Whether garbage takes so much of the log that cleaning is worth its writes although there is room.
+    fn garbage_is_high(&self) -> bool {
+        let segments = self.shared.log.segments();
+        let live: u64 = segments.iter().map(|s| s.live_bytes).sum();
+        let used = segments.len() as u64 * u64::from(self.options.segment_size);
+        used > live + (live / 3 * 2).max(GARBAGE_KEPT)
     }
 
     /// Appends the live items of a segment's batches again. When these appends are durable, the segment has none, and a

@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub expires_actively: AtomicBool,
     /// A checkpoint was asked for.
     pub checkpoint_wanted: AtomicBool,
+    /// The log is full of what lives: the cleaner cannot make room.
+    pub no_room: AtomicBool,
 }
 
 impl Store {
@@ -217,9 +219,22 @@ impl Store {
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 
-    /// Whether a batch of about `bytes` may be written now.
+    /// Whether a batch of about `bytes` that makes data grow may be written now. While the cleaner can make room, a full
+    /// log is a busy one. For what frees space there is a reserve: [`Log::admit_to_reserve`].
     pub fn admit(&self, bytes: usize) -> Admission {
-        self.shared.log.admit(bytes)
+        match self.shared.log.admit(bytes) {
+            Admission::Full if self.inner.options.background && !self.inner.no_room.load(Relaxed) => {
+                self.wake_maintenance();
+                Admission::Busy
+            }
+            admission => admission,
+        }
+    }
+
+    fn wake_maintenance(&self) {
+        if let Some((_, maintenance)) = &*self.threads.lock() {
+            maintenance.wake();
+        }
     }
 
     /// The log: durable mark, kicks, statistics.
@@ -242,9 +257,7 @@ impl Store {
     pub fn request_checkpoint(&self) -> u64 {
         let number = self.inner.counters.checkpoints.begun.load(SeqCst) + 1;
         self.inner.checkpoint_wanted.store(true, SeqCst);
-        if let Some((_, maintenance)) = &*self.threads.lock() {
-            maintenance.wake();
-        }
+        self.wake_maintenance();
         number
     }
 
@@ -537,6 +550,7 @@ impl Inner {
             options,
             expires_actively: AtomicBool::new(true),
             checkpoint_wanted: AtomicBool::new(false),
+            no_room: AtomicBool::new(false),
         })
     }
 }
