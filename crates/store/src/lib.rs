@@ -4,6 +4,19 @@
 //! one command (or one MULTI) does, and commits as one batch of the log. The reply may leave when the log is durable
 //! beyond the LSN that [`Txn::commit`] returns.
 //!
+//! ```
+//! use holdfast_store::{Options, SimIo, Store};
+//! use std::sync::Arc;
+//!
+//! // On a real machine: `Store::open("data", Options::default())`.
+//! let store = Store::open_on(Arc::new(SimIo::new(1)), Options { heap_bytes_max: 64 << 20, ..Options::default() })?;
+//! let ((), gate) = store.run(&[b"greeting"], |txn| txn.set(0, b"greeting", b"hello", false))?;
+//! store.log().wait_durable(gate)?;
+//! let (value, _) = store.run(&[b"greeting"], |txn| Ok(txn.get(0, b"greeting")?.map(<[u8]>::to_vec)))?;
+//! assert_eq!(value.as_deref(), Some(&b"hello"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
 mod batch;

@@ -203,6 +203,11 @@ impl<'s> Txn<'s> {
         self.fetched.iter().find(|fetched| fetched.is(cold))
     }
 
+    /// Takes back what was handed in, for another transaction.
+    pub(crate) fn take_fetched(&mut self) -> Vec<Fetched> {
+        std::mem::take(&mut self.fetched)
+    }
+
     /// The time that the transaction takes place at: Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
