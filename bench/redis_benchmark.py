@@ -74,7 +74,7 @@ def main():
                 measure(running[name], ["-t", "set", "-P", "16"], options.requests * 3, options.keys)
         for test in wanted:
             arguments, names = TESTS[test]
-            requests = options.requests // (5 if "P=1" == arguments[-2][1:] + "=" + arguments[-1] else 1)
+            requests = options.requests // (5 if test.endswith(" P=1") else 1)
             rates, cpu = {n: [] for n in names}, {n: [] for n in names}
             for _ in range(options.runs):
                 for name in names:

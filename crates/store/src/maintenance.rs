@@ -110,8 +110,8 @@ impl Inner {
         self.checkpoint_lsn.load(Relaxed)
     }
 
-    /// Whether enough log was written for a checkpoint of a heap of so many bytes: replay is to stay short, and pages that change all the time are
-    /// to be written seldom beside it.
+    /// Whether enough log was written for a checkpoint of a heap of so many bytes: replay is to stay short, and pages that
+    /// change all the time are to be written seldom beside it.
     fn checkpoint_is_due(&self, heap: u64) -> bool {
         let due = self.options.checkpoint_bytes.max((2 * heap).min(4 * self.options.checkpoint_bytes));
         self.shared.log.tail() - self.checkpoint_lsn() > due

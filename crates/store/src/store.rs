@@ -425,6 +425,8 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let mut report = Recovery::default();
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let (superblock, damaged) = Superblock::read(&*file)?;
+    let Superblock { partitions, segment_size, .. } = superblock;
+    let options = Options { partitions, segment_size, ..options };
     if let Some((offset, what)) = damaged {
         superblock.write(&*file)?;
         report
