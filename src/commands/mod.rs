@@ -1,5 +1,6 @@
 //! The commands: one file per family, with its rows of the command table and their handlers.
 
+mod bitmaps;
 mod clients;
 mod configuration;
 mod connection;
@@ -24,6 +25,7 @@ use crate::command::Command;
 
 /// The rows of all families.
 pub static FAMILIES: &[&[Command]] = &[
+    bitmaps::COMMANDS,
     clients::COMMANDS,
     configuration::COMMANDS,
     connection::COMMANDS,

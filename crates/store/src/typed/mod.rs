@@ -4,6 +4,7 @@
 //! with [`Error::WrongType`](crate::Error::WrongType) before it changes anything. One that fails with
 //! [`Error::Full`](crate::Error::Full) may have changed what it says, and never leaves an empty object.
 
+pub mod bitmap;
 pub mod hash;
 pub mod list;
 pub mod set;
