@@ -69,6 +69,8 @@ impl From<holdfast_store::Error> for Stop {
             holdfast_store::Error::WrongType => WRONG_TYPE,
             holdfast_store::Error::Cold(cold) => Stop::Cold(cold),
             holdfast_store::Error::Full => OUT_OF_MEMORY,
+            holdfast_store::Error::NotASketch => NOT_A_SKETCH,
+            holdfast_store::Error::DamagedSketch => DAMAGED_SKETCH,
             holdfast_store::Error::Corrupt(what) => format!("ERR {what}").into(),
         }
     }
@@ -97,6 +99,10 @@ pub const NOT_DOUBLE: Stop = Stop::new("ERR value is not a valid float");
 pub const NOT_POSITIVE: Stop = Stop::new("ERR value is out of range, must be positive");
 /// The key holds another type of value.
 pub const WRONG_TYPE: Stop = Stop::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// The string is not a HyperLogLog.
+const NOT_A_SKETCH: Stop = Stop::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
+/// The registers of a HyperLogLog are not what they should be.
+const DAMAGED_SKETCH: Stop = Stop::new("INVALIDOBJ Corrupted HLL object detected");
 /// The number of a database is beyond the last one.
 pub const NO_DATABASE: Stop = Stop::new("ERR DB index is out of range");
 /// The heap has no room.

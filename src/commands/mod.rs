@@ -8,6 +8,7 @@ mod debug;
 mod expiry;
 mod fields;
 mod hashes;
+mod hyperloglog;
 mod info;
 mod introspection;
 mod keys;
@@ -33,6 +34,7 @@ pub static FAMILIES: &[&[Command]] = &[
     expiry::COMMANDS,
     fields::COMMANDS,
     hashes::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
     keys::COMMANDS,

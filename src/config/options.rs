@@ -99,6 +99,7 @@ options! {
     // Small encodings.
     HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Fields up to which a hash is packed";
     HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a value up to which a hash is packed";
+    HllSparseMaxBytes "hll-sparse-max-bytes", BYTES, "3000", Live, apply crate::limits::apply_encodings, "Bytes up to which a HyperLogLog is sparse";
     ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, apply crate::limits::apply_encodings, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
     SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, apply crate::limits::apply_encodings, "Members up to which a set of integers is packed";
     SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a set is packed";
@@ -127,7 +128,6 @@ options! {
     DisableThp "disable-thp", YES_NO, "yes", NoEffect, "Nothing forks";
     DynamicHz "dynamic-hz", YES_NO, "yes", NoEffect, "Background work is not polled for";
     EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", NoEffect, "No option is protected";
-    HllSparseMaxBytes "hll-sparse-max-bytes", COUNT, "3000", NoEffect, "All sketches are dense";
     Hz "hz", Kind::Int { min: 1, max: 500 }, "10", NoEffect, "Background work is not polled for";
     IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffect, "See workers";
     IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffect, "See workers";

@@ -37,6 +37,10 @@ pub enum Error {
     Cold(Cold),
     /// The heap has no room.
     Full,
+    /// The string is not a HyperLogLog.
+    NotASketch,
+    /// The registers of a HyperLogLog are not what they should be.
+    DamagedSketch,
     /// The medium returned bytes that fail their check; says where.
     Corrupt(String),
 }
@@ -55,6 +59,8 @@ impl fmt::Display for Error {
         f.write_str(match self {
             Error::WrongType => "Operation against a key holding the wrong kind of value",
             Error::Cold(_) => "the value must be fetched first",
+            Error::NotASketch => "Key is not a valid HyperLogLog string value.",
+            Error::DamagedSketch => "Corrupted HLL object detected",
             Error::Corrupt(why) => why,
             Error::Full => "command not allowed when used memory > 'maxmemory'.",
         })

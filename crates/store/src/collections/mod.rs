@@ -39,7 +39,7 @@ pub struct Context<'a> {
     pub now_ms: u64,
 }
 
-/// Up to where a collection stays in its small encoding. The names and defaults are Redis's.
+/// Up to where a value stays in its small encoding. The names and defaults are Redis's.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// `hash-max-listpack-entries`: fields of a packed hash.
@@ -59,6 +59,8 @@ pub struct Limits {
     /// `list-max-listpack-size`: elements of a list's leaf, or, if negative, its bytes: -1 for 4 KiB, -2 for 8 KiB,
     /// up to -5 for 64 KiB.
     pub list_max_listpack_size: i32,
+    /// `hll-sparse-max-bytes`: bytes of a HyperLogLog up to which it is sparse.
+    pub hll_sparse_max_bytes: usize,
 }
 
 impl Default for Limits {
@@ -72,6 +74,7 @@ impl Default for Limits {
             zset_max_listpack_entries: 128,
             zset_max_listpack_value: 64,
             list_max_listpack_size: -2,
+            hll_sparse_max_bytes: 3000,
         }
     }
 }

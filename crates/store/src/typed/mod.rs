@@ -6,6 +6,7 @@
 
 pub mod bitmap;
 pub mod hash;
+pub mod hyperloglog;
 pub mod list;
 pub mod set;
 pub mod zset;
