@@ -217,3 +217,17 @@ fn a_socket_left_by_a_killed_server_is_no_obstacle() {
     let folder = Server::start_in(folder, &[]).stop();
     assert!(!fs::exists(folder.join("socket")).expect("a look at the folder"));
 }
+
+#[test]
+fn what_else_lies_in_a_new_data_folder_stays() {
+    let folder = Folder::new();
+    fs::create_dir(folder.join("data")).unwrap();
+    fs::write(folder.join("data/notes"), "mine").unwrap();
+    let folder = Server::start_in(folder, &[]).stop();
+    assert_eq!(folder.read("data/notes"), b"mine");
+    fs::remove_file(folder.join("data/superblock")).unwrap();
+    fs::remove_file(folder.join("data/heap")).unwrap();
+    let output =
+        run(&["serve", "--port", "0", "--unixsocket", &folder.join("s"), "--dir", &folder.join("data")]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the data folder has a log but no superblock"));
+}

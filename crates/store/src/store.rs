@@ -126,7 +126,7 @@ impl Store {
         } else if !has(CREATING) && has(HEAP) {
             return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
         } else {
-            (create(io, options)?, Recovery { created: true, ..Recovery::default() })
+            (create(io, options, has(CREATING))?, Recovery { created: true, ..Recovery::default() })
         };
         recovery.us = started.elapsed().as_micros() as u64;
         let inner = Arc::new(inner);
@@ -375,15 +375,19 @@ fn check_options(o: &Options) -> Result<()> {
     Err(Error::Unusable(wrong.into()))
 }
 
-fn create(io: Arc<dyn Io>, options: Options) -> Result<Inner> {
+/// Makes a new data folder; `again`: an earlier start has left it unfinished. Other files that lie there stay.
+fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
     check_options(&options)?;
     let failed = |what: &'static str| move |e| Error::io(what, e);
-    for folder in ["log", ""] {
-        for name in io.list(folder).map_err(failed("list the data folder"))? {
-            if name != "lock" && name != CREATING {
-                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-                io.remove(&path).map_err(failed("remove what an unfinished start left"))?;
-            }
+    for name in io.list("log").map_err(failed("list the data folder"))? {
+        if !again {
+            return Err(Error::Unusable("the data folder has a log but no superblock".into()));
+        }
+        io.remove(&format!("log/{name}")).map_err(failed("remove what an unfinished start left"))?;
+    }
+    for name in io.list("").map_err(failed("list the data folder"))? {
+        if name == HEAP || name == superblock::FILE {
+            io.remove(&name).map_err(failed("remove what an unfinished start left"))?;
         }
     }
     io.open(CREATING, true).map_err(failed("create the data folder"))?;
