@@ -43,6 +43,7 @@ struct Names {
     name: Vec<u8>,
     lib_name: Vec<u8>,
     lib_ver: Vec<u8>,
+    user: Vec<u8>,
 }
 
 /// What the letters in CLIENT LIST's `flags` stand for.
@@ -173,6 +174,16 @@ impl Client {
         self.names.lock().expect("no holder panics").lib_ver = version.to_vec();
     }
 
+    /// Shows others which user it is.
+    pub fn set_user(&self, user: &[u8]) {
+        self.names.lock().expect("no holder panics").user = user.to_vec();
+    }
+
+    /// The name of the user that it is.
+    pub fn user(&self) -> Vec<u8> {
+        self.names.lock().expect("no holder panics").user.clone()
+    }
+
     /// Its line in CLIENT LIST, without a line break.
     pub fn describe(&self) -> String {
         let names = self.names.lock().expect("no holder panics");
@@ -201,7 +212,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub=0 psub=0 ssub=0 multi={multi} \
              qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} tot-mem={} events=r \
-             cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
             self.laddr,
@@ -213,6 +224,7 @@ impl Client {
             self.input.load(Relaxed),
             self.input_free.load(Relaxed),
             self.memory(),
+            text(&names.user),
             self.resp.load(Relaxed),
             text(&names.lib_name),
             text(&names.lib_ver),

@@ -3,8 +3,9 @@
 //! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
 
 use crate::{answer::Answer, call::Call, keyspace::Keyspace};
+use holdfast_resp::Args;
 use holdfast_store::Txn;
-use std::ops::BitOr;
+use std::ops::{BitOr, Range};
 
 /// One command or subcommand.
 pub struct Command {
@@ -18,6 +19,10 @@ pub struct Command {
     pub categories: Categories,
     /// Where its keys are.
     pub keys: &'static [KeySpec],
+    /// What it does with them, if that depends on the arguments ([`KeyAccess::VARIABLE_FLAGS`]).
+    pub key_access: Option<fn(Args) -> KeyAccess>,
+    /// Which of its arguments are channels.
+    pub channels: Channels,
     /// The version of Redis that it appeared in.
     pub since: &'static str,
     /// The chapter of the documentation.
@@ -54,6 +59,8 @@ impl Command {
         flags: Flags(0),
         categories: Categories(0),
         keys: &[],
+        key_access: None,
+        channels: Channels::None,
         since: "1.0.0",
         group: "",
         summary: "",
@@ -122,6 +129,13 @@ macro_rules! bits {
             /// Both, where a constant is needed.
             pub const fn and(self, more: $set) -> $set {
                 $set(self.0 | more.0)
+            }
+
+            /// The bit with this name, in any case.
+            #[allow(dead_code)]
+            pub fn named(name: &[u8]) -> Option<$set> {
+                let is_named = |known: &&str| !known.is_empty() && known.as_bytes().eq_ignore_ascii_case(name);
+                Self::NAMES.iter().position(is_named).map(|bit| $set(1 << bit))
             }
 
             /// The names of what is set.
@@ -232,6 +246,32 @@ bits! {
         TRANSACTION = "transaction";
         /// Scripts.
         SCRIPTING = "scripting";
+    }
+}
+
+/// Which arguments of a command are channels that it publishes or subscribes to, for access control.
+// The vocabulary is Redis's, whether a command uses it all or not.
+#[allow(dead_code)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first.
+    First,
+    /// All.
+    All,
+    /// All, and they are patterns.
+    Patterns,
+}
+
+impl Channels {
+    /// Where they are among so many arguments, the command's name included.
+    pub fn positions(self, count: usize) -> Range<usize> {
+        match self {
+            Channels::None => 0..0,
+            Channels::First => 1..count.min(2),
+            Channels::All | Channels::Patterns => 1..count,
+        }
     }
 }
 

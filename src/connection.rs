@@ -142,7 +142,7 @@ pub struct Connection {
 impl Connection {
     /// Serves the client at the other end of `stream`.
     pub fn new(worker: Rc<Worker>, handle: Rc<Handle>, stream: Stream) -> Self {
-        let session = Session::new(handle.client.clone(), !worker.server.needs_password());
+        let session = Session::new(handle.client.clone(), &worker.server.acl);
         Connection {
             worker,
             handle,
@@ -198,7 +198,7 @@ impl Connection {
             }
             let limits = Limits {
                 max_bulk_len: self.worker.server.config.number(Opt::ProtoMaxBulkLen),
-                unauthenticated: !self.session.authenticated,
+                unauthenticated: !self.session.authenticated && self.worker.server.acl.requires_auth(),
             };
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,

@@ -1,6 +1,7 @@
 //! From arguments to a handler: the checks that come before every command, in Redis's order, and its transaction.
 
 use crate::{
+    acl::{Context, Denied},
     answer::{DISK_FULL, OUT_OF_MEMORY, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
     command::{Command, Flags, Handler, KeyAccess},
@@ -149,8 +150,12 @@ impl<'a> Turn<'a> {
             }
         };
         let command = TABLE.command(id);
-        if let Err(error) = check(session, command, args) {
+        if let Err(error) = self.check(session, id, args) {
             self.worker.stats().command(id).rejected.add(1);
+            if let Some(waiting) = session.waiting.take() {
+                // It waited when the rights were taken away.
+                waiting.abandon(&self.worker.server.store);
+            }
             return self.refuse(session, out, error);
         }
         if let Some(until) = self.worker.server.pause.delays(command) {
@@ -306,8 +311,43 @@ impl<'a> Turn<'a> {
         {
             let client = &session.client;
             let max_len = config.number(Opt::SlowlogMaxLen) as usize;
-            self.worker.server.slowlog.add(args, took, &client.addr, client.name(), max_len);
+            self.worker.server.slowlog.add(
+                TABLE.command(id),
+                args,
+                took,
+                &client.addr,
+                client.name(),
+                max_len,
+            );
         }
+    }
+
+    /// Whether the command may be executed or queued.
+    fn check(&self, session: &Session, id: CommandId, args: Args) -> Result<(), Stop> {
+        let command = TABLE.command(id);
+        if !command.accepts(args.len()) {
+            return Err(wrong_arity(command));
+        }
+        if !session.authenticated
+            && !command.flags.has(Flags::NO_AUTH)
+            && self.worker.server.acl.requires_auth()
+        {
+            return Err(NOAUTH);
+        }
+        if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
+            return Err(NOT_IN_MULTI);
+        }
+        session.user.may_run(id, args).map_err(|denied| self.deny(session, denied, id, args))
+    }
+
+    /// Logs that the user may not do this; the error for the client.
+    #[cold]
+    fn deny(&self, session: &Session, denied: Denied, id: CommandId, args: Args) -> Stop {
+        let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+        session.client.set_command(id);
+        session.publish();
+        denied.log(&self.worker.server, &session.client, context, id, args);
+        [&b"NOPERM "[..], &denied.message(&session.user, id, args)].concat().into()
     }
 
     #[cold]
@@ -321,20 +361,6 @@ impl<'a> Turn<'a> {
         }
         Outcome::Done
     }
-}
-
-/// Whether the command may be executed or queued.
-fn check(session: &Session, command: &Command, args: Args) -> Result<(), Stop> {
-    if !command.accepts(args.len()) {
-        return Err(wrong_arity(command));
-    }
-    if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-        return Err(NOAUTH);
-    }
-    if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
-        return Err(NOT_IN_MULTI);
-    }
-    Ok(())
 }
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
@@ -354,9 +380,7 @@ fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
 pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<Cold> {
     let mut keys = Vec::new();
     let found = each_key(command, args, |index, access| {
-        let looks = access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW);
-        // SET, which seldom looks, is told by its variable flags.
-        if looks && !access.has(KeyAccess::VARIABLE_FLAGS) {
+        if access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
             keys.push(args.at(index));
         }
     });

@@ -14,16 +14,16 @@ pub fn each_key(
     mut found: impl FnMut(usize, KeyAccess),
 ) -> Result<(), InvalidArguments> {
     for spec in command.keys.iter().filter(|spec| !spec.access.has(KeyAccess::NOT_KEY)) {
-        each_key_of(spec, args, &mut found)?;
+        let access = match command.key_access {
+            Some(access) if spec.access.has(KeyAccess::VARIABLE_FLAGS) => access(args),
+            _ => spec.access,
+        };
+        each_key_of(spec, args, |index| found(index, access))?;
     }
     Ok(())
 }
 
-fn each_key_of(
-    spec: &KeySpec,
-    args: Args,
-    found: &mut impl FnMut(usize, KeyAccess),
-) -> Result<(), InvalidArguments> {
+fn each_key_of(spec: &KeySpec, args: Args, mut found: impl FnMut(usize)) -> Result<(), InvalidArguments> {
     let begin = match spec.begin {
         Begin::Index(index) => index,
         Begin::Keyword(word, from) => match find_word(args, word, from) {
@@ -57,7 +57,7 @@ fn each_key_of(
     }
     let mut key = first;
     while key as i64 <= last {
-        found(key, spec.access);
+        found(key);
         key += step;
     }
     Ok(())

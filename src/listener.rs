@@ -175,7 +175,7 @@ fn admit(
     let config = &server.config;
     let refusal = if server.clients.count() as i64 >= config.number(Opt::MaxClients) {
         Some(TOO_MANY)
-    } else if is_remote && config.is_on(Opt::ProtectedMode) && !server.needs_password() {
+    } else if is_remote && config.is_on(Opt::ProtectedMode) && !server.acl.requires_auth() {
         Some(PROTECTED)
     } else {
         None

@@ -1,5 +1,6 @@
 //! The Holdfast server.
 
+mod acl;
 mod answer;
 mod blocking;
 mod call;
@@ -25,6 +26,7 @@ mod lookahead;
 mod observe;
 mod output;
 mod random;
+mod redact;
 mod scan;
 mod serve;
 mod server;

@@ -1,6 +1,7 @@
 //! The life of a server: start, serve until asked to end, end in order.
 
 use crate::{
+    acl,
     config::{Change, Config, Opt},
     limits,
     listener::Listeners,
@@ -35,6 +36,7 @@ pub fn serve(config: Config) -> Result<(), String> {
     let store = Arc::new(open_store(&config)?);
     let server = Server::new(config, store, mailboxes);
     server.apply_all()?;
+    acl::load_at_start(&server)?;
     warn_of_options_without_effect(&server.config);
 
     let runtime = Builder::new_current_thread()

@@ -1,9 +1,10 @@
 //! What all workers share.
 
 use crate::{
+    acl::Acl,
     client::Clients,
     command::{Command, Flags},
-    config::{Config, Opt},
+    config::Config,
     gate::Progress,
     limits::OutputLimit,
     slowlog::Slowlog,
@@ -33,6 +34,8 @@ pub struct Server {
     pub config: Config,
     /// Its data.
     pub store: Arc<Store>,
+    /// Who may do what.
+    pub acl: Acl,
     /// Its clients.
     pub clients: Clients,
     /// Slow commands.
@@ -67,6 +70,7 @@ impl Server {
         follow_log(&store, progress.clone());
         Arc::new(Server {
             config,
+            acl: Acl::default(),
             clients: Clients::default(),
             slowlog: Slowlog::default(),
             errors: ErrorStats::default(),
@@ -111,13 +115,22 @@ impl Server {
     pub fn reset_stats(&self) {
         self.workers.iter().for_each(WorkerStats::reset);
         self.errors.reset();
+        self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);
         self.refused.store(0, Relaxed);
     }
 
-    /// Whether clients must authenticate.
-    pub fn needs_password(&self) -> bool {
-        !self.config.text(Opt::RequirePass).is_empty()
+    /// Closes the connections of a user. Returns whether the one with number `own` is among them, which is left to it.
+    pub fn kill_clients_of(&self, user: &[u8], own: u64) -> bool {
+        let mut is_own = false;
+        for client in self.clients.all().into_iter().filter(|client| client.user() == user) {
+            if client.id == own {
+                is_own = true;
+            } else {
+                self.send(client.worker, Message::Kill(client.id));
+            }
+        }
+        is_own
     }
 }
 

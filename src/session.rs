@@ -1,6 +1,7 @@
 //! What a connection remembers between commands.
 
 use crate::{
+    acl::{Acl, User},
     client::{Client, flag},
     observe::{Waiting, Watched},
     table::CommandId,
@@ -13,11 +14,13 @@ use std::sync::Arc;
 pub struct Session {
     /// What other threads see of it.
     pub client: Arc<Client>,
+    /// Who it is.
+    pub user: Arc<User>,
     /// Chosen by HELLO.
     pub proto: Proto,
     /// Chosen by SELECT.
     pub db: usize,
-    /// Whether commands beyond AUTH and HELLO are open to it.
+    /// Whether it has said who it is, or need not.
     pub authenticated: bool,
     /// Which replies are sent, by CLIENT REPLY.
     pub replies: Replies,
@@ -70,27 +73,37 @@ pub struct Multi {
 
 impl Session {
     /// A session as a new connection has it.
-    pub fn new(client: Arc<Client>, authenticated: bool) -> Self {
-        Session {
+    pub fn new(client: Arc<Client>, acl: &Acl) -> Self {
+        let mut session = Session {
             client,
+            user: acl.default_user(),
             proto: Proto::Resp2,
             db: 0,
-            authenticated,
+            authenticated: !acl.requires_auth(),
             replies: Replies::On,
             multi: None,
             in_exec: false,
             watched: Watched::default(),
             waiting: None,
             progress: None,
-        }
+        };
+        session.log_in(acl.default_user(), session.authenticated);
+        session
+    }
+
+    /// From now on its commands are those of this user.
+    pub fn log_in(&mut self, user: Arc<User>, authenticated: bool) {
+        self.client.set_user(&user.name);
+        self.user = user;
+        self.authenticated = authenticated;
     }
 
     /// As new, for RESET; the connection keeps its number and its library's name.
-    pub fn reset(&mut self, store: &Store, authenticated: bool) {
+    pub fn reset(&mut self, store: &Store, acl: &Acl) {
         self.leave(store);
         self.client.set_name(b"");
         self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
-        *self = Session::new(self.client.clone(), authenticated);
+        *self = Session::new(self.client.clone(), acl);
     }
 
     /// Takes the session out of what others know of it.

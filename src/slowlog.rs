@@ -1,6 +1,11 @@
 //! The slow log: the commands that took longest of late.
 
-use crate::{config::Opt, server::Server};
+use crate::{
+    command::Command,
+    config::Opt,
+    redact::{REDACTED, is_secret},
+    server::Server,
+};
 use holdfast_resp::Args;
 use std::{
     collections::VecDeque,
@@ -45,7 +50,15 @@ struct Inner {
 
 impl Slowlog {
     /// Adds a command; the oldest beyond `max_len` are forgotten.
-    pub fn add(&self, args: Args, duration: Duration, addr: &str, name: Vec<u8>, max_len: usize) {
+    pub fn add(
+        &self,
+        command: &Command,
+        args: Args,
+        duration: Duration,
+        addr: &str,
+        name: Vec<u8>,
+        max_len: usize,
+    ) {
         let time_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut inner = self.inner.lock().expect("no holder panics");
         let id = inner.next_id;
@@ -54,7 +67,7 @@ impl Slowlog {
             id,
             time_s,
             duration,
-            args: shorten(args),
+            args: shorten(command, args),
             addr: addr.to_owned(),
             name,
         });
@@ -77,11 +90,13 @@ impl Slowlog {
     }
 }
 
-fn shorten(args: Args) -> Vec<Vec<u8>> {
+fn shorten(command: &Command, args: Args) -> Vec<Vec<u8>> {
     let shown = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
     let mut short: Vec<Vec<u8>> = args
         .iter()
+        .enumerate()
         .take(shown)
+        .map(|(index, arg)| if is_secret(command, args, index) { REDACTED } else { arg })
         .map(|arg| match arg.len().checked_sub(ARG_BYTES_MAX) {
             None | Some(0) => arg.to_vec(),
             Some(more) => [&arg[..ARG_BYTES_MAX], format!("... ({more} more bytes)").as_bytes()].concat(),
@@ -108,7 +123,7 @@ mod tests {
     #[test]
     fn long_commands_are_shortened() {
         let args: OwnedArgs = (0..40).map(|i| "x".repeat(if i == 1 { 130 } else { 1 })).collect();
-        let short = shorten(args.args());
+        let short = shorten(&Command::NEW, args.args());
         assert_eq!(short.len(), 32);
         assert_eq!(short[1], format!("{}... (2 more bytes)", "x".repeat(128)).into_bytes());
         assert_eq!(short[31], b"... (9 more arguments)");
@@ -119,7 +134,7 @@ mod tests {
         let log = Slowlog::default();
         let args: OwnedArgs = ["get"].into_iter().collect();
         for _ in 0..5 {
-            log.add(args.args(), Duration::from_millis(20), "a:1", Vec::new(), 3);
+            log.add(&Command::NEW, args.args(), Duration::from_millis(20), "a:1", Vec::new(), 3);
         }
         assert_eq!(log.newest(10).iter().map(|e| e.id).collect::<Vec<_>>(), [4, 3, 2]);
         log.clear();

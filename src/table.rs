@@ -114,6 +114,12 @@ impl Table {
         Some(CommandId(self.first_subcommand[container.0 as usize] + index as u16))
     }
 
+    /// The numbers of what a container contains.
+    pub fn subcommands(&self, container: CommandId) -> impl Iterator<Item = CommandId> + use<> {
+        let first = self.first_subcommand.get(container.0 as usize).copied().unwrap_or(0);
+        (first..first + self.command(container).subcommands.len() as u16).map(CommandId)
+    }
+
     /// What a call stands for: of a container, the subcommand that its first argument names.
     #[inline]
     pub fn lookup(&self, args: Args) -> Lookup {

@@ -45,6 +45,15 @@ pub static COMMANDS: &[Command] = &[
             KeyAccess::RW.and(KeyAccess::UPDATE).and(KeyAccess::ACCESS).and(KeyAccess::VARIABLE_FLAGS),
             1,
         )],
+        key_access: Some(|args| {
+            // Each GET has two arguments.
+            let only_reads = args.from(2).iter().step_by(3).all(|arg| arg.eq_ignore_ascii_case(b"get"));
+            if only_reads {
+                KeyAccess::RO.and(KeyAccess::ACCESS)
+            } else {
+                KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE)
+            }
+        }),
         since: "3.2.0",
         summary: "Performs arbitrary bitfield integer operations on strings.",
         complexity: "O(1) for each subcommand specified",

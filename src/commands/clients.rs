@@ -292,6 +292,7 @@ struct Filter<'a> {
     id: Option<u64>,
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
+    user: Option<&'a [u8]>,
     nobody: bool,
     max_age: Option<Duration>,
 }
@@ -302,6 +303,7 @@ impl Filter<'_> {
             && self.id.is_none_or(|id| id == client.id)
             && self.addr.is_none_or(|addr| addr == client.addr.as_bytes())
             && self.laddr.is_none_or(|laddr| laddr == client.laddr.as_bytes())
+            && self.user.is_none_or(|user| user == client.user())
             && self.max_age.is_none_or(|age| client.age() >= age)
     }
 }
@@ -332,7 +334,7 @@ fn kill(call: &mut Call) -> Answer {
             b"type" => filter.nobody |= !is_normal_type(value)?,
             b"addr" => filter.addr = Some(value),
             b"laddr" => filter.laddr = Some(value),
-            b"user" if value == b"default" => {}
+            b"user" if call.server().acl.get(value).is_some() => filter.user = Some(value),
             b"user" => return Err([b"ERR No such user '", value, b"'"].concat().into()),
             b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
             b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,

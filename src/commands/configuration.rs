@@ -1,6 +1,7 @@
 //! CONFIG.
 
 use crate::{
+    acl,
     answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_arity},
     command::{Command, Flags, Handler::Plain},
@@ -182,7 +183,8 @@ fn rewrite(call: &mut Call) -> Answer {
     if config.path.is_none() {
         return Err(NO_FILE);
     }
-    file::rewrite(config).map_err(|e| {
+    let users = if acl::has_file(config) { Vec::new() } else { acl::lines(&call.server().acl) };
+    file::rewrite(config, &users).map_err(|e| {
         log!(Warning, "CONFIG REWRITE failed: {e}");
         format!("ERR Rewriting config file: {e}")
     })?;

@@ -1,6 +1,7 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
 use crate::{
+    acl,
     answer::{Answer, Outcome::*, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Plain},
@@ -24,7 +25,6 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
             .and(Flags::STALE)
-            .and(Flags::SKIP_SLOWLOG)
             .and(Flags::FAST)
             .and(Flags::NO_AUTH)
             .and(Flags::ALLOW_BUSY),
@@ -40,7 +40,6 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
             .and(Flags::STALE)
-            .and(Flags::SKIP_SLOWLOG)
             .and(Flags::FAST)
             .and(Flags::NO_AUTH)
             .and(Flags::ALLOW_BUSY),
@@ -134,9 +133,8 @@ fn quit(call: &mut Call) -> Answer {
 }
 
 fn reset(call: &mut Call) -> Answer {
-    let authenticated = !call.server().needs_password();
-    let turn = call.turn;
-    call.session.reset(&turn.worker.server.store, authenticated);
+    let server = call.server();
+    call.session.reset(&server.store, &server.acl);
     call.set_proto(Proto::Resp2);
     call.out.simple("RESET");
     Ok(Done)
@@ -145,8 +143,8 @@ fn reset(call: &mut Call) -> Answer {
 fn auth(call: &mut Call) -> Answer {
     let args = call.args;
     let (user, password) = match args.len() {
-        2 if !call.server().needs_password() => return Err(NO_PASSWORD_SET),
-        2 => (&b"default"[..], args.at(1)),
+        2 if call.server().acl.default_user().rules().needs_no_password() => return Err(NO_PASSWORD_SET),
+        2 => (acl::DEFAULT, args.at(1)),
         3 => (args.at(1), args.at(2)),
         _ => return Err(crate::answer::SYNTAX),
     };
@@ -156,19 +154,20 @@ fn auth(call: &mut Call) -> Answer {
 }
 
 fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), Stop> {
-    let expected = call.server().config.text(Opt::RequirePass);
-    // The default user without a password may give any.
-    let right = expected.is_empty() || is_equal(expected.as_bytes(), password);
-    if user != b"default" || !right {
-        return Err(WRONGPASS);
+    let server = call.server();
+    match server.acl.authenticate(user, password) {
+        Some(user) => {
+            call.session.log_in(user, true);
+            Ok(())
+        }
+        None => {
+            let context = if call.session.in_exec { acl::Context::Multi } else { acl::Context::TopLevel };
+            let max_len = server.config.number(Opt::AclLogMaxLen) as usize;
+            call.session.publish();
+            server.acl.log.add("auth", context, call.args.at(0), user, &call.session.client, max_len);
+            Err(WRONGPASS)
+        }
     }
-    call.session.authenticated = true;
-    Ok(())
-}
-
-/// Compares in a time that does not tell where the difference is.
-fn is_equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
 }
 
 fn hello(call: &mut Call) -> Answer {
@@ -199,7 +198,7 @@ fn hello(call: &mut Call) -> Answer {
     if let Some((user, password)) = credentials {
         authenticate(call, user, password)?;
     }
-    if !call.session.authenticated {
+    if !call.session.authenticated && call.server().acl.requires_auth() {
         return Err(HELLO_NOAUTH);
     }
     if let Some(name) = name {

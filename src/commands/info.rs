@@ -156,6 +156,13 @@ fn stats(view: &View, text: &mut String) {
         "total_reads_processed": sum(server, |worker| &worker.reads),
         "total_writes_processed": sum(server, |worker| &worker.writes),
     );
+    let [auth, command, key, channel] = server.acl.log.counts();
+    lines!(text,
+        "acl_access_denied_auth": auth,
+        "acl_access_denied_cmd": command,
+        "acl_access_denied_key": key,
+        "acl_access_denied_channel": channel,
+    );
     store::lookups(view, text);
 }
 

@@ -1,5 +1,6 @@
 //! The commands: one file per family, with its rows of the command table and their handlers.
 
+mod acl;
 mod bitmaps;
 mod clients;
 mod configuration;
@@ -26,6 +27,7 @@ use crate::command::Command;
 
 /// The rows of all families.
 pub static FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
     bitmaps::COMMANDS,
     clients::COMMANDS,
     configuration::COMMANDS,

@@ -176,7 +176,17 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "set",
         arity: -3,
-        keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
+        keys: &[KeySpec::one(
+            KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE).and(KeyAccess::VARIABLE_FLAGS),
+            1,
+        )],
+        key_access: Some(|args| {
+            if args.from(3).iter().any(|arg| arg.eq_ignore_ascii_case(b"get")) {
+                KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE)
+            } else {
+                KeyAccess::OW.and(KeyAccess::UPDATE)
+            }
+        }),
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
         handler: Keyed(set),
         ..WRITE

@@ -1,6 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
 use crate::{
+    acl::{Context, Denied},
     answer::{Answer, Outcome, Outcome::*, Stop, Wake},
     call::Call,
     command::{
@@ -202,6 +203,24 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
 }
 
 fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome {
+    if let Err(denied) = call.session.user.may_run(id, args) {
+        call.session.publish();
+        denied.log(call.server(), &call.session.client, Context::Multi, id, args);
+        let why = match denied {
+            Denied::Command => "no permission to execute the command or subcommand",
+            Denied::Key(_) => "no permission to touch the specified keys",
+            Denied::Channel(_) => {
+                "no permission to access one of the channels used as arguments to the command"
+            }
+        };
+        let error = format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+             is no longer allowed for the following reason: {why}"
+        );
+        call.server().errors.count(error.as_bytes());
+        call.out.error(error);
+        return Done;
+    }
     loop {
         let out = &mut call.out.reborrow();
         match call.turn.call(call.session, id, args, out, Wake::First, Given::Txn(txn)) {

@@ -50,6 +50,13 @@ fn read_nested(config: &Config, path: &Path, depth: usize) -> Result<(), ConfigE
     for (number, line) in text.split(|&b| b == b'\n').enumerate() {
         let at = |what: String| ConfigError(format!("{shown}:{}: {what}", number + 1));
         let words = split(line).map_err(at)?;
+        if let [name, user @ ..] = words.as_slice() {
+            if name.eq_ignore_ascii_case(b"user") {
+                config.add_user(user.to_vec());
+                continue;
+            }
+        }
+        let words = in_utf8(words).map_err(at)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             [] => {}
@@ -69,15 +76,18 @@ fn read_nested(config: &Config, path: &Path, depth: usize) -> Result<(), ConfigE
 }
 
 /// The words of a line; none if it is blank or a comment.
-fn split(line: &[u8]) -> Result<Vec<String>, String> {
+fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut line = line.trim_ascii().to_vec();
     if line.first() == Some(&b'#') {
         return Ok(Vec::new());
     }
     let mut spans = Vec::new();
     split_line(&mut line, &mut spans).map_err(|_| "unbalanced quotes".to_owned())?;
-    let word = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8".to_owned());
-    spans.iter().map(|span| word(&line[span.start..span.end])).collect()
+    Ok(spans.iter().map(|span| line[span.start..span.end].to_vec()).collect())
+}
+
+fn in_utf8(words: Vec<Vec<u8>>) -> Result<Vec<String>, String> {
+    words.into_iter().map(|word| String::from_utf8(word).map_err(|_| "not UTF-8".to_owned())).collect()
 }
 
 /// Sets one option by name, as a line of the file or a flag of the command line does.
@@ -101,41 +111,46 @@ pub fn set(config: &Config, name: &str, value: &[&str]) -> Result<(), ConfigErro
 
 /// Writes all options into the file that the configuration came from: lines stay where they are, what has changed
 /// since is changed there, and what is new and not the default is added at the end.
-pub fn rewrite(config: &Config) -> io::Result<()> {
+pub fn rewrite(config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
     let path = config.path.as_ref().expect("checked by the caller");
-    let old = match fs::read_to_string(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+    let old = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    replace(path, &rewritten(config, &old))
+    replace(path, &rewritten(config, users, &old))
 }
 
-fn rewritten(config: &Config, old: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
+/// `users` are the lines of the users; none if they are in a file of their own.
+fn rewritten(config: &Config, users: &[Vec<u8>], old: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut written = vec![false; Opt::ALL.len()];
-    for line in old.lines() {
-        let words = split(line.as_bytes()).unwrap_or_default();
-        match words.first().and_then(|name| Opt::find(name)) {
-            None => lines.push(line.to_owned()),
+    let mut users = users.iter().cloned();
+    let old = old.strip_suffix(b"\n").unwrap_or(old);
+    for line in old.split(|&byte| byte == b'\n') {
+        let words = split(line).unwrap_or_default();
+        let name = words.first().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+        match Opt::find(name) {
+            // Users take the places of users.
+            None if name.eq_ignore_ascii_case("user") => lines.extend(users.next()),
+            None => lines.push(line.to_vec()),
             // The first line of an option speaks for all of them.
             Some(opt) if !written[opt as usize] => {
                 written[opt as usize] = true;
-                lines.push(line_of(config, opt));
+                lines.push(line_of(config, opt).into_bytes());
             }
             Some(_) => {}
         }
     }
-    let mut signed = lines.iter().any(|line| line == SIGNATURE);
-    for &opt in Opt::ALL {
-        if !written[opt as usize] && !config.is_default(opt) {
-            if !signed {
-                lines.push(SIGNATURE.to_owned());
-                signed = true;
-            }
-            lines.push(line_of(config, opt));
-        }
+    let unwritten = Opt::ALL.iter().filter(|&&opt| !written[opt as usize] && !config.is_default(opt));
+    let mut new: Vec<Vec<u8>> = unwritten.map(|&opt| line_of(config, opt).into_bytes()).collect();
+    new.extend(users);
+    if !new.is_empty() && !lines.iter().any(|line| line == SIGNATURE.as_bytes()) {
+        lines.push(SIGNATURE.into());
     }
-    lines.join("\n") + "\n"
+    lines.extend(new);
+    let mut text = lines.join(&b'\n');
+    text.push(b'\n');
+    text
 }
 
 fn line_of(config: &Config, opt: Opt) -> String {
@@ -150,14 +165,16 @@ fn line_of(config: &Config, opt: Opt) -> String {
 }
 
 /// Puts a new file in the place of an old one at once, so that a crash leaves one or the other.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
     let mut file = fs::File::create(&temporary)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -176,17 +193,24 @@ mod tests {
         set(&config, "PORT", &["7000"]).unwrap();
         set(&config, "requirepass", &["a \"b\" \\"]).unwrap();
         set(&config, "client-output-buffer-limit", &["normal 1mb 0 0"]).unwrap();
-        let text = rewritten(&config, "# mine\nport 1\n\nport 2\ndatabases 4\n");
-        assert!(
-            text.starts_with("# mine\nport 7000\n\ndatabases 16\n# Generated by CONFIG REWRITE\n"),
-            "{text}"
-        );
-        assert_eq!(rewritten(&config, &text), text);
+        let old = "# mine\nport 1\nuser old on\n\nport 2\nuser older on\nuser gone\ndatabases 4\n";
+        let users = [b"user a on".to_vec(), b"user b off".to_vec()];
+        let text = rewritten(&config, &users, old.as_bytes());
+        let again = rewritten(&config, &users, &text);
+        assert_eq!(again, text);
+        assert!(rewritten(&config, &users, b"port 1\n").ends_with(b"\nuser a on\nuser b off\n"));
+        let text = String::from_utf8(text).unwrap();
+        let start =
+            "# mine\nport 7000\nuser a on\n\nuser b off\ndatabases 16\n# Generated by CONFIG REWRITE\n";
+        assert!(text.starts_with(start), "{text}");
 
         let again = Config::default();
         for line in text.lines() {
-            let words = split(line.as_bytes()).unwrap();
+            let words = in_utf8(split(line.as_bytes()).unwrap()).unwrap();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            if words.first() == Some(&"user") {
+                continue;
+            }
             if let [name, value @ ..] = words.as_slice() {
                 set(&again, name, value).unwrap();
             }

@@ -9,7 +9,7 @@ pub use options::{Change, Opt};
 use std::{
     path::PathBuf,
     sync::{
-        RwLock,
+        Mutex, RwLock,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
 };
@@ -18,6 +18,8 @@ use std::{
 pub struct Config {
     numbers: Vec<AtomicI64>,
     texts: RwLock<Vec<String>>,
+    /// The words of the `user` lines, without the first.
+    users: Mutex<Vec<Vec<Vec<u8>>>>,
     /// The file that CONFIG REWRITE writes.
     pub path: Option<PathBuf>,
 }
@@ -28,6 +30,7 @@ impl Default for Config {
         let config = Config {
             numbers: Opt::ALL.iter().map(|_| AtomicI64::new(0)).collect(),
             texts: RwLock::new(vec![String::new(); Opt::ALL.len()]),
+            users: Mutex::default(),
             path: None,
         };
         for &opt in Opt::ALL {
@@ -45,6 +48,16 @@ pub fn split_words(text: &str) -> Vec<&str> {
 }
 
 impl Config {
+    /// Adds a `user` line.
+    pub fn add_user(&self, words: Vec<Vec<u8>>) {
+        self.users.lock().expect("no holder panics").push(words);
+    }
+
+    /// The `user` lines at start: a name and rules each.
+    pub fn users(&self) -> Vec<Vec<Vec<u8>>> {
+        self.users.lock().expect("no holder panics").clone()
+    }
+
     /// A number: of a `yes`/`no` option 1 or 0, of a choice its index.
     #[inline]
     pub fn number(&self, opt: Opt) -> i64 {

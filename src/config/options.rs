@@ -77,7 +77,10 @@ options! {
     Timeout "timeout", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Seconds until an idle client is disconnected; 0: never";
     MaxClients "maxclients", Kind::Int { min: 1, max: u32::MAX as i64 }, "10000", Live, apply crate::limits::apply_max_clients, "Connections at the same time";
     ProtectedMode "protected-mode", YES_NO, "yes", Live, "Refuse clients of other machines while there is no password";
-    RequirePass "requirepass", Kind::Secret, "", Live, "Password of the default user; empty: none";
+    RequirePass "requirepass", Kind::Secret, "", Live, apply crate::acl::apply_password, "Password of the default user; empty: none";
+    AclFile "aclfile", Kind::Text, "", AtStart, "File of the users; empty: they are in the configuration file";
+    AclLogMaxLen "acllog-max-len", COUNT, "128", Live, "Refusals that ACL LOG remembers";
+    AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, "Channels that new users may use";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory { min: 1 << 20, max: i64::MAX }, "512mb", Live, "Longest argument of a command";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, apply crate::limits::apply_output_limits, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";

@@ -90,21 +90,16 @@ impl Server {
         server
     }
 
-    /// The same without waiting.
+    /// The same without waiting. The first option may be a configuration file.
     pub fn spawn(folder: Folder, options: &[&str]) -> Server {
         let log = fs::File::create(folder.join("log")).expect("the log");
+        let file = options.iter().take(1).filter(|option| !option.starts_with("--")).count();
         let process = holdfast()
-            .args([
-                "serve",
-                "--port",
-                "0",
-                "--unixsocket",
-                &folder.join("socket"),
-                "--dir",
-                &folder.join("data"),
-            ])
+            .arg("serve")
+            .args(&options[..file])
+            .args(["--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")])
             .args(["--workers", "2", "--enable-debug-command", "yes"])
-            .args(options)
+            .args(&options[file..])
             .stderr(log)
             .spawn()
             .expect("the server starts");

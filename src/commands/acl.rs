@@ -1,0 +1,405 @@
+//! ACL: users and what they may do. Who is refused is decided in `dispatch.rs`.
+
+use crate::{
+    acl::{self, Selector, all_channels, has_space, now_ms},
+    answer::{Answer, Outcome::*, Stop},
+    call::{Call, wrong_arity},
+    command::{Categories, Command, Flags, Handler::Plain},
+    log::log,
+    table::{Lookup, TABLE},
+};
+use holdfast_resp::Writer;
+use std::{fs::File, io::Read};
+
+const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
+
+const SUB: Command = Command {
+    group: "server",
+    since: "6.0.0",
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    ..Command::NEW
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "acl",
+    arity: -2,
+    since: "6.0.0",
+    group: "server",
+    summary: "A container for Access List Control commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "acl|cat",
+            arity: -2,
+            summary: "Lists the ACL categories, or the commands inside a category.",
+            complexity: "O(1) since the categories and commands are a fixed set.",
+            handler: Plain(cat),
+            ..SUB
+        },
+        Command {
+            name: "acl|deluser",
+            arity: -3,
+            flags: ADMIN,
+            summary: "Deletes ACL users, and terminates their connections.",
+            complexity: "O(1) amortized time considering the typical user.",
+            handler: Plain(deluser),
+            ..SUB
+        },
+        Command {
+            name: "acl|dryrun",
+            arity: -4,
+            since: "7.0.0",
+            flags: ADMIN,
+            summary: "Simulates the execution of a command by a user, without executing the command.",
+            handler: Plain(dryrun),
+            ..SUB
+        },
+        Command {
+            name: "acl|genpass",
+            arity: -2,
+            summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
+            handler: Plain(genpass),
+            ..SUB
+        },
+        Command {
+            name: "acl|getuser",
+            arity: 3,
+            flags: ADMIN,
+            summary: "Lists the ACL rules of a user.",
+            complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
+            handler: Plain(getuser),
+            ..SUB
+        },
+        Command {
+            name: "acl|help",
+            arity: 2,
+            flags: Flags::LOADING.and(Flags::STALE),
+            summary: "Returns helpful text about the different subcommands.",
+            handler: Plain(help),
+            ..SUB
+        },
+        Command {
+            name: "acl|list",
+            arity: 2,
+            flags: ADMIN,
+            summary: "Dumps the effective rules in ACL file format.",
+            complexity: "O(N). Where N is the number of configured users.",
+            handler: Plain(list),
+            ..SUB
+        },
+        Command {
+            name: "acl|load",
+            arity: 2,
+            flags: ADMIN,
+            summary: "Reloads the rules from the configured ACL file.",
+            complexity: "O(N). Where N is the number of configured users.",
+            handler: Plain(load),
+            ..SUB
+        },
+        Command {
+            name: "acl|log",
+            arity: -2,
+            flags: ADMIN,
+            summary: "Lists recent security events generated due to ACL rules.",
+            complexity: "O(N) with N being the number of entries shown.",
+            handler: Plain(show_log),
+            ..SUB
+        },
+        Command {
+            name: "acl|save",
+            arity: 2,
+            flags: ADMIN,
+            summary: "Saves the effective ACL rules in the configured ACL file.",
+            complexity: "O(N). Where N is the number of configured users.",
+            handler: Plain(save),
+            ..SUB
+        },
+        Command {
+            name: "acl|setuser",
+            arity: -3,
+            flags: ADMIN,
+            summary: "Creates and modifies an ACL user and its rules.",
+            complexity: "O(N). Where N is the number of rules provided.",
+            handler: Plain(setuser),
+            ..SUB
+        },
+        Command {
+            name: "acl|users",
+            arity: 2,
+            flags: ADMIN,
+            summary: "Lists all ACL users.",
+            complexity: "O(N). Where N is the number of configured users.",
+            handler: Plain(users),
+            ..SUB
+        },
+        Command {
+            name: "acl|whoami",
+            arity: 2,
+            summary: "Returns the authenticated username of the current connection.",
+            handler: Plain(whoami),
+            ..SUB
+        },
+    ],
+    ..Command::NEW
+}];
+
+const BAD_NAME: Stop = Stop::new("ERR Usernames can't contain spaces or null characters");
+const KEEP_DEFAULT: Stop = Stop::new("ERR The 'default' user cannot be removed");
+const NO_FILE: Stop = Stop::new(
+    "ERR This instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command \
+     and then issue a CONFIG REWRITE (assuming you have a configuration file set) in order to store users in the \
+     configuration.",
+);
+const NOT_SAVED: Stop = Stop::new(
+    "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+);
+const BAD_BITS: Stop = Stop::new(
+    "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+);
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "CAT [<category>]",
+        "    List all commands that belong to <category>, or all command categories",
+        "    when no category is specified.",
+        "DELUSER <username> [<username> ...]",
+        "    Delete a list of users.",
+        "DRYRUN <username> <command> [<arg> ...]",
+        "    Returns whether the user can execute the given command without executing the command.",
+        "GETUSER <username>",
+        "    Get the user's details.",
+        "GENPASS [<bits>]",
+        "    Generate a secure 256-bit user password. The optional `bits` argument can",
+        "    be used to specify a different size.",
+        "LIST",
+        "    Show users details in config file format.",
+        "LOAD",
+        "    Reload users from the ACL file.",
+        "LOG [<count> | RESET]",
+        "    Show the ACL log entries.",
+        "SAVE",
+        "    Save the current config to the ACL file.",
+        "SETUSER <username> <attribute> [<attribute> ...]",
+        "    Create or modify a user with the specified attributes.",
+        "USERS",
+        "    List all the registered usernames.",
+        "WHOAMI",
+        "    Return the current connection username.",
+    ]);
+    Ok(Done)
+}
+
+fn whoami(call: &mut Call) -> Answer {
+    call.out.bulk(&call.session.user.name);
+    Ok(Done)
+}
+
+fn users(call: &mut Call) -> Answer {
+    let users = call.server().acl.all();
+    call.out.array(users.len());
+    for user in users {
+        call.out.bulk(&user.name);
+    }
+    Ok(Done)
+}
+
+fn list(call: &mut Call) -> Answer {
+    let lines = acl::lines(&call.server().acl);
+    call.out.array(lines.len());
+    for line in lines {
+        call.out.bulk(line);
+    }
+    Ok(Done)
+}
+
+fn setuser(call: &mut Call) -> Answer {
+    let name = call.args.at(2);
+    if has_space(name) {
+        return Err(BAD_NAME);
+    }
+    let server = call.server();
+    server.acl.set_user(name, call.args.from(3).iter(), all_channels(&server.config))?;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn deluser(call: &mut Call) -> Answer {
+    let names = call.args.from(2);
+    if names.iter().any(|name| name == acl::DEFAULT) {
+        return Err(KEEP_DEFAULT);
+    }
+    let server = call.server();
+    let mut removed = 0;
+    let mut own = false;
+    for name in names.iter().filter(|name| server.acl.remove(name)) {
+        removed += 1;
+        own |= server.kill_clients_of(name, call.session.client.id);
+    }
+    call.out.int(removed);
+    Ok(if own { Close } else { Done })
+}
+
+fn getuser(call: &mut Call) -> Answer {
+    let Some(user) = call.server().acl.get(call.args.at(2)) else {
+        call.out.null();
+        return Ok(Done);
+    };
+    let rules = user.rules();
+    let out = &mut call.out;
+    out.map(6);
+    out.bulk("flags");
+    out.set(rules.flags().count());
+    rules.flags().for_each(|flag| out.bulk(flag));
+    out.bulk("passwords");
+    out.array(rules.passwords().len());
+    rules.passwords().for_each(|hash| out.bulk(hash));
+    let (own, others) = rules.selectors().split_first().expect("the user's own");
+    write_selector(out, own);
+    out.bulk("selectors");
+    out.array(others.len());
+    for selector in others {
+        out.map(3);
+        write_selector(out, selector);
+    }
+    Ok(Done)
+}
+
+/// Three pairs of a map.
+fn write_selector(out: &mut Writer, selector: &Selector) {
+    for (name, value) in [
+        ("commands", selector.describe_commands()),
+        ("keys", selector.describe_keys()),
+        ("channels", selector.describe_channels()),
+    ] {
+        out.bulk(name);
+        out.bulk(value);
+    }
+}
+
+fn load(call: &mut Call) -> Answer {
+    let server = call.server();
+    if !acl::has_file(&server.config) {
+        return Err(NO_FILE);
+    }
+    let gone = acl::load(server).map_err(|what| format!("ERR {what}"))?;
+    let own_id = call.session.client.id;
+    let own = gone.iter().fold(false, |own, name| own | server.kill_clients_of(name, own_id));
+    call.out.ok();
+    Ok(if own { Close } else { Done })
+}
+
+fn save(call: &mut Call) -> Answer {
+    let server = call.server();
+    if !acl::has_file(&server.config) {
+        return Err(NO_FILE);
+    }
+    acl::save(server).map_err(|e| {
+        log!(Warning, "ACL SAVE failed: {e}");
+        NOT_SAVED
+    })?;
+    call.out.ok();
+    Ok(Done)
+}
+
+fn cat(call: &mut Call) -> Answer {
+    match call.args.len() {
+        2 => {
+            call.out.array(Categories::NAMES.len());
+            Categories::NAMES.iter().for_each(|name| call.out.bulk(name));
+        }
+        3 => {
+            let name = call.args.at(2);
+            let category = Categories::named(name)
+                .ok_or_else(|| [b"ERR Unknown category '", &name[..name.len().min(128)], b"'"].concat())?;
+            let names: Vec<&str> = TABLE
+                .all()
+                .filter(|(_, command)| command.all_categories().has(category))
+                .map(|(_, command)| command.name)
+                .collect();
+            call.out.array(names.len());
+            names.iter().for_each(|name| call.out.bulk(name));
+        }
+        _ => return Err(wrong_arity(call.command)),
+    }
+    Ok(Done)
+}
+
+fn genpass(call: &mut Call) -> Answer {
+    let bits = match call.args.len() {
+        2 => 256,
+        3 => call.int(2)?,
+        _ => return Err(wrong_arity(call.command)),
+    };
+    if !(1..=4096).contains(&bits) {
+        return Err(BAD_BITS);
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let mut random = vec![0; digits.div_ceil(2)];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(|e| format!("ERR cannot get random bytes: {e}"))?;
+    let mut text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(digits);
+    call.out.bulk(text);
+    Ok(Done)
+}
+
+fn dryrun(call: &mut Call) -> Answer {
+    let (name, inner) = (call.args.at(2), call.args.from(3));
+    let user = call.server().acl.get(name).ok_or_else(|| [b"ERR User '", name, b"' not found"].concat())?;
+    let Lookup::Found(id) = TABLE.lookup(inner) else {
+        return Err([b"ERR Command '", inner.at(0), b"' not found"].concat().into());
+    };
+    let command = TABLE.command(id);
+    if !command.accepts(inner.len()) {
+        return Err(wrong_arity(command));
+    }
+    match user.may_run(id, inner) {
+        Ok(()) => call.out.ok(),
+        Err(denied) => call.out.bulk(denied.describe(&user, id, inner)),
+    }
+    Ok(Done)
+}
+
+fn show_log(call: &mut Call) -> Answer {
+    let log = &call.server().acl.log;
+    let count = match call.args.len() {
+        2 => 10,
+        3 if call.is(2, "reset") => {
+            log.clear();
+            call.out.ok();
+            return Ok(Done);
+        }
+        3 => call.int(2)?.max(0),
+        _ => return Err(wrong_arity(call.command)),
+    };
+    let entries = log.newest(count as usize);
+    let now_ms = now_ms();
+    call.out.array(entries.len());
+    for entry in entries {
+        let out = &mut call.out;
+        out.map(10);
+        out.bulk("count");
+        out.int(entry.count as i64);
+        out.bulk("reason");
+        out.bulk(entry.reason);
+        out.bulk("context");
+        out.bulk(entry.context.name());
+        out.bulk("object");
+        out.bulk(entry.object);
+        out.bulk("username");
+        out.bulk(entry.user);
+        out.bulk("age-seconds");
+        out.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+        out.bulk("client-info");
+        out.bulk(entry.client);
+        out.bulk("entry-id");
+        out.int(entry.id as i64);
+        out.bulk("timestamp-created");
+        out.int(entry.created_ms as i64);
+        out.bulk("timestamp-last-updated");
+        out.int(entry.updated_ms as i64);
+    }
+    Ok(Done)
+}
