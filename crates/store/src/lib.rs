@@ -21,6 +21,7 @@
 
 mod batch;
 mod cache;
+mod changes;
 mod check;
 mod chunk;
 pub mod collections;
@@ -41,6 +42,7 @@ mod txn;
 pub mod typed;
 mod word;
 
+pub use changes::{Change, Follow, Wanted, What};
 pub use check::CheckReport;
 pub use digest::{SLOTS, hash_slot};
 pub use holdfast_heap::{Arena, Tx};

@@ -8,7 +8,7 @@ use crate::{
     payload::{self, Record},
     store::{Inner, corrupt_batch},
     superblock::Superblock,
-    txn::Txn,
+    txn::{Cold, Txn},
     word::WINDOW,
 };
 use holdfast_io::{Error, File, Result};
@@ -223,6 +223,16 @@ impl Inner {
         more
     }
 
+    /// Removes keys that have expired and whose names must be fetched, and returns how many are gone. Where the name cannot
+    /// be read, since the item has moved or is damaged, the key is left for the next time, or for who looks at it.
+    fn expire_cold(&self, db: u8, cold: Vec<Cold>, now_ms: u64) -> usize {
+        let expire = |cold: Cold| {
+            let key = self.read_key(cold, cold.key_of?).ok()?;
+            (!Txn::begin(self, &[self.partition_of(&key)], now_ms).exists(db, &key)).then_some(())
+        };
+        cold.into_iter().filter_map(expire).count()
+    }
+
     /// Removes expired keys of every partition, Redis's way: looks at a few keys with an expiry, and at more while many of
     /// them have expired. Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time.
     pub fn expire(&self, cursors: &mut [[ExpireCursors; PHYSICAL_DATABASES]]) {
@@ -232,8 +242,9 @@ impl Inner {
                 loop {
                     let mut txn = Txn::begin(self, &[number as u16], now);
                     let cursor = &mut cursors[db as usize].keys;
-                    let (seen, expired) = txn.expire_some(db, cursor, EXPIRE_SAMPLE);
+                    let (seen, mut expired, cold) = txn.expire_some(db, cursor, EXPIRE_SAMPLE);
                     txn.commit();
+                    expired += self.expire_cold(db, cold, now);
                     if seen == 0 || expired * 10 <= seen {
                         break;
                     }

@@ -59,6 +59,14 @@ pub(crate) struct Partition {
     limits_version: u64,
 }
 
+/// What [`Partition::expired_keys`] found.
+pub(crate) struct Due {
+    /// How many keys were looked at.
+    pub seen: usize,
+    /// Those that have expired.
+    pub keys: Vec<Digest>,
+}
+
 /// An entry of a key that is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
@@ -502,23 +510,14 @@ impl Partition {
         })
     }
 
-    /// Looks at some keys that have an expiry, from a cursor on, and removes those that have expired: how many it
-    /// looked at and removed.
-    pub fn expire_some(
-        &mut self,
-        shared: &Shared,
-        batch: &mut Batch,
-        db: u8,
-        cursor: &mut u64,
-        sample: usize,
-        now_ms: u64,
-    ) -> (usize, usize) {
-        let (mut seen, mut due) = (0, Vec::new());
-        while seen < sample {
+    /// The keys that have expired among some that have an expiry, from a cursor on.
+    pub fn expired_keys(&self, db: u8, cursor: &mut u64, sample: usize, now_ms: u64) -> Due {
+        let mut due = Due { seen: 0, keys: Vec::new() };
+        while due.seen < sample {
             let next = self.databases[db as usize].expires.scan(&self.arena, *cursor, |_, digest, word| {
-                seen += 1;
+                due.seen += 1;
                 if word.0 <= now_ms {
-                    due.push(digest);
+                    due.keys.push(digest);
                 }
             });
             *cursor = next.unwrap_or(0);
@@ -526,12 +525,18 @@ impl Partition {
                 break;
             }
         }
-        for &digest in &due {
-            let found = self.find(shared, db, digest).expect("a key with an expiry has an entry");
-            self.remove(shared, batch, db, digest, found);
-            batch.written.push(Written { partition: self.number, db, digest });
+        due
+    }
+
+    /// The name of a key, if it is in RAM.
+    pub fn name(&self, db: u8, found: Found) -> Option<&[u8]> {
+        if found.word.in_heap() {
+            return Some(object::key(&self.arena, found.word.offset()));
         }
-        (seen, due.len())
+        match self.databases[db as usize].keys.handle(found.slot) {
+            0 => None,
+            handle => Some(self.cache.get(handle).key),
+        }
     }
 
     /// The hashes that have expired fields, among the keys of some buckets from a cursor on.

@@ -1,6 +1,7 @@
 //! What all partitions of a store share.
 
 use crate::{
+    changes::Following,
     collections::{Hasher, Limits},
     digest::Secret,
     partition::{DATABASES, PHYSICAL_DATABASES},
@@ -35,6 +36,11 @@ impl Databases {
         self.0[logical as usize].store(physical, Relaxed);
     }
 
+    /// The logical database that a physical one is; `None`: it is rubbish.
+    pub fn logical(&self, physical: u8) -> Option<u8> {
+        self.0.iter().position(|p| p.load(Relaxed) == physical).map(|logical| logical as u8)
+    }
+
     /// A bit for each physical database that is rubbish.
     fn rubbish_bits(&self) -> u32 {
         !self.0.iter().fold(0, |used, physical| used | 1 << physical.load(Relaxed))
@@ -64,6 +70,8 @@ pub(crate) struct Shared {
     /// Hashes the elements of collections.
     pub hasher: Hasher,
     pub databases: Databases,
+    /// Who wants to know what is done to keys.
+    pub following: Following,
     limits: Mutex<Arc<Limits>>,
     limits_version: AtomicU64,
     cache_bytes: AtomicIsize,
@@ -84,6 +92,7 @@ impl Shared {
             secret,
             hasher,
             databases: Databases::default(),
+            following: Following::default(),
             limits: Mutex::default(),
             limits_version: AtomicU64::new(0),
             cache_bytes,

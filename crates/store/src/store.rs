@@ -147,6 +147,10 @@ impl Store {
         self.shared.databases.physical(logical)
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Number of partitions.
     pub fn partitions(&self) -> u16 {
         self.inner.partitions.len() as u16

@@ -5,6 +5,7 @@ mod transfer;
 
 use crate::{
     batch::{Batch, Written},
+    changes::{Changes, What},
     collections::{
         Context, hash,
         object::{self, Encoding},
@@ -135,6 +136,7 @@ pub struct Txn<'s> {
     /// The key that it was begun for.
     known: Option<Target<'s>>,
     fetched: Vec<Fetched>,
+    pub(crate) changes: Changes,
     now_ms: u64,
     gate: Lsn,
 }
@@ -196,7 +198,9 @@ impl<'s> Txn<'s> {
             (number, part)
         };
         let (first, more) = (lock(first), rest.iter().map(|&number| lock(number)).collect());
-        Txn { store, locks: Locks { first, more }, batch, known: None, fetched: Vec::new(), now_ms, gate: 0 }
+        let changes = Changes::new(&store.shared);
+        let locks = Locks { first, more };
+        Txn { store, locks, batch, known: None, fetched: Vec::new(), changes, now_ms, gate: 0 }
     }
 
     /// Hands in items that were fetched for it.
@@ -219,7 +223,7 @@ impl<'s> Txn<'s> {
         self.now_ms
     }
 
-    fn shared(&self) -> &'s Shared {
+    pub(crate) fn shared(&self) -> &'s Shared {
         &self.store.shared
     }
 
@@ -239,17 +243,19 @@ impl<'s> Txn<'s> {
         self.gate = self.gate.max(part.recent(target.digest));
         let Some(found) = part.find(shared, db, target.digest) else {
             part.lookups.misses += 1;
+            self.changes.add(What::Missed, db, target.key);
             return None;
         };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.lookups.misses += 1;
-            if shared.log.admit_to_reserve(REMOVAL_BYTES) != Admission::Ok {
-                // It is as good as gone; it goes when the log takes writes again.
-                return None;
+            // If the log takes no writes it is as good as gone, and goes when it does again.
+            if shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
+                part.remove(shared, &mut self.batch, db, target.digest, found);
+                self.written(db, target);
+                self.changes.add(What::Expired, db, target.key);
+                self.store.counters.expired.fetch_add(1, Relaxed);
             }
-            part.remove(shared, &mut self.batch, db, target.digest, found);
-            self.written(db, target);
-            self.store.counters.expired.fetch_add(1, Relaxed);
+            self.changes.add(What::Missed, db, target.key);
             return None;
         }
         part.lookups.hits += 1;
@@ -280,6 +286,10 @@ impl<'s> Txn<'s> {
         }
         if purged > 0 {
             self.written(db, target);
+            self.changes.add(What::FieldsExpired, db, target.key);
+        }
+        if is_empty {
+            self.changes.add(What::LastFieldExpired, db, target.key);
         }
         !is_empty
     }
@@ -357,6 +367,7 @@ impl<'s> Txn<'s> {
     pub fn set(&mut self, db: u8, key: &[u8], value: &[u8], keep_expiry: bool) -> Result<()> {
         let target = self.target(key);
         let mut found = self.find(db, target);
+        let is_new = found.is_none();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let mut expiry = None;
@@ -371,7 +382,7 @@ impl<'s> Txn<'s> {
             }
         }
         part.put_string(shared, &mut self.batch, db, target.digest, found, key, value)?;
-        self.written(db, target);
+        self.put(db, target, is_new);
         if expiry.is_some() {
             self.set_expiry(db, key, expiry)?;
         }
@@ -425,7 +436,7 @@ impl<'s> Txn<'s> {
             object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
             return Err(full.into());
         }
-        self.written(db, target);
+        self.put(db, target, true);
         Ok(offset)
     }
 
@@ -457,7 +468,7 @@ impl<'s> Txn<'s> {
             object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
             return Err(full.into());
         }
-        self.written(db, target);
+        self.put(db, target, found.is_none());
         Ok(())
     }
 
@@ -513,6 +524,15 @@ impl<'s> Txn<'s> {
 
     fn written(&mut self, db: u8, target: Target<'_>) {
         self.batch.written.push(Written { partition: target.partition, db, digest: target.digest });
+        self.changes.add(What::Written, db, target.key);
+    }
+
+    /// Notes that a key has a new value; whether it was not there before.
+    fn put(&mut self, db: u8, target: Target<'_>, is_new: bool) {
+        self.written(db, target);
+        if is_new {
+            self.changes.add(What::Added, db, target.key);
+        }
     }
 
     /// Has an observer told when a later transaction writes a key.
@@ -562,16 +582,39 @@ impl<'s> Txn<'s> {
     }
 
     /// Looks at some keys of a partition that have an expiry, from a cursor on, and removes those that have expired:
-    /// how many it looked at and removed.
-    pub(crate) fn expire_some(&mut self, db: u8, cursor: &mut u64, sample: usize) -> (usize, usize) {
+    /// how many it looked at and removed. If their names are wanted, those whose names must be fetched are returned
+    /// instead.
+    pub(crate) fn expire_some(
+        &mut self,
+        db: u8,
+        cursor: &mut u64,
+        sample: usize,
+    ) -> (usize, usize, Vec<Cold>) {
         let shared = self.shared();
         if shared.databases.is_rubbish(db) {
-            return (0, 0);
+            return (0, 0, Vec::new());
         }
         let part = &mut self.locks.first.1;
-        let (seen, expired) = part.expire_some(shared, &mut self.batch, db, cursor, sample, self.now_ms);
-        self.store.counters.expired.fetch_add(expired as u64, Relaxed);
-        (seen, expired)
+        let due = part.expired_keys(db, cursor, sample, self.now_ms);
+        let expired = due.keys.len();
+        let cold: Vec<Cold> = due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
+        (due.seen, expired - cold.len(), cold)
+    }
+
+    /// Removes a key that has expired, unless its name is wanted and must be fetched.
+    fn expire_one(&mut self, db: u8, digest: Digest) -> Option<Cold> {
+        let shared = self.shared();
+        let part = &mut self.locks.first.1;
+        let found = part.find(shared, db, digest).expect("a key with an expiry has an entry");
+        if self.changes.want_names() {
+            let Some(key) = part.name(db, found) else { return Some(Cold::key(shared, found.word, digest)) };
+            self.changes.add(What::Written, db, key);
+            self.changes.add(What::Expired, db, key);
+        }
+        part.remove(shared, &mut self.batch, db, digest, found);
+        self.batch.written.push(Written { partition: part.number, db, digest });
+        self.store.counters.expired.fetch_add(1, Relaxed);
+        None
     }
 
     /// Looks at a few keys of a partition, from a cursor on, and removes expired fields of those that are hashes. Whether
@@ -591,7 +634,9 @@ impl<'s> Txn<'s> {
         }
         for digest in due {
             let found = self.locks.first.1.find(shared, db, digest).expect("an entry that was just seen");
-            self.purge_fields(db, Target { key: &[], digest, partition }, found);
+            let arena = &self.locks.first.1.arena;
+            let key = object::key(arena, found.word.offset()).to_vec();
+            self.purge_fields(db, Target { key: &key, digest, partition }, found);
         }
         true
     }
@@ -602,7 +647,7 @@ impl<'s> Txn<'s> {
         self.end()
     }
 
-    fn end(&mut self) -> Lsn {
+    pub(crate) fn end(&mut self) -> Lsn {
         if !self.batch.is_empty() {
             let log = &self.shared().log;
             let lsn = log.append(&self.batch.tx.buf);
@@ -622,6 +667,7 @@ impl<'s> Txn<'s> {
             }
         }
         self.batch.clear();
+        self.changes.tell(self.shared(), self.gate);
         self.gate
     }
 }

@@ -110,7 +110,7 @@ impl Txn<'_> {
             })
         })
         .map_err(Error::from)?;
-        self.written(to_db, target);
+        self.put(to_db, target, old.is_none());
         Ok(())
     }
 }
