@@ -105,6 +105,8 @@ impl<'a> Call<'a> {
     /// Changes the protocol of this reply and all later ones.
     pub fn set_proto(&mut self, proto: Proto) {
         self.session.proto = proto;
+        // Messages follow it too.
+        self.session.publish();
         self.out.set_proto(proto);
     }
 
@@ -133,6 +135,16 @@ pub fn unknown_subcommand(container: &Command, args: Args) -> Stop {
     let shown = &name[..name.len().min(128)];
     let upper = container.name.to_ascii_uppercase();
     [b"ERR unknown subcommand '", shown, b"'. Try ", upper.as_bytes(), b" HELP."].concat().into()
+}
+
+/// `-ERR unknown subcommand or wrong number of arguments …`
+pub fn wrong_subcommand(args: Args) -> Stop {
+    let name = args.get(1).unwrap_or_default();
+    let shown = &name[..name.len().min(128)];
+    let upper = args.at(0).to_ascii_uppercase();
+    [b"ERR unknown subcommand or wrong number of arguments for '", shown, b"'. Try ", &upper, b" HELP."]
+        .concat()
+        .into()
 }
 
 /// `-ERR wrong number of arguments …`

@@ -1,6 +1,9 @@
 //! The clients: what other threads may know of a connection, and the list of all.
 
-use crate::table::{CommandId, TABLE};
+use crate::{
+    pubsub::Kind,
+    table::{CommandId, TABLE},
+};
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -36,6 +39,8 @@ pub struct Client {
     input_free: AtomicUsize,
     output: AtomicUsize,
     memory: AtomicUsize,
+    /// Channels, patterns and channels of shards that it is subscribed to.
+    subscriptions: [AtomicUsize; 3],
 }
 
 #[derive(Default)]
@@ -61,6 +66,15 @@ pub mod flag {
 
     /// Letters, each at its bit.
     pub const LETTERS: &str = "bcUeT";
+}
+
+/// Classes of clients, in the order of `client-output-buffer-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Asks.
+    Normal = 0,
+    /// Listens.
+    PubSub = 2,
 }
 
 /// Sizes of a connection's buffers, in bytes.
@@ -99,6 +113,7 @@ impl Client {
             input_free: AtomicUsize::new(0),
             output: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
+            subscriptions: Default::default(),
         }
     }
 
@@ -138,6 +153,11 @@ impl Client {
         self.memory.store(buffers.memory, Relaxed);
     }
 
+    /// Shows others how many bytes of output are not sent.
+    pub fn publish_output(&self, bytes: usize) {
+        self.output.store(bytes, Relaxed);
+    }
+
     /// Sets or clears one of the bits in [`flag`]; only its own worker may.
     pub fn set_flag(&self, flag: u8, on: bool) {
         let flags = self.flags.load(Relaxed);
@@ -152,6 +172,32 @@ impl Client {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         self.memory.load(Relaxed)
+    }
+
+    /// Shows others how many names of a kind it is subscribed to.
+    pub fn set_subscriptions(&self, kind: Kind, count: usize) {
+        self.subscriptions[kind as usize].store(count, Relaxed);
+    }
+
+    /// How many names of a kind it is subscribed to.
+    pub fn subscriptions(&self, kind: Kind) -> usize {
+        self.subscriptions[kind as usize].load(Relaxed)
+    }
+
+    /// Whether it is subscribed to anything.
+    #[inline]
+    pub fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    /// Which limits its output has.
+    pub fn class(&self) -> Class {
+        if self.is_subscribed() { Class::PubSub } else { Class::Normal }
+    }
+
+    /// Whether it has chosen RESP3.
+    pub fn speaks_resp3(&self) -> bool {
+        self.resp.load(Relaxed) == 3
     }
 
     /// CLIENT SETNAME.
@@ -199,6 +245,9 @@ impl Client {
         if multi >= 0 {
             letters.insert(0, 'x');
         }
+        if self.is_subscribed() {
+            letters.insert(0, 'P');
+        }
         if letters.is_empty() {
             letters.push('N');
         }
@@ -210,7 +259,7 @@ impl Client {
         let mut line = String::with_capacity(320);
         write!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub=0 psub=0 ssub=0 multi={multi} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub={} psub={} ssub={} multi={multi} \
              qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} tot-mem={} events=r \
              cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -221,6 +270,9 @@ impl Client {
             self.created.elapsed().as_secs(),
             self.idle().as_secs(),
             self.db.load(Relaxed),
+            self.subscriptions(Kind::Channel),
+            self.subscriptions(Kind::Pattern),
+            self.subscriptions(Kind::Shard),
             self.input.load(Relaxed),
             self.input_free.load(Relaxed),
             self.memory(),

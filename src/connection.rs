@@ -11,9 +11,12 @@ use crate::{
     client::{Buffers, Client, flag},
     config::Opt,
     dispatch::Turn,
+    gate::Lsn,
+    limits::OutputLimit,
     log::log,
     lookahead::Lookahead,
     output::{Output, SendError},
+    post::{Letter, Text},
     session::Session,
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
@@ -44,6 +47,12 @@ pub struct Handle {
     wake: Cell<Option<Wake>>,
     blocked: Cell<bool>,
     pending: Cell<usize>,
+    /// Out-of-band messages that are not yet among the output.
+    pushed: RefCell<Vec<u8>>,
+    /// What they depend on.
+    pushed_gate: Cell<Lsn>,
+    /// They are more than a client may leave unread.
+    overrun: Cell<bool>,
 }
 
 impl Handle {
@@ -56,6 +65,41 @@ impl Handle {
             wake: Cell::new(None),
             blocked: Cell::new(false),
             pending: Cell::new(0),
+            pushed: RefCell::default(),
+            pushed_gate: Cell::new(0),
+            overrun: Cell::new(false),
+        }
+    }
+
+    /// Takes in a letter.
+    pub fn push(&self, letter: &Letter, limits: &[OutputLimit; 3]) {
+        if self.overrun.get() {
+            return;
+        }
+        let mut pushed = self.pushed.borrow_mut();
+        match &letter.text {
+            Text::Push(text) => {
+                pushed.push(if self.client.speaks_resp3() { b'>' } else { b'*' });
+                pushed.extend_from_slice(text);
+            }
+        }
+        if limits[self.client.class() as usize].exceeds_hard(pushed.len() + self.pending.get()) {
+            // Not even until the connection gets to run.
+            self.overrun.set(true);
+            *pushed = Vec::new();
+        }
+        drop(pushed);
+        self.pushed_gate.set(self.pushed_gate.get().max(letter.gate));
+        self.wake();
+    }
+
+    /// Hands over the letters that were taken in, to the end of `out`.
+    pub fn take_pushed(&self, out: &mut Vec<u8>) {
+        let mut pushed = self.pushed.borrow_mut();
+        if out.is_empty() {
+            std::mem::swap(out, &mut pushed);
+        } else {
+            out.append(&mut pushed);
         }
     }
 
@@ -78,9 +122,9 @@ impl Handle {
         self.client.set_flag(flag::BLOCKED, blocked);
     }
 
-    /// Once a second: closes the connection if it was silent for `timeout`, and lets it look at its output.
+    /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
-        let is_waited_for = self.blocked.get() || self.pending.get() > 0;
+        let is_waited_for = self.blocked.get() || self.pending.get() > 0 || self.client.is_subscribed();
         if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);
             self.kill();
@@ -170,7 +214,7 @@ impl Connection {
                 break why;
             }
         };
-        self.session.leave(&self.worker.server.store);
+        self.session.leave(&self.worker.server);
         let addr = &self.handle.client.addr;
         match why {
             Closed::ByPeer | Closed::ByServer => log!(Debug, "client {addr} is gone"),
@@ -232,7 +276,14 @@ impl Connection {
             let args = self.parser.args(&self.input[self.head..]);
             let out = &mut self.output.open;
             let outcome = turn.execute(&mut self.session, args, out, wake, std::mem::take(&mut fetched));
-            self.output.depends_on(turn.take_gate());
+            let gate = turn.take_gate();
+            self.output.depends_on(gate);
+            self.session.gate = self.session.gate.max(gate);
+            if outcome.is_final() {
+                // What it has told others, this client included, comes before what the next command does.
+                self.worker.deliver();
+                self.take_pushed();
+            }
             match outcome {
                 Outcome::Done => return Ok(()),
                 Outcome::Close => {
@@ -252,6 +303,15 @@ impl Connection {
                 }
             }
             turn.resume();
+        }
+    }
+
+    /// Puts the letters that have come among the output, between two replies.
+    fn take_pushed(&mut self) {
+        if !self.closing {
+            // Also if a command has handed over the letters, but not what they depend on.
+            self.output.depends_on(self.handle.pushed_gate.take());
+            self.handle.take_pushed(&mut self.output.open);
         }
     }
 
@@ -314,6 +374,10 @@ impl Connection {
         if self.handle.killed.get() {
             return Poll::Ready(Err(Closed::Killed));
         }
+        if self.handle.overrun.get() {
+            return Poll::Ready(Err(Closed::OutputLimit));
+        }
+        self.take_pushed();
         let stats = self.worker.stats();
         let flushed = self.output.poll_flush(cx, &mut self.stream, &self.worker.gate, |n| {
             stats.writes.add(1);
@@ -332,6 +396,7 @@ impl Connection {
         }
         let pending = self.output.pending();
         self.handle.pending.set(pending);
+        self.handle.client.publish_output(pending);
         if self.is_over_output_limit(pending) {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
@@ -401,7 +466,7 @@ impl Connection {
     }
 
     fn is_over_output_limit(&mut self, pending: usize) -> bool {
-        let limit = &self.worker.server.output_limits[0];
+        let limit = &self.worker.server.output_limits[self.handle.client.class() as usize];
         if limit.exceeds_hard(pending) {
             return true;
         }

@@ -9,14 +9,15 @@ use crate::{
     keys::each_key,
     keyspace::Keyspace,
     log::log,
+    notify::Event,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
     worker::Worker,
 };
-use holdfast_resp::{Args, Writer};
-use holdfast_store::{Admission, Cold, Fetched, Lsn, Store, Txn};
+use holdfast_resp::{Args, Proto, Writer};
+use holdfast_store::{Admission, Change, Cold, Fetched, Lsn, Store, Txn, What};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -27,13 +28,10 @@ const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transacti
 
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
-/// How long a write waits while too much is on its way to the medium.
+/// How long a command waits while too much is on its way to the medium, or to clients.
 const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of log, beyond those of the arguments, that a command is expected to write at most.
 const REDO_ROOM: usize = 4096;
-
-/// The value of the option `appendfsync` under which replies wait for the medium.
-const ALWAYS: i64 = 1;
 
 /// What the commands of one loop turn share.
 pub struct Turn<'a> {
@@ -45,6 +43,23 @@ pub struct Turn<'a> {
     moment: Cell<(Instant, u64)>,
     /// What the replies so far depend on.
     gate: Cell<Lsn>,
+    /// What is told to others when the transaction commits.
+    news: RefCell<Vec<News>>,
+}
+
+/// Something that others are told of when the transaction that did it commits.
+pub enum News {
+    /// An event.
+    Event(Event),
+    /// A message, published within the transaction.
+    Message {
+        /// Where.
+        channel: Vec<u8>,
+        /// What.
+        message: Vec<u8>,
+        /// Whether the channel is a shard's.
+        to_shard: bool,
+    },
 }
 
 /// What a handler is given beside the call.
@@ -59,7 +74,7 @@ impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, now: Instant) -> Self {
         let moment = Cell::new((now, worker.server.store.now_ms()));
-        Turn { worker, now: Cell::new(now), moment, gate: Cell::new(0) }
+        Turn { worker, now: Cell::new(now), moment, gate: Cell::new(0), news: RefCell::default() }
     }
 
     /// When the last command of the turn ended.
@@ -86,21 +101,75 @@ impl<'a> Turn<'a> {
 
     /// Ends a transaction; the reply waits for it under `appendfsync always`.
     pub fn commit(&self, txn: Txn) {
-        let lsn = txn.commit();
+        let mut news = self.news.take();
+        let lsn = txn.commit_then(|changes, lsn| {
+            if !news.is_empty() || !changes.is_empty() {
+                news.extend(changes.into_iter().filter_map(|change| self.event_of(change)));
+                self.tell(&mut news, lsn);
+            }
+        });
+        self.news.replace(news);
         if lsn > self.worker.server.progress.durable() {
             self.worker.appended.store(true, Relaxed);
         }
-        if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
-            self.gate.set(self.gate.get().max(lsn));
+        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+    }
+
+    /// Has others told of something when the transaction commits.
+    pub fn announce(&self, news: News) {
+        self.news.borrow_mut().push(news);
+    }
+
+    /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
+    /// it did so when it looked at keys. A run that is not the last one has announced nothing.
+    fn note_changes(&self, command: &Command, args: Args, at: usize, over: bool, changes: Vec<Change>) {
+        let mut news = self.news.borrow_mut();
+        if !over {
+            news.truncate(at);
+        }
+        if changes.is_empty() {
+            return;
+        }
+        let mut missed: Vec<Vec<u8>> = Vec::new();
+        let is_new = |change: &Change| {
+            let is_miss = change.what == What::Missed;
+            // A handler may look more than once.
+            if is_miss && (!over || missed.contains(&change.key) || !tells_misses(command, args, &change.key))
+            {
+                return false;
+            }
+            if is_miss {
+                missed.push(change.key.clone());
+            }
+            true
+        };
+        let changes = changes.into_iter().filter(is_new);
+        let events: Vec<News> = changes.filter_map(|change| self.event_of(change)).collect();
+        news.splice(at..at, events);
+    }
+
+    fn event_of(&self, change: Change) -> Option<News> {
+        Event::of_change(&self.worker.server.push, change).map(News::Event)
+    }
+
+    /// Tells others what was done, in a transaction whose partitions are still locked.
+    fn tell(&self, news: &mut Vec<News>, lsn: Lsn) {
+        let push = &self.worker.server.push;
+        let gate = push.gate(lsn);
+        for one in news.drain(..) {
+            match one {
+                News::Event(event) => event.publish(push, gate),
+                News::Message { channel, message, to_shard } => {
+                    push.publish(&channel, &message, to_shard, gate);
+                }
+            }
         }
     }
 
     /// The reply may tell of anything that is in the log by now: it waits for that under `appendfsync always`.
     fn depend_on_log(&self) {
-        if self.worker.server.config.number(Opt::Appendfsync) == ALWAYS {
-            let tail = self.worker.server.store.log().tail();
-            self.gate.set(self.gate.get().max(tail));
-        }
+        let server = &self.worker.server;
+        self.gate.set(self.gate.get().max(server.push.gate(server.store.log().tail())));
     }
 
     /// Executes one command, or refuses it, or queues it; its reply goes to `out`.
@@ -114,17 +183,15 @@ impl<'a> Turn<'a> {
     ) -> Outcome {
         let start = out.len();
         let outcome = self.checked(session, args, out, wake, fetched);
+        let is_push = std::mem::take(&mut session.replied_by_push);
         if session.replies != Replies::On && outcome.is_final() {
+            if session.replies != Replies::SkipNext && !is_push {
+                out.truncate(start);
+            }
             session.replies = match session.replies {
                 Replies::SkipNext => Replies::Skip,
-                Replies::Skip => {
-                    out.truncate(start);
-                    Replies::On
-                }
-                other => {
-                    out.truncate(start);
-                    other
-                }
+                Replies::Skip => Replies::On,
+                other => other,
             };
         }
         outcome
@@ -157,6 +224,11 @@ impl<'a> Turn<'a> {
                 waiting.abandon(&self.worker.server.store);
             }
             return self.refuse(session, out, error);
+        }
+        if self.worker.server.push.post.is_full()
+            && command.flags.has(Flags::WRITE) | command.flags.has(Flags::PUBSUB)
+        {
+            return Outcome::postpone(BUSY_RETRY);
         }
         if let Some(until) = self.worker.server.pause.delays(command) {
             return Outcome::Postpone(time::Instant::from_std(until));
@@ -254,7 +326,7 @@ impl<'a> Turn<'a> {
     ) -> Outcome {
         session.client.set_command(id);
         let command = TABLE.command(id);
-        let place = out.defer();
+        let (place, first_news) = (out.defer(), self.news.borrow().len());
         let mut call =
             Call { command, args, out: out.reborrow(), session, turn: self, wake, fetched: Vec::new() };
         let answer = match (command.handler, given) {
@@ -264,7 +336,15 @@ impl<'a> Turn<'a> {
                 }
                 handler(&mut call)
             }
-            (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => handler(&mut call, txn),
+            (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => {
+                let answer = handler(&mut call, txn);
+                let over = match &answer {
+                    Ok(outcome) => outcome.is_final(),
+                    Err(stop) => matches!(stop, Stop::Error(_)),
+                };
+                self.note_changes(command, args, first_news, over, txn.take_changes());
+                answer
+            }
             (Handler::Browsing(handler), given) => {
                 let answer = match given {
                     Given::Txn(txn) => handler(&mut call, &mut Keyspace::Locked(txn)),
@@ -337,7 +417,15 @@ impl<'a> Turn<'a> {
         if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
             return Err(NOT_IN_MULTI);
         }
-        session.user.may_run(id, args).map_err(|denied| self.deny(session, denied, id, args))
+        session.user.may_run(id, args).map_err(|denied| self.deny(session, denied, id, args))?;
+        if session.proto == Proto::Resp2 && session.client.is_subscribed() && !works_subscribed(command) {
+            let name = command.name;
+            let allowed = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET";
+            return Err(
+                format!("ERR Can't execute '{name}': only {allowed} are allowed in this context").into()
+            );
+        }
+        Ok(())
     }
 
     /// Logs that the user may not do this; the error for the client.
@@ -363,6 +451,22 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.
+fn works_subscribed(command: &Command) -> bool {
+    const NAMES: [&str; 9] = [
+        "subscribe",
+        "unsubscribe",
+        "psubscribe",
+        "punsubscribe",
+        "ssubscribe",
+        "sunsubscribe",
+        "ping",
+        "quit",
+        "reset",
+    ];
+    NAMES.contains(&command.name)
+}
+
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
 /// finds the same fault before it looks at a key.
 fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
@@ -385,6 +489,15 @@ pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<
         }
     });
     if found.is_ok() { txn.cold(db, keys) } else { Vec::new() }
+}
+
+/// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
+fn tells_misses(command: &Command, args: Args, key: &[u8]) -> bool {
+    let mut reads = false;
+    let found = each_key(command, args, |index, access| {
+        reads |= access.has(KeyAccess::RO) && args.at(index) == key;
+    });
+    found.is_ok() && reads && !matches!(command.group, "transactions") && !command.name.starts_with("object|")
 }
 
 /// Browsers can be made to send requests to any port.

@@ -127,7 +127,9 @@ fn appendfsync(config: &Config) -> Appendfsync {
 
 /// Follows a new `appendfsync`.
 pub fn apply_appendfsync(server: &Server) -> Result<(), String> {
-    server.store.log().set_appendfsync(appendfsync(&server.config));
+    let appendfsync = appendfsync(&server.config);
+    server.store.log().set_appendfsync(appendfsync);
+    server.push.wait_for_log(appendfsync == Appendfsync::Always);
     Ok(())
 }
 

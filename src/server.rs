@@ -7,6 +7,7 @@ use crate::{
     config::Config,
     gate::Progress,
     limits::OutputLimit,
+    push::Push,
     slowlog::Slowlog,
     stats::{ErrorStats, WorkerStats},
     worker::Message,
@@ -48,6 +49,8 @@ pub struct Server {
     pub output_limits: [OutputLimit; 3],
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// What is sent to clients without their asking.
+    pub push: Arc<Push>,
     /// How far the log is durable.
     pub progress: Arc<Progress>,
     /// Clients accepted so far.
@@ -68,6 +71,8 @@ impl Server {
     pub fn new(config: Config, store: Arc<Store>, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
         let progress = Arc::new(Progress::new(mailboxes.len()));
         follow_log(&store, progress.clone());
+        let push = Arc::new(Push::new(mailboxes.len()));
+        push.clone().follow(&store);
         Arc::new(Server {
             config,
             acl: Acl::default(),
@@ -77,6 +82,7 @@ impl Server {
             workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
+            push,
             progress,
             store,
             accepted: AtomicU64::new(0),

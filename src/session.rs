@@ -3,11 +3,13 @@
 use crate::{
     acl::{Acl, User},
     client::{Client, flag},
+    gate::Lsn,
     observe::{Waiting, Watched},
+    pubsub::Subscriptions,
+    server::Server,
     table::CommandId,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::Store;
 use std::sync::Arc;
 
 /// The state of a connection that its commands see.
@@ -24,6 +26,12 @@ pub struct Session {
     pub authenticated: bool,
     /// Which replies are sent, by CLIENT REPLY.
     pub replies: Replies,
+    /// Whether the current command was answered by out-of-band messages, which CLIENT REPLY does not silence.
+    pub replied_by_push: bool,
+    /// What its replies so far have depended on.
+    pub gate: Lsn,
+    /// What it is subscribed to.
+    pub subscriptions: Subscriptions,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Multi>,
     /// Whether EXEC is running them now; nothing may wait then.
@@ -81,6 +89,9 @@ impl Session {
             db: 0,
             authenticated: !acl.requires_auth(),
             replies: Replies::On,
+            replied_by_push: false,
+            gate: 0,
+            subscriptions: Subscriptions::default(),
             multi: None,
             in_exec: false,
             watched: Watched::default(),
@@ -99,16 +110,18 @@ impl Session {
     }
 
     /// As new, for RESET; the connection keeps its number and its library's name.
-    pub fn reset(&mut self, store: &Store, acl: &Acl) {
-        self.leave(store);
+    pub fn reset(&mut self, server: &Server) {
+        self.leave(server);
         self.client.set_name(b"");
         self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
-        *self = Session::new(self.client.clone(), acl);
+        *self = Session::new(self.client.clone(), &server.acl);
     }
 
     /// Takes the session out of what others know of it.
-    pub fn leave(&mut self, store: &Store) {
+    pub fn leave(&mut self, server: &Server) {
+        let store = &server.store;
         self.watched.forget(store);
+        self.subscriptions.end_all(&server.push.pubsub, &self.client);
         if let Some(waiting) = self.waiting.take() {
             waiting.abandon(store);
         }

@@ -7,6 +7,7 @@ use crate::{
     connection::{Connection, Handle},
     gate::Gate,
     log::log,
+    post::Letter,
     server::Server,
     stats::WorkerStats,
     stream::{Socket, Stream},
@@ -67,6 +68,8 @@ pub struct Worker {
     pub unpaused: Notify,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    /// For the letters that are being delivered.
+    letters: RefCell<Vec<Letter>>,
 }
 
 /// Runs a worker in this thread until it is told to stop.
@@ -96,6 +99,7 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         unpaused: Notify::new(),
         connections: RefCell::default(),
         buffers: RefCell::default(),
+        letters: RefCell::default(),
     });
     runtime.block_on(worker.serve(mailbox));
     Ok(())
@@ -141,6 +145,8 @@ impl Worker {
     async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
         let gatekeeper = self.clone();
         spawn_local(async move { gatekeeper.gate.run().await });
+        let postman = self.clone();
+        spawn_local(async move { postman.deliver_all().await });
         let clock = self.clone();
         spawn_local(async move { clock.tick().await });
         while let Some(message) = mailbox.recv().await {
@@ -152,6 +158,37 @@ impl Worker {
                 Message::Stop => return,
             }
         }
+    }
+
+    /// Delivers mail as it comes.
+    async fn deliver_all(&self) {
+        loop {
+            self.server.push.post.wait(self.index).await;
+            self.deliver();
+        }
+    }
+
+    /// Delivers what mail there is.
+    pub fn deliver(&self) {
+        let post = &self.server.push.post;
+        if !post.has_mail(self.index) {
+            return;
+        }
+        let mut letters = self.letters.borrow_mut();
+        post.take(self.index, &mut letters);
+        let connections = self.connections.borrow();
+        for letter in letters.drain(..) {
+            for id in letter.to.iter() {
+                if let Some(handle) = connections.get(id) {
+                    handle.push(&letter, &self.server.output_limits);
+                }
+            }
+        }
+    }
+
+    /// Takes out of the handle of a connection what was pushed to it and is not yet among its output.
+    pub fn take_pushed(&self, id: u64, out: &mut Vec<u8>) {
+        self.with(id, |handle| handle.take_pushed(out));
     }
 
     fn with(&self, id: u64, f: impl FnOnce(&Handle)) {

@@ -4,7 +4,7 @@ use super::connection::{is_printable, set_name};
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, Wake},
     call::Call,
-    client::{Client, flag},
+    client::{Class, Client, flag},
     command::{Categories, Command, Flags, Handler::Plain},
     session::Replies,
     worker::Message,
@@ -253,11 +253,12 @@ fn info(call: &mut Call) -> Answer {
     Ok(Done)
 }
 
-/// The types that CLIENT knows; all clients are normal.
-fn is_normal_type(name: &[u8]) -> Result<bool, Stop> {
+/// The class of clients that a type names; `None` where there are none of the type.
+fn class(name: &[u8]) -> Result<Option<Class>, Stop> {
     match name.to_ascii_lowercase().as_slice() {
-        b"normal" => Ok(true),
-        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        b"normal" => Ok(Some(Class::Normal)),
+        b"pubsub" => Ok(Some(Class::PubSub)),
+        b"master" | b"replica" | b"slave" => Ok(None),
         _ => Err([b"ERR Unknown client type '", name, b"'"].concat().into()),
     }
 }
@@ -268,7 +269,10 @@ fn list(call: &mut Call) -> Answer {
     let clients = if args.len() == 2 {
         call.server().clients.all()
     } else if args.len() == 4 && call.is(2, "type") {
-        if is_normal_type(args.at(3))? { call.server().clients.all() } else { Vec::new() }
+        let class = class(args.at(3))?;
+        let mut clients = call.server().clients.all();
+        clients.retain(|client| Some(client.class()) == class);
+        clients
     } else if args.len() > 3 && call.is(2, "id") {
         let ids: Option<Vec<i64>> =
             args.from(3).iter().map(|id| parse_int(id).filter(|id| *id > 0)).collect();
@@ -293,13 +297,13 @@ struct Filter<'a> {
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
     user: Option<&'a [u8]>,
-    nobody: bool,
+    class: Option<Option<Class>>,
     max_age: Option<Duration>,
 }
 
 impl Filter<'_> {
     fn matches(&self, client: &Client) -> bool {
-        !self.nobody
+        self.class.is_none_or(|class| class == Some(client.class()))
             && self.id.is_none_or(|id| id == client.id)
             && self.addr.is_none_or(|addr| addr == client.addr.as_bytes())
             && self.laddr.is_none_or(|laddr| laddr == client.laddr.as_bytes())
@@ -331,7 +335,7 @@ fn kill(call: &mut Call) -> Answer {
                 let id = parse_int(value).filter(|id| *id > 0).ok_or(BAD_KILL_ID)?;
                 filter.id = Some(id as u64);
             }
-            b"type" => filter.nobody |= !is_normal_type(value)?,
+            b"type" => filter.class = Some(class(value)?),
             b"addr" => filter.addr = Some(value),
             b"laddr" => filter.laddr = Some(value),
             b"user" if call.server().acl.get(value).is_some() => filter.user = Some(value),

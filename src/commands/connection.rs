@@ -108,6 +108,13 @@ const PROTO_NOT_INTEGER: Stop = Stop::new("ERR Protocol version is not an intege
 const BAD_NAME: Stop = Stop::new("ERR Client names cannot contain spaces, newlines or special characters.");
 
 fn ping(call: &mut Call) -> Answer {
+    if call.args.len() <= 2 && call.session.client.is_subscribed() && call.out.proto() == Proto::Resp2 {
+        // Like a message, since the client expects those.
+        call.out.array(2);
+        call.out.bulk("pong");
+        call.out.bulk(call.args.get(1).unwrap_or_default());
+        return Ok(Done);
+    }
     match call.args.len() {
         1 => call.out.simple("PONG"),
         2 => call.out.bulk(call.args.at(1)),
@@ -134,7 +141,7 @@ fn quit(call: &mut Call) -> Answer {
 
 fn reset(call: &mut Call) -> Answer {
     let server = call.server();
-    call.session.reset(&server.store, &server.acl);
+    call.session.reset(server);
     call.set_proto(Proto::Resp2);
     call.out.simple("RESET");
     Ok(Done)

@@ -8,6 +8,7 @@ use crate::{
     command::{Categories, Command, Flags, Handler::Browsing},
     config::Opt,
     keyspace::Keyspace,
+    pubsub::Kind,
     server::{REDIS_VERSION, Server, VERSION},
     stats::{Counter, WorkerStats},
     table::TABLE,
@@ -164,6 +165,12 @@ fn stats(view: &View, text: &mut String) {
         "acl_access_denied_channel": channel,
     );
     store::lookups(view, text);
+    let pubsub = &server.push.pubsub;
+    lines!(text,
+        "pubsub_channels": pubsub.channel_count(Kind::Channel),
+        "pubsub_patterns": pubsub.pattern_count(),
+        "pubsubshard_channels": pubsub.channel_count(Kind::Shard),
+    );
 }
 
 fn replication(_: &View, text: &mut String) {

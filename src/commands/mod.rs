@@ -16,6 +16,7 @@ mod keys;
 mod keyspace;
 mod lists;
 mod persistence;
+mod pubsub;
 mod server;
 mod sets;
 mod slowlog;
@@ -43,6 +44,7 @@ pub static FAMILIES: &[&[Command]] = &[
     keyspace::COMMANDS,
     lists::COMMANDS,
     persistence::COMMANDS,
+    pubsub::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

@@ -99,6 +99,9 @@ options! {
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
     MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
 
+    // Publish/subscribe.
+    NotifyKeyspaceEvents "notify-keyspace-events", Kind::Custom(crate::notify::normalize), "", Live, apply crate::notify::apply, "Classes of events on keys that are published, a letter each";
+
     // Small encodings.
     HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Fields up to which a hash is packed";
     HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a value up to which a hash is packed";

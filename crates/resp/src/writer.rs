@@ -55,6 +55,11 @@ impl<'a> Writer<'a> {
         self.out
     }
 
+    /// Lets `f` append what is encoded already.
+    pub fn raw(&mut self, f: impl FnOnce(&mut Vec<u8>)) {
+        f(self.out);
+    }
+
     /// `+OK`.
     pub fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");

@@ -1,0 +1,257 @@
+//! SUBSCRIBE, PUBLISH and their kin.
+
+use crate::{
+    answer::{Answer, Outcome::*, Stop},
+    call::{Call, wrong_subcommand},
+    command::{Command, Flags, Handler::Plain, KeyAccess, KeySpec},
+    dispatch::News,
+    pubsub::Kind,
+};
+
+const ROW: Command = Command {
+    group: "pubsub",
+    since: "2.0.0",
+    flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
+    ..Command::NEW
+};
+const SUBSCRIBING: Command = Command { arity: -2, flags: ROW.flags.and(Flags::NOSCRIPT), ..ROW };
+const ENDING: Command = Command { arity: -1, ..SUBSCRIBING };
+const PUBLISHING: Command = Command { arity: 3, flags: ROW.flags.and(Flags::FAST), ..ROW };
+const ASKING: Command = Command {
+    arity: -2,
+    since: "2.8.0",
+    complexity: "O(N) where N is the number of active channels.",
+    ..ROW
+};
+const SHARD: &[KeySpec] = &[KeySpec::range(KeyAccess::NOT_KEY, 1, -1, 1)];
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "psubscribe",
+        summary: "Listens for messages published to channels that match one or more patterns.",
+        complexity: "O(N) where N is the number of patterns to subscribe to.",
+        handler: Plain(|call| subscribe(call, Kind::Pattern)),
+        ..SUBSCRIBING
+    },
+    Command {
+        name: "publish",
+        summary: "Posts a message to a channel.",
+        complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
+        handler: Plain(|call| publish(call, false)),
+        ..PUBLISHING
+    },
+    Command {
+        name: "pubsub",
+        arity: -2,
+        group: "pubsub",
+        since: "2.8.0",
+        summary: "A container for Pub/Sub commands.",
+        complexity: "O(1), depends on subcommand",
+        subcommands: &[
+            Command {
+                name: "pubsub|channels",
+                summary: "Returns the active channels.",
+                handler: Plain(|call| channels(call, Kind::Channel)),
+                ..ASKING
+            },
+            Command {
+                name: "pubsub|help",
+                arity: 2,
+                since: "6.2.0",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the different subcommands.",
+                complexity: "O(1)",
+                handler: Plain(help),
+                ..ASKING
+            },
+            Command {
+                name: "pubsub|numpat",
+                arity: 2,
+                summary: "Returns a count of unique pattern subscriptions.",
+                complexity: "O(1)",
+                handler: Plain(numpat),
+                ..ASKING
+            },
+            Command {
+                name: "pubsub|numsub",
+                summary: "Returns a count of subscribers to channels.",
+                complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
+                handler: Plain(|call| numsub(call, Kind::Channel)),
+                ..ASKING
+            },
+            Command {
+                name: "pubsub|shardchannels",
+                since: "7.0.0",
+                summary: "Returns the active shard channels.",
+                handler: Plain(|call| channels(call, Kind::Shard)),
+                ..ASKING
+            },
+            Command {
+                name: "pubsub|shardnumsub",
+                since: "7.0.0",
+                summary: "Returns the count of subscribers of shard channels.",
+                complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
+                handler: Plain(|call| numsub(call, Kind::Shard)),
+                ..ASKING
+            },
+        ],
+        ..Command::NEW
+    },
+    Command {
+        name: "punsubscribe",
+        summary: "Stops listening to messages published to channels that match one or more patterns.",
+        complexity: "O(N) where N is the number of patterns to unsubscribe.",
+        handler: Plain(|call| unsubscribe(call, Kind::Pattern)),
+        ..ENDING
+    },
+    Command {
+        name: "spublish",
+        since: "7.0.0",
+        keys: &[KeySpec::one(KeyAccess::NOT_KEY, 1)],
+        summary: "Post a message to a shard channel.",
+        complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
+        handler: Plain(|call| publish(call, true)),
+        ..PUBLISHING
+    },
+    Command {
+        name: "ssubscribe",
+        since: "7.0.0",
+        keys: SHARD,
+        summary: "Listens for messages published to shard channels.",
+        complexity: "O(N) where N is the number of shard channels to subscribe to.",
+        handler: Plain(|call| subscribe(call, Kind::Shard)),
+        ..SUBSCRIBING
+    },
+    Command {
+        name: "subscribe",
+        summary: "Listens for messages published to channels.",
+        complexity: "O(N) where N is the number of channels to subscribe to.",
+        handler: Plain(|call| subscribe(call, Kind::Channel)),
+        ..SUBSCRIBING
+    },
+    Command {
+        name: "sunsubscribe",
+        since: "7.0.0",
+        keys: SHARD,
+        summary: "Stops listening to messages posted to shard channels.",
+        complexity: "O(N) where N is the number of shard channels to unsubscribe.",
+        handler: Plain(|call| unsubscribe(call, Kind::Shard)),
+        ..ENDING
+    },
+    Command {
+        name: "unsubscribe",
+        summary: "Stops listening to messages posted to channels.",
+        complexity: "O(N) where N is the number of channels to unsubscribe.",
+        handler: Plain(|call| unsubscribe(call, Kind::Channel)),
+        ..ENDING
+    },
+];
+
+/// What a client is told that begins or ends a subscription.
+fn tell(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
+    let subscriptions = &call.session.subscriptions;
+    let count = match kind {
+        Kind::Shard => subscriptions.len(kind),
+        Kind::Channel | Kind::Pattern => subscriptions.len(Kind::Channel) + subscriptions.len(Kind::Pattern),
+    };
+    call.session.replied_by_push = true;
+    call.out.push(3);
+    call.out.bulk(word);
+    match name {
+        Some(name) => call.out.bulk(name),
+        None => call.out.null(),
+    }
+    call.out.int(count as i64);
+}
+
+fn subscribe(call: &mut Call, kind: Kind) -> Answer {
+    let word = call.command.name;
+    if kind == Kind::Shard && call.session.in_exec {
+        return Err(Stop::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
+    for name in call.args.from(1).iter() {
+        let session = &mut *call.session;
+        session.subscriptions.begin(&call.turn.worker.server.push.pubsub, &session.client, kind, name);
+        tell(call, word, kind, Some(name));
+    }
+    Ok(Done)
+}
+
+fn unsubscribe(call: &mut Call, kind: Kind) -> Answer {
+    let word = call.command.name;
+    let names = match call.args.len() {
+        1 => call.session.subscriptions.names(kind),
+        _ => call.args.from(1).iter().map(Into::into).collect(),
+    };
+    if names.is_empty() {
+        tell(call, word, kind, None);
+    }
+    for name in names {
+        let (session, worker) = (&mut *call.session, call.turn.worker);
+        session.subscriptions.end(&worker.server.push.pubsub, &session.client, kind, &name);
+        if !session.in_exec {
+            // What was sent before this comes before this.
+            worker.deliver();
+            call.out.raw(|out| worker.take_pushed(session.client.id, out));
+        }
+        tell(call, word, kind, Some(&name));
+    }
+    Ok(Done)
+}
+
+/// A message never overtakes what its sender has written before: it waits for that as replies do.
+fn publish(call: &mut Call, to_shard: bool) -> Answer {
+    let (channel, message) = (call.args.at(1), call.args.at(2));
+    let push = &call.server().push;
+    let receivers = if call.session.in_exec {
+        call.turn.announce(News::Message { channel: channel.to_vec(), message: message.to_vec(), to_shard });
+        push.pubsub.receivers(channel, to_shard)
+    } else {
+        push.publish(channel, message, to_shard, call.session.gate)
+    };
+    call.out.int(receivers as i64);
+    Ok(Done)
+}
+
+fn channels(call: &mut Call, kind: Kind) -> Answer {
+    if call.args.len() > 3 {
+        return Err(wrong_subcommand(call.args));
+    }
+    let names = call.server().push.pubsub.channels(kind, call.args.get(2));
+    call.out.array(names.len());
+    names.iter().for_each(|name| call.out.bulk(name));
+    Ok(Done)
+}
+
+fn numpat(call: &mut Call) -> Answer {
+    call.out.int(call.server().push.pubsub.pattern_count() as i64);
+    Ok(Done)
+}
+
+fn numsub(call: &mut Call, kind: Kind) -> Answer {
+    let names = call.args.from(2);
+    call.out.array(2 * names.len());
+    for name in names.iter() {
+        call.out.bulk(name);
+        call.out.int(call.server().push.pubsub.subscribers(kind, name) as i64);
+    }
+    Ok(Done)
+}
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "CHANNELS [<pattern>]",
+        "    Return the currently active channels matching a <pattern> (default: '*').",
+        "NUMPAT",
+        "    Return number of subscriptions to patterns.",
+        "NUMSUB [<channel> ...]",
+        "    Return the number of subscribers for the specified channels, excluding",
+        "    pattern subscriptions(default: no channels).",
+        "SHARDCHANNELS [<pattern>]",
+        "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+        "SHARDNUMSUB [<shardchannel> ...]",
+        "    Return the number of subscribers for the specified shard level channel(s)",
+    ]);
+    Ok(Done)
+}
