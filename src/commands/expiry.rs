@@ -5,6 +5,7 @@ use crate::{
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
     expiry::{Given, Unit, any_time},
+    notify::Class,
 };
 use holdfast_resp::Args;
 use holdfast_store::Txn;
@@ -140,15 +141,19 @@ fn set(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let condition = Condition::parse(call.args.from(3))?;
     let time = any_time(call, txn, given, 2)?;
-    let set = match txn.expiry(db, key) {
-        Some(old) if condition.holds(old, time) => {
-            match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
-                Some(time) => txn.set_expiry(db, key, Some(time))?,
-                None => txn.remove(db, key),
+    let set = txn.expiry(db, key).is_some_and(|old| condition.holds(old, time));
+    if set {
+        match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
+            Some(time) => {
+                txn.set_expiry(db, key, Some(time))?;
+                call.notify(Class::GENERIC, "expire", key);
+            }
+            None => {
+                txn.remove(db, key);
+                call.notify(Class::GENERIC, "del", key);
             }
         }
-        _ => false,
-    };
+    }
     call.out.int(set.into());
     Ok(Done)
 }
@@ -158,6 +163,7 @@ fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
     let expires = txn.expiry(db, key).flatten().is_some();
     if expires {
         txn.set_expiry(db, key, None)?;
+        call.notify(Class::GENERIC, "persist", key);
     }
     call.out.int(expires.into());
     Ok(Done)

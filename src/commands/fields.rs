@@ -4,6 +4,7 @@ use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    notify::Class,
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{
@@ -165,8 +166,18 @@ fn change(
 ) -> Answer {
     call.out.array(names.len());
     let (db, key) = (call.db(), call.args.at(1));
-    let found =
-        txn.hash_expire(db, key, names.iter(), at_ms, condition, |expired| call.out.int(reply(expired)))?;
+    let (mut set, mut removed) = (false, false);
+    let found = txn.hash_expire(db, key, names.iter(), at_ms, condition, |expired| {
+        set |= expired == Expired::Set;
+        removed |= expired == Expired::Removed;
+        call.out.int(reply(expired));
+    })?;
+    if set {
+        call.notify(Class::HASH, if at_ms == 0 { "hpersist" } else { "hexpire" }, key);
+    }
+    if removed {
+        call.notify_taken(txn, Class::HASH, "hdel", key);
+    }
     if !found {
         names.iter().for_each(|_| call.out.int(MISSING));
     }

@@ -5,6 +5,7 @@ use crate::{
     call::{Call, wrong_arity},
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
     extended::{Extended, NoNumber},
+    notify::Class,
     random::{random, repeat},
     scan,
 };
@@ -261,7 +262,9 @@ fn set(call: &Call, txn: &mut Txn) -> Result<u64, Stop> {
         return Err(wrong_arity(call.command));
     }
     let fields = std::iter::from_fn(|| Some((args.next()?, args.next()?)));
-    Ok(txn.hash_set(call.db(), call.args.at(1), fields, Expiry::Clear)?)
+    let new = txn.hash_set(call.db(), call.args.at(1), fields, Expiry::Clear)?;
+    call.notify(Class::HASH, "hset", call.args.at(1));
+    Ok(new)
 }
 
 fn hsetnx(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -269,6 +272,7 @@ fn hsetnx(call: &mut Call, txn: &mut Txn) -> Answer {
     if is_new {
         let field = (call.args.at(2), call.args.at(3));
         txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Clear)?;
+        call.notify(Class::HASH, "hset", call.args.at(1));
     }
     call.out.int(is_new.into());
     Ok(Done)
@@ -276,6 +280,9 @@ fn hsetnx(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn hdel(call: &mut Call, txn: &mut Txn) -> Answer {
     let removed = txn.hash_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    if removed > 0 {
+        call.notify_taken(txn, Class::HASH, "hdel", call.args.at(1));
+    }
     call.out.int(removed as i64);
     Ok(Done)
 }
@@ -289,6 +296,7 @@ fn hincrby(call: &mut Call, txn: &mut Txn) -> Answer {
     let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
     let field = (call.args.at(2), &*Value::int(new));
     txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
+    call.notify(Class::HASH, "hincrby", call.args.at(1));
     call.out.int(new);
     Ok(Done)
 }
@@ -307,6 +315,7 @@ fn hincrbyfloat(call: &mut Call, txn: &mut Txn) -> Answer {
     let new = new.map_err(|_| Stop::new("ERR increment would produce NaN or Infinity"))?.to_text();
     let field = (call.args.at(2), new.as_bytes());
     txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
+    call.notify(Class::HASH, "hincrbyfloat", call.args.at(1));
     call.out.bulk(new);
     Ok(Done)
 }

@@ -9,6 +9,7 @@ use crate::{
         KeyAccess, KeySpec,
     },
     config::Opt,
+    notify::Class,
 };
 use holdfast_store::{Txn, Type, collections::object};
 
@@ -174,8 +175,12 @@ const NO_IDLE_TIME: Stop = Stop::new(
 
 fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
     let db = call.db();
-    let removed = call.args.from(1).iter().filter(|key| txn.remove(db, key)).count();
-    call.out.int(removed as i64);
+    let mut removed = 0;
+    for key in call.args.from(1).iter().filter(|key| txn.remove(db, key)) {
+        call.notify(Class::GENERIC, "del", key);
+        removed += 1;
+    }
+    call.out.int(removed);
     Ok(Done)
 }
 
@@ -203,6 +208,10 @@ fn rename(call: &mut Call, txn: &mut Txn) -> Answer {
         return Ok(Done);
     }
     txn.rename(db, from, db, to)?;
+    if from != to {
+        call.notify(Class::GENERIC, "rename_from", from);
+        call.notify(Class::GENERIC, "rename_to", to);
+    }
     match only_if_new {
         true => call.out.int(1),
         false => call.out.ok(),
@@ -212,14 +221,15 @@ fn rename(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, from, to) = (call.db(), call.args.at(1), call.args.at(2));
-    let (mut to_db, mut replace) = (db, false);
+    let (mut to_number, mut to_db, mut replace) = (call.session.db as u8, db, false);
     let mut at = 3;
     while at < call.args.len() {
         if call.is(at, "replace") {
             replace = true;
         } else if call.is(at, "db") && at + 1 < call.args.len() {
             at += 1;
-            to_db = database(call, at)?;
+            to_number = call.database_number(at)?;
+            to_db = call.server().store.database(to_number);
         } else {
             return Err(SYNTAX);
         }
@@ -229,24 +239,27 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
         return Err(SAME);
     }
     let copied = (replace || !txn.exists(to_db, to)) && txn.copy(db, from, to_db, to)?;
+    if copied {
+        call.notify_in(to_number, Class::GENERIC, "copy_to", to);
+    }
     call.out.int(copied.into());
     Ok(Done)
 }
 
 fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let to_db = database(call, 2)?;
+    let to_number = call.database_number(2)?;
+    let to_db = call.server().store.database(to_number);
     if db == to_db {
         return Err(SAME);
     }
     let moved = !txn.exists(to_db, key) && txn.rename(db, key, to_db, key)?;
+    if moved {
+        call.notify(Class::GENERIC, "move_from", key);
+        call.notify_in(to_number, Class::GENERIC, "move_to", key);
+    }
     call.out.int(moved.into());
     Ok(Done)
-}
-
-/// An argument as a database, which may be another than the client's.
-fn database(call: &Call, index: usize) -> Result<u8, Stop> {
-    Ok(call.server().store.database(call.database_number(index)?))
 }
 
 fn object_help(call: &mut Call) -> Answer {

@@ -5,8 +5,8 @@ use crate::{
     blocking::MultiPop,
     call::{Call, wrong_arity},
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    notify::Class,
 };
-use holdfast_resp::Writer;
 use holdfast_store::{
     Txn, Type,
     collections::list::End::{self, Back, Front},
@@ -260,6 +260,16 @@ fn end(call: &Call, index: usize) -> Result<End, Stop> {
     }
 }
 
+/// The event of adding at an end.
+fn pushed(end: End) -> &'static str {
+    if end == Front { "lpush" } else { "rpush" }
+}
+
+/// The event of removing from an end.
+fn popped(end: End) -> &'static str {
+    if end == Front { "lpop" } else { "rpop" }
+}
+
 fn llen(call: &mut Call, txn: &mut Txn) -> Answer {
     let list = txn.list_at(call.db(), call.args.at(1))?;
     call.out.int(list.map_or(0, |list| list.len() as i64));
@@ -338,6 +348,9 @@ fn lpos(call: &mut Call, txn: &mut Txn) -> Answer {
 fn push(call: &mut Call, txn: &mut Txn, end: End, create: bool) -> Answer {
     let elements = call.args.from(2).iter();
     let len = txn.list_push(call.db(), call.args.at(1), end, elements, create)?;
+    if len > 0 {
+        call.notify(Class::LIST, pushed(end), call.args.at(1));
+    }
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -345,15 +358,14 @@ fn push(call: &mut Call, txn: &mut Txn, end: End, create: bool) -> Answer {
 fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     match call.args.len() {
-        2 => {
-            if txn.list_pop(db, key, end, 1, |element| call.out.bulk(element))? == 0 {
-                call.out.null();
-            }
-        }
+        2 => match txn.list_pop(db, key, end, 1, |element| call.out.bulk(element))? {
+            0 => call.out.null(),
+            _ => call.notify_taken(txn, Class::LIST, popped(end), key),
+        },
         3 => {
             let count = call.int_from(2, 0, NOT_POSITIVE)? as u64;
             match txn.list_at(db, key)?.map(|list| list.len()) {
-                Some(len) => pop_array(&mut call.out, txn, db, (key, len), end, count)?,
+                Some(len) => pop_array(call, txn, db, (key, len), end, count)?,
                 None => call.out.null_array(),
             }
         }
@@ -364,15 +376,17 @@ fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
 
 /// Removes up to `count` elements from a list of a length and replies with them.
 fn pop_array(
-    out: &mut Writer,
+    call: &mut Call,
     txn: &mut Txn,
     db: u8,
     (key, len): (&[u8], u64),
     end: End,
     count: u64,
 ) -> Result<(), Stop> {
-    out.array(count.min(len) as usize);
-    txn.list_pop(db, key, end, count, |element| out.bulk(element))?;
+    call.out.array(count.min(len) as usize);
+    if txn.list_pop(db, key, end, count, |element| call.out.bulk(element))? > 0 {
+        call.notify_taken(txn, Class::LIST, popped(end), key);
+    }
     Ok(())
 }
 
@@ -387,7 +401,11 @@ fn linsert(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = match pivot {
         None => 0,
         Some(None) => -1,
-        Some(Some(pivot)) => txn.list_insert(db, key, pivot + behind, call.args.at(4))? as i64,
+        Some(Some(pivot)) => {
+            let len = txn.list_insert(db, key, pivot + behind, call.args.at(4))?;
+            call.notify(Class::LIST, "linsert", key);
+            len as i64
+        }
     };
     call.out.int(len);
     Ok(Done)
@@ -400,12 +418,17 @@ fn lset(call: &mut Call, txn: &mut Txn) -> Answer {
         Some(true) => call.out.ok(),
         _ => return Err(INDEX_OUT_OF_RANGE),
     }
+    call.notify(Class::LIST, "lset", key);
     Ok(Done)
 }
 
 fn ltrim(call: &mut Call, txn: &mut Txn) -> Answer {
     let (first, last) = (call.int(2)?, call.int(3)?);
-    txn.list_trim(call.db(), call.args.at(1), first, last)?;
+    let (db, key) = (call.db(), call.args.at(1));
+    if txn.list_at(db, key)?.is_some() {
+        txn.list_trim(db, key, first, last)?;
+        call.notify_taken(txn, Class::LIST, "ltrim", key);
+    }
     call.out.ok();
     Ok(Done)
 }
@@ -414,6 +437,9 @@ fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
     let count = call.int(2)?;
     let limit = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let removed = txn.list_remove(call.db(), call.args.at(1), call.args.at(3), limit, count < 0)?;
+    if removed > 0 {
+        call.notify_taken(txn, Class::LIST, "lrem", call.args.at(1));
+    }
     call.out.int(removed as i64);
     Ok(Done)
 }
@@ -421,7 +447,11 @@ fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
 fn move_element(call: &mut Call, txn: &mut Txn, ends: (End, End)) -> Answer {
     let (from, to) = ((call.args.at(1), ends.0), (call.args.at(2), ends.1));
     match txn.list_move(call.db(), from, to)? {
-        Some(element) => call.out.bulk(element),
+        Some(element) => {
+            call.out.bulk(element);
+            call.notify(Class::LIST, pushed(ends.1), to.0);
+            call.notify_taken(txn, Class::LIST, popped(ends.0), from.0);
+        }
         None => call.out.null(),
     }
     Ok(Done)
@@ -446,6 +476,7 @@ fn blocking_pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
     call.out.array(2);
     call.out.bulk(key);
     txn.list_pop(call.db(), key, end, 1, |element| call.out.bulk(element))?;
+    call.notify_taken(txn, Class::LIST, popped(end), key);
     Ok(Done)
 }
 
@@ -473,6 +504,6 @@ fn pop_from_first(call: &mut Call, txn: &mut Txn, pop: &MultiPop) -> Result<bool
     let (len, end) = (list.len(), if pop.second_end { Back } else { Front });
     call.out.array(2);
     call.out.bulk(key);
-    pop_array(&mut call.out, txn, db, (key, len), end, pop.count)?;
+    pop_array(call, txn, db, (key, len), end, pop.count)?;
     Ok(true)
 }

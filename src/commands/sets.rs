@@ -5,6 +5,7 @@ use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    notify::Class,
     random::{random, repeat},
     scan,
 };
@@ -190,19 +191,33 @@ pub static COMMANDS: &[Command] = &[
 
 fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {
     let added = txn.set_add(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    if added > 0 {
+        call.notify(Class::SET, "sadd", call.args.at(1));
+    }
     call.out.int(added as i64);
     Ok(Done)
 }
 
 fn srem(call: &mut Call, txn: &mut Txn) -> Answer {
     let removed = txn.set_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    if removed > 0 {
+        call.notify_taken(txn, Class::SET, "srem", call.args.at(1));
+    }
     call.out.int(removed as i64);
     Ok(Done)
 }
 
 fn smove(call: &mut Call, txn: &mut Txn) -> Answer {
     let [from, to, member] = [1, 2, 3].map(|index| call.args.at(index));
-    let moved = txn.set_move(call.db(), from, to, member)?;
+    let db = call.db();
+    let adds = call.notifies(Class::SET) && !txn.set_at(db, to)?.is_some_and(|set| set.contains(member));
+    let moved = txn.set_move(db, from, to, member)?;
+    if moved && from != to {
+        call.notify_taken(txn, Class::SET, "srem", from);
+        if adds {
+            call.notify(Class::SET, "sadd", to);
+        }
+    }
     call.out.int(moved.into());
     Ok(Done)
 }
@@ -244,7 +259,10 @@ fn combine(call: &mut Call, txn: &mut Txn, how: Combine) -> Answer {
 }
 
 fn store(call: &mut Call, txn: &mut Txn, how: Combine) -> Answer {
-    let count = txn.set_store(call.db(), call.args.at(1), how, call.args.from(2).iter())?;
+    let (db, to) = (call.db(), call.args.at(1));
+    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
+    let count = txn.set_store(db, to, how, call.args.from(2).iter())?;
+    call.notify_stored(Class::SET, call.command.name, to, count > 0, was_there);
     call.out.int(count as i64);
     Ok(Done)
 }
@@ -277,8 +295,9 @@ fn spop(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     if call.args.len() == 2 {
         let popped = txn.set_pop(db, key, 1, random, |member| call.out.bulk(member))?;
-        if popped == 0 {
-            call.out.null();
+        match popped {
+            0 => call.out.null(),
+            _ => call.notify_taken(txn, Class::SET, "spop", key),
         }
         return Ok(Done);
     }
@@ -289,7 +308,9 @@ fn spop(call: &mut Call, txn: &mut Txn) -> Answer {
     let count = count.ok_or(Stop::new("ERR value is out of range, must be positive"))? as u64;
     let len = txn.set_at(db, key)?.map_or(0, Set::len);
     call.out.set(count.min(len) as usize);
-    txn.set_pop(db, key, count, random, |member| call.out.bulk(member))?;
+    if txn.set_pop(db, key, count, random, |member| call.out.bulk(member))? > 0 {
+        call.notify_taken(txn, Class::SET, "spop", key);
+    }
     Ok(Done)
 }
 

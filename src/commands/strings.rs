@@ -8,6 +8,7 @@ use crate::{
     expiry::{self, Unit},
     extended::{Extended, NoNumber},
     lcs,
+    notify::Class,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{Txn, Type};
@@ -242,7 +243,13 @@ fn get(call: &mut Call, txn: &mut Txn) -> Answer {
 fn write_value(call: &mut Call, txn: &mut Txn) -> Result<(), Stop> {
     match txn.get(call.db(), call.args.at(1))? {
         Some(value) => call.out.bulk(value),
-        None => call.out.null(),
+        None => {
+            call.out.null();
+            // Of commands that only read, dispatch sees to this.
+            if call.command.flags.has(Flags::WRITE) {
+                call.notify(Class::KEYMISS, "keymiss", call.args.at(1));
+            }
+        }
     }
     Ok(())
 }
@@ -257,6 +264,7 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
     let (key, value) = (call.args.at(1), call.args.at(2));
     if call.args.len() == 3 {
         txn.set(call.db(), key, value, false)?;
+        call.notify(Class::STRING, "set", key);
         call.out.ok();
         return Ok(Done);
     }
@@ -292,8 +300,10 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
     };
     if passes {
         txn.set(db, key, value, keep)?;
+        call.notify(Class::STRING, "set", key);
         if expires.is_some() {
             txn.set_expiry(db, key, expires)?;
+            call.notify(Class::GENERIC, "expire", key);
         }
     }
     match (wants_old, passes) {
@@ -309,6 +319,7 @@ fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
     let missing = !txn.exists(db, key);
     if missing {
         txn.set(db, key, call.args.at(2), false)?;
+        call.notify(Class::STRING, "set", key);
     }
     call.out.int(missing.into());
     Ok(Done)
@@ -319,6 +330,8 @@ fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
     let at = expiry::time(call, txn, expiry::After(unit), 2)?;
     txn.set(db, key, call.args.at(3), false)?;
     txn.set_expiry(db, key, Some(at))?;
+    call.notify(Class::STRING, "set", key);
+    call.notify(Class::GENERIC, "expire", key);
     call.out.ok();
     Ok(Done)
 }
@@ -326,12 +339,15 @@ fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
 fn get_set(call: &mut Call, txn: &mut Txn) -> Answer {
     write_value(call, txn)?;
     txn.set(call.db(), call.args.at(1), call.args.at(2), false)?;
+    call.notify(Class::STRING, "set", call.args.at(1));
     Ok(Done)
 }
 
 fn get_del(call: &mut Call, txn: &mut Txn) -> Answer {
     write_value(call, txn)?;
-    txn.remove(call.db(), call.args.at(1));
+    if txn.remove(call.db(), call.args.at(1)) {
+        call.notify(Class::GENERIC, "del", call.args.at(1));
+    }
     Ok(Done)
 }
 
@@ -347,14 +363,17 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     };
     write_value(call, txn)?;
     let (db, key) = (call.db(), call.args.at(1));
-    match change {
-        Some(Some(at)) if at <= txn.now_ms() => {
-            txn.remove(db, key);
+    let Some(expiry) = change else { return Ok(Done) };
+    let event = match expiry {
+        Some(at) if at <= txn.now_ms() => txn.remove(db, key).then_some("del"),
+        Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
+        None => {
+            let expires = txn.expiry(db, key).flatten().is_some();
+            (expires && txn.set_expiry(db, key, None)?).then_some("persist")
         }
-        Some(at) => {
-            txn.set_expiry(db, key, at)?;
-        }
-        None => {}
+    };
+    if let Some(event) = event {
+        call.notify(Class::GENERIC, event, key);
     }
     Ok(Done)
 }
@@ -387,6 +406,7 @@ fn mset(call: &mut Call, txn: &mut Txn) -> Answer {
     let db = call.db();
     for (key, value) in pairs(call)? {
         txn.set(db, key, value, false)?;
+        call.notify(Class::STRING, "set", key);
     }
     call.out.ok();
     Ok(Done)
@@ -398,6 +418,7 @@ fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
     if missing {
         for (key, value) in pairs(call)? {
             txn.set(db, key, value, false)?;
+            call.notify(Class::STRING, "set", key);
         }
     }
     call.out.int(missing.into());
@@ -412,6 +433,7 @@ fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
     };
     let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
     txn.set(db, key, new.to_string().as_bytes(), true)?;
+    call.notify(Class::STRING, "incrby", key);
     call.out.int(new);
     Ok(Done)
 }
@@ -437,6 +459,7 @@ fn incr_by_float(call: &mut Call, txn: &mut Txn) -> Answer {
     };
     let text = new.to_text();
     txn.set(db, key, text.as_bytes(), true)?;
+    call.notify(Class::STRING, "incrbyfloat", key);
     call.out.bulk(text);
     Ok(Done)
 }
@@ -463,6 +486,7 @@ fn append(call: &mut Call, txn: &mut Txn) -> Answer {
         let new = [old, tail].concat();
         txn.set(db, key, &new, true)?;
     }
+    call.notify(Class::STRING, "append", key);
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -481,6 +505,7 @@ fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
     new.resize(new.len().max(end), 0);
     new[offset..end].copy_from_slice(part);
     txn.set(db, key, &new, true)?;
+    call.notify(Class::STRING, "setrange", key);
     call.out.int(new.len() as i64);
     Ok(Done)
 }

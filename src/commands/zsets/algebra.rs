@@ -4,6 +4,7 @@ use super::write_members;
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, WRONG_TYPE},
     call::Call,
+    notify::Class,
 };
 use holdfast_resp::parse_double;
 use holdfast_store::{
@@ -114,7 +115,10 @@ pub fn store(call: &mut Call, txn: &mut Txn, operation: Operation) -> Answer {
     let args = CombineArgs::parse(call, txn, 2, operation, true)?;
     let db = call.db();
     let members = operation.members(txn, db, &args)?;
-    txn.zset_replace(db, call.args.at(1), &members)?;
+    let to = call.args.at(1);
+    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
+    txn.zset_replace(db, to, &members)?;
+    call.notify_stored(Class::ZSET, call.command.name, to, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);
     Ok(Done)
 }

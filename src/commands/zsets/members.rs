@@ -5,6 +5,7 @@ use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::{Call, wrong_arity},
     commands::hashes::random_count,
+    notify::Class,
     random::{random, repeat},
     scan,
 };
@@ -77,6 +78,9 @@ pub fn zadd(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let members = scores.map(|at| (args.at(at + 1), parse_double(args.at(at)).expect("checked before")));
     let done = txn.zset_add(call.db(), args.at(1), options, members)?;
+    if done.added + done.updated > 0 {
+        call.notify(Class::ZSET, "zadd", args.at(1));
+    }
     call.out.int((done.added + if count_changed { done.updated } else { 0 }) as i64);
     Ok(Done)
 }
@@ -87,8 +91,16 @@ pub fn zincrby(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn increment_score(call: &mut Call, txn: &mut Txn, options: AddOptions, at: usize) -> Answer {
     let by = call.double(at)?;
-    match txn.zset_increment(call.db(), call.args.at(1), options, call.args.at(at + 1), by)? {
-        Incremented::To(score) => call.out.double(score),
+    let (db, key, member) = (call.db(), call.args.at(1), call.args.at(at + 1));
+    let notifies = call.notifies(Class::ZSET);
+    let old = if notifies { txn.zset_at(db, key)?.and_then(|zset| zset.score(member)) } else { None };
+    match txn.zset_increment(db, key, options, member, by)? {
+        Incremented::To(score) => {
+            call.out.double(score);
+            if notifies && old != Some(score) {
+                call.notify(Class::ZSET, "zincr", key);
+            }
+        }
         Incremented::Not => call.out.null(),
         Incremented::NotANumber => return Err(NOT_A_NUMBER),
     }
@@ -97,6 +109,9 @@ fn increment_score(call: &mut Call, txn: &mut Txn, options: AddOptions, at: usiz
 
 pub fn zrem(call: &mut Call, txn: &mut Txn) -> Answer {
     let removed = txn.zset_remove(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    if removed > 0 {
+        call.notify_taken(txn, Class::ZSET, "zrem", call.args.at(1));
+    }
     call.out.int(removed as i64);
     Ok(Done)
 }

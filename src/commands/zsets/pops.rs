@@ -4,6 +4,7 @@ use crate::{
     answer::{Answer, NOT_POSITIVE, Outcome::*, SYNTAX, Stop},
     blocking::MultiPop,
     call::Call,
+    notify::Class,
 };
 use holdfast_resp::Proto;
 use holdfast_store::{Txn, Type};
@@ -18,17 +19,25 @@ pub fn pop(call: &mut Call, txn: &mut Txn, highest: bool) -> Answer {
     };
     let (db, key) = (call.db(), call.args.at(1));
     let len = txn.zset_at(db, key)?.map_or(0, |zset| zset.len());
-    let taken = count.min(len) as usize;
+    let shown = count.min(len) as usize;
     let nested = counted && call.out.proto() == Proto::Resp3;
-    call.out.array(if nested { taken } else { 2 * taken });
-    txn.zset_pop(db, key, highest, count, |member, score| {
+    call.out.array(if nested { shown } else { 2 * shown });
+    let taken = txn.zset_pop(db, key, highest, count, |member, score| {
         if nested {
             call.out.array(2);
         }
         call.out.bulk(member);
         call.out.double(score);
     })?;
+    if taken > 0 {
+        call.notify_taken(txn, Class::ZSET, popped(highest), key);
+    }
     Ok(Done)
+}
+
+/// The event of removing from an end.
+fn popped(highest: bool) -> &'static str {
+    if highest { "zpopmax" } else { "zpopmin" }
 }
 
 /// BZPOPMIN, BZPOPMAX.
@@ -45,6 +54,7 @@ pub fn blocking_pop(call: &mut Call, txn: &mut Txn, highest: bool) -> Answer {
         call.out.bulk(member);
         call.out.double(score);
     })?;
+    call.notify_taken(txn, Class::ZSET, popped(highest), key);
     Ok(Done)
 }
 
@@ -77,5 +87,6 @@ fn pop_from_first(call: &mut Call, txn: &mut Txn, pop: &MultiPop) -> Result<bool
         call.out.bulk(member);
         call.out.double(score);
     })?;
+    call.notify_taken(txn, Class::ZSET, popped(pop.second_end), key);
     Ok(true)
 }

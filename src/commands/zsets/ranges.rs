@@ -4,6 +4,7 @@ use super::write_members;
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
+    notify::Class,
 };
 use holdfast_resp::parse_double;
 use holdfast_store::{
@@ -190,7 +191,10 @@ pub fn zrangestore(call: &mut Call, txn: &mut Txn) -> Answer {
         .flat_map(|zset| zset.iter(query.ranks(zset), false))
         .map(|(member, score)| (member.to_vec(), score))
         .collect();
-    txn.zset_replace(db, call.args.at(1), &members)?;
+    let to = call.args.at(1);
+    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
+    txn.zset_replace(db, to, &members)?;
+    call.notify_stored(Class::ZSET, "zrangestore", to, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);
     Ok(Done)
 }
@@ -211,6 +215,7 @@ pub fn remove(call: &mut Call, txn: &mut Txn, by: By) -> Answer {
     let removed = ranks.end - ranks.start;
     if removed > 0 {
         txn.zset_remove_ranks(db, key, ranks)?;
+        call.notify_taken(txn, Class::ZSET, call.command.name, key);
     }
     call.out.int(removed as i64);
     Ok(Done)
