@@ -23,6 +23,8 @@ pub struct Command {
     pub key_access: Option<fn(Args) -> KeyAccess>,
     /// Which of its arguments are channels.
     pub channels: Channels,
+    /// Finds them, if the specifications alone do not.
+    pub find_keys: Option<FindKeys>,
     /// The version of Redis that it appeared in.
     pub since: &'static str,
     /// The chapter of the documentation.
@@ -36,6 +38,9 @@ pub struct Command {
     /// Does it.
     pub handler: Handler,
 }
+
+/// Shows the index of each key of a call, and what is done with it.
+pub type FindKeys = fn(Args, &mut dyn FnMut(usize, KeyAccess));
 
 /// How a command is done.
 #[derive(Clone, Copy)]
@@ -61,6 +66,7 @@ impl Command {
         keys: &[],
         key_access: None,
         channels: Channels::None,
+        find_keys: None,
         since: "1.0.0",
         group: "",
         summary: "",

@@ -13,6 +13,10 @@ pub fn each_key(
     args: Args,
     mut found: impl FnMut(usize, KeyAccess),
 ) -> Result<(), InvalidArguments> {
+    if let Some(find_keys) = command.find_keys {
+        find_keys(args, &mut found);
+        return Ok(());
+    }
     for spec in command.keys.iter().filter(|spec| !spec.access.has(KeyAccess::NOT_KEY)) {
         let access = match command.key_access {
             Some(access) if spec.access.has(KeyAccess::VARIABLE_FLAGS) => access(args),

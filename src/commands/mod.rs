@@ -8,6 +8,7 @@ mod connection;
 mod debug;
 mod expiry;
 mod fields;
+mod geo;
 mod hashes;
 mod hyperloglog;
 mod info;
@@ -36,6 +37,7 @@ pub static FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     expiry::COMMANDS,
     fields::COMMANDS,
+    geo::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,

@@ -161,6 +161,18 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A floating-point number in digits of the caller's; over RESP2 a bulk string.
+    pub fn double_text(&mut self, digits: &str) {
+        match self.proto {
+            Proto::Resp2 => self.bulk(digits),
+            Proto::Resp3 => {
+                self.out.push(b',');
+                self.out.extend_from_slice(digits.as_bytes());
+                self.end();
+            }
+        }
+    }
+
     /// A truth value; over RESP2 the integer 1 or 0.
     pub fn bool(&mut self, value: bool) {
         self.out.extend_from_slice(match (self.proto, value) {
@@ -263,7 +275,7 @@ mod tests {
     #[test]
     fn each_type_in_both_protocols() {
         type Case = (fn(&mut Writer), &'static str, &'static str);
-        let cases: [Case; 16] = [
+        let cases: [Case; 17] = [
             (|w| w.ok(), "+OK\r\n", "+OK\r\n"),
             (|w| w.simple("PONG"), "+PONG\r\n", "+PONG\r\n"),
             (|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
@@ -277,6 +289,7 @@ mod tests {
             (|w| w.set(2), "*2\r\n", "~2\r\n"),
             (|w| w.push(2), "*2\r\n", ">2\r\n"),
             (|w| w.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|w| w.double_text("1.50"), "$4\r\n1.50\r\n", ",1.50\r\n"),
             (|w| w.bool(true), ":1\r\n", "#t\r\n"),
             (|w| w.verbatim("txt", "hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (|w| w.big_number("123"), "$3\r\n123\r\n", "(123\r\n"),

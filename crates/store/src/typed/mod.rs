@@ -5,6 +5,7 @@
 //! [`Error::Full`](crate::Error::Full) may have changed what it says, and never leaves an empty object.
 
 pub mod bitmap;
+pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod list;
