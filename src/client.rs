@@ -34,11 +34,13 @@ pub struct Client {
     db: AtomicUsize,
     multi: AtomicI64,
     resp: AtomicU8,
-    flags: AtomicU8,
+    flags: AtomicU16,
     input: AtomicUsize,
     input_free: AtomicUsize,
     output: AtomicUsize,
     memory: AtomicUsize,
+    /// CLIENT TRACKING: who is told in its place; -1: it tracks nothing.
+    redirect: AtomicI64,
     /// Channels, patterns and channels of shards that it is subscribed to.
     subscriptions: [AtomicUsize; 3],
 }
@@ -54,18 +56,24 @@ struct Names {
 /// What the letters in CLIENT LIST's `flags` stand for.
 pub mod flag {
     /// It waits in a blocking command.
-    pub const BLOCKED: u8 = 1;
+    pub const BLOCKED: u16 = 1;
+    /// It tracks keys.
+    pub const TRACKING: u16 = 1 << 1;
+    /// The client that is told in its place is gone.
+    pub const BROKEN_REDIRECT: u16 = 1 << 2;
+    /// It tracks keys by their prefixes.
+    pub const BCAST: u16 = 1 << 3;
     /// It closes after its reply.
-    pub const CLOSING: u8 = 2;
+    pub const CLOSING: u16 = 1 << 4;
     /// It came by a Unix socket.
-    pub const UNIX: u8 = 4;
+    pub const UNIX: u16 = 1 << 5;
     /// CLIENT NO-EVICT.
-    pub const NO_EVICT: u8 = 8;
+    pub const NO_EVICT: u16 = 1 << 6;
     /// CLIENT NO-TOUCH.
-    pub const NO_TOUCH: u8 = 16;
+    pub const NO_TOUCH: u16 = 1 << 7;
 
     /// Letters, each at its bit.
-    pub const LETTERS: &str = "bcUeT";
+    pub const LETTERS: &str = "btRBcUeT";
 }
 
 /// Classes of clients, in the order of `client-output-buffer-limit`.
@@ -108,11 +116,12 @@ impl Client {
             db: AtomicUsize::new(0),
             multi: AtomicI64::new(-1),
             resp: AtomicU8::new(2),
-            flags: AtomicU8::new(if is_unix { flag::UNIX } else { 0 }),
+            flags: AtomicU16::new(if is_unix { flag::UNIX } else { 0 }),
             input: AtomicUsize::new(0),
             input_free: AtomicUsize::new(0),
             output: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
+            redirect: AtomicI64::new(-1),
             subscriptions: Default::default(),
         }
     }
@@ -158,20 +167,28 @@ impl Client {
         self.output.store(bytes, Relaxed);
     }
 
-    /// Sets or clears one of the bits in [`flag`]; only its own worker may.
-    pub fn set_flag(&self, flag: u8, on: bool) {
-        let flags = self.flags.load(Relaxed);
-        self.flags.store(if on { flags | flag } else { flags & !flag }, Relaxed);
+    /// Sets or clears some of the bits in [`flag`].
+    pub fn set_flag(&self, flag: u16, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Relaxed);
+        }
     }
 
     /// Whether one of the bits in [`flag`] is set.
-    pub fn has_flag(&self, flag: u8) -> bool {
+    pub fn has_flag(&self, flag: u16) -> bool {
         self.flags.load(Relaxed) & flag != 0
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         self.memory.load(Relaxed)
+    }
+
+    /// Shows others who is told of changed keys in its place, 0 for itself; `None`: it tracks none.
+    pub fn set_redirect(&self, redirect: Option<u64>) {
+        self.redirect.store(redirect.map_or(-1, |id| id as i64), Relaxed);
     }
 
     /// Shows others how many names of a kind it is subscribed to.
@@ -261,7 +278,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub={} psub={} ssub={} multi={multi} \
              qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} tot-mem={} events=r \
-             cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={command} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
             self.laddr,
@@ -277,6 +294,7 @@ impl Client {
             self.input_free.load(Relaxed),
             self.memory(),
             text(&names.user),
+            self.redirect.load(Relaxed),
             self.resp.load(Relaxed),
             text(&names.lib_name),
             text(&names.lib_ver),

@@ -16,7 +16,7 @@ use crate::{
     log::log,
     lookahead::Lookahead,
     output::{Output, SendError},
-    post::{Letter, Text},
+    post::Letter,
     session::Session,
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
@@ -77,12 +77,7 @@ impl Handle {
             return;
         }
         let mut pushed = self.pushed.borrow_mut();
-        match &letter.text {
-            Text::Push(text) => {
-                pushed.push(if self.client.speaks_resp3() { b'>' } else { b'*' });
-                pushed.extend_from_slice(text);
-            }
-        }
+        letter.text.write(&self.client, &mut pushed);
         if limits[self.client.class() as usize].exceeds_hard(pushed.len() + self.pending.get()) {
             // Not even until the connection gets to run.
             self.overrun.set(true);

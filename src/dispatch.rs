@@ -4,7 +4,7 @@ use crate::{
     acl::{Context, Denied},
     answer::{DISK_FULL, OUT_OF_MEMORY, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
-    command::{Command, Flags, Handler, KeyAccess},
+    command::{Categories, Command, Flags, Handler, KeyAccess},
     config::Opt,
     keys::each_key,
     keyspace::Keyspace,
@@ -12,6 +12,7 @@ use crate::{
     notify::Event,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
+    tracking::{Changed, Mode},
     worker::Worker,
 };
 use holdfast_resp::{Args, Proto, Writer};
@@ -60,6 +61,12 @@ pub enum News {
         /// Whether the channel is a shard's.
         to_shard: bool,
     },
+    /// A client has read a key, and wants to be told when it changes.
+    Read(u64, Vec<u8>),
+    /// Copies of a key are not valid any more.
+    Changed(Changed),
+    /// Copies of any key are not valid any more.
+    Flushed,
 }
 
 /// What a handler is given beside the call.
@@ -104,7 +111,7 @@ impl<'a> Turn<'a> {
         let mut news = self.news.take();
         let lsn = txn.commit_then(|changes, lsn| {
             if !news.is_empty() || !changes.is_empty() {
-                news.extend(changes.into_iter().filter_map(|change| self.event_of(change)));
+                news.extend(changes.into_iter().flat_map(|change| self.news_of(change, None)));
                 self.tell(&mut news, lsn);
             }
         });
@@ -122,7 +129,15 @@ impl<'a> Turn<'a> {
 
     /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
     /// it did so when it looked at keys. A run that is not the last one has announced nothing.
-    fn note_changes(&self, command: &Command, args: Args, at: usize, over: bool, changes: Vec<Change>) {
+    fn note_changes(
+        &self,
+        command: &Command,
+        args: Args,
+        by: u64,
+        at: usize,
+        over: bool,
+        changes: Vec<Change>,
+    ) {
         let mut news = self.news.borrow_mut();
         if !over {
             news.truncate(at);
@@ -144,25 +159,57 @@ impl<'a> Turn<'a> {
             true
         };
         let changes = changes.into_iter().filter(is_new);
-        let events: Vec<News> = changes.filter_map(|change| self.event_of(change)).collect();
-        news.splice(at..at, events);
+        let new: Vec<News> = changes.flat_map(|change| self.news_of(change, Some(by))).collect();
+        news.splice(at..at, new);
     }
 
-    fn event_of(&self, change: Change) -> Option<News> {
-        Event::of_change(&self.worker.server.push, change).map(News::Event)
+    fn news_of(&self, change: Change, by: Option<u64>) -> impl Iterator<Item = News> + use<> {
+        let push = &self.worker.server.push;
+        let event = Event::of_change(push, &change).map(News::Event);
+        let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
+        event.into_iter().chain(changed.map(News::Changed))
+    }
+
+    /// Notes the keys that a client has read, if it wants to be told when they change. Of a script, only what the
+    /// commands read that it calls.
+    fn remember(&self, session: &Session, command: &Command, args: Args) {
+        let tracks = session.tracking.as_ref().is_some_and(Mode::remembers);
+        if !tracks || command.categories.has(Categories::SCRIPTING) {
+            return;
+        }
+        // What does not tell its keys has failed.
+        let _ = each_key(command, args, |index, _| {
+            self.announce(News::Read(session.client.id, args.at(index).to_vec()));
+        });
     }
 
     /// Tells others what was done, in a transaction whose partitions are still locked.
     fn tell(&self, news: &mut Vec<News>, lsn: Lsn) {
         let push = &self.worker.server.push;
         let gate = push.gate(lsn);
+        let (mut changed, mut read) = (Vec::new(), false);
         for one in news.drain(..) {
             match one {
                 News::Event(event) => event.publish(push, gate),
                 News::Message { channel, message, to_shard } => {
                     push.publish(&channel, &message, to_shard, gate);
                 }
+                News::Read(client, key) => {
+                    push.tracking.remember(client, &key);
+                    read = true;
+                }
+                News::Changed(key) => {
+                    push.tracking.invalidate(push, &key, gate);
+                    changed.push(key);
+                }
+                News::Flushed => push.tracking.invalidate_all(push, gate),
             }
+        }
+        if !changed.is_empty() {
+            push.tracking.broadcast(push, &changed, gate);
+        }
+        if read {
+            push.tracking.keep_limit(push);
         }
     }
 
@@ -249,7 +296,12 @@ impl<'a> Turn<'a> {
             }
         }
         let proto = session.proto;
-        self.run(session, id, args, &mut Writer::new(out, proto), wake, fetched)
+        let outcome = self.run(session, id, args, &mut Writer::new(out, proto), wake, fetched);
+        if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
+            // CLIENT CACHING is for the next command, or all of the next transaction.
+            mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
+        }
+        outcome
     }
 
     /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
@@ -346,7 +398,11 @@ impl<'a> Turn<'a> {
                     Ok(outcome) => outcome.is_final(),
                     Err(stop) => matches!(stop, Stop::Error(_)),
                 };
-                self.note_changes(command, args, first_news, over, txn.take_changes());
+                let session = &*call.session;
+                self.note_changes(command, args, session.client.id, first_news, over, txn.take_changes());
+                if over && command.flags.has(Flags::READONLY) {
+                    self.remember(session, command, args);
+                }
                 answer
             }
             (Handler::Browsing(handler), given) => {

@@ -147,6 +147,7 @@ impl Notices {
         let _one = self.wanted.lock().expect("no holder panics");
         let kinds = [
             (self.has(Class::EXPIRED | Class::HASH | Class::GENERIC), Wanted::EXPIRED),
+            (server.push.tracking.is_used(), Wanted::WRITTEN),
             (self.has(Class::NEW), Wanted::ADDED),
             (self.has(Class::KEYMISS), Wanted::MISSED),
         ];
@@ -169,7 +170,7 @@ pub struct Event {
 
 impl Event {
     /// The event that something is which the store did by itself, if it is one.
-    pub fn of_change(push: &Push, change: Change) -> Option<Event> {
+    pub fn of_change(push: &Push, change: &Change) -> Option<Event> {
         let (class, name) = match change.what {
             What::Written => return None,
             What::Added => (Class::NEW, "new"),
@@ -178,7 +179,7 @@ impl Event {
             What::LastFieldExpired => (Class::GENERIC, "del"),
             What::Missed => (Class::KEYMISS, "keymiss"),
         };
-        push.notices.has(class).then_some(Event { db: change.db, class, name, key: change.key })
+        push.notices.has(class).then_some(Event { db: change.db, class, name, key: change.key.clone() })
     }
 
     /// Publishes it; it may be seen when everything below `gate` is durable.

@@ -5,7 +5,7 @@
 //! of a sender to a client take the same way, so their order is kept, and a worker empties its mailbox before it goes on
 //! after a command that has posted something.
 
-use crate::gate::Lsn;
+use crate::{client::Client, gate::Lsn};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
@@ -32,6 +32,15 @@ pub struct Letter {
 pub enum Text {
     /// An out-of-band message without its first byte: the type, which alone depends on the client's protocol.
     Push(Arc<[u8]>),
+    /// The same, for clients of RESP3 only.
+    Resp3(Arc<[u8]>),
+    /// Copies of keys are not valid any more.
+    Invalidate {
+        /// The keys, as an array; `None`: all keys.
+        keys: Option<Arc<[u8]>>,
+        /// Whether they are those of another client.
+        redirected: bool,
+    },
 }
 
 impl Text {
@@ -49,7 +58,35 @@ impl Text {
 
     fn len(&self) -> usize {
         match self {
-            Text::Push(text) => text.len(),
+            Text::Push(text) | Text::Resp3(text) => text.len(),
+            Text::Invalidate { keys, .. } => keys.as_ref().map_or(0, |keys| keys.len()),
+        }
+    }
+
+    /// Appends it as a client gets it.
+    pub fn write(&self, client: &Client, out: &mut Vec<u8>) {
+        let resp3 = client.speaks_resp3();
+        match self {
+            Text::Push(text) => {
+                out.push(if resp3 { b'>' } else { b'*' });
+                out.extend_from_slice(text);
+            }
+            Text::Resp3(text) if resp3 => {
+                out.push(b'>');
+                out.extend_from_slice(text);
+            }
+            Text::Invalidate { keys, redirected } if resp3 || *redirected && client.is_subscribed() => {
+                // Over RESP2 it is a message to those who are subscribed to this channel.
+                out.extend_from_slice(match resp3 {
+                    true => b">2\r\n$10\r\ninvalidate\r\n",
+                    false => b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n",
+                });
+                match keys {
+                    Some(keys) => out.extend_from_slice(keys),
+                    None => out.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" }),
+                }
+            }
+            Text::Resp3(_) | Text::Invalidate { .. } => {}
         }
     }
 }

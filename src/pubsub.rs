@@ -308,7 +308,8 @@ mod tests {
         post.take(worker, &mut letters);
         letters
             .into_iter()
-            .map(|Letter { text: Text::Push(text), to, gate }| {
+            .map(|Letter { text, to, gate }| {
+                let Text::Push(text) = text else { panic!("not a message") };
                 (String::from_utf8_lossy(&text).replace("\r\n", " "), to.to_vec(), gate)
             })
             .collect()

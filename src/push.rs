@@ -3,10 +3,12 @@
 //! It is apart from the server, which the store's maintenance must not keep alive: keys expire there too.
 
 use crate::{
+    client::Clients,
     gate::Lsn,
     notify::{Event, Notices},
     post::Post,
     pubsub::PubSub,
+    tracking::{Changed, Tracking},
 };
 use holdfast_store::{Change, Store};
 use std::sync::{
@@ -22,17 +24,23 @@ pub struct Push {
     pub post: Post,
     /// Which events are published.
     pub notices: Notices,
+    /// Who has copies of which keys.
+    pub tracking: Tracking,
+    /// All clients.
+    pub clients: Arc<Clients>,
     /// `appendfsync always`.
     waits_for_log: AtomicBool,
 }
 
 impl Push {
-    /// For so many workers.
-    pub fn new(workers: usize) -> Push {
+    /// For so many workers and these clients.
+    pub fn new(workers: usize, clients: Arc<Clients>) -> Push {
         Push {
             pubsub: PubSub::new(),
             post: Post::new(workers),
             notices: Notices::default(),
+            tracking: Tracking::new(),
+            clients,
             waits_for_log: AtomicBool::new(true),
         }
     }
@@ -60,8 +68,16 @@ impl Push {
 
     /// Tells of what the store did by itself.
     fn tell(&self, changes: Vec<Change>, gate: Lsn) {
-        for event in changes.into_iter().filter_map(|change| Event::of_change(self, change)) {
-            event.publish(self, gate);
+        for change in &changes {
+            if let Some(event) = Event::of_change(self, change) {
+                event.publish(self, gate);
+            }
+        }
+        if self.tracking.is_used() {
+            let changed = changes.into_iter().filter_map(|change| Changed::of_change(change, None));
+            let changed = Vec::from_iter(changed);
+            changed.iter().for_each(|one| self.tracking.invalidate(self, one, gate));
+            self.tracking.broadcast(self, &changed, gate);
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct Server {
     /// Who may do what.
     pub acl: Acl,
     /// Its clients.
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
     /// Slow commands.
     pub slowlog: Slowlog,
     /// Error replies by code.
@@ -71,12 +71,13 @@ impl Server {
     pub fn new(config: Config, store: Arc<Store>, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
         let progress = Arc::new(Progress::new(mailboxes.len()));
         follow_log(&store, progress.clone());
-        let push = Arc::new(Push::new(mailboxes.len()));
+        let clients = Arc::<Clients>::default();
+        let push = Arc::new(Push::new(mailboxes.len(), clients.clone()));
         push.clone().follow(&store);
         Arc::new(Server {
             config,
             acl: Acl::default(),
-            clients: Clients::default(),
+            clients,
             slowlog: Slowlog::default(),
             errors: ErrorStats::default(),
             workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),

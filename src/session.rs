@@ -8,6 +8,7 @@ use crate::{
     pubsub::Subscriptions,
     server::Server,
     table::CommandId,
+    tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
 use holdfast_store::Fetched;
@@ -33,6 +34,8 @@ pub struct Session {
     pub gate: Lsn,
     /// What it is subscribed to.
     pub subscriptions: Subscriptions,
+    /// How it tracks the keys that it reads, if it does.
+    pub tracking: Option<Mode>,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Multi>,
     /// Whether EXEC is running them now; nothing may wait then.
@@ -95,6 +98,7 @@ impl Session {
             replied_by_push: false,
             gate: 0,
             subscriptions: Subscriptions::default(),
+            tracking: None,
             multi: None,
             in_exec: false,
             watched: Watched::default(),
@@ -126,8 +130,17 @@ impl Session {
         let store = &server.store;
         self.watched.forget(store);
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
+        self.stop_tracking(server);
         if let Some(waiting) = self.waiting.take() {
             waiting.abandon(store);
+        }
+    }
+
+    /// CLIENT TRACKING OFF.
+    pub fn stop_tracking(&mut self, server: &Server) {
+        if let Some(mode) = self.tracking.take() {
+            server.push.tracking.end(&self.client, &mode);
+            server.push.notices.want(server);
         }
     }
 

@@ -1,6 +1,9 @@
 //! CLIENT.
 
-use super::connection::{is_printable, set_name};
+use super::{
+    connection::{is_printable, set_name},
+    tracking,
+};
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, Wake},
     call::Call,
@@ -29,11 +32,27 @@ pub static COMMANDS: &[Command] = &[Command {
     complexity: "O(1), depends on subcommand",
     subcommands: &[
         Command {
+            name: "client|caching",
+            arity: 3,
+            since: "6.0.0",
+            summary: "Instructs the server whether to track the keys in the next request.",
+            handler: Plain(tracking::caching),
+            ..SUB
+        },
+        Command {
             name: "client|getname",
             arity: 2,
             since: "2.6.9",
             summary: "Returns the name of the connection.",
             handler: Plain(getname),
+            ..SUB
+        },
+        Command {
+            name: "client|getredir",
+            arity: 2,
+            since: "6.0.0",
+            summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
+            handler: Plain(tracking::getredir),
             ..SUB
         },
         Command {
@@ -128,6 +147,23 @@ pub static COMMANDS: &[Command] = &[Command {
             ..SUB
         },
         Command {
+            name: "client|tracking",
+            arity: -3,
+            since: "6.0.0",
+            summary: "Controls server-assisted client-side caching for the connection.",
+            complexity: "O(1). Some options may introduce additional complexity.",
+            handler: Plain(tracking::tracking),
+            ..SUB
+        },
+        Command {
+            name: "client|trackinginfo",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Returns information about server-assisted client-side caching for the connection.",
+            handler: Plain(tracking::trackinginfo),
+            ..SUB
+        },
+        Command {
             name: "client|unblock",
             arity: -3,
             since: "5.0.0",
@@ -158,6 +194,10 @@ const BAD_REASON: Stop = Stop::new("ERR CLIENT UNBLOCK reason should be TIMEOUT 
 
 fn help(call: &mut Call) -> Answer {
     call.help(&[
+        "CACHING (YES|NO)",
+        "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+        "GETREDIR",
+        "    Return the client ID we are redirecting to when tracking is enabled.",
         "GETNAME",
         "    Return the name of the current connection.",
         "ID",
@@ -196,6 +236,11 @@ fn help(call: &mut Call) -> Answer {
         "    Set client meta attr. Options are:",
         "    * LIB-NAME: the client lib name.",
         "    * LIB-VER: the client lib version.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+        "         [OPTIN] [OPTOUT] [NOLOOP]",
+        "    Control server assisted client side caching.",
+        "TRACKINGINFO",
+        "    Report tracking status for the current connection.",
         "UNBLOCK <clientid> [TIMEOUT|ERROR]",
         "    Unblock the specified blocked client.",
         "NO-EVICT (ON|OFF)",

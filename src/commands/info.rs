@@ -131,6 +131,8 @@ fn clients(view: &View, text: &mut String) {
         "connected_clients": server.clients.count(),
         "maxclients": server.config.number(Opt::MaxClients),
         "blocked_clients": blocked,
+        "tracking_clients": server.push.tracking.clients(),
+        "pubsub_clients": server.clients.all().iter().filter(|client| client.is_subscribed()).count(),
     );
 }
 
@@ -165,11 +167,14 @@ fn stats(view: &View, text: &mut String) {
         "acl_access_denied_channel": channel,
     );
     store::lookups(view, text);
-    let pubsub = &server.push.pubsub;
+    let (pubsub, tracking) = (&server.push.pubsub, &server.push.tracking);
     lines!(text,
         "pubsub_channels": pubsub.channel_count(Kind::Channel),
         "pubsub_patterns": pubsub.pattern_count(),
         "pubsubshard_channels": pubsub.channel_count(Kind::Shard),
+        "tracking_total_keys": tracking.keys(),
+        "tracking_total_items": tracking.items(),
+        "tracking_total_prefixes": tracking.prefixes(),
     );
 }
 

@@ -8,6 +8,7 @@ use crate::{
         Handler::{Browsing, Whole},
     },
     config::Opt,
+    dispatch::News,
     glob,
     keyspace::{Keyspace, Name, Names},
     random::random,
@@ -113,6 +114,7 @@ fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
     (0..DATABASES as u8).for_each(|number| txn.flush(number));
+    call.turn.announce(News::Flushed);
     call.out.ok();
     Ok(Done)
 }
@@ -120,6 +122,7 @@ fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
 fn flushdb(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
     txn.flush(call.session.db as u8);
+    call.turn.announce(News::Flushed);
     call.out.ok();
     Ok(Done)
 }

@@ -23,6 +23,7 @@ mod sets;
 mod slowlog;
 mod sort;
 mod strings;
+mod tracking;
 mod transactions;
 mod zsets;
 

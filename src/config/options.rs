@@ -101,6 +101,7 @@ options! {
 
     // Publish/subscribe.
     NotifyKeyspaceEvents "notify-keyspace-events", Kind::Custom(crate::notify::normalize), "", Live, apply crate::notify::apply, "Classes of events on keys that are published, a letter each";
+    TrackingTableMaxKeys "tracking-table-max-keys", COUNT, "1000000", Live, apply crate::tracking::apply_max_keys, "Keys remembered for clients that track them; 0: no limit";
 
     // Small encodings.
     HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Fields up to which a hash is packed";

@@ -15,7 +15,7 @@ use std::{
 /// What was done to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It, or its value, or its expiry was changed, or it was removed, for whatever reason.
+    /// It, or its value, or its expiry was changed, or it was removed, by the transaction's will.
     Written,
     /// It was not there before.
     Added,
@@ -34,7 +34,7 @@ pub enum What {
 pub struct Wanted(u8);
 
 impl Wanted {
-    /// [`What::Written`].
+    /// Everything that changes a key.
     pub const WRITTEN: Wanted = Wanted(1);
     /// [`What::Added`].
     pub const ADDED: Wanted = Wanted(2);
@@ -44,13 +44,13 @@ impl Wanted {
     pub const MISSED: Wanted = Wanted(8);
 
     fn has(self, what: What) -> bool {
-        let bit = match what {
+        let bits = match what {
             What::Written => Wanted::WRITTEN,
             What::Added => Wanted::ADDED,
-            What::Expired | What::FieldsExpired | What::LastFieldExpired => Wanted::EXPIRED,
+            What::Expired | What::FieldsExpired | What::LastFieldExpired => Wanted::EXPIRED | Wanted::WRITTEN,
             What::Missed => Wanted::MISSED,
         };
-        self.0 & bit.0 != 0
+        self.0 & bits.0 != 0
     }
 }
 

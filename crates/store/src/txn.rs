@@ -256,7 +256,7 @@ impl<'s> Txn<'s> {
             // If the log takes no writes it is as good as gone, and goes when it does again.
             if shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
                 part.remove(shared, &mut self.batch, db, target.digest, found);
-                self.written(db, target);
+                self.note(db, target);
                 self.changes.add(What::Expired, db, target.key);
                 self.store.counters.expired.fetch_add(1, Relaxed);
             }
@@ -290,7 +290,7 @@ impl<'s> Txn<'s> {
             self.store.counters.expired.fetch_add(1, Relaxed);
         }
         if purged > 0 {
-            self.written(db, target);
+            self.note(db, target);
             self.changes.add(What::FieldsExpired, db, target.key);
         }
         if is_empty {
@@ -529,8 +529,13 @@ impl<'s> Txn<'s> {
     }
 
     fn written(&mut self, db: u8, target: Target<'_>) {
-        self.batch.written.push(Written { partition: target.partition, db, digest: target.digest });
+        self.note(db, target);
         self.changes.add(What::Written, db, target.key);
+    }
+
+    /// Has those told who observe a key.
+    fn note(&mut self, db: u8, target: Target<'_>) {
+        self.batch.written.push(Written { partition: target.partition, db, digest: target.digest });
     }
 
     /// Notes that a key has a new value; whether it was not there before.
@@ -614,7 +619,6 @@ impl<'s> Txn<'s> {
         let found = part.find(shared, db, digest).expect("a key with an expiry has an entry");
         if self.changes.want_names() {
             let Some(key) = part.name(db, found) else { return Some(Cold::key(shared, found.word, digest)) };
-            self.changes.add(What::Written, db, key);
             self.changes.add(What::Expired, db, key);
         }
         part.remove(shared, &mut self.batch, db, digest, found);
