@@ -147,6 +147,11 @@ impl Client {
         self.command.store(id.0, Relaxed);
     }
 
+    /// The command that it executes, or executed last.
+    pub fn command(&self) -> CommandId {
+        CommandId(self.command.load(Relaxed))
+    }
+
     /// Shows others the state of its session: the database, how many commands MULTI has queued, the protocol.
     pub fn publish_session(&self, db: usize, multi: Option<usize>, resp: u8) {
         self.db.store(db, Relaxed);

@@ -289,8 +289,11 @@ impl Connection {
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
                     let worker = self.worker.clone();
+                    worker.stats().blocked.fetch_add(1, Relaxed);
                     // The end of the pause is told, the end of everything else is not; either comes early at most.
-                    let _ = self.drive(time::timeout_at(until, worker.unpaused.notified())).await?;
+                    let over = self.drive(time::timeout_at(until, worker.unpaused.notified())).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    let _ = over?;
                 }
                 Outcome::Fetch(cold) => {
                     let fetching = self.worker.fetch(cold);

@@ -1,5 +1,8 @@
 //! Redis's patterns: `*`, `?`, `[abc]`, `[^a-z]` and `\` before a byte that stands for itself.
 
+/// Stars that a pattern may have; with more it matches nothing, as in Redis, where they take stack.
+const STARS_MAX: usize = 1000;
+
 /// Whether all of `text` matches `pattern`.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, |byte| byte)
@@ -15,9 +18,16 @@ pub fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
 fn matches_with(pattern: &[u8], text: &[u8], fold: fn(u8) -> u8) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
+    let mut stars = 0;
     loop {
         if pattern.get(p) == Some(&b'*') {
             p += 1;
+            if star.is_none_or(|(after, _)| after + 1 != p) {
+                stars += 1;
+            }
+            if stars > STARS_MAX {
+                return false;
+            }
             star = Some((p, t));
             continue;
         }
@@ -114,6 +124,14 @@ mod tests {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
         assert!(matches_any_case(b"MAX[A-Z]*", b"maxmemory"));
+    }
+
+    #[test]
+    fn too_many_stars_match_nothing() {
+        for (pairs, expected) in [(1000, true), (1001, false)] {
+            assert_eq!(matches("*?".repeat(pairs).as_bytes(), "a".repeat(2000).as_bytes()), expected);
+        }
+        assert!(matches("*".repeat(5000).as_bytes(), b"a"));
     }
 
     #[test]

@@ -16,18 +16,35 @@ pub struct Options<'a> {
     pub pattern: Option<&'a [u8]>,
     /// COUNT: elements to look at, about.
     pub count: usize,
+    /// NOVALUES or NOSCORES: fields without their values, members without their scores.
+    pub only_names: bool,
 }
 
+/// The options without an argument, each of one command.
+const FLAGS: [(&str, &str, Stop); 2] = [
+    ("hscan", "novalues", Stop::new("ERR NOVALUES option can only be used in HSCAN")),
+    ("zscan", "noscores", Stop::new("ERR NOSCORES option can only be used in ZSCAN")),
+];
+
 impl<'a> Options<'a> {
-    /// Reads the options behind the cursor. `other` is shown those that not all scans have, with their argument, and
-    /// says whether it knows them.
+    /// Reads the options of a command behind its cursor. `other` is shown those that not all scans have, with their
+    /// argument, and says whether it knows them.
     pub fn parse(
+        command: &str,
         args: Args<'a>,
         mut other: impl FnMut(&'a [u8], &'a [u8]) -> Result<bool, Stop>,
     ) -> Result<Self, Stop> {
-        let mut options = Options { pattern: None, count: COUNT };
+        let mut options = Options { pattern: None, count: COUNT, only_names: false };
         let mut args = args.iter();
         while let Some(name) = args.next() {
+            let is_flag = |(_, flag, _): &&(_, &str, _)| name.eq_ignore_ascii_case(flag.as_bytes());
+            if let Some((its_command, _, error)) = FLAGS.iter().find(is_flag) {
+                if *its_command != command {
+                    return Err(error.clone());
+                }
+                options.only_names = true;
+                continue;
+            }
             let value = args.next().ok_or(SYNTAX)?;
             if name.eq_ignore_ascii_case(b"match") {
                 options.pattern = Some(value).filter(|&pattern| pattern != b"*");
@@ -92,7 +109,8 @@ mod tests {
     fn options() {
         let parse = |text: &str| {
             let args: OwnedArgs = text.split_whitespace().collect();
-            Options::parse(args.args(), |name, _| Ok(name == b"type")).map(|o| (o.count, o.pattern.is_some()))
+            Options::parse("scan", args.args(), |name, _| Ok(name == b"type"))
+                .map(|o| (o.count, o.pattern.is_some()))
         };
         assert_eq!(parse(""), Ok((10, false)));
         assert_eq!(parse("COUNT 5 match a* type string"), Ok((5, true)));
@@ -101,5 +119,13 @@ mod tests {
             assert_eq!(parse(wrong), Err(SYNTAX), "{wrong}");
         }
         assert_eq!(parse("count x"), Err(NOT_INTEGER));
+    }
+
+    #[test]
+    fn flags_are_of_one_command() {
+        let args: OwnedArgs = "NOVALUES match a".split_whitespace().collect();
+        let parse = |command| Options::parse(command, args.args(), |_, _| Ok(false)).map(|o| o.only_names);
+        assert_eq!(parse("hscan"), Ok(true));
+        assert_eq!(parse("zscan"), Err(FLAGS[0].2.clone()));
     }
 }

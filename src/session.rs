@@ -11,7 +11,6 @@ use crate::{
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::Fetched;
 use std::sync::Arc;
 
 /// The state of a connection that its commands see.
@@ -46,8 +45,6 @@ pub struct Session {
     pub waiting: Option<Waiting>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
-    /// What was fetched for its runs so far.
-    pub fetched: Vec<Fetched>,
 }
 
 /// How far a command has come that is done in several runs.
@@ -104,7 +101,6 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             progress: None,
-            fetched: Vec::new(),
         };
         session.log_in(acl.default_user(), session.authenticated);
         session

@@ -211,6 +211,7 @@ fn pauses_delay_and_end() {
     assert_eq!(a.call("get k"), Reply::Null);
     b.send(b"SET k 1\r\n");
     assert!(b.is_silent());
+    assert!(text(&a.call("info clients")).contains("blocked_clients:1\r\n"));
     assert_eq!(a.call("client unpause"), ok());
     assert_eq!(b.reply(), ok());
     assert_eq!(a.call("client pause 150 all"), ok());
@@ -223,7 +224,6 @@ fn transactions() {
     let (mut a, mut b) = (server.client(), server.client());
     let queued = Reply::Simple(b"QUEUED".to_vec());
     assert_eq!(a.call("multi"), ok());
-    assert_eq!(a.call("multi"), error("ERR MULTI calls can not be nested"));
     assert_eq!(a.call("set k 1"), queued);
     assert_eq!(a.call("lpush k x"), queued);
     assert_eq!(b.call("get k"), Reply::Null);
@@ -231,14 +231,27 @@ fn transactions() {
     assert_eq!(a.call("exec"), Reply::Array(vec![ok(), wrong_type]));
     assert_eq!(b.call("get k"), bulk("1"));
 
+    let aborted = error("EXECABORT Transaction discarded because of previous errors.");
+    for (refused, why) in [
+        ("nope", "ERR unknown command 'nope', with args beginning with: "),
+        ("multi", "ERR MULTI calls can not be nested"),
+        ("watch k", "ERR WATCH inside MULTI is not allowed"),
+    ] {
+        a.call("multi");
+        assert_eq!(a.call(refused), error(why));
+        assert_eq!(a.call("exec"), aborted, "{refused}");
+    }
+
+    // The queue takes memory, so nothing more goes into it, whatever it is.
     a.call("multi");
-    assert!(matches!(a.call("nope"), Reply::Error(_)));
-    assert_eq!(a.call("exec"), error("EXECABORT Transaction discarded because of previous errors."));
+    b.call("config set maxmemory 1");
+    assert_eq!(a.call("get k"), error("OOM command not allowed when used memory > 'maxmemory'."));
+    b.call("config set maxmemory 0");
+    assert_eq!(a.call("exec"), aborted);
 
     for (change, applied) in [("set k 2", false), ("set other 2", true)] {
         assert_eq!(a.call("watch k"), ok());
         a.call("multi");
-        assert_eq!(a.call("watch k"), error("ERR WATCH inside MULTI is not allowed"));
         a.call("set k 3");
         b.call(change);
         assert_eq!(matches!(a.call("exec"), Reply::Array(_)), applied, "{change}");

@@ -37,6 +37,8 @@ fn fields_are_read_and_written() {
          hexists h none => :0
          hscan h 0 => [0 [a 3 b two c y d 4 e 5]]
          hscan h 0 match [ab] count 100 => [0 [a 3 b two]]
+         hscan h 0 novalues match [ab] => [0 [a b]]
+         hscan h 0 noscores => -ERR NOSCORES option can only be used in ZSCAN
          hscan h x => -ERR invalid cursor
          hscan h 0 count 0 => -ERR syntax error
          hscan h 0 count x => -ERR value is not an integer or out of range

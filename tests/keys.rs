@@ -167,7 +167,8 @@ fn look(client: &mut Client, keys: usize) {
     assert_eq!(scan(client, "MATCH key:1* COUNT 100"), some);
     assert_eq!(scan(client, "TYPE list COUNT 1000"), BTreeSet::from(["list".to_owned()]));
     assert_eq!(scan(client, "TYPE string COUNT 1000").len(), keys);
-    assert_eq!(scan(client, "TYPE nope COUNT 1000").len(), 0);
+    assert_eq!(scan(client, "TYPE stream COUNT 1000").len(), 0);
+    client.run_script("scan 0 type nope => -ERR unknown type name 'nope'");
     for _ in 0..20 {
         assert!(all.contains(&show(&client.call("RANDOMKEY"))));
     }

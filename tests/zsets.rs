@@ -30,6 +30,8 @@ fn members_and_scores() {
          zrandmember none => nil
          zrandmember none 5 => []
          zscan z 0 match [ab] => [0 [b 1 a 2]]
+         zscan z 0 count 5 noscores => [0 [b a d c]]
+         zscan z 0 novalues => -ERR NOVALUES option can only be used in HSCAN
          zscan none 0 => [0 []]
          zrem z a none => :1
          zpopmin z => [b 1]

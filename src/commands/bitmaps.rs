@@ -5,7 +5,6 @@ use crate::{
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
     config::Opt,
-    notify::Class,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{
@@ -139,11 +138,7 @@ fn setbit(call: &mut Call, txn: &mut Txn) -> Answer {
         b"1" => true,
         _ => return Err(BAD_BIT),
     };
-    let key = call.args.at(1);
-    let (old, changed) = txn.bit_set(call.db(), key, offset, value)?;
-    if changed {
-        call.notify(Class::STRING, "setbit", key);
-    }
+    let old = txn.bit_set(call.db(), call.args.at(1), offset, value)?;
     call.out.int(old.into());
     Ok(Done)
 }
@@ -229,10 +224,7 @@ fn bitop(call: &mut Call, txn: &mut Txn) -> Answer {
     if op == BitOp::Not && call.args.len() != 4 {
         return Err(NOT_OF_MANY);
     }
-    let (db, to) = (call.db(), call.args.at(2));
-    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
-    let len = txn.bit_combine(db, to, op, call.args.from(3).iter())?;
-    call.notify_stored(Class::STRING, "set", to, len > 0, was_there);
+    let len = txn.bit_combine(call.db(), call.args.at(2), op, call.args.from(3).iter())?;
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -353,7 +345,6 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     if is_written && is_new {
         txn.set(db, key, &bytes, true)?;
-        call.notify(Class::STRING, "setbit", key);
     }
     Ok(Done)
 }

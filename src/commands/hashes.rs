@@ -382,13 +382,13 @@ fn hscan(call: &mut Call, txn: &mut Txn) -> Answer {
         scan::reply(&mut call.out, |_| (0, 0));
         return Ok(Done);
     };
-    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    let options = scan::Options::parse(call.command.name, call.args.from(3), |_, _| Ok(false))?;
     scan::reply(&mut call.out, |out| {
         let mut replies = 0;
         let next = hash.scan(cursor, options.count, |field| {
             if options.matches(&field.name) {
-                write_field(out, &field, Shown::Both);
-                replies += 2;
+                write_field(out, &field, if options.only_names { Shown::Names } else { Shown::Both });
+                replies += if options.only_names { 1 } else { 2 };
             }
         });
         (next, replies)

@@ -16,7 +16,7 @@ use crate::{
     session::Progress,
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{DATABASES, Fetched, Txn};
+use holdfast_store::{DATABASES, Fetched, Txn, Type};
 use std::time::Duration;
 
 const ROW: Command = Command { categories: Categories::KEYSPACE, ..Command::NEW };
@@ -155,16 +155,19 @@ fn swapdb(call: &mut Call, txn: &mut Txn) -> Answer {
 fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let cursor = scan::parse_cursor(call.args.at(1))?;
     let mut wanted = None;
-    let options = scan::Options::parse(call.args.from(2), |name, value| {
+    let options = scan::Options::parse(call.command.name, call.args.from(2), |name, value| {
         let is_type = name.eq_ignore_ascii_case(b"type");
         if is_type {
-            wanted = Some(value);
+            let known = (0..)
+                .map_while(Type::from_number)
+                .find(|ty| value.eq_ignore_ascii_case(ty.name().as_bytes()));
+            wanted = Some(known.ok_or_else(|| [b"ERR unknown type name '", value, b"'"].concat())?);
         }
         Ok(is_type)
     })?;
     let mut step = keyspace.scan(call.db(), cursor, options.count.min(STEP_MAX));
-    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(name.as_bytes()));
-    if !is_wanted("string") {
+    let is_wanted = |ty: Type| wanted.is_none_or(|wanted| wanted == ty);
+    if !is_wanted(Type::String) {
         step.cold.clear();
     }
     let next = step.next;
@@ -172,7 +175,7 @@ fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         Names::Known(names) => names,
         Names::Cold(cold) => return Ok(Fetch(cold)),
     };
-    let shown = |(key, ty): &&Name| is_wanted(ty.name()) && options.matches(key);
+    let shown = |(key, ty): &&Name| is_wanted(*ty) && options.matches(key);
     scan::reply(&mut call.out, |out| {
         let names = names.iter().filter(shown);
         (next, names.map(|(key, _)| out.bulk(key)).count())

@@ -21,7 +21,6 @@ mod pubsub;
 mod server;
 mod sets;
 mod slowlog;
-mod sort;
 mod strings;
 mod tracking;
 mod transactions;
@@ -52,7 +51,6 @@ pub static FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,
-    sort::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
     zsets::COMMANDS,

@@ -349,7 +349,7 @@ fn sscan(call: &mut Call, txn: &mut Txn) -> Answer {
         scan::reply(&mut call.out, |_| (0, 0));
         return Ok(Done);
     };
-    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    let options = scan::Options::parse(call.command.name, call.args.from(3), |_, _| Ok(false))?;
     scan::reply(&mut call.out, |out| {
         let mut replies = 0;
         let next = set.scan(cursor, options.count, |member| {

@@ -5,7 +5,7 @@ use crate::{
     answer::{Answer, Outcome, Outcome::*, Stop, Wake},
     call::Call,
     command::{
-        Categories, Command, Flags,
+        Categories, Command, Flags, Handler,
         Handler::{Keyed, Plain},
         KeyAccess, KeySpec,
     },
@@ -80,12 +80,21 @@ const WATCH_IN_MULTI: Stop = Stop::new("ERR WATCH inside MULTI is not allowed");
 const ABORTED: Stop = Stop::new("EXECABORT Transaction discarded because of previous errors.");
 
 fn multi(call: &mut Call) -> Answer {
-    if call.session.multi.is_some() {
-        return Err(NESTED);
-    }
+    refuse_in_multi(call, NESTED)?;
     call.session.multi = Some(Multi::default());
     call.out.ok();
     Ok(Done)
+}
+
+/// Within MULTI this is an error, and EXEC refuses the queue then.
+fn refuse_in_multi(call: &mut Call, error: Stop) -> Result<(), Stop> {
+    match &mut call.session.multi {
+        Some(multi) => {
+            multi.aborted = true;
+            Err(error)
+        }
+        None => Ok(()),
+    }
 }
 
 fn discard(call: &mut Call) -> Answer {
@@ -96,9 +105,7 @@ fn discard(call: &mut Call) -> Answer {
 }
 
 fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
-    if call.session.multi.is_some() {
-        return Err(WATCH_IN_MULTI);
-    }
+    refuse_in_multi(call, WATCH_IN_MULTI)?;
     let db = call.db();
     for key in call.args.from(1).iter() {
         call.session.watched.add(txn, db, key);
@@ -152,6 +159,7 @@ fn exec(call: &mut Call) -> Answer {
     call.session.watched.clear(&mut txn);
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
+    let own_id = call.session.client.command();
     let mut result = Done;
     for (id, args) in &multi.queue {
         if let Close = run_one(call, &mut txn, *id, args.args()) {
@@ -159,6 +167,7 @@ fn exec(call: &mut Call) -> Answer {
         }
     }
     call.session.in_exec = false;
+    call.session.client.set_command(own_id);
     call.turn.commit(txn);
     Ok(result)
 }
@@ -178,7 +187,7 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     for (id, args) in &multi.queue {
         let (command, args) = (TABLE.command(*id), args.args());
-        if command.locks_all(args) {
+        if let Handler::Whole(_) | Handler::Browsing(_) = command.handler {
             return store.begin_all();
         }
         // What does not tell its keys fails before it looks at one.

@@ -10,7 +10,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
@@ -122,13 +122,9 @@ impl Io for RealIo {
     }
 
     fn now_ms(&self) -> u64 {
-        // The clock of the last tick, a few milliseconds old at most: every transaction asks, and this one costs a fifth.
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is a timespec to write to.
-        let rc = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
-        assert_eq!(rc, 0, "clock_gettime: {}", io::Error::last_os_error());
-        // A clock set before 1970 reads as 1970.
-        now.tv_sec.max(0) as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+        // Not the coarse clock, which is 4 ms behind at times: a client that reads its own clock would see keys outlive their
+        // expiry. A clock set before 1970 reads as 1970.
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
     }
 
     fn monotonic_us(&self) -> u64 {

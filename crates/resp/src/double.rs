@@ -71,9 +71,16 @@ fn write_shortest(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Reads a decimal floating-point number as Redis does: `1.5`, `-.5e3`, `inf`, `infinity` in any case. `None` for NaN,
-/// for spaces, and for a number too large, or too close to zero, for a double.
+/// Reads a floating-point number as Redis does, which is as C does: `1.5`, `-.5e3`, `0x1.8p3`, `inf`, `infinity` in any
+/// case. `None` for NaN, for spaces, and for a number too large, or too close to zero, for a double.
 pub fn parse_double(text: &[u8]) -> Option<f64> {
+    let (sign, digits) = match text {
+        [b'-', digits @ ..] => (-1.0, digits),
+        [b'+', digits @ ..] | digits => (1.0, digits),
+    };
+    if let [b'0', b'x' | b'X', digits @ ..] = digits {
+        return parse_hex(digits).map(|value| sign * value);
+    }
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let mut mantissa = text.iter().take_while(|b| !b.eq_ignore_ascii_case(&b'e'));
     let in_range = if value == 0.0 {
@@ -82,6 +89,45 @@ pub fn parse_double(text: &[u8]) -> Option<f64> {
         value.is_finite() || !mantissa.any(u8::is_ascii_digit)
     };
     (in_range && !value.is_nan()).then_some(value)
+}
+
+/// Reads what follows `0x`: digits with a point among them, and an exponent of 2.
+fn parse_hex(text: &[u8]) -> Option<f64> {
+    let exponent_at = text.iter().position(|b| b.eq_ignore_ascii_case(&b'p')).unwrap_or(text.len());
+    let (digits, exponent) = text.split_at(exponent_at);
+    let mut exponent: i64 = match exponent {
+        [] => 0,
+        [_, number @ ..] => {
+            let number = std::str::from_utf8(number).ok()?;
+            // Far beyond what a double holds, and yet far from the end of the integers.
+            number.parse::<i64>().ok()?.clamp(-1 << 32, 1 << 32)
+        }
+    };
+    let (mut mantissa, mut any, mut point) = (0u64, false, false);
+    for &byte in digits {
+        if byte == b'.' && !point {
+            point = true;
+            continue;
+        }
+        let digit = u64::from(char::from(byte).to_digit(16)?);
+        any = true;
+        if mantissa >> 60 == 0 {
+            mantissa = mantissa << 4 | digit;
+            exponent -= if point { 4 } else { 0 };
+        } else {
+            // Too far right to count, except that something is there: it decides how a tie is rounded.
+            mantissa |= u64::from(digit != 0);
+            exponent += if point { 0 } else { 4 };
+        }
+    }
+    if mantissa == 0 {
+        return any.then_some(0.0);
+    }
+    // In two steps, since the smallest doubles are further from 1 than the largest ones.
+    let half = (exponent / 2).clamp(-2000, 2000) as i32;
+    let rest = (exponent - i64::from(half)).clamp(-2000, 2000) as i32;
+    let value = mantissa as f64 * 2f64.powi(half) * 2f64.powi(rest);
+    (value != 0.0 && value.is_finite()).then_some(value)
 }
 
 #[cfg(test)]
@@ -133,11 +179,39 @@ mod tests {
             ("5e-324", 5e-324),
             ("inf", f64::INFINITY),
             ("-Infinity", f64::NEG_INFINITY),
+            ("0x10", 16.0),
+            ("-0X.8", -0.5),
+            ("0x1.8p3", 12.0),
+            ("0x1p-1", 0.5),
+            ("0x0p99999999999", 0.0),
+            ("0x1.fffffffffffffp1023", f64::MAX),
+            ("0x1p-1074", 5e-324),
+            ("0x20000000000001", 9007199254740992.0),
+            ("0x200000000000010000000001", 9.903520314283044e27),
         ] {
             assert_eq!(parse_double(text.as_bytes()), Some(value), "{text}");
         }
-        for text in ["", " 1", "1 ", "nan", "-nan", "1e999", "-1e999", "1e-999", "e5", "1,5", "(1", "\u{661}"]
-        {
+        for text in [
+            "",
+            " 1",
+            "1 ",
+            "nan",
+            "-nan",
+            "1e999",
+            "-1e999",
+            "1e-999",
+            "e5",
+            "1,5",
+            "(1",
+            "\u{661}",
+            "0x",
+            "0xg",
+            "0x1p",
+            "0x1p+-1",
+            "0x.p1",
+            "0x1p1024",
+            "0x1p-1076",
+        ] {
             assert_eq!(parse_double(text.as_bytes()), None, "{text}");
         }
     }

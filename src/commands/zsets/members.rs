@@ -214,16 +214,19 @@ pub fn zscan(call: &mut Call, txn: &mut Txn) -> Answer {
         scan::reply(&mut call.out, |_| (0, 0));
         return Ok(Done);
     };
-    let options = scan::Options::parse(call.args.from(3), |_, _| Ok(false))?;
+    let options = scan::Options::parse(call.command.name, call.args.from(3), |_, _| Ok(false))?;
     scan::reply(&mut call.out, |out| {
         let mut replies = 0;
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.matches(member) {
                 out.bulk(member);
-                let mut text = Vec::with_capacity(24);
-                write_double(&mut text, score);
-                out.bulk(text);
-                replies += 2;
+                replies += 1;
+                if !options.only_names {
+                    let mut text = Vec::with_capacity(24);
+                    write_double(&mut text, score);
+                    out.bulk(text);
+                    replies += 1;
+                }
             }
         });
         (next, replies)
