@@ -2,14 +2,20 @@
 """Bytes written to the device per byte of item (key and value), in steady overwriting at a given share of disk use.
 
     python3 bench/write_amplification.py                # 1 GiB of log at 60 %, values of 512 B
+
+Says, too, what the bytes were, how fast it went, and how long the slowest batches of 200 SETs took.
 """
 
 import argparse
 import random
 import re
 import socket
+import time
 
 import servers
+
+BATCH = 200
+
 
 def device_bytes(server):
     """What the process has had written, as the system counts it."""
@@ -17,18 +23,29 @@ def device_bytes(server):
         return int(re.search(r"\nwrite_bytes: (\d+)", f.read())[1])
 
 
+def figures(server):
+    """The figures of INFO that are numbers."""
+    text = server.command("INFO").decode()
+    return {name: int(value) for name, value in re.findall(r"^(\w+):(\d+)\r$", text, re.MULTILINE)}
+
+
 def overwrite(server, names, value):
-    batch = 200
+    """Sets keys; returns the seconds that each batch took."""
+    seconds = []
     with socket.create_connection(("127.0.0.1", server.port)) as s:
-        for first in range(0, len(names), batch):
-            part = names[first : first + batch]
-            s.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%s\r\n" % (n, len(value), value) for n in part))
+        for first in range(0, len(names), BATCH):
+            part = names[first : first + BATCH]
+            requests = b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%s\r\n" % (n, len(value), value) for n in part)
+            began = time.monotonic()
+            s.sendall(requests)
             missing = 5 * len(part)
             while missing:
                 reply = s.recv(min(missing, 1 << 16))
                 if b"-" in reply:
                     raise RuntimeError(reply)
                 missing -= len(reply)
+            seconds.append(time.monotonic() - began)
+    return seconds
 
 
 def main():
@@ -49,11 +66,17 @@ def main():
         draw = random.Random(1)
         # Once over, so that the counted part begins in the steady state.
         overwrite(server, [draw.randrange(keys) for _ in range(keys)], value)
-        before = device_bytes(server)
-        count = int(keys * options.rounds)
-        overwrite(server, [draw.randrange(keys) for _ in range(count)], value)
-        written = device_bytes(server) - before
-        print(f"{keys} keys, {count} overwrites: {written / (count * item):.2f} bytes written per byte of item")
+        names = [draw.randrange(keys) for _ in range(int(keys * options.rounds))]
+        bytes_before, before, began = device_bytes(server), figures(server), time.monotonic()
+        batches = sorted(overwrite(server, names, value))
+        seconds, written, after = time.monotonic() - began, device_bytes(server) - bytes_before, figures(server)
+        each = {name: (after[name] - before[name]) / (len(names) * item) for name in before if name in after}
+        print(f"{keys} keys, {len(names)} overwrites, {len(names) / seconds:.0f} a second")
+        print(f"batches of {BATCH}: median {batches[len(batches) // 2] * 1e3:.1f} ms, longest {batches[-1] * 1e3:.1f} ms")
+        print(f"{written / (len(names) * item):.2f} bytes written per byte of item, of these")
+        moved, log = each["log_bytes_cleaned"], each["log_bytes_written"]
+        print(f"  {each['log_bytes_appended'] - moved:.2f} new items with their headers, {moved:.2f} moved items")
+        print(f"  {log - each['log_bytes_appended']:.2f} padding, {4096 * each['checkpoint_pages_written']:.2f} checkpoints")
     finally:
         server.close()
 

@@ -82,16 +82,12 @@ pub fn serve(config: Config) -> Result<(), String> {
     served.map_err(|e| format!("cannot serve: {e}")).and(closed)
 }
 
-/// Segments that a log may have at least: some are being written, cleaned and made ready.
-const LOG_SEGMENTS_MIN: u32 = 8;
-
 fn open_store(config: &Config) -> Result<Store, String> {
     let dir = config.text(Opt::Dir);
     let mut options = Options { appendfsync: appendfsync(config), ..Options::default() };
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
-        let segments = log_bytes_max / u64::from(options.segment_size);
-        options.segments_max = (segments as u32).clamp(LOG_SEGMENTS_MIN, options.segments_max);
+        options.log_bytes_max = log_bytes_max;
     }
     let store = Store::open(&dir, options).map_err(|e| format!("cannot open the data folder {dir}: {e}"))?;
     let recovery = store.recovery();

@@ -11,8 +11,8 @@ const KEYS: u64 = 40;
 fn options() -> Options {
     Options {
         partitions: 2,
-        segment_size: 64 << 10,
-        segments_max: 64,
+        segment_size: Some(64 << 10),
+        log_bytes_max: 4 << 20,
         heap_bytes_max: 8 << 20,
         background: false,
         ..Options::default()

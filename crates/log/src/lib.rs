@@ -33,8 +33,10 @@ pub use thread::LogThread;
 
 use crate::{appender::Appender, commit::Committer, segments::Segments, stats::Counters, thread::Sleeper};
 
-/// Segments that [`Log::admit`] leaves for who makes room: deletes and the cleaner.
-const RESERVE_SEGMENTS: u64 = 2;
+/// Segments that [`Log::admit`] leaves for who makes room, and those of them that [`Log::admit_to_reserve`] leaves for the
+/// cleaner: it can always move what lives in one segment.
+const RESERVE_SEGMENTS: u64 = 3;
+const CLEANER_SEGMENTS: u64 = 1;
 /// Buffers are not larger than this.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
@@ -224,10 +226,19 @@ impl Log {
         self.admit_above(bytes, RESERVE_SEGMENTS * self.segments.payload())
     }
 
-    /// As [`Log::admit`], for what makes room, deletes and cleaning: it may use the space that is reserved for
-    /// them.
+    /// As [`Log::admit`], for what makes room, such as deletes: it may use the space that is reserved for that.
     pub fn admit_to_reserve(&self, bytes: usize) -> Admission {
-        self.admit_above(bytes, self.segments.payload() / 2)
+        self.admit_above(bytes, self.last_reserve() + CLEANER_SEGMENTS * self.segments.payload())
+    }
+
+    /// Bytes that may still be appended, by whoever makes room for more, until a segment is freed.
+    pub fn room(&self) -> u64 {
+        self.segments.space_end().saturating_sub(self.appender.tail_roughly() + self.last_reserve())
+    }
+
+    /// What nobody may use, so that commits and marks have room.
+    fn last_reserve(&self) -> u64 {
+        self.segments.payload() / 2
     }
 
     #[cold]
@@ -269,18 +280,28 @@ impl Log {
     /// Waits until everything below `lsn`, which must not be above [`Log::tail`], is durable. Commits itself if
     /// no thread does.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        debug_assert!(lsn <= self.tail());
         self.request_durable(lsn);
-        while self.durable() < lsn {
+        self.wait(lsn, Log::durable)
+    }
+
+    /// As [`Log::wait_durable`], until everything below `lsn` is written.
+    pub fn wait_written(&self, lsn: Lsn) -> Result<()> {
+        self.kick();
+        self.wait(lsn, Log::written)
+    }
+
+    fn wait(&self, lsn: Lsn, reached: fn(&Log) -> Lsn) -> Result<()> {
+        debug_assert!(lsn <= self.tail());
+        while reached(self) < lsn {
             if !self.committer_sleep.is_attached() {
-                if !self.commit_once()? && self.durable() < lsn {
+                if !self.commit_once()? && reached(self) < lsn {
                     return Err(Error::Unusable("the log is full".to_owned()));
                 }
                 continue;
             }
             let mut waiting = self.waiting.lock();
             self.check_failed()?;
-            if self.durable() < lsn {
+            if reached(self) < lsn {
                 // In case the thread is stopped while we wait.
                 self.progress.wait_for(&mut waiting, std::time::Duration::from_millis(100));
             }
@@ -337,15 +358,21 @@ impl Log {
         self.update_admission();
     }
 
-    /// Fills `buf` with the log's bytes from `lsn` on, which must lie in kept segments below [`Log::written`].
+    /// Reads the log's bytes from `lsn` on into `buf`, which must end at or below [`Log::written`]. Returns how many: fewer
+    /// than fit if what comes then lies in a segment that was freed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if they do not. The bytes themselves are not checked.
-    pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<()> {
-        if lsn.checked_add(buf.len() as u64).is_none_or(|end| end > self.written()) {
+    /// [`Error::Corrupt`] if there are none. The bytes themselves are not checked.
+    pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<usize> {
+        let Some(end) = lsn.checked_add(buf.len() as u64).filter(|&end| end <= self.written()) else {
             return Err(self.segments.corrupt(lsn, "behind the end of the log"));
-        }
-        self.segments.read(lsn, buf)
+        };
+        // The first segment is left to the read to miss.
+        let boundaries = (self.segments.seq_of(lsn) + 1..).map(|seq| (seq, self.segments.start_of(seq)));
+        let freed = boundaries.take_while(|b| b.1 < end).find(|b| self.segments.get(b.0).is_none());
+        let len = (freed.map_or(end, |(_, start)| start) - lsn) as usize;
+        self.segments.read(lsn, &mut buf[..len])?;
+        Ok(len)
     }
 
     /// The file and the offset in it at which `lsn` lies, for messages.

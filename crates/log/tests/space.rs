@@ -135,7 +135,7 @@ fn a_full_log_says_so_until_a_segment_is_freed() {
             number
         };
         let count = fill(&log);
-        assert!(count > 7 * SEGMENT_PAYLOAD / 1040, "{count}");
+        assert!(count > 6 * SEGMENT_PAYLOAD / 1040, "{count}");
         // Deletes and the cleaner go on.
         assert_eq!(log.admit_to_reserve(1000), Admission::Ok);
         append(&log, 1, 1000);

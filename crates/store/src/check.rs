@@ -5,7 +5,7 @@ use crate::{
     partition::PHYSICAL_DATABASES,
     store::{Inner, Store},
     txn::Cold,
-    word::class_bytes,
+    word::{class_bytes, class_bytes_min},
 };
 use holdfast_io::{Error, Result};
 
@@ -16,7 +16,7 @@ pub struct CheckReport {
     pub keys: u64,
     /// Items read from the log and compared with their entries.
     pub items: u64,
-    /// Bytes of the live items' size classes.
+    /// Bytes of these items' records.
     pub live_bytes: u64,
     /// Bytes allocated in the heap.
     pub heap_bytes: u64,
@@ -42,7 +42,7 @@ impl Inner {
     }
 
     fn check(&self) -> Result<CheckReport> {
-        let mut report = CheckReport::default();
+        let (mut report, mut live) = (CheckReport::default(), 0);
         let log = &self.shared.log;
         let parts: Vec<_> = self.partitions.iter().map(|p| p.lock()).collect();
         for part in &parts {
@@ -57,7 +57,7 @@ impl Inner {
                 if word.in_heap() {
                     continue;
                 }
-                report.live_bytes += class_bytes(word.class());
+                live += class_bytes_min(word.class());
                 let cold = Cold::new(&self.shared, word);
                 if cold.lsn >= log.written() {
                     continue;
@@ -71,13 +71,14 @@ impl Inner {
                     return Err(corrupt("an entry names an item that is not its key's".into()));
                 }
                 report.items += 1;
+                report.live_bytes += len as u64;
             }
             report.heap_bytes += part.arena.allocated_bytes();
             part.check_memory(&self.shared).map_err(wrong)?;
         }
         let counted = log.live_bytes();
-        if counted != report.live_bytes as i64 {
-            let what = format!("{counted} live bytes counted, {} found", report.live_bytes);
+        if counted != live as i64 {
+            let what = format!("{counted} live bytes counted, {live} found");
             return Err(Error::corrupt("log", 0, what));
         }
         Ok(report)

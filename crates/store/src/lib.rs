@@ -24,6 +24,7 @@ mod cache;
 mod changes;
 mod check;
 mod chunk;
+mod cleaner;
 pub mod collections;
 mod digest;
 mod index;

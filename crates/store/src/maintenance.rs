@@ -1,18 +1,16 @@
-//! What the store does beside its transactions: checkpoints, cleaning, active expiry, loading after a start.
+//! What the store does beside its transactions: checkpoints, active expiry, loading after a start, and `cleaner.rs`.
 //!
 //! Each step takes a partition's lock for microseconds at a time. The steps are methods of `Inner`, so that tests call them
 //! one by one; the maintenance thread calls them in the order of their urgency.
 
 use crate::{
     partition::PHYSICAL_DATABASES,
-    payload::{self, Record},
-    store::{Inner, corrupt_batch},
+    store::Inner,
     superblock::Superblock,
     txn::{Cold, Txn},
-    word::WINDOW,
 };
 use holdfast_io::{Error, File, Result};
-use holdfast_log::{Admission, Lsn, Scope};
+use holdfast_log::{Admission, Lsn};
 use std::{
     io::ErrorKind,
     sync::{
@@ -32,10 +30,12 @@ const PAGES_A_SLICE: usize = 16;
 const PAGES_A_WRITE: usize = 1024;
 /// How long the thread sleeps when nothing is urgent.
 const TICK: Duration = Duration::from_millis(100);
+/// Bytes of log between checkpoints for each byte of heap, as far as [`REPLAY_FACTOR`] allows.
+const HEAP_FACTOR: u64 = 16;
+/// Times `Options::checkpoint_bytes` that the log between checkpoints may be.
+const REPLAY_FACTOR: u64 = 4;
 /// Log that an idle store may leave to be replayed, in bytes.
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
-/// Garbage that is left alone while the medium has room, in bytes; of a larger log, 40 % may be garbage.
-const GARBAGE_KEPT: u64 = 1 << 30;
 /// Bytes of log that freeing a slice of rubbish may take.
 const SWEEP_BYTES: usize = 256 << 10;
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
@@ -106,15 +106,19 @@ impl Inner {
         self.shared.share_memory(self.shared.heap.allocated_bytes() as usize + volatile, buffers);
     }
 
-    fn checkpoint_lsn(&self) -> Lsn {
+    pub fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint_lsn.load(Relaxed)
     }
 
-    /// Whether enough log was written for a checkpoint of a heap of so many bytes: replay is to stay short, and pages that
-    /// change all the time are to be written seldom beside it.
+    /// Whether enough log was written for a checkpoint of a heap of so many bytes. Overwriting at random changes all pages of
+    /// the index between two checkpoints, so these are to be few beside the log; but replay is to stay short, and what is
+    /// not below the last checkpoint cannot be cleaned.
     fn checkpoint_is_due(&self, heap: u64) -> bool {
-        let due = self.options.checkpoint_bytes.max((2 * heap).min(4 * self.options.checkpoint_bytes));
-        self.shared.log.tail() - self.checkpoint_lsn() > due
+        let (least, limit) = (self.options.checkpoint_bytes, self.options.log_bytes_max);
+        let due = (HEAP_FACTOR * heap).clamp(least, REPLAY_FACTOR * least).min(limit / 2);
+        // After a burst of cleaning there is room for what is written meanwhile.
+        let wait = if self.is_cleaning.load(Relaxed) { due / 4 } else { 0 };
+        self.shared.log.tail() - self.checkpoint_lsn() > due + wait
     }
 
     /// Counts all entries that were not yet used since the start into the log's live bytes. Until then nothing is freed.
@@ -123,88 +127,6 @@ impl Inner {
             let mut from = (0, 0);
             while partition.lock().attach_next(&self.shared, &mut from) {}
         }
-    }
-
-    /// Frees dead segments, then rewrites what lives in the emptiest one if garbage takes too much of the log; whether there
-    /// was anything to do.
-    pub fn clean(&self) -> Result<bool> {
-        let log = &self.shared.log;
-        let kept_from = self.checkpoint_lsn();
-        let closed: Vec<_> = log.segments().into_iter().filter(|s| s.end_lsn <= kept_from).collect();
-        let dead: Vec<u64> = closed.iter().filter(|s| s.live_bytes == 0).map(|s| s.seq).collect();
-        if !dead.is_empty() {
-            for &seq in &dead {
-                self.move_live(seq, Scope::Crossing)?;
-            }
-            log.wait_durable(log.tail())?;
-            for seq in dead {
-                log.free_segment(seq);
-                self.no_room.store(false, Relaxed);
-                self.counters.freed_segments.fetch_add(1, Relaxed);
-            }
-            return Ok(true);
-        }
-        if let Some(oldest) = closed.first().filter(|s| log.tail() - s.end_lsn > WINDOW / 2) {
-            // Before its items' locations wrap.
-            self.move_live(oldest.seq, Scope::All)?;
-            log.wait_durable(log.tail())?;
-            return Ok(true);
-        }
-        let size = u64::from(self.options.segment_size);
-        let short = self.space_is_short();
-        let emptiest = closed.iter().min_by_key(|s| s.live_bytes).filter(|s| s.live_bytes < size - size / 16);
-        if let Some(victim) = emptiest.filter(|_| short || self.garbage_is_high()) {
-            if log.admit_to_reserve(victim.live_bytes as usize) == Admission::Ok {
-                self.move_live(victim.seq, Scope::All)?;
-                log.wait_durable(log.tail())?;
-                self.no_room.store(false, Relaxed);
-                return Ok(true);
-            }
-        }
-        if short && log.tail() - self.checkpoint_lsn() > size {
-            // Of the segments that only the last checkpoint needs, some may be emptier.
-            self.checkpoint()?;
-            return Ok(true);
-        }
-        self.no_room.store(short, Relaxed);
-        Ok(false)
-    }
-
-    /// Whether writes come near the end of the space that the log may take.
-    fn space_is_short(&self) -> bool {
-        let log = &self.shared.log;
-        let size = u64::from(self.options.segment_size);
-        let limit = u64::from(self.options.segments_max).saturating_mul(size);
-        let used = log.segments().len() as u64 * size;
-        used + (limit / 16).max(4 * size) > limit
-            || log.admit(self.options.segment_size as usize) == Admission::Full
-    }
-
-    /// Whether garbage takes so much of the log that cleaning is worth its writes although there is room.
-    fn garbage_is_high(&self) -> bool {
-        let segments = self.shared.log.segments();
-        let live: u64 = segments.iter().map(|s| s.live_bytes).sum();
-        let used = segments.len() as u64 * u64::from(self.options.segment_size);
-        used > live + (live / 3 * 2).max(GARBAGE_KEPT)
-    }
-
-    /// Appends the live items of a segment's batches again. When these appends are durable, the segment has none, and a
-    /// later step frees it.
-    fn move_live(&self, seq: u64, scope: Scope) -> Result<()> {
-        let log = &self.shared.log;
-        log.scan_segment(seq, scope, &mut |lsn, bytes| {
-            for record in payload::records(bytes) {
-                let (rel, record) = record.map_err(|what| corrupt_batch(lsn, what))?;
-                let Record::Item(item, len) = record else { continue };
-                let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
-                let mut txn = Txn::begin(self, &[self.partition_of(item.key)], self.shared.io.now_ms());
-                if txn.move_item(item.db, item.key, item.value, at) {
-                    self.counters.moved_bytes.fetch_add(len as u64, Relaxed);
-                }
-            }
-            log.kick();
-            Ok(())
-        })
     }
 
     /// Frees a slice of rubbish in each partition; whether there may be more and room in the log to go on.
@@ -276,10 +198,18 @@ impl Maintenance {
     pub fn start(inner: Arc<Inner>) -> Maintenance {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = stopping.clone();
+        // Weak, since the log is a part of the store.
+        let (log, store) = (inner.shared.log.clone(), Arc::downgrade(&inner));
         let thread = thread::Builder::new()
             .name("holdfast-maint".into())
             .spawn(move || run(&inner, &stop))
             .expect("the system starts a thread");
+        let cleaner = thread.thread().clone();
+        log.on_progress(Box::new(move || {
+            if store.upgrade().is_some_and(|store| store.room_is_short()) {
+                cleaner.unpark();
+            }
+        }));
         Maintenance { thread, stopping }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     shared::Shared,
     stats::Lookups,
     txn::Cold,
-    word::{Type, Word, class_bytes},
+    word::{Type, Word, class_bytes_min},
 };
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
@@ -181,7 +181,7 @@ impl Partition {
         let tail = shared.log.tail();
         self.databases[db as usize].keys.for_each_in(&self.arena, segment, |_, _, word| {
             if !word.in_heap() && word.pending_number().is_none() {
-                shared.log.account(word.lsn(tail), class_bytes(word.class()) as i64);
+                shared.log.account(word.lsn(tail), class_bytes_min(word.class()) as i64);
             }
         });
     }
@@ -336,7 +336,7 @@ impl Partition {
     fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: Word) {
         match word.pending_number() {
             Some(number) => batch.cancel(number),
-            None => shared.log.account(word.lsn(shared.log.tail()), -(class_bytes(word.class()) as i64)),
+            None => shared.log.account(word.lsn(shared.log.tail()), -(class_bytes_min(word.class()) as i64)),
         }
     }
 

@@ -69,7 +69,7 @@ pub struct Stats {
     pub log_buffer_bytes: u64,
     /// The log on the medium, garbage included.
     pub log_bytes: u64,
-    /// Items in the log that keys name, by their size classes.
+    /// Bytes that the items in the log that keys name take at least, by their size classes.
     pub log_live_bytes: u64,
     /// Log that a start would replay.
     pub replay_bytes: u64,

@@ -36,10 +36,10 @@ use std::{
 pub struct Options {
     /// Partitions: a power of two up to 1024.
     pub partitions: u16,
-    /// Bytes of a log segment: a power of two, at least 64 KiB.
-    pub segment_size: u32,
-    /// Log segments at most: the limit on disk use.
-    pub segments_max: u32,
+    /// Bytes of a log segment, a power of two, at least 64 KiB; `None`: 32 MiB, or less if the log is to be small.
+    pub segment_size: Option<u32>,
+    /// Bytes of log on the medium at most; at least eight segments.
+    pub log_bytes_max: u64,
     /// Bytes of heap at most.
     pub heap_bytes_max: u64,
     /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
@@ -56,8 +56,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             partitions: 64,
-            segment_size: 32 << 20,
-            segments_max: 1 << 20,
+            segment_size: None,
+            log_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
             appendfsync: Appendfsync::Always,
@@ -100,6 +100,10 @@ pub(crate) struct Inner {
     pub checkpoint_lsn: AtomicU64,
     pub counters: Counters,
     pub options: Options,
+    /// Bytes of a log segment.
+    pub segment_size: u64,
+    /// Whether a burst of cleaning goes on.
+    pub is_cleaning: AtomicBool,
     /// Whether expired keys are looked for; else they go when somebody looks at them.
     pub expires_actively: AtomicBool,
     /// A checkpoint was asked for.
@@ -295,8 +299,8 @@ impl Store {
         self.inner.expires_actively.store(on, Relaxed);
     }
 
-    /// Frees the segments that nothing needs, and rewrites what lives in the emptiest one if garbage
-    /// takes too much space; whether there was anything to do. Only once all entries are counted.
+    /// Frees the segments that nothing needs, or empties one if garbage takes too much space; whether there was anything to
+    /// do. Only once all entries are counted.
     pub fn clean(&self) -> Result<bool> {
         self.inner.clean()
     }
@@ -357,10 +361,28 @@ const HEAP: &str = "heap";
 /// A file that is there while a data folder is being made.
 const CREATING: &str = "creating";
 
+/// Segments that a log may have at least: some are being written, cleaned and made ready.
+const SEGMENTS_MIN: u64 = 8;
+/// And at most.
+const SEGMENTS_MAX: u64 = 1 << 20;
+/// Segments that a log of limited size is made of, unless that makes them too small or too large: what is written to, kept
+/// for cleaning and not yet clean is a small part of so many.
+const SEGMENTS: u64 = 512;
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
+
+impl Options {
+    fn segment_size(&self) -> u32 {
+        let fitting = (self.log_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        self.segment_size.unwrap_or(1 << fitting.ilog2())
+    }
+}
+
 fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
+    let segments = options.log_bytes_max / u64::from(superblock.segment_size);
     LogOptions {
         segment_size: superblock.segment_size,
-        max_segments: options.segments_max,
+        max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
         store_id: superblock.store_id,
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
@@ -371,7 +393,7 @@ fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
 fn check_options(o: &Options) -> Result<()> {
     let wrong = if !o.partitions.is_power_of_two() || o.partitions > 1024 {
         "partitions must be a power of two up to 1024"
-    } else if !o.segment_size.is_power_of_two() || o.segment_size < 64 << 10 {
+    } else if o.segment_size.is_some_and(|size| !size.is_power_of_two() || size < 64 << 10) {
         "the segment size must be a power of two of at least 64 KiB"
     } else {
         return Ok(());
@@ -412,7 +434,7 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
         store_id: ids[..16].try_into().expect("sixteen bytes"),
         secret: ids[16..].try_into().expect("sixteen bytes"),
         partitions: options.partitions,
-        segment_size: options.segment_size,
+        segment_size: options.segment_size(),
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),
@@ -433,8 +455,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let mut report = Recovery::default();
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let (superblock, damaged) = Superblock::read(&*file)?;
-    let Superblock { partitions, segment_size, .. } = superblock;
-    let options = Options { partitions, segment_size, ..options };
+    let options = Options { partitions: superblock.partitions, ..options };
     if let Some((offset, what)) = damaged {
         superblock.write(&*file)?;
         report
@@ -513,11 +534,8 @@ impl Inner {
 
     /// Reads an item's record and checks it.
     pub fn read_item(&self, cold: Cold) -> Result<Vec<u8>> {
-        let log = &self.shared.log;
-        let len = cold.len_max.min((log.written().saturating_sub(cold.lsn)) as usize);
-        let mut record = vec![0; len];
-        log.read(cold.lsn, &mut record)?;
-        let (file, offset) = log.locate(cold.lsn);
+        let mut record = self.read_record(cold, cold.len_max)?;
+        let (file, offset) = self.shared.log.locate(cold.lsn);
         let len = item::decode(&record).map_err(|what| Error::corrupt(&file, offset, what))?.1;
         record.truncate(len);
         Ok(record)
@@ -528,21 +546,28 @@ impl Inner {
     pub fn read_key(&self, cold: Cold, digest: Digest) -> Result<Vec<u8>> {
         /// Bytes that hold nearly all keys.
         const FIRST_LEN: usize = 4096;
-        let log = &self.shared.log;
-        let len_max = cold.len_max.min((log.written().saturating_sub(cold.lsn)) as usize);
-        let mut bytes = vec![0; len_max.min(FIRST_LEN)];
-        log.read(cold.lsn, &mut bytes)?;
-        let (file, offset) = log.locate(cold.lsn);
+        let mut bytes = self.read_record(cold, FIRST_LEN)?;
+        let (file, offset) = self.shared.log.locate(cold.lsn);
         let key = item::key_range(&bytes).map_err(|what| Error::corrupt(&file, offset, what))?;
-        if key.end > bytes.len() && key.end <= len_max {
-            bytes.resize(key.end, 0);
-            log.read(cold.lsn, &mut bytes)?;
+        if key.end > bytes.len() {
+            bytes = self.read_record(cold, key.end)?;
         }
         let key = bytes.get(key).map(<[u8]>::to_vec).unwrap_or_default();
         if self.shared.secret.digest(&key).h0 != digest.h0 {
             return Err(Error::corrupt(&file, offset, "an item that is not its entry's"));
         }
         Ok(key)
+    }
+
+    /// Reads an item's record, or the first `len` bytes of it, perhaps with some of what lies behind it: of its length only
+    /// the size class is known.
+    fn read_record(&self, cold: Cold, len: usize) -> Result<Vec<u8>> {
+        let log = &self.shared.log;
+        let written = log.written().saturating_sub(cold.lsn);
+        let mut bytes = vec![0; len.min(cold.len_max).min(written as usize)];
+        let read = log.read(cold.lsn, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
     }
 
     fn new(
@@ -563,6 +588,7 @@ impl Inner {
             .collect::<std::result::Result<_, String>>()
             .map_err(|what| Error::corrupt(HEAP, 0, what))?;
         let slots_per_partition = (SLOTS / partitions.len()) as u16;
+        let segment_size = u64::from(superblock.segment_size);
         let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
         let superblock = Mutex::new((superblock, file));
         let counters = Counters::default();
@@ -582,6 +608,8 @@ impl Inner {
             checkpoint_lsn,
             counters,
             options,
+            segment_size,
+            is_cleaning: AtomicBool::new(false),
             expires_actively: AtomicBool::new(true),
             checkpoint_wanted: AtomicBool::new(false),
             no_room: AtomicBool::new(false),

@@ -11,12 +11,12 @@ use crate::{
         object::{self, Encoding},
     },
     digest::Digest,
-    item,
+    item::{self, Item},
     observers::{Observer, ObserverId, Turn},
     partition::{Found, Partition},
     shared::Shared,
     store::Inner,
-    word::{Type, Word, class_bytes},
+    word::{Type, Word, class_bytes, class_bytes_min},
 };
 use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::{Admission, Lsn};
@@ -572,14 +572,22 @@ impl<'s> Txn<'s> {
         cold
     }
 
-    /// Appends an item again if it is still what its key's entry names; whether it was.
-    pub(crate) fn move_item(&mut self, db: u8, key: &[u8], value: &[u8], lsn: Lsn) -> bool {
+    /// Asks for the memory that [`Txn::move_item`] will look at.
+    pub(crate) fn prefetch(&self, db: u8, digest: Digest) {
+        self.locks.first.1.prefetch_entry(db, digest);
+    }
+
+    /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
+    pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
         let shared = self.shared();
-        let target = self.target(key);
-        let part = self.locks.get(target.partition);
-        match part.find(shared, db, target.digest) {
-            Some(found) if !found.word.in_heap() && found.word.lsn(shared.log.tail()) == lsn => {
-                part.move_item(shared, &mut self.batch, db, found, key, value);
+        let part = &mut self.locks.first.1;
+        match part.find(shared, item.db, digest) {
+            Some(found)
+                if !found.word.in_heap()
+                    && found.word.pending_number().is_none()
+                    && found.word.lsn(shared.log.tail()) == lsn =>
+            {
+                part.move_item(shared, &mut self.batch, item.db, found, item.key, item.value);
                 true
             }
             _ => false,
@@ -657,7 +665,7 @@ impl<'s> Txn<'s> {
             let lsn = log.append(&self.batch.tx.buf);
             for pending in self.batch.pending() {
                 let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
-                log.account(at, class_bytes(pending.class) as i64);
+                log.account(at, class_bytes_min(pending.class) as i64);
                 self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
             }
             self.batch.tx.committed();

@@ -154,11 +154,17 @@ pub fn size_class(bytes: usize) -> u8 {
     ((exponent - 2) * 8 + mantissa as u32 + u32::from(!exact)) as u8
 }
 
-/// The bytes that a size class stands for in the accounting of live bytes.
+/// The bytes that a record of a size class takes at most.
 pub fn class_bytes(class: u8) -> u64 {
     let class = u64::from(class);
     let units = if class < 16 { class } else { (8 | class & 7) << (class / 8 - 1) };
     units * GRANULE
+}
+
+/// The bytes that a record of a size class takes at least, up to the next granule. As many count as live: so none are
+/// counted in a segment that the record does not reach.
+pub fn class_bytes_min(class: u8) -> u64 {
+    class.checked_sub(1).map_or(0, |smaller| class_bytes(smaller) + GRANULE)
 }
 
 #[cfg(test)]
@@ -177,6 +183,9 @@ mod tests {
             assert!(held >= bytes, "{bytes} in {held}");
             assert!(held <= bytes.next_multiple_of(16) * 9 / 8 + 16, "{bytes} in {held}");
             assert_eq!(size_class(held), class);
+            let least = class_bytes_min(class) as usize;
+            assert!(least <= bytes.next_multiple_of(16), "{bytes}, at least {least}");
+            assert!(least * 9 / 8 >= bytes, "{bytes}, at least {least}");
         }
     }
 

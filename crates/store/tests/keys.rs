@@ -245,8 +245,8 @@ fn history(seed: u64) {
     let mut sim = SimIo::new(seed);
     let options = Options {
         partitions: 1 << rng.below(3),
-        segment_size: 64 << 10,
-        segments_max: 1024,
+        segment_size: Some(64 << 10),
+        log_bytes_max: 64 << 20,
         heap_bytes_max: 64 << 20,
         memory_bytes_max: if rng.below(2) == 0 { 128 << 10 } else { usize::MAX },
         background: false,
@@ -298,8 +298,8 @@ fn without_room_keys_stay_as_they_are() {
     let sim = SimIo::new(1);
     let options = Options {
         partitions: 2,
-        segment_size: 64 << 10,
-        segments_max: 4096,
+        segment_size: Some(64 << 10),
+        log_bytes_max: 256 << 20,
         heap_bytes_max: 4 << 20,
         background: false,
         ..Options::default()

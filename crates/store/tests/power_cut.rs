@@ -52,9 +52,9 @@ impl Rng {
 fn options(rng: &mut Rng) -> Options {
     Options {
         partitions: 1 << rng.below(3),
-        segment_size: 64 << 10,
+        segment_size: Some(64 << 10),
         // Few segments make the cleaner work hard.
-        segments_max: if rng.chance(2) { 12 + rng.below(12) as u32 } else { 64 },
+        log_bytes_max: (64 << 10) * if rng.chance(2) { 12 + rng.below(12) } else { 64 },
         heap_bytes_max: 32 << 20,
         memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
         background: false,

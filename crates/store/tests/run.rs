@@ -7,7 +7,7 @@ use std::sync::Arc;
 fn cold_values_are_fetched_and_nothing_is_done_twice() {
     let sim = SimIo::new(1);
     let options = Options { heap_bytes_max: 64 << 20, background: false, ..Options::default() };
-    let options = Options { segment_size: 64 << 10, ..options };
+    let options = Options { segment_size: Some(64 << 10), ..options };
     let open = || Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
     let store = open();
     for key in [&b"a"[..], b"b"] {

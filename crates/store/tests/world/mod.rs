@@ -47,8 +47,8 @@ impl World {
     pub fn new(rng: &mut Rng) -> World {
         let options = Options {
             partitions: 1 << rng.below(3),
-            segment_size: 256 << 10,
-            segments_max: 1 << 10,
+            segment_size: Some(256 << 10),
+            log_bytes_max: 256 << 20,
             heap_bytes_max: 64 << 20,
             background: false,
             ..Options::default()
