@@ -25,6 +25,8 @@ pub struct Command {
     pub channels: Channels,
     /// Finds them, if the specifications alone do not.
     pub find_keys: Option<FindKeys>,
+    /// Whether a call looks at more keys than it names, so that it locks all partitions like [`Handler::Whole`].
+    pub looks_beyond: fn(Args) -> bool,
     /// The version of Redis that it appeared in.
     pub since: &'static str,
     /// The chapter of the documentation.
@@ -67,6 +69,7 @@ impl Command {
         key_access: None,
         channels: Channels::None,
         find_keys: None,
+        looks_beyond: |_| false,
         since: "1.0.0",
         group: "",
         summary: "",
@@ -88,6 +91,11 @@ impl Command {
         } else {
             count >= self.arity.unsigned_abs() as usize
         }
+    }
+
+    /// Whether a call locks all partitions.
+    pub fn locks_all(&self, args: Args) -> bool {
+        matches!(self.handler, Handler::Whole(_) | Handler::Browsing(_)) || (self.looks_beyond)(args)
     }
 
     /// All ACL categories: those given, and those that follow from the flags as in Redis.
@@ -327,6 +335,8 @@ pub enum Begin {
     Index(usize),
     /// At the argument after this word, looked for from this argument on (negative: from the end backwards).
     Keyword(&'static str, i32),
+    /// Where no specification can say: see [`Command::find_keys`].
+    Unknown,
 }
 
 /// How keys follow each other.
@@ -350,6 +360,8 @@ pub enum Find {
         /// Distance of keys.
         step: usize,
     },
+    /// In no way that a specification can say.
+    Unknown,
 }
 
 impl KeySpec {

@@ -346,14 +346,18 @@ impl<'a> Turn<'a> {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
             Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin_key(args.at(1), self.now_ms()),
+            Handler::Keyed(_) if command.locks_all(args) => store.begin_all(),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),
         };
+        txn.supply(std::mem::take(&mut session.fetched));
         txn.supply(fetched);
         let mut outcome = self.call(session, id, args, out, wake, Given::Txn(&mut txn));
         match &mut outcome {
             // While one is fetched, so can be the others that the command may want.
             Outcome::Fetch(cold) => {
+                // What it has is needed then too, and the cache may have no room for all.
+                session.fetched = txn.take_fetched();
                 let db = store.database(session.db as u8);
                 let first = cold[0];
                 cold.extend(

@@ -35,6 +35,7 @@ fn each_key_of(spec: &KeySpec, args: Args, mut found: impl FnMut(usize)) -> Resu
             // An optional part of the command that is not there.
             None => return Ok(()),
         },
+        Begin::Unknown => return Ok(()),
     };
     let (first, last, step) = match spec.find {
         Find::Range { last, step, limit } => {
@@ -55,6 +56,7 @@ fn each_key_of(spec: &KeySpec, args: Args, mut found: impl FnMut(usize)) -> Resu
             let first = begin + first;
             (first, first as i64 + (count - 1) * step as i64, step)
         }
+        Find::Unknown => return Ok(()),
     };
     if last >= args.len() as i64 {
         return Err(InvalidArguments);

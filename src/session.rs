@@ -11,6 +11,7 @@ use crate::{
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
+use holdfast_store::Fetched;
 use std::sync::Arc;
 
 /// The state of a connection that its commands see.
@@ -45,6 +46,8 @@ pub struct Session {
     pub waiting: Option<Waiting>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
+    /// What was fetched for its runs so far.
+    pub fetched: Vec<Fetched>,
 }
 
 /// How far a command has come that is done in several runs.
@@ -101,6 +104,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             progress: None,
+            fetched: Vec::new(),
         };
         session.log_in(acl.default_user(), session.authenticated);
         session

@@ -211,9 +211,11 @@ mod tests {
                         let end = command.arity.unsigned_abs() as usize + usize::from(may_be_empty);
                         assert!(index >= 1 && index < end, "{name}: first key");
                     }
+                    Begin::Unknown => assert!(command.find_keys.is_some(), "{name}: unknown keys"),
                     Begin::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}: keyword"),
                 }
                 match spec.find {
+                    Find::Unknown => assert!(command.find_keys.is_some(), "{name}: unknown keys"),
                     Find::Range { last, step, .. } => assert!(step >= 1 && last >= -3, "{name}: range"),
                     Find::KeyNum { first, step, .. } => assert!(step >= 1 && first >= 1, "{name}: count"),
                 }

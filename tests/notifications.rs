@@ -63,6 +63,17 @@ fn every_change_has_its_event() {
         mset s 1 t 2 => set s, set t
         msetnx u 1 v 2 => set u, set v
         msetnx u 1 w 2 =>
+        setbit p 9 1 => setbit p
+        setbit p 9 1 =>
+        setbit p 20 0 => setbit p
+        bitop not q p => set q
+        bitop and q none => del q
+        bitop and q none =>
+        bitfield p set u8 0 1 get u8 0 => setbit p
+        bitfield p set u8 0 1 =>
+        pfadd q 1 2 => pfadd q
+        pfadd q 1 =>
+        pfmerge r q => pfadd r
         getdel u => del u
         getdel u =>
         del s t nothing => del s, del t
@@ -147,6 +158,14 @@ fn every_change_has_its_event() {
         zpopmin z => zpopmin z
         zpopmax z => zpopmax z, del z
         bzmpop 1 1 x min count 5 => zpopmin x, del x
+        geoadd g 1 1 m => zadd g
+        geoadd g 1 1 m =>
+        geosearchstore h g frommember m byradius 1 m => geosearchstore h
+        georadius g 1 1 1 km store h => georadiusstore h
+        georadius g 50 1 1 km store h => del h
+        sort g by none store h => sortstore h
+        sort none store h => del h
+        sort none store h =>
         flushall =>
     "
     .lines()

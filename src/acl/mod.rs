@@ -66,6 +66,11 @@ impl User {
     pub fn may_run(&self, id: CommandId, args: Args) -> Result<(), Denied> {
         if self.unrestricted.load(Acquire) { Ok(()) } else { self.rules().check(id, args) }
     }
+
+    /// Whether it may run a command that reads keys beyond those in its arguments.
+    pub fn may_read_all_keys(&self, id: CommandId, args: Args) -> bool {
+        self.unrestricted.load(Acquire) || self.rules().may_read_all_keys(id, args)
+    }
 }
 
 /// All users.

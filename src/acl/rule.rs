@@ -173,6 +173,12 @@ impl Rules {
         Err(worst)
     }
 
+    /// Whether a call may read keys that it does not name.
+    pub fn may_read_all_keys(&self, id: CommandId, args: Args) -> bool {
+        let keys = CallKeys::default();
+        self.selectors.iter().any(|s| s.may_read_all_keys() && s.check(id, args, &keys).is_ok())
+    }
+
     /// The selectors, the user's own first.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors

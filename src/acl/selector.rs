@@ -318,6 +318,11 @@ impl Selector {
                 .any(|keys| keys.permission.covers(needed) && glob::matches(&keys.pattern, key))
     }
 
+    /// Whether every key may be read.
+    pub fn may_read_all_keys(&self) -> bool {
+        self.all_keys || self.keys.iter().any(|keys| keys.permission.read && keys.pattern == b"*")
+    }
+
     /// Whether a channel may be used; a pattern of channels must be one of those in the rules, literally.
     pub fn may_use_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let matches = |known: &Vec<u8>| {

@@ -5,6 +5,7 @@ use crate::{
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
     config::Opt,
+    notify::Class,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{
@@ -138,7 +139,11 @@ fn setbit(call: &mut Call, txn: &mut Txn) -> Answer {
         b"1" => true,
         _ => return Err(BAD_BIT),
     };
-    let old = txn.bit_set(call.db(), call.args.at(1), offset, value)?;
+    let key = call.args.at(1);
+    let (old, changed) = txn.bit_set(call.db(), key, offset, value)?;
+    if changed {
+        call.notify(Class::STRING, "setbit", key);
+    }
     call.out.int(old.into());
     Ok(Done)
 }
@@ -224,7 +229,10 @@ fn bitop(call: &mut Call, txn: &mut Txn) -> Answer {
     if op == BitOp::Not && call.args.len() != 4 {
         return Err(NOT_OF_MANY);
     }
-    let len = txn.bit_combine(call.db(), call.args.at(2), op, call.args.from(3).iter())?;
+    let (db, to) = (call.db(), call.args.at(2));
+    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
+    let len = txn.bit_combine(db, to, op, call.args.from(3).iter())?;
+    call.notify_stored(Class::STRING, "set", to, len > 0, was_there);
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -345,6 +353,7 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     if is_written && is_new {
         txn.set(db, key, &bytes, true)?;
+        call.notify(Class::STRING, "setbit", key);
     }
     Ok(Done)
 }

@@ -8,6 +8,7 @@ use crate::{
         Handler::{Keyed, Plain},
         KeyAccess, KeySpec,
     },
+    notify::Class,
     random::random,
 };
 use holdfast_store::{
@@ -82,7 +83,11 @@ const NO_KEY: Stop = Stop::new("ERR The specified key does not exist");
 const NOT_SPARSE: Stop = Stop::new("ERR HLL encoding is not sparse");
 
 fn pfadd(call: &mut Call, txn: &mut Txn) -> Answer {
-    let changed = txn.sketch_add(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    let key = call.args.at(1);
+    let changed = txn.sketch_add(call.db(), key, call.args.from(2).iter())?;
+    if changed {
+        call.notify(Class::STRING, "pfadd", key);
+    }
     call.out.int(changed.into());
     Ok(Done)
 }
@@ -115,7 +120,10 @@ fn pfcount(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 fn pfmerge(call: &mut Call, txn: &mut Txn) -> Answer {
-    txn.sketch_merge(call.db(), call.args.at(1), call.args.from(2).iter())?;
+    let to = call.args.at(1);
+    txn.sketch_merge(call.db(), to, call.args.from(2).iter())?;
+    // Redis calls it so.
+    call.notify(Class::STRING, "pfadd", to);
     call.out.ok();
     Ok(Done)
 }

@@ -267,6 +267,7 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
     write_set(out, spec.access.names());
     out.bulk("begin_search");
     match spec.begin {
+        Begin::Unknown => write_search(out, "unknown", &[]),
         Begin::Index(index) => write_search(out, "index", &[("index", index as i64)]),
         Begin::Keyword(word, from) => {
             out.map(2);
@@ -282,6 +283,7 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
     }
     out.bulk("find_keys");
     match spec.find {
+        Find::Unknown => write_search(out, "unknown", &[]),
         Find::Range { last, step, limit } => write_search(
             out,
             "range",

@@ -21,6 +21,7 @@ mod pubsub;
 mod server;
 mod sets;
 mod slowlog;
+mod sort;
 mod strings;
 mod tracking;
 mod transactions;
@@ -51,6 +52,7 @@ pub static FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,
+    sort::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
     zsets::COMMANDS,

@@ -5,7 +5,7 @@ use crate::{
     answer::{Answer, Outcome, Outcome::*, Stop, Wake},
     call::Call,
     command::{
-        Categories, Command, Flags, Handler,
+        Categories, Command, Flags,
         Handler::{Keyed, Plain},
         KeyAccess, KeySpec,
     },
@@ -187,7 +187,7 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     for (id, args) in &multi.queue {
         let (command, args) = (TABLE.command(*id), args.args());
-        if let Handler::Whole(_) | Handler::Browsing(_) = command.handler {
+        if command.locks_all(args) {
             return store.begin_all();
         }
         // What does not tell its keys fails before it looks at one.

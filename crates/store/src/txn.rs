@@ -203,9 +203,14 @@ impl<'s> Txn<'s> {
         Txn { store, locks, batch, known: None, fetched: Vec::new(), changes, now_ms, gate: 0 }
     }
 
-    /// Hands in items that were fetched for it.
+    /// Hands in items that were fetched for it, in addition to those that it has.
     pub fn supply(&mut self, fetched: Vec<Fetched>) {
-        self.fetched = fetched;
+        if self.fetched.is_empty() {
+            self.fetched = fetched;
+        } else {
+            self.fetched.extend(fetched);
+        }
+        self.fetched.sort_by_key(|fetched| fetched.cold.lsn);
     }
 
     /// What was fetched of that which is wanted.
@@ -214,7 +219,7 @@ impl<'s> Txn<'s> {
     }
 
     /// Takes back what was handed in, for another transaction.
-    pub(crate) fn take_fetched(&mut self) -> Vec<Fetched> {
+    pub fn take_fetched(&mut self) -> Vec<Fetched> {
         std::mem::take(&mut self.fetched)
     }
 
@@ -348,8 +353,9 @@ impl<'s> Txn<'s> {
             return Ok(Some(self.batch.item(number).value));
         }
         let lsn = found.word.lsn(shared.log.tail());
-        let wanted = |f: &&Fetched| f.cold.lsn == lsn && f.cold.key_of.is_none();
-        let Some(fetched) = self.fetched.iter().find(wanted) else {
+        let first = self.fetched.partition_point(|fetched| fetched.cold.lsn < lsn);
+        let mut at_lsn = self.fetched[first..].iter().take_while(|fetched| fetched.cold.lsn == lsn);
+        let Some(fetched) = at_lsn.find(|fetched| fetched.cold.key_of.is_none()) else {
             return Err(Error::Cold(Cold::new(shared, found.word)));
         };
         let item = match &fetched.bytes {

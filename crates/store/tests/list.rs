@@ -68,7 +68,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
     let (at, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
     let existed = state.contains_key(&at);
     let list = state.entry(at.clone()).or_default();
-    match rng.below(16) {
+    match rng.below(17) {
         0..6 => {
             let (end, create) = (end(rng), !rng.chance(4));
             let elements: Vec<_> = (0..1 + rng.below(40)).map(|_| element(rng)).collect();
@@ -122,6 +122,10 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
                 removed += 1;
             }
             assert_eq!(txn.list_remove(0, &at, &element, count, reverse), Ok(removed));
+        }
+        14 => {
+            *list = (0..rng.below(20)).map(|_| element(rng)).collect();
+            txn.list_replace(0, &at, list.iter().map(|element| &element[..])).unwrap();
         }
         _ => {
             let (from_end, to_end) = (end(rng), end(rng));

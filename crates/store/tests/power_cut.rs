@@ -75,6 +75,7 @@ enum Op {
     SetRemove(u8, Vec<u8>, Vec<u8>),
     ZsetAdd(u8, Vec<u8>, Vec<u8>, u64),
     ZsetRemove(u8, Vec<u8>, Vec<u8>),
+    ListReplace(u8, Vec<u8>, Vec<Vec<u8>>),
     Flush(u8),
 }
 
@@ -92,6 +93,7 @@ impl Op {
             | Op::SetRemove(db, ..)
             | Op::ZsetAdd(db, ..)
             | Op::ZsetRemove(db, ..)
+            | Op::ListReplace(db, ..)
             | Op::Flush(db) => *db,
         }
     }
@@ -108,7 +110,8 @@ impl Op {
             | Op::SetAdd(_, key, _)
             | Op::SetRemove(_, key, _)
             | Op::ZsetAdd(_, key, ..)
-            | Op::ZsetRemove(_, key, _) => Some(key),
+            | Op::ZsetRemove(_, key, _)
+            | Op::ListReplace(_, key, _) => Some(key),
             Op::Flush(_) => None,
         }
     }
@@ -169,6 +172,10 @@ fn apply(state: &mut State, op: &Op) {
         Op::SetRemove(db, key, member) => collection!(state, db, key, Set, |s| s.remove(&member)),
         Op::ZsetAdd(db, key, member, score) => collection!(state, db, key, Zset, |z| z.insert(member, score)),
         Op::ZsetRemove(db, key, member) => collection!(state, db, key, Zset, |z| z.remove(&member)),
+        Op::ListReplace(db, key, elements) if elements.is_empty() => drop(state.remove(&(db, key))),
+        Op::ListReplace(db, key, elements) => {
+            state.insert((db, key), (Arc::new(Value::List(elements.into())), None));
+        }
         Op::Flush(db) => state.retain(|(d, _), _| *d != db),
     }
 }
@@ -202,6 +209,13 @@ fn random_op(rng: &mut Rng, keys: u64) -> Op {
         15 | 16 => Op::Push(db, few("list", rng), rng.chance(2), vec![8; rng.below(200) as usize]),
         17 if rng.chance(2) => Op::Pop(db, few("list", rng), rng.chance(2), 1 + rng.below(3)),
         17 => Op::SetRemove(db, few("set", rng), element(rng)),
+        18 if rng.chance(6) => {
+            let kind = if rng.chance(4) { "hash" } else { "list" };
+            let key = few(kind, rng);
+            let most = if rng.chance(4) { 400 } else { 10 };
+            let count = rng.below(most);
+            Op::ListReplace(db, key, (0..count).map(|_| element(rng)).collect())
+        }
         18 => Op::SetAdd(db, few("set", rng), element(rng)),
         _ if rng.chance(3) => Op::ZsetRemove(db, few("zset", rng), element(rng)),
         _ => Op::ZsetAdd(db, few("zset", rng), element(rng), rng.below(100)),
@@ -243,6 +257,9 @@ fn run(txn: &mut Txn, op: &Op) {
             txn.zset_add(db, key, Default::default(), [(&member[..], *score as f64)]).map(drop)
         }
         Op::ZsetRemove(_, key, member) => txn.zset_remove(db, key, [&member[..]]).map(drop),
+        Op::ListReplace(_, key, elements) => {
+            txn.list_replace(db, key, elements.iter().map(|element| &element[..]))
+        }
         Op::Flush(number) => {
             txn.flush(*number);
             Ok(())

@@ -6,6 +6,7 @@ use crate::{
     answer::{Answer, NOT_DOUBLE, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Begin, Categories, Command, Find, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    notify::Class,
 };
 use holdfast_resp::Writer;
 use holdfast_store::{
@@ -184,7 +185,11 @@ fn geoadd(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let member = |at: usize| Ok((call.args.at(at + 2), position(call, at)?.score()));
     let members = (at..call.args.len()).step_by(3).map(member).collect::<Result<Vec<_>, Stop>>()?;
-    let done = txn.zset_add(call.db(), call.args.at(1), options, members)?;
+    let key = call.args.at(1);
+    let done = txn.zset_add(call.db(), key, options, members)?;
+    if done.added + done.updated > 0 {
+        call.notify(Class::ZSET, "zadd", key);
+    }
     call.out.int((done.added + if count_changed { done.updated } else { 0 }) as i64);
     Ok(Done)
 }

@@ -5,6 +5,7 @@ use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::KeyAccess,
+    notify::Class,
 };
 use holdfast_resp::Args;
 use holdfast_store::{
@@ -249,7 +250,10 @@ pub fn search(call: &mut Call, txn: &mut Txn, kind: Kind) -> Answer {
     let score = |place: &Place| if by_distance { place.distance / query.unit } else { place.score };
     let members = places.into_iter().map(|place| (score(&place), place.member));
     let members: Vec<(Vec<u8>, f64)> = members.map(|(score, member)| (member, score)).collect();
+    let was_there = call.notifies(Class::GENERIC) && txn.exists(db, key);
     txn.zset_replace(db, key, &members)?;
+    let event = if kind == Kind::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    call.notify_stored(Class::ZSET, event, key, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);
     Ok(Done)
 }

@@ -186,17 +186,19 @@ impl BitOp {
 }
 
 impl Txn<'_> {
-    /// Sets or clears a bit of a key's string, which grows if it must, and returns what the bit was.
-    pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, value: bool) -> Result<bool> {
+    /// Sets or clears a bit of a key's string, which grows if it must, and returns what the bit was, and whether this has
+    /// changed the string.
+    pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, value: bool) -> Result<(bool, bool)> {
         let bytes = self.get(db, key)?.unwrap_or_default();
         let (old, len) = (bit(bytes, offset), (offset / 8) as usize + 1);
-        if old != value || bytes.len() < len {
+        let changed = old != value || bytes.len() < len;
+        if changed {
             let mut bytes = bytes.to_vec();
             bytes.resize(bytes.len().max(len), 0);
             set_bit(&mut bytes, offset, value);
             self.set(db, key, &bytes, true)?;
         }
-        Ok(old)
+        Ok((old, changed))
     }
 
     /// Makes the combination of the strings at some keys the value of a key, whatever it held, and returns its length;

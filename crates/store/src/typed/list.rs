@@ -145,6 +145,25 @@ impl Txn<'_> {
         Ok(removed.unwrap_or(0))
     }
 
+    /// Makes these elements the value of a key, whatever it held; without elements the key is removed. Without room for
+    /// all, the key is as it was.
+    pub fn list_replace<'e>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        elements: impl IntoIterator<Item = &'e [u8]>,
+    ) -> Result<()> {
+        let mut elements = elements.into_iter().peekable();
+        if elements.peek().is_none() {
+            self.remove(db, key);
+            return Ok(());
+        }
+        self.replace(db, key, Type::List, Encoding::Listpack, |arena, tx, context, obj| {
+            let mut writer = Writer::new(arena, tx, obj, context);
+            elements.try_for_each(|element| writer.push(End::Back, element))
+        })
+    }
+
     /// Moves the element at one end of a list to an end of another one or of the same, and returns it.
     pub fn list_move(&mut self, db: u8, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {
         let index = if from.1 == End::Front { 0 } else { -1 };
