@@ -210,6 +210,7 @@ impl Connection {
             }
         };
         self.session.leave(&self.worker.server);
+        self.stream.close().await;
         let addr = &self.handle.client.addr;
         match why {
             Closed::ByPeer | Closed::ByServer => log!(Debug, "client {addr} is gone"),

@@ -39,6 +39,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// The sockets that a server listens on.
 pub struct Listeners {
     tcp: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
     unix: Option<UnixSocket>,
 }
 
@@ -57,28 +58,8 @@ impl Drop for UnixSocket {
 impl Listeners {
     /// Opens what the options name; the error says which address it is about.
     pub fn open(config: &Config) -> Result<Listeners, String> {
-        let port = config.number(Opt::Port) as u16;
-        let backlog = config.number(Opt::TcpBacklog) as i32;
-        let mut tcp = Vec::new();
-        if port != 0 {
-            for name in config.text(Opt::Bind).split_whitespace() {
-                let (optional, name) = match name.strip_prefix('-') {
-                    Some(name) => (true, name),
-                    None => (false, name),
-                };
-                let address = SocketAddr::new(parse_address(name)?, port);
-                match listen(address, backlog) {
-                    Ok(listener) => tcp.push(listener),
-                    Err(e) if optional && is_missing(&e) => {}
-                    Err(e) if e.kind() == ErrorKind::AddrInUse => {
-                        return Err(format!(
-                            "cannot listen on {address}: the port is in use by another process"
-                        ));
-                    }
-                    Err(e) => return Err(format!("cannot listen on {address}: {e}")),
-                }
-            }
-        }
+        let tcp = listen_on_port(config, config.number(Opt::Port) as u16)?;
+        let tls = listen_on_port(config, config.number(Opt::TlsPort) as u16)?;
         let path = config.text(Opt::UnixSocket);
         let unix = if path.is_empty() {
             None
@@ -87,26 +68,34 @@ impl Listeners {
             let socket = listen_unix(Path::new(&path), permissions);
             Some(socket.map_err(|e| format!("cannot listen on the Unix socket {path}: {e}"))?)
         };
-        if tcp.is_empty() && unix.is_none() {
+        if tcp.is_empty() && tls.is_empty() && unix.is_none() {
             return Err(
-                "nothing to listen on: port is 0 or no address could be bound, and unixsocket is not set"
+                "nothing to listen on: port and tls-port are 0 or no address could be bound, and unixsocket is not set"
                     .into(),
             );
         }
-        Ok(Listeners { tcp, unix })
+        Ok(Listeners { tcp, tls, unix })
     }
 
     /// Where the server can be reached, for the log.
     pub fn describe(&self) -> String {
         let tcp =
             self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).map(|addr| addr.to_string());
+        let tls = self.tls.iter().filter_map(|listener| listener.local_addr().ok());
+        let tls = tls.map(|addr| format!("{addr} (TLS)"));
         let unix = self.unix.iter().map(|socket| socket.path.display().to_string());
-        tcp.chain(unix).collect::<Vec<_>>().join(", ")
+        tcp.chain(tls).chain(unix).collect::<Vec<_>>().join(", ")
     }
 
     /// Accepts clients until it is dropped.
     pub async fn accept(self, server: &Server) -> io::Result<()> {
-        let tcp: io::Result<Vec<_>> = self.tcp.into_iter().map(tokio::net::TcpListener::from_std).collect();
+        type Wrap = fn(std::net::TcpStream) -> Socket;
+        let tcp = self.tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
+        let tls = self.tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
+        let tcp: io::Result<Vec<_>> = tcp
+            .chain(tls)
+            .map(|(listener, wrap)| Ok((tokio::net::TcpListener::from_std(listener)?, wrap)))
+            .collect();
         let tcp = tcp?;
         let unix = self.unix;
         let unix_listener = match &unix {
@@ -115,20 +104,13 @@ impl Listeners {
         };
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {
-            for listener in &tcp {
+            for (listener, wrap) in &tcp {
                 while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
                     let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
                     let local = stream.local_addr().map_or_else(|_| String::new(), |addr| addr.to_string());
                     if let Ok(stream) = stream.into_std() {
                         let is_remote = !peer.ip().to_canonical().is_loopback();
-                        admit(
-                            server,
-                            &mut next_worker,
-                            Socket::Tcp(stream),
-                            peer.to_string(),
-                            local,
-                            is_remote,
-                        );
+                        admit(server, &mut next_worker, wrap(stream), peer.to_string(), local, is_remote);
                     }
                 }
             }
@@ -185,12 +167,14 @@ fn admit(
         // A new socket has room for it; if not, the client is told nothing.
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write_all(text),
+            // It would not understand.
+            Socket::Tls(_) => Ok(()),
             Socket::Unix(mut socket) => socket.write_all(text),
         };
         return;
     }
     let (fd, is_unix) = match &socket {
-        Socket::Tcp(socket) => {
+        Socket::Tcp(socket) | Socket::Tls(socket) => {
             tune(socket, config.number(Opt::TcpKeepalive));
             (socket.as_raw_fd(), false)
         }
@@ -232,6 +216,31 @@ fn is_missing(error: &io::Error) -> bool {
             error.raw_os_error(),
             Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::EPFNOSUPPORT)
         )
+}
+
+/// Listens on a port of all addresses of the option `bind`; on none if the port is 0.
+fn listen_on_port(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
+    let backlog = config.number(Opt::TcpBacklog) as i32;
+    let mut listeners = Vec::new();
+    if port == 0 {
+        return Ok(listeners);
+    }
+    for name in config.text(Opt::Bind).split_whitespace() {
+        let (optional, name) = match name.strip_prefix('-') {
+            Some(name) => (true, name),
+            None => (false, name),
+        };
+        let address = SocketAddr::new(parse_address(name)?, port);
+        match listen(address, backlog) {
+            Ok(listener) => listeners.push(listener),
+            Err(e) if optional && is_missing(&e) => {}
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {
+                return Err(format!("cannot listen on {address}: the port is in use by another process"));
+            }
+            Err(e) => return Err(format!("cannot listen on {address}: {e}")),
+        }
+    }
+    Ok(listeners)
 }
 
 fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {

@@ -39,6 +39,7 @@ mod slowlog;
 mod stats;
 mod stream;
 mod table;
+mod tls;
 mod tracking;
 mod worker;
 

@@ -64,7 +64,7 @@ impl Output {
                 self.sealed.clear();
                 self.sent = 0;
                 if self.open.is_empty() {
-                    return Poll::Ready(Ok(()));
+                    return stream.poll_flush(cx).map_err(SendError::Io);
                 }
                 std::mem::swap(&mut self.open, &mut self.sealed);
                 self.sealed_gate = self.gate;

@@ -10,6 +10,7 @@ use crate::{
     push::Push,
     slowlog::Slowlog,
     stats::{ErrorStats, WorkerStats},
+    tls::Tls,
     worker::Message,
 };
 use holdfast_store::Store;
@@ -37,6 +38,8 @@ pub struct Server {
     pub store: Arc<Store>,
     /// Who may do what.
     pub acl: Acl,
+    /// How connections to the `tls-port` are made safe.
+    pub tls: Tls,
     /// Its clients.
     pub clients: Arc<Clients>,
     /// Slow commands.
@@ -77,6 +80,7 @@ impl Server {
         Arc::new(Server {
             config,
             acl: Acl::default(),
+            tls: Tls::default(),
             clients,
             slowlog: Slowlog::default(),
             errors: ErrorStats::default(),

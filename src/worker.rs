@@ -198,21 +198,24 @@ impl Worker {
     }
 
     fn accept(self: &Rc<Self>, socket: Socket, client: Arc<Client>) {
-        let stream = match Stream::register(socket) {
-            Ok(stream) => stream,
-            Err(e) => {
-                log!(Warning, "cannot serve {}: {e}", client.addr);
-                self.server.clients.remove(client.id);
-                return;
-            }
-        };
         let handle = Rc::new(Handle::new(client.clone()));
         self.connections.borrow_mut().insert(client.id, handle.clone());
         let worker = self.clone();
         spawn_local(async move {
             let id = client.id;
-            let mut connection = Connection::new(worker.clone(), handle, stream);
-            connection.run().await;
+            match Stream::open(socket, &worker.server.tls).await {
+                Ok(stream) => Connection::new(worker.clone(), handle, stream).run().await,
+                // What is not TLS, and certificates that are not good. A probe that just connects is none of it.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    log!(
+                        Notice,
+                        "Error accepting a client connection: {e} (addr={} laddr={})",
+                        client.addr,
+                        client.laddr
+                    )
+                }
+                Err(e) => log!(Verbose, "Error accepting a client connection: {e} (addr={})", client.addr),
+            }
             // Whoever sees its socket closed finds it nowhere any more.
             worker.connections.borrow_mut().remove(&id);
             worker.server.clients.remove(id);

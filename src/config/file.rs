@@ -125,8 +125,8 @@ fn rewritten(config: &Config, users: &[Vec<u8>], old: &[u8]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut written = vec![false; Opt::ALL.len()];
     let mut users = users.iter().cloned();
-    let old = old.strip_suffix(b"\n").unwrap_or(old);
-    for line in old.split(|&byte| byte == b'\n') {
+    let end = old.len() - usize::from(old.ends_with(b"\n"));
+    for line in old[..end].split(|&byte| byte == b'\n').filter(|_| end > 0) {
         let words = split(line).unwrap_or_default();
         let name = words.first().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
         match Opt::find(name) {

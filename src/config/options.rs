@@ -85,6 +85,21 @@ options! {
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, apply crate::limits::apply_output_limits, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
 
+    // TLS.
+    TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, apply crate::tls::apply, "TCP port for TLS; 0: none";
+    TlsCertFile "tls-cert-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's certificates, in PEM";
+    TlsKeyFile "tls-key-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's key, in PEM";
+    TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, apply crate::tls::apply, "Must be empty: keys with a passphrase are not supported";
+    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Live, apply crate::tls::apply, "File of those who sign certificates of clients, in PEM";
+    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Live, apply crate::tls::apply, "Folder of such files";
+    TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Live, apply crate::tls::apply, "Whether clients must have certificates";
+    TlsProtocols "tls-protocols", Kind::Words, "", Live, apply crate::tls::apply, "TLSv1.2, TLSv1.3; empty: both";
+    TlsCiphers "tls-ciphers", Kind::Text, "", Live, apply crate::tls::apply, "Cipher suites of TLS 1.2 by OpenSSL's names; empty: all that are safe";
+    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Live, apply crate::tls::apply, "Cipher suites of TLS 1.3; empty: all";
+    TlsPreferServerCiphers "tls-prefer-server-ciphers", YES_NO, "no", Live, apply crate::tls::apply, "Whether the server's order of cipher suites counts";
+    TlsSessionCaching "tls-session-caching", YES_NO, "yes", Live, apply crate::tls::apply, "Whether clients may resume sessions";
+    TlsSessionCacheSize "tls-session-cache-size", Kind::Int { min: 0, max: 1 << 24 }, "20480", Live, apply crate::tls::apply, "Sessions that can be resumed";
+
     // General.
     Dir "dir", Kind::Text, ".", AtStart, "The data folder";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, apply crate::log::apply_level, "What is logged";
@@ -160,6 +175,13 @@ options! {
     Save "save", Kind::Custom(kind::save_points), "", NoEffect, "The log is the database; see appendfsync";
     SetProcTitle "set-proc-title", YES_NO, "yes", NoEffect, "The process keeps its name";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
+    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server makes no connections";
+    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server makes no connections";
+    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server makes no connections";
+    TlsCluster "tls-cluster", YES_NO, "no", NoEffect, "There is no cluster";
+    TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", NoEffect, "Keys are agreed on elliptic curves only";
+    TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server makes no connections";
+    TlsSessionCacheTimeout "tls-session-cache-timeout", COUNT, "300", NoEffect, "Sessions go when there are too many";
     StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", NoEffect, "Streams size their nodes themselves";
     StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", NoEffect, "Streams size their nodes themselves";
     Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffect, "The process stays in the foreground";

@@ -1,0 +1,250 @@
+//! TLS: who gets in with which certificates, how certificates are exchanged, and that all bytes arrive.
+
+mod harness;
+
+use harness::{Folder, PATIENCE, Server, ok, wait_until};
+use holdfast_resp::{Reply, write_command};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::Arc,
+};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
+};
+
+/// Who signs.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Writes a certificate for `name` and its key to `NAME.crt` and `NAME.key`.
+    fn sign(&self, folder: &Folder, file: &str, name: &str) {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        fs::write(folder.join(&format!("{file}.crt")), certificate.pem()).unwrap();
+        fs::write(folder.join(&format!("{file}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// A folder with certificates of a server and a client, and who has signed them.
+fn certificates() -> (Folder, Authority) {
+    let folder = Folder::new();
+    let authority = Authority::new();
+    fs::write(folder.join("ca.crt"), authority.0.pem()).unwrap();
+    authority.sign(&folder, "server", "localhost");
+    authority.sign(&folder, "client", "client");
+    (folder, authority)
+}
+
+/// A server that listens for TLS only, beside the socket of the tests; and its port.
+fn start(folder: Folder, options: &[&str]) -> (Server, u16) {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let path = |name| folder.join(name);
+    let (port_text, cert, key, ca) =
+        (port.to_string(), path("server.crt"), path("server.key"), path("ca.crt"));
+    let mut all = vec!["--bind", "127.0.0.1", "--tls-port", &port_text];
+    all.extend(["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca]);
+    all.extend(options);
+    (Server::start_in(folder, &all), port)
+}
+
+/// A client that speaks TLS.
+struct Client {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    input: Vec<u8>,
+}
+
+impl Client {
+    /// With the client's certificate in `folder`, or none.
+    fn connect(
+        port: u16,
+        folder: &Folder,
+        has_certificate: bool,
+        version: &'static SupportedProtocolVersion,
+    ) -> io::Result<Client> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = if has_certificate {
+            let chain = vec![CertificateDer::from_pem_file(folder.join("client.crt")).unwrap()];
+            builder.with_client_auth_cert(
+                chain,
+                PrivateKeyDer::from_pem_file(folder.join("client.key")).unwrap(),
+            )
+        } else {
+            Ok(builder.with_no_client_auth())
+        };
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::new(config.unwrap()), name).unwrap();
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Client { stream: StreamOwned::new(connection, socket), input: Vec::new() })
+    }
+
+    fn try_call(&mut self, args: &[&[u8]]) -> io::Result<Reply> {
+        let mut request = Vec::new();
+        write_command(&mut request, args);
+        self.stream.write_all(&request)?;
+        self.stream.flush()?;
+        self.reply()
+    }
+
+    fn reply(&mut self) -> io::Result<Reply> {
+        loop {
+            if let Some((reply, length)) = Reply::parse(&self.input).expect("a valid reply") {
+                self.input.drain(..length);
+                return Ok(reply);
+            }
+            let mut chunk = [0; 65536];
+            match self.stream.read(&mut chunk)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => self.input.extend_from_slice(&chunk[..n]),
+            }
+        }
+    }
+
+    /// The bytes of the server's certificate.
+    fn server_certificate(&self) -> Vec<u8> {
+        self.stream.conn.peer_certificates().unwrap()[0].to_vec()
+    }
+}
+
+fn ping(client: io::Result<Client>) -> bool {
+    let pong = Reply::Simple(b"PONG".to_vec());
+    client.and_then(|mut client| client.try_call(&[b"PING"])).is_ok_and(|reply| reply == pong)
+}
+
+#[test]
+fn certificates_of_clients_are_demanded_as_the_option_says() {
+    let (folder, _authority) = certificates();
+    let (server, port) = start(folder, &[]);
+    let folder = server.folder();
+    let connect = |has_certificate| Client::connect(port, folder, has_certificate, &TLS13);
+    let mut admin = server.client();
+    for (option, without) in [("yes", false), ("optional", true), ("no", true)] {
+        assert_eq!(admin.call(&format!("config set tls-auth-clients {option}")), ok());
+        assert!(ping(connect(true)), "{option}");
+        assert_eq!(ping(connect(false)), without, "{option}");
+    }
+    // A certificate that somebody else has signed.
+    assert_eq!(admin.call("config set tls-auth-clients optional"), ok());
+    Authority::new().sign(folder, "client", "client");
+    assert!(!ping(connect(true)));
+}
+
+#[test]
+fn all_bytes_arrive_by_either_version() {
+    let (folder, _authority) = certificates();
+    let (server, port) = start(folder, &["--tls-auth-clients", "no"]);
+    for version in [&TLS12, &TLS13] {
+        let mut client = Client::connect(port, server.folder(), false, version).unwrap();
+        let value: Vec<u8> = (0..1u32 << 20).map(|i| (i.wrapping_mul(7919) >> 8) as u8).collect();
+        assert_eq!(client.try_call(&[b"SET", b"key", &value]).unwrap(), ok());
+        client.stream.write_all(&b"GET key\r\n".repeat(8)).unwrap();
+        for _ in 0..8 {
+            assert!(client.reply().unwrap() == Reply::Bulk(value.clone()));
+        }
+        assert_eq!(client.try_call(&[b"QUIT"]).unwrap(), ok());
+        // The server says goodbye; without it this would be an error.
+        assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    }
+    assert_eq!(server.client().call("config set tls-protocols TLSv1.3"), ok());
+    assert!(!ping(Client::connect(port, server.folder(), false, &TLS12)));
+    assert!(ping(Client::connect(port, server.folder(), false, &TLS13)));
+}
+
+#[test]
+fn certificates_are_exchanged_while_the_server_runs() {
+    let (folder, authority) = certificates();
+    let (server, port) = start(folder, &["--tls-auth-clients", "no"]);
+    let folder = server.folder();
+    let connect = || {
+        let mut client = Client::connect(port, folder, false, &TLS13).unwrap();
+        assert_eq!(client.try_call(&[b"ECHO", b"a"]).unwrap(), Reply::Bulk(b"a".to_vec()));
+        client
+    };
+    let mut old = connect();
+    authority.sign(folder, "server2", "localhost");
+    let mut admin = server.client();
+    let (cert, key) = (folder.join("server2.crt"), folder.join("server2.key"));
+    // A certificate whose key is another one is refused, and so is none.
+    for wrong in [&cert, "/nonexistent"] {
+        let reply = admin.call(&format!("config set tls-cert-file {wrong}"));
+        assert!(harness::is_error(
+            &reply,
+            "ERR CONFIG SET failed (possibly related to argument 'tls-cert-file')"
+        ));
+        assert_eq!(connect().server_certificate(), old.server_certificate());
+    }
+    assert_eq!(admin.call(&format!("config set tls-cert-file {cert} tls-key-file {key}")), ok());
+    assert_ne!(connect().server_certificate(), old.server_certificate());
+    assert_eq!(old.try_call(&[b"ECHO", b"b"]).unwrap(), Reply::Bulk(b"b".to_vec()));
+}
+
+#[test]
+fn what_is_no_tls_is_disconnected() {
+    let (folder, _authority) = certificates();
+    let (server, port) = start(folder, &[]);
+    let mut plain = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+    let mut answer = Vec::new();
+    // An alert may come before the end.
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"+"));
+    wait_until(|| server.log(), || server.log().contains("Error accepting a client connection"));
+    assert!(ping(Client::connect(port, server.folder(), true, &TLS13)));
+}
+
+#[test]
+fn what_is_wrong_with_the_options_is_named() {
+    let (folder, _authority) = certificates();
+    let (cert, key) = (folder.join("server.crt"), folder.join("server.key"));
+    for (options, message) in [
+        (&["--tls-cert-file", &cert][..], "option 'tls-port': cannot read the key of 'tls-key-file'"),
+        (&["--tls-cert-file", &key, "--tls-key-file", &key], "there are none"),
+        (
+            &["--tls-cert-file", &cert, "--tls-key-file", &key],
+            "either 'tls-ca-cert-file' or 'tls-ca-cert-dir' must be",
+        ),
+        (
+            &[
+                "--tls-cert-file",
+                &cert,
+                "--tls-key-file",
+                &key,
+                "--tls-auth-clients",
+                "no",
+                "--tls-ciphers",
+                "RC4",
+            ],
+            "'tls-ciphers': there is no RC4; there are ECDHE-ECDSA-AES128-GCM-SHA256, ",
+        ),
+        (
+            &["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-key-file-pass", "x"],
+            "keys with a passphrase are not supported",
+        ),
+    ] {
+        let data = folder.join("data");
+        let mut args = vec!["serve", "--port", "0", "--tls-port", "1", "--dir", &data];
+        args.extend(options);
+        let output = harness::run(&args);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(message), "{text}");
+    }
+}
