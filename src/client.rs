@@ -2,7 +2,9 @@
 
 use crate::{
     pubsub::Kind,
+    stats::Counter,
     table::{CommandId, TABLE},
+    worker::BUFFER_SIZE,
 };
 use std::{
     collections::BTreeMap,
@@ -33,6 +35,13 @@ pub struct Client {
     command: AtomicU16,
     db: AtomicUsize,
     multi: AtomicI64,
+    /// Bytes of the commands that MULTI has queued.
+    multi_bytes: AtomicUsize,
+    /// Keys that it watches.
+    watched: AtomicUsize,
+    net_input: Counter,
+    net_output: Counter,
+    commands: Counter,
     resp: AtomicU8,
     flags: AtomicU16,
     input: AtomicUsize,
@@ -55,6 +64,8 @@ struct Names {
 
 /// What the letters in CLIENT LIST's `flags` stand for.
 pub mod flag {
+    /// It is shown all commands.
+    pub const MONITOR: u16 = 1 << 8;
     /// It waits in a blocking command.
     pub const BLOCKED: u16 = 1;
     /// It tracks keys.
@@ -115,6 +126,11 @@ impl Client {
             command: AtomicU16::new(NO_COMMAND),
             db: AtomicUsize::new(0),
             multi: AtomicI64::new(-1),
+            multi_bytes: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
+            net_input: Counter::default(),
+            net_output: Counter::default(),
+            commands: Counter::default(),
             resp: AtomicU8::new(2),
             flags: AtomicU16::new(if is_unix { flag::UNIX } else { 0 }),
             input: AtomicUsize::new(0),
@@ -152,11 +168,29 @@ impl Client {
         CommandId(self.command.load(Relaxed))
     }
 
-    /// Shows others the state of its session: the database, how many commands MULTI has queued, the protocol.
-    pub fn publish_session(&self, db: usize, multi: Option<usize>, resp: u8) {
+    /// Shows others the state of its session: the database, how many commands MULTI has queued and their bytes, how many
+    /// keys are watched, the protocol.
+    pub fn publish_session(&self, db: usize, multi: Option<(usize, usize)>, watched: usize, resp: u8) {
         self.db.store(db, Relaxed);
-        self.multi.store(multi.map_or(-1, |queued| queued as i64), Relaxed);
+        self.multi.store(multi.map_or(-1, |(queued, _)| queued as i64), Relaxed);
+        self.multi_bytes.store(multi.map_or(0, |(_, bytes)| bytes), Relaxed);
+        self.watched.store(watched, Relaxed);
         self.resp.store(resp, Relaxed);
+    }
+
+    /// Counts bytes that were read from it.
+    pub fn count_input(&self, bytes: usize) {
+        self.net_input.add(bytes as u64);
+    }
+
+    /// Counts bytes that were sent to it.
+    pub fn count_output(&self, bytes: usize) {
+        self.net_output.add(bytes as u64);
+    }
+
+    /// Counts a command.
+    pub fn count_command(&self) {
+        self.commands.add(1);
     }
 
     /// Shows others its buffers.
@@ -270,6 +304,9 @@ impl Client {
         if self.is_subscribed() {
             letters.insert(0, 'P');
         }
+        if flags & flag::MONITOR != 0 {
+            letters.insert(0, 'O');
+        }
         if letters.is_empty() {
             letters.push('N');
         }
@@ -278,12 +315,16 @@ impl Client {
             id => TABLE.command(CommandId(id)).name,
         };
         let output = self.output.load(Relaxed);
-        let mut line = String::with_capacity(320);
+        // What is more than the buffer that every connection may have.
+        let output_list = if output > BUFFER_SIZE { output } else { 0 };
+        let events = if output > 0 { "rw" } else { "r" };
+        let mut line = String::with_capacity(400);
         write!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub={} psub={} ssub={} multi={multi} \
-             qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} tot-mem={} events=r \
-             cmd={command} user={} redir={} resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={letters} db={} sub={} psub={} ssub={} \
+             multi={multi} watch={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs={BUFFER_SIZE} rbp=0 obl={output} \
+             oll={} omem={output_list} tot-mem={} events={events} cmd={command} user={} redir={} resp={} lib-name={} \
+             lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
             self.id,
             self.addr,
             self.laddr,
@@ -295,14 +336,20 @@ impl Client {
             self.subscriptions(Kind::Channel),
             self.subscriptions(Kind::Pattern),
             self.subscriptions(Kind::Shard),
+            self.watched.load(Relaxed),
             self.input.load(Relaxed),
             self.input_free.load(Relaxed),
+            self.multi_bytes.load(Relaxed),
+            u8::from(output_list > 0),
             self.memory(),
             text(&names.user),
             self.redirect.load(Relaxed),
             self.resp.load(Relaxed),
             text(&names.lib_name),
             text(&names.lib_ver),
+            self.net_input.get(),
+            self.net_output.get(),
+            self.commands.get(),
         )
         .expect("writing to a string cannot fail");
         line

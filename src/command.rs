@@ -210,6 +210,10 @@ bits! {
         NO_MULTI = "no_multi";
         /// Its keys are not where the specifications say only.
         MOVABLE_KEYS = "movablekeys";
+        /// May publish or write although it is not said to.
+        MAY_REPLICATE = "may_replicate";
+        /// Shown to MONITOR by itself.
+        SKIP_MONITOR = "skip_monitor";
         /// Not queued by MULTI. Redis has no such flag, so it has no name.
         IMMEDIATE = "";
     }

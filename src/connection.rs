@@ -119,7 +119,8 @@ impl Handle {
 
     /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
-        let is_waited_for = self.blocked.get() || self.pending.get() > 0 || self.client.is_subscribed();
+        let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR);
+        let is_waited_for = self.blocked.get() || self.pending.get() > 0 || listens;
         if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);
             self.kill();
@@ -377,10 +378,11 @@ impl Connection {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
         self.take_pushed();
-        let stats = self.worker.stats();
+        let (stats, client) = (self.worker.stats(), &self.handle.client);
         let flushed = self.output.poll_flush(cx, &mut self.stream, &self.worker.gate, |n| {
             stats.writes.add(1);
             stats.output_bytes.add(n as u64);
+            client.count_output(n);
         });
         match flushed {
             Poll::Ready(Ok(())) if self.closing => return Poll::Ready(Err(Closed::ByServer)),
@@ -428,6 +430,7 @@ impl Connection {
             Poll::Ready(Ok(n)) => {
                 self.worker.stats().reads.add(1);
                 self.worker.stats().input_bytes.add(n as u64);
+                self.handle.client.count_input(n);
                 let limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
                 if (self.input.len() - self.head) as i64 > limit {
                     return Poll::Ready(Err(Closed::InputLimit));

@@ -4,6 +4,7 @@ use crate::{
     acl::{Context, Denied},
     answer::{DISK_FULL, OUT_OF_MEMORY, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
+    client::flag,
     command::{Categories, Command, Flags, Handler, KeyAccess},
     config::Opt,
     keys::each_key,
@@ -25,6 +26,7 @@ use std::{
 use tokio::time;
 
 const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
+const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
 /// Bytes of a command that an error shows.
@@ -277,7 +279,7 @@ impl<'a> Turn<'a> {
         {
             return Outcome::postpone(BUSY_RETRY);
         }
-        if let Some(until) = self.worker.server.pause.delays(command) {
+        if let Some(until) = self.worker.server.pause.delays(|| may_write(session, command)) {
             return Outcome::Postpone(time::Instant::from_std(until));
         }
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
@@ -352,6 +354,9 @@ impl<'a> Turn<'a> {
         };
         txn.supply(std::mem::take(&mut session.fetched));
         txn.supply(fetched);
+        if self.worker.server.pause.is_on() && !command.flags.has(Flags::WRITE) {
+            txn.keep_expired();
+        }
         let mut outcome = self.call(session, id, args, out, wake, Given::Txn(&mut txn));
         match &mut outcome {
             // While one is fetched, so can be the others that the command may want.
@@ -386,6 +391,7 @@ impl<'a> Turn<'a> {
         given: Given,
     ) -> Outcome {
         session.client.set_command(id);
+        let is_shown = wake == Wake::First && self.worker.server.push.monitors.is_used();
         let command = TABLE.command(id);
         let (place, first_news) = (out.defer(), self.news.borrow().len());
         let mut call =
@@ -438,16 +444,31 @@ impl<'a> Turn<'a> {
                 }
             }
         });
+        // A command that waits is shown when it begins to.
+        if is_shown
+            && (outcome.is_final() || matches!(outcome, Outcome::Wait(_)))
+            && !(command.flags.has(Flags::ADMIN) || command.flags.has(Flags::SKIP_MONITOR))
+        {
+            self.show(session, command, args);
+        }
         if outcome.is_final() {
             self.finish(session, id, args, failed);
         }
         outcome
     }
 
+    /// Shows a call to those who want to see all.
+    #[cold]
+    fn show(&self, session: &Session, command: &Command, args: Args) {
+        let push = &self.worker.server.push;
+        push.monitors.show(&push.post, &session.client, session.db, command, args);
+    }
+
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
         let end = Instant::now();
         let took = end.saturating_duration_since(self.now.replace(end));
         self.worker.stats().executed(id, took, failed);
+        session.client.count_command();
         let config = &self.worker.server.config;
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         if slow_us >= 0
@@ -483,6 +504,11 @@ impl<'a> Turn<'a> {
             return Err(NOT_IN_MULTI);
         }
         session.user.may_run(id, args).map_err(|denied| self.deny(session, denied, id, args))?;
+        if session.client.has_flag(flag::MONITOR)
+            && (command.flags.has(Flags::READONLY) || command.flags.has(Flags::WRITE))
+        {
+            return Err(MONITOR_ONLY);
+        }
         if session.proto == Proto::Resp2 && session.client.is_subscribed() && !works_subscribed(command) {
             let name = command.name;
             let allowed = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET";
@@ -530,6 +556,13 @@ fn works_subscribed(command: &Command) -> bool {
         "reset",
     ];
     NAMES.contains(&command.name)
+}
+
+/// Whether a call may write or publish, by itself or by what EXEC is to run.
+fn may_write(session: &Session, command: &Command) -> bool {
+    let may = |command: &Command| command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE);
+    let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
+    may(command) || queued.into_iter().flatten().any(|(id, _)| may(TABLE.command(*id)))
 }
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler

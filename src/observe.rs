@@ -123,6 +123,11 @@ impl Watched {
         self.0.keys.is_empty()
     }
 
+    /// How many keys are watched.
+    pub fn len(&self) -> usize {
+        self.0.keys.len()
+    }
+
     /// Watches one more key, whose partition the transaction has locked.
     pub fn add(&mut self, txn: &mut Txn, db: u8, key: &[u8]) {
         self.0.add(txn, db, key, Turn::Always);

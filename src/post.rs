@@ -34,6 +34,8 @@ pub enum Text {
     Push(Arc<[u8]>),
     /// The same, for clients of RESP3 only.
     Resp3(Arc<[u8]>),
+    /// This, as it is.
+    Raw(Arc<[u8]>),
     /// Copies of keys are not valid any more.
     Invalidate {
         /// The keys, as an array; `None`: all keys.
@@ -58,7 +60,7 @@ impl Text {
 
     fn len(&self) -> usize {
         match self {
-            Text::Push(text) | Text::Resp3(text) => text.len(),
+            Text::Push(text) | Text::Resp3(text) | Text::Raw(text) => text.len(),
             Text::Invalidate { keys, .. } => keys.as_ref().map_or(0, |keys| keys.len()),
         }
     }
@@ -71,6 +73,7 @@ impl Text {
                 out.push(if resp3 { b'>' } else { b'*' });
                 out.extend_from_slice(text);
             }
+            Text::Raw(text) => out.extend_from_slice(text),
             Text::Resp3(text) if resp3 => {
                 out.push(b'>');
                 out.extend_from_slice(text);

@@ -5,6 +5,7 @@
 use crate::{
     client::Clients,
     gate::Lsn,
+    monitor::Monitors,
     notify::{Event, Notices},
     post::Post,
     pubsub::PubSub,
@@ -26,6 +27,8 @@ pub struct Push {
     pub notices: Notices,
     /// Who has copies of which keys.
     pub tracking: Tracking,
+    /// Who is shown all commands.
+    pub monitors: Monitors,
     /// All clients.
     pub clients: Arc<Clients>,
     /// `appendfsync always`.
@@ -40,6 +43,7 @@ impl Push {
             post: Post::new(workers),
             notices: Notices::default(),
             tracking: Tracking::new(),
+            monitors: Monitors::default(),
             clients,
             waits_for_log: AtomicBool::new(true),
         }

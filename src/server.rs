@@ -3,7 +3,6 @@
 use crate::{
     acl::Acl,
     client::Clients,
-    command::{Command, Flags},
     config::Config,
     gate::Progress,
     limits::OutputLimit,
@@ -114,9 +113,16 @@ impl Server {
         let _ = self.mailboxes[worker].send(message);
     }
 
+    /// CLIENT PAUSE; keys that expire meanwhile are not there, but not removed.
+    pub fn pause(&self, duration: Duration, writes_only: bool) {
+        self.pause.begin(duration, writes_only);
+        self.store.hold_active_expiry(self.pause.remaining());
+    }
+
     /// Lets clients that were paused go on.
     pub fn unpause(&self) {
         self.pause.end();
+        self.store.hold_active_expiry(Duration::ZERO);
         for worker in 0..self.mailboxes.len() {
             self.send(worker, Message::Unpause);
         }
@@ -200,30 +206,38 @@ impl Pause {
         self.writes_only.store(writes_only && (!running || self.writes_only.load(Relaxed)), Relaxed);
     }
 
+    /// How long the pause takes from now on.
+    fn remaining(&self) -> Duration {
+        Duration::from_millis(self.until_ms.load(Relaxed).saturating_sub(self.now_ms()))
+    }
+
     /// Ends the pause.
     pub fn end(&self) {
         self.until_ms.store(0, Relaxed);
     }
 
-    /// Until when `command` has to wait.
+    /// Until when a command has to wait; `may_write` says whether it is one that a pause of writes concerns.
     #[inline]
-    pub fn delays(&self, command: &Command) -> Option<Instant> {
+    pub fn delays(&self, may_write: impl FnOnce() -> bool) -> Option<Instant> {
         let until = self.until_ms.load(Relaxed);
-        if until == 0 {
-            return None;
-        }
-        self.delay_until(command, until)
+        if until == 0 { None } else { self.delay_until(may_write, until) }
+    }
+
+    /// Whether there is a pause.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        let until = self.until_ms.load(Relaxed);
+        until != 0 && until > self.now_ms()
     }
 
     #[cold]
-    fn delay_until(&self, command: &Command, until_ms: u64) -> Option<Instant> {
+    fn delay_until(&self, may_write: impl FnOnce() -> bool, until_ms: u64) -> Option<Instant> {
         if until_ms <= self.now_ms() {
             // Others may have begun a new pause; only this one is over.
             let _ = self.until_ms.compare_exchange(until_ms, 0, Relaxed, Relaxed);
             return None;
         }
-        let concerned =
-            !self.writes_only.load(Relaxed) || command.flags.has(Flags::WRITE) || command.name == "exec";
+        let concerned = !self.writes_only.load(Relaxed) || may_write();
         concerned.then(|| self.origin + Duration::from_millis(until_ms))
     }
 

@@ -3,11 +3,12 @@
 use crate::{
     acl::{Acl, User},
     client::{Client, flag},
+    command::Flags,
     gate::Lsn,
     observe::{Waiting, Watched},
     pubsub::Subscriptions,
     server::Server,
-    table::CommandId,
+    table::{CommandId, TABLE},
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
@@ -85,6 +86,13 @@ pub struct Multi {
     pub aborted: bool,
 }
 
+impl Multi {
+    /// What of the queue writes.
+    pub fn writes(&self) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
+        self.queue.iter().filter(|(id, _)| TABLE.command(*id).flags.has(Flags::WRITE))
+    }
+}
+
 impl Session {
     /// A session as a new connection has it.
     pub fn new(client: Arc<Client>, acl: &Acl) -> Self {
@@ -131,6 +139,7 @@ impl Session {
         self.watched.forget(store);
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);
+        server.push.monitors.end(&self.client);
         if let Some(waiting) = self.waiting.take() {
             waiting.abandon(store);
         }
@@ -147,6 +156,10 @@ impl Session {
     /// Shows other threads its state.
     pub fn publish(&self) {
         let resp = if self.proto == Proto::Resp3 { 3 } else { 2 };
-        self.client.publish_session(self.db, self.multi.as_ref().map(|multi| multi.queue.len()), resp);
+        let multi = self
+            .multi
+            .as_ref()
+            .map(|multi| (multi.queue.len(), multi.queue.iter().map(|(_, args)| args.args().bytes()).sum()));
+        self.client.publish_session(self.db, multi, self.watched.len(), resp);
     }
 }

@@ -467,7 +467,7 @@ fn pause(call: &mut Call) -> Answer {
     if timeout_ms < 0 {
         return Err(NEGATIVE_TIMEOUT);
     }
-    call.server().pause.begin(Duration::from_millis(timeout_ms as u64), writes_only);
+    call.server().pause(Duration::from_millis(timeout_ms as u64), writes_only);
     call.out.ok();
     Ok(Done)
 }

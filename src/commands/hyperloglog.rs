@@ -39,7 +39,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "pfcount",
         arity: -2,
-        flags: Flags::READONLY,
+        flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
         keys: &[KeySpec::range(KeyAccess::RW.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Returns the approximated cardinality of the set(s) observed by the HyperLogLog key(s).",
         complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",

@@ -16,7 +16,8 @@ const ROW: Command = Command {
 };
 const SUBSCRIBING: Command = Command { arity: -2, flags: ROW.flags.and(Flags::NOSCRIPT), ..ROW };
 const ENDING: Command = Command { arity: -1, ..SUBSCRIBING };
-const PUBLISHING: Command = Command { arity: 3, flags: ROW.flags.and(Flags::FAST), ..ROW };
+const PUBLISHING: Command =
+    Command { arity: 3, flags: ROW.flags.and(Flags::FAST).and(Flags::MAY_REPLICATE), ..ROW };
 const ASKING: Command = Command {
     arity: -2,
     since: "2.8.0",

@@ -1,4 +1,4 @@
-//! TIME, SHUTDOWN.
+//! MONITOR, TIME, SHUTDOWN.
 
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
@@ -9,6 +9,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "monitor",
+        arity: 1,
+        group: "server",
+        flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+        summary: "Listens for all requests received by the server in real-time.",
+        handler: Plain(monitor),
+        ..Command::NEW
+    },
     Command {
         name: "shutdown",
         arity: -1,
@@ -37,6 +46,17 @@ pub static COMMANDS: &[Command] = &[
 ];
 
 const NOT_SHUTTING_DOWN: Stop = Stop::new("ERR No shutdown in progress.");
+
+const MONITOR_IN_MULTI: Stop = Stop::new("ERR MONITOR isn't allowed for DENY BLOCKING client");
+
+fn monitor(call: &mut Call) -> Answer {
+    if call.session.in_exec {
+        return Err(MONITOR_IN_MULTI);
+    }
+    call.server().push.monitors.begin(&call.session.client);
+    call.out.ok();
+    Ok(Done)
+}
 
 fn time(call: &mut Call) -> Answer {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

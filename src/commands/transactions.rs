@@ -142,6 +142,9 @@ fn exec(call: &mut Call) -> Answer {
     }
 
     let mut txn = begin(store, &multi, &call.session.watched);
+    if call.server().pause.is_on() && multi.writes().next().is_none() {
+        txn.keep_expired();
+    }
     if call.session.watched.is_changed(&mut txn) {
         call.session.watched.clear(&mut txn);
         call.turn.commit(txn);
@@ -174,12 +177,11 @@ fn exec(call: &mut Call) -> Answer {
 
 /// Whether the log takes what the queue may write.
 fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
-    let writes = || multi.queue.iter().filter(|(id, _)| TABLE.command(*id).flags.has(Flags::WRITE));
-    if writes().next().is_none() {
+    if multi.writes().next().is_none() {
         return Ok(None);
     }
-    let may_grow = writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
-    call.turn.admit(writes().map(|(_, args)| args.args().bytes()).sum(), may_grow)
+    let may_grow = multi.writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
+    call.turn.admit(multi.writes().map(|(_, args)| args.args().bytes()).sum(), may_grow)
 }
 
 /// A transaction over all keys of the queue, and those that are watched.

@@ -248,7 +248,8 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
                 inner.share_memory();
-                if inner.expires_actively.load(Relaxed) {
+                let held_until = inner.expiry_held_until.load(Relaxed);
+                if inner.expires_actively.load(Relaxed) && inner.shared.io.now_ms() >= held_until {
                     inner.expire(&mut cursors);
                 }
             }

@@ -28,7 +28,7 @@ use std::{
         },
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
@@ -106,6 +106,8 @@ pub(crate) struct Inner {
     pub is_cleaning: AtomicBool,
     /// Whether expired keys are looked for; else they go when somebody looks at them.
     pub expires_actively: AtomicBool,
+    /// Until when they are not looked for all the same: Unix time in milliseconds.
+    pub expiry_held_until: AtomicU64,
     /// A checkpoint was asked for.
     pub checkpoint_wanted: AtomicBool,
     /// The log is full of what lives: the cleaner cannot make room.
@@ -297,6 +299,12 @@ impl Store {
     /// looks at them.
     pub fn set_active_expiry(&self, on: bool) {
         self.inner.expires_actively.store(on, Relaxed);
+    }
+
+    /// Does not look for expired keys for a while; see [`Txn::keep_expired`].
+    pub fn hold_active_expiry(&self, while_: Duration) {
+        let until = self.now_ms().saturating_add(while_.as_millis() as u64);
+        self.inner.expiry_held_until.store(until, Relaxed);
     }
 
     /// Frees the segments that nothing needs, or empties one if garbage takes too much space; whether there was anything to
@@ -611,6 +619,7 @@ impl Inner {
             segment_size,
             is_cleaning: AtomicBool::new(false),
             expires_actively: AtomicBool::new(true),
+            expiry_held_until: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
             no_room: AtomicBool::new(false),
         })

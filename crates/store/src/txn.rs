@@ -138,6 +138,8 @@ pub struct Txn<'s> {
     fetched: Vec<Fetched>,
     pub(crate) changes: Changes,
     now_ms: u64,
+    /// What has expired is not there, but is not removed.
+    keeps_expired: bool,
     gate: Lsn,
 }
 
@@ -200,7 +202,17 @@ impl<'s> Txn<'s> {
         let (first, more) = (lock(first), rest.iter().map(|&number| lock(number)).collect());
         let changes = Changes::new(&store.shared);
         let locks = Locks { first, more };
-        Txn { store, locks, batch, known: None, fetched: Vec::new(), changes, now_ms, gate: 0 }
+        Txn {
+            store,
+            locks,
+            batch,
+            known: None,
+            fetched: Vec::new(),
+            changes,
+            now_ms,
+            keeps_expired: false,
+            gate: 0,
+        }
     }
 
     /// Hands in items that were fetched for it, in addition to those that it has.
@@ -211,6 +223,11 @@ impl<'s> Txn<'s> {
             self.fetched.extend(fetched);
         }
         self.fetched.sort_by_key(|fetched| fetched.cold.lsn);
+    }
+
+    /// Leaves keys and fields that have expired where they are, though they count as gone. The transaction must not write.
+    pub fn keep_expired(&mut self) {
+        self.keeps_expired = true;
     }
 
     /// What was fetched of that which is wanted.
@@ -254,7 +271,7 @@ impl<'s> Txn<'s> {
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.lookups.misses += 1;
             // If the log takes no writes it is as good as gone, and goes when it does again.
-            if shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
+            if !self.keeps_expired && shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
                 part.remove(shared, &mut self.batch, db, target.digest, found);
                 self.note(db, target);
                 self.changes.add(What::Expired, db, target.key);
@@ -279,7 +296,7 @@ impl<'s> Txn<'s> {
             return true;
         }
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        if shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
+        if self.keeps_expired || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
             // They are as good as gone.
             return hash::fields(&part.arena, context, obj).next().is_some();
         }
