@@ -244,14 +244,12 @@ impl Connection {
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
-                    lookahead.step(length);
-                    let following = &self.input[self.head + length..];
-                    if !following.is_empty() {
-                        let store = &worker.server.store;
-                        lookahead.look(store, store.database(self.session.db as u8), following);
-                    }
-                    if !self.parser.args(&self.input).is_empty() {
-                        self.execute_one(&turn).await?;
+                    let store = &worker.server.store;
+                    let db = store.database(self.session.db as u8);
+                    lookahead.look(store, db, &self.input[self.head..], length);
+                    turn.expect(lookahead.next());
+                    if !self.parser.args(&self.input).is_empty() && self.execute_one(&turn).await? {
+                        lookahead.forget();
                     }
                     self.head += length;
                 }
@@ -266,8 +264,10 @@ impl Connection {
         Ok(())
     }
 
-    async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<(), Closed> {
+    /// Executes the command at the head of the input; whether it has waited.
+    async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<bool, Closed> {
         let mut wake = Wake::First;
+        let mut has_waited = false;
         let mut fetched = Vec::new();
         loop {
             let args = self.parser.args(&self.input[self.head..]);
@@ -282,11 +282,11 @@ impl Connection {
                 self.take_pushed();
             }
             match outcome {
-                Outcome::Done => return Ok(()),
+                Outcome::Done => return Ok(has_waited),
                 Outcome::Close => {
                     self.handle.client.set_flag(flag::CLOSING, true);
                     self.closing = true;
-                    return Ok(());
+                    return Ok(has_waited);
                 }
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
@@ -302,6 +302,7 @@ impl Connection {
                     fetched = self.drive(fetching).await?;
                 }
             }
+            has_waited = true;
             turn.resume();
         }
     }

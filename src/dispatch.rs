@@ -17,7 +17,7 @@ use crate::{
     worker::Worker,
 };
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Admission, Change, Cold, Fetched, Lsn, Store, Txn, What};
+use holdfast_store::{Admission, Change, Cold, Expected, Fetched, Lsn, Store, Txn, What};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
@@ -48,6 +48,8 @@ pub struct Turn<'a> {
     gate: Cell<Lsn>,
     /// What is told to others when the transaction commits.
     news: RefCell<Vec<News>>,
+    /// What is known of the first key of the command that runs next.
+    expected: Cell<Option<Expected>>,
 }
 
 /// Something that others are told of when the transaction that did it commits.
@@ -83,7 +85,19 @@ impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, now: Instant) -> Self {
         let moment = Cell::new((now, worker.server.store.now_ms()));
-        Turn { worker, now: Cell::new(now), moment, gate: Cell::new(0), news: RefCell::default() }
+        Turn {
+            worker,
+            now: Cell::new(now),
+            moment,
+            gate: Cell::new(0),
+            news: RefCell::default(),
+            expected: Cell::new(None),
+        }
+    }
+
+    /// Hands in what is known of the first key of the command that runs next.
+    pub fn expect(&self, expected: Option<Expected>) {
+        self.expected.set(expected);
     }
 
     /// When the last command of the turn ended.
@@ -347,7 +361,10 @@ impl<'a> Turn<'a> {
             Handler::Plain(_) | Handler::Browsing(_) => {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
-            Handler::Keyed(_) if TABLE.first_is_key(id) => store.begin_key(args.at(1), self.now_ms()),
+            Handler::Keyed(_) if TABLE.first_is_key(id) => match self.expected.take() {
+                Some(expected) => store.begin_expected(args.at(1), expected, self.now_ms()),
+                None => store.begin_key(args.at(1), self.now_ms()),
+            },
             Handler::Keyed(_) if command.locks_all(args) => store.begin_all(),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),

@@ -1,44 +1,47 @@
-//! The commands of a pipeline behind the one that runs: the store is told of their keys, so that they wait for memory
-//! together and not one after another.
+//! The commands of a pipeline that are to run next: the store is told of their keys, so that they wait for memory together
+//! and not one after another.
 
 use holdfast_resp::peek;
-use holdfast_store::{Expected, Store};
+use holdfast_store::{EXPECTED_MAX, Expected, Store};
 
-/// Commands looked ahead.
-const DEPTH: usize = 4;
-
-/// What is known of the commands behind the current one.
+/// What is known of the commands at the head of the input.
 #[derive(Default)]
 pub struct Lookahead {
-    expected: [Option<Expected>; DEPTH],
-    len: usize,
-    /// Bytes of input that they take.
-    bytes: usize,
+    expected: Vec<Expected>,
+    /// How many of them have run.
+    done: usize,
 }
 
 impl Lookahead {
-    /// Before a command runs: looks at what follows it.
+    /// Looks at the commands at the start of `input`, the first of which has `length` bytes, unless it is the only one or
+    /// was looked at before.
     #[inline]
-    pub fn look(&mut self, store: &Store, db: u8, following: &[u8]) {
-        while self.len < DEPTH {
-            let Some((key, length)) = following.get(self.bytes..).and_then(peek) else { break };
-            self.expected[self.len] = Some(store.expect(db, key));
-            self.len += 1;
-            self.bytes += length;
+    pub fn look(&mut self, store: &Store, db: u8, input: &[u8], length: usize) {
+        if self.done < self.expected.len() || length == input.len() {
+            return;
         }
-        if let Some(next) = &self.expected[0] {
-            store.expect_value(next);
-        }
+        self.forget();
+        self.expected.reserve(EXPECTED_MAX);
+        let mut rest = input;
+        let keys = std::iter::from_fn(|| {
+            let (key, length) = peek(rest)?;
+            rest = &rest[length..];
+            Some(key)
+        });
+        store.expect(db, keys.take(EXPECTED_MAX), &mut self.expected);
     }
 
-    /// The command has run, and the one behind it, of so many bytes, is next.
+    /// What is known of the second argument of the command that runs now.
     #[inline]
-    pub fn step(&mut self, length: usize) {
-        if self.len > 0 {
-            self.expected.rotate_left(1);
-            self.expected[DEPTH - 1] = None;
-            self.len -= 1;
-            self.bytes -= length;
-        }
+    pub fn next(&mut self) -> Option<Expected> {
+        let next = self.expected.get(self.done).copied();
+        self.done += 1;
+        next
+    }
+
+    /// The input may be another now.
+    pub fn forget(&mut self) {
+        self.expected.clear();
+        self.done = 0;
     }
 }

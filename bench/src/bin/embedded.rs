@@ -1,8 +1,8 @@
-//! GET and SET of the embedded store, by one thread.
+//! GET and SET of the embedded store, by one thread: one key after another, and with the next keys known.
 //!
 //! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
 
-use holdfast_store::{Admission, Appendfsync, Options, Store};
+use holdfast_store::{Admission, Appendfsync, EXPECTED_MAX, Options, Store, Txn};
 use std::{
     hint::black_box,
     path::PathBuf,
@@ -32,20 +32,34 @@ fn main() {
         report("GET", operations, || {
             for n in 0..operations {
                 let key = name(n);
-                let mut txn = store.begin(&[store.partition_of(key)]);
-                black_box(txn.get(0, key).expect("cached").expect("there"));
-                txn.commit();
+                get(store.begin_key(key, store.now_ms()), key);
+            }
+        });
+        report("GET, keys known ahead", operations, || {
+            let mut expected = Vec::new();
+            for first in (0..operations).step_by(EXPECTED_MAX) {
+                let ahead = first..operations.min(first + EXPECTED_MAX as u64);
+                store.expect(0, ahead.clone().map(|n| &name(n)[..]), &mut expected);
+                for (n, expected) in ahead.zip(expected.drain(..)) {
+                    let key = name(n);
+                    get(store.begin_expected(key, expected, store.now_ms()), key);
+                }
             }
         });
     }
     store.close().expect("an orderly end");
 }
 
+fn get(mut txn: Txn, key: &[u8]) {
+    black_box(txn.get(0, key).expect("cached").expect("there"));
+    txn.commit();
+}
+
 fn set(store: &Store, key: &[u8], value: &[u8]) {
     while store.admit(key.len() + value.len() + 200) != Admission::Ok {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let mut txn = store.begin(&[store.partition_of(key)]);
+    let mut txn = store.begin_key(key, store.now_ms());
     txn.set(0, key, value, false).expect("room");
     txn.commit();
     store.log().kick();

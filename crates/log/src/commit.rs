@@ -77,6 +77,9 @@ impl Log {
     }
 
     fn prepare_ahead(&self) {
+        if !self.wants_spare() {
+            return;
+        }
         if self.preparer_sleep.is_attached() {
             self.preparer_sleep.wake();
         } else {

@@ -420,10 +420,15 @@ impl Log {
         self.report_progress();
     }
 
+    /// Whether no segment is prepared ahead.
+    fn wants_spare(&self) -> bool {
+        let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + 2);
+        self.failed.get().is_none() && self.segments.prepared_end() < wanted
+    }
+
     /// Prepares one more segment if there is none ahead; false if none is needed or there is no room.
     fn prepare_spare(&self) -> bool {
-        let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + 2);
-        if self.failed.get().is_some() || self.segments.prepared_end() >= wanted {
+        if !self.wants_spare() {
             return false;
         }
         match self.segments.prepare_next(self.durable()) {

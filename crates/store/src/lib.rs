@@ -53,7 +53,7 @@ pub use observers::{Observer, ObserverId, Turn};
 pub use partition::DATABASES;
 pub use scan::ScanStep;
 pub use stats::Stats;
-pub use store::{Expected, Options, Recovery, Store};
+pub use store::{EXPECTED_MAX, Expected, Options, Recovery, Store};
 pub use superblock::VERSION as FORMAT_VERSION;
 pub use txn::{Cold, Error, Fetched, Result, Txn};
 pub use word::Type;

@@ -167,24 +167,35 @@ impl Store {
         self.inner.partition_of(key)
     }
 
-    /// Asks for the memory that a command on a key will need first. Commands that are known some time before they
-    /// run, as in a pipeline, thus wait for memory together and not one after another.
-    #[inline]
-    pub fn expect(&self, db: u8, key: &[u8]) -> Expected {
-        let expected =
-            Expected { db, partition: self.partition_of(key), digest: self.shared.secret.digest(key) };
-        if let Some(part) = self.inner.partitions[expected.partition as usize].try_lock() {
-            part.prefetch_entry(db, expected.digest);
+    /// Takes note of keys that commands will look at soon, at most [`EXPECTED_MAX`], and asks for the memory of all of their
+    /// entries and cached values at once: else each look-up would wait for its own, one line after another. What is
+    /// derived from a key is derived once; see [`Store::begin_expected`].
+    pub fn expect<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>, expected: &mut Vec<Expected>) {
+        let first = expected.len();
+        expected.extend(keys.map(|key| self.derive(key)));
+        let expected = &expected[first..];
+        // Where another thread is at work nothing is waited for.
+        let mut locks = [const { None }; EXPECTED_MAX];
+        let mut lock_of = [0; EXPECTED_MAX];
+        let mut count = 0;
+        for (at, key) in expected.iter().enumerate() {
+            let known = expected[..at].iter().position(|earlier| earlier.partition == key.partition);
+            lock_of[at] = known.map_or(count, |earlier| lock_of[earlier]);
+            if known.is_none() {
+                locks[count] = self.inner.partitions[key.partition as usize].try_lock();
+                count += 1;
+            }
         }
-        expected
+        let locked = || {
+            let with_lock = expected.iter().zip(lock_of);
+            with_lock.filter_map(|(key, lock)| Some((locks[lock].as_ref()?, key.digest)))
+        };
+        locked().for_each(|(partition, digest)| partition.prefetch_entry(db, digest));
+        locked().for_each(|(partition, digest)| partition.prefetch_value(db, digest));
     }
 
-    /// Asks for the memory of the value, some time after [`Store::expect`].
-    #[inline]
-    pub fn expect_value(&self, expected: &Expected) {
-        if let Some(part) = self.inner.partitions[expected.partition as usize].try_lock() {
-            part.prefetch_value(expected.db, expected.digest);
-        }
+    fn derive(&self, key: &[u8]) -> Expected {
+        Expected { partition: self.partition_of(key), digest: self.shared.secret.digest(key) }
     }
 
     /// The time: Unix time in milliseconds.
@@ -201,7 +212,14 @@ impl Store {
     /// milliseconds). What is derived from the key is derived once.
     #[inline]
     pub fn begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Txn<'s> {
-        Txn::begin_key(&self.inner, key, now_ms)
+        self.begin_expected(key, self.derive(key), now_ms)
+    }
+
+    /// As [`Store::begin_key`], for a key that was expected.
+    #[inline]
+    pub fn begin_expected<'s>(&'s self, key: &'s [u8], expected: Expected, now_ms: u64) -> Txn<'s> {
+        debug_assert!(expected.digest == self.shared.secret.digest(key), "another key was expected");
+        Txn::begin_key(&self.inner, key, expected, now_ms)
     }
 
     /// Begins a transaction over the partitions of some keys.
@@ -357,12 +375,14 @@ impl Drop for Store {
     }
 }
 
-/// A key that a command will look at soon; see [`Store::expect`].
+/// Keys that [`Store::expect`] takes note of at once.
+pub const EXPECTED_MAX: usize = 16;
+
+/// What is derived from a key that a command will look at soon; see [`Store::expect`].
 #[derive(Clone, Copy)]
 pub struct Expected {
-    db: u8,
-    partition: u16,
-    digest: Digest,
+    pub(crate) partition: u16,
+    pub(crate) digest: Digest,
 }
 
 const HEAP: &str = "heap";

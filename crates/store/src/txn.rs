@@ -15,7 +15,7 @@ use crate::{
     observers::{Observer, ObserverId, Turn},
     partition::{Found, Partition},
     shared::Shared,
-    store::Inner,
+    store::{Expected, Inner},
     word::{Type, Word, class_bytes, class_bytes_min},
 };
 use holdfast_heap::{Arena, Full, Tx};
@@ -183,8 +183,9 @@ impl<'k> Target<'k> {
 }
 
 impl<'s> Txn<'s> {
-    pub(crate) fn begin_key(store: &'s Inner, key: &'s [u8], now_ms: u64) -> Txn<'s> {
-        let target = Target::new(store, key);
+    pub(crate) fn begin_key(store: &'s Inner, key: &'s [u8], expected: Expected, now_ms: u64) -> Txn<'s> {
+        let Expected { partition, digest } = expected;
+        let target = Target { key, digest, partition };
         let mut txn = Txn::begin(store, &[target.partition], now_ms);
         txn.known = Some(target);
         txn
