@@ -6,6 +6,7 @@ mod clients;
 mod configuration;
 mod connection;
 mod debug;
+mod dump;
 mod expiry;
 mod fields;
 mod geo;
@@ -37,6 +38,7 @@ pub static FAMILIES: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    dump::COMMANDS,
     expiry::COMMANDS,
     fields::COMMANDS,
     geo::COMMANDS,

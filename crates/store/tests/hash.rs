@@ -51,7 +51,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State, names: u6
     let hash = state.entry(key.to_vec()).or_default();
     let now = txn.now_ms();
     let some: Vec<Vec<u8>> = (0..1 + rng.below(8)).map(|_| rng.text(names)).collect();
-    match rng.below(8) {
+    match rng.below(9) {
         0..4 => {
             let fields: Vec<_> = some.into_iter().map(|name| (name, rng.text(1000))).collect();
             let expiry = match rng.below(3) {
@@ -98,6 +98,16 @@ fn change(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State, names: u6
             let found = txn.hash_expire(0, key, names, at, condition, |one| done.push(one));
             assert_eq!(found, Ok(existed));
             assert_eq!(done, if existed { expected } else { Vec::new() });
+        }
+        7 => {
+            let count = if rng.chance(8) { 0 } else { rng.below(60) };
+            let field = |rng: &mut Rng| {
+                let expires = if rng.chance(3) { now + 1 + rng.below(2000) } else { 0 };
+                (rng.text(names), (rng.text(1000), expires))
+            };
+            *hash = (0..count).map(|_| field(rng)).collect();
+            let fields = hash.iter().map(|(name, (value, expires))| (&name[..], &value[..], *expires));
+            txn.hash_replace(0, key, fields).unwrap();
         }
         _ => {
             for name in &some {

@@ -39,7 +39,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
     let some: Vec<Vec<u8>> = (0..1 + rng.below(12)).map(|_| rng.text(numbers)).collect();
     let members = some.iter().map(|member| &member[..]);
     let set = state.entry(to.clone()).or_default();
-    match rng.below(10) {
+    match rng.below(11) {
         0..5 => {
             let added = some.iter().filter(|member| set.insert((*member).clone())).count();
             assert_eq!(txn.set_add(0, &to, members), Ok(added as u64));
@@ -62,6 +62,10 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
                 state.entry(to.clone()).or_default().insert(member.clone());
             }
             assert_eq!(txn.set_move(0, &from, &to, member), Ok(moved));
+        }
+        9 => {
+            *set = (0..rng.below(60)).map(|_| rng.text(numbers)).collect();
+            txn.set_replace(0, &to, set.iter().map(|member| &member[..])).unwrap();
         }
         _ => {
             let how = how(rng);

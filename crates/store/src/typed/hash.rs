@@ -136,6 +136,28 @@ impl Txn<'_> {
         Ok(new.expect("an object that is made if it is missing"))
     }
 
+    /// Makes a hash of these fields, with their values and expiries (0: none), the value of a key, whatever it held;
+    /// without fields the key is removed. Without room for all, the key is as it was.
+    pub fn hash_replace<'f>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8], u64)>,
+    ) -> Result<()> {
+        let mut fields = fields.into_iter().peekable();
+        if fields.peek().is_none() {
+            self.remove(db, key);
+            return Ok(());
+        }
+        self.replace(db, key, Type::Hash, Encoding::Listpack, |arena, tx, context, obj| {
+            let mut hash = Writer::new(arena, tx, obj, context);
+            fields.try_for_each(|(name, value, expires)| {
+                let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
+                hash.set(name, value, expiry).map(drop)
+            })
+        })
+    }
+
     /// Removes fields and returns how many of them were there.
     pub fn hash_remove<'f>(
         &mut self,

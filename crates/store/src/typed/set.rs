@@ -132,6 +132,25 @@ impl Txn<'_> {
         Ok(added.expect("an object that is made if it is missing"))
     }
 
+    /// Makes a set of these members the value of a key, whatever it held; without members the key is removed. Without room
+    /// for all, the key is as it was.
+    pub fn set_replace<'m>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        members: impl IntoIterator<Item = &'m [u8]>,
+    ) -> Result<()> {
+        let mut members = members.into_iter().peekable();
+        if members.peek().is_none() {
+            self.remove(db, key);
+            return Ok(());
+        }
+        self.replace(db, key, Type::Set, Encoding::Intset, |arena, tx, context, obj| {
+            let mut set = Writer::new(arena, tx, obj, context);
+            members.try_for_each(|member| set.add(member).map(drop))
+        })
+    }
+
     /// Removes members and returns how many of them were there.
     pub fn set_remove<'m>(
         &mut self,

@@ -1,0 +1,113 @@
+//! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes.
+//!
+//! A *payload* is a type (1 byte), the value, the version of the format (2 bytes) and a checksum of all that (CRC-64, 8
+//! bytes); numbers of the footer are little-endian. [`decode`] reads everything that Redis up to 7.4 writes and its
+//! older encodings, except modules' values. It allocates for what is there, never for what is announced, and finds out
+//! what is not sound: payloads come from clients.
+//!
+//! [`encode`](mod@encode) writes the plain encodings, which all versions since Redis 4 read, and says so in the version. Only a
+//! hash whose fields expire needs Redis 7.4.
+
+mod crc;
+mod decode;
+pub mod encode;
+mod lzf;
+mod packed;
+mod reader;
+
+pub use crc::crc64;
+pub use decode::decode;
+
+use std::fmt;
+
+/// The highest version of the format that is read.
+pub const VERSION_MAX: u16 = 12;
+/// The version of what is written, unless it needs a higher one.
+const VERSION: u16 = 9;
+/// The version that has hashes with expiring fields.
+const VERSION_EXPIRING: u16 = 12;
+/// Bytes of version and checksum.
+const FOOTER: usize = 10;
+
+/// Types of serialized values.
+mod kind {
+    pub const STRING: u8 = 0;
+    pub const LIST: u8 = 1;
+    pub const SET: u8 = 2;
+    pub const ZSET: u8 = 3;
+    pub const HASH: u8 = 4;
+    pub const ZSET_2: u8 = 5;
+    pub const HASH_ZIPMAP: u8 = 9;
+    pub const LIST_ZIPLIST: u8 = 10;
+    pub const SET_INTSET: u8 = 11;
+    pub const ZSET_ZIPLIST: u8 = 12;
+    pub const HASH_ZIPLIST: u8 = 13;
+    pub const LIST_QUICKLIST: u8 = 14;
+    pub const HASH_LISTPACK: u8 = 16;
+    pub const ZSET_LISTPACK: u8 = 17;
+    pub const LIST_QUICKLIST_2: u8 = 18;
+    pub const SET_LISTPACK: u8 = 20;
+    pub const HASH_METADATA: u8 = 24;
+    pub const HASH_LISTPACK_EX: u8 = 25;
+}
+
+/// A value. Collections have at least one element, and no element twice where that matters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A string.
+    String(Vec<u8>),
+    /// A list, in its order.
+    List(Vec<Vec<u8>>),
+    /// A set.
+    Set(Vec<Vec<u8>>),
+    /// A sorted set, in any order; no score is NaN.
+    Zset(Vec<(Vec<u8>, f64)>),
+    /// A hash.
+    Hash(Vec<Field>),
+}
+
+impl Value {
+    /// Bytes of all strings in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Value::String(value) => value.len(),
+            Value::List(elements) | Value::Set(elements) => elements.iter().map(Vec::len).sum(),
+            Value::Zset(members) => members.iter().map(|(member, _)| member.len()).sum(),
+            Value::Hash(fields) => fields.iter().map(|field| field.name.len() + field.value.len()).sum(),
+        }
+    }
+}
+
+/// A field of a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// When it expires: Unix time in milliseconds; 0: never.
+    pub expires: u64,
+}
+
+/// Why a payload is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The footer: it is of a newer version, or the checksum is another.
+    Footer,
+    /// What comes before; says what is wrong.
+    Malformed(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Footer => "wrong version or checksum",
+            Error::Malformed(what) => what,
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The result of reading.
+pub type Result<T> = std::result::Result<T, Error>;

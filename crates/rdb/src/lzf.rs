@@ -1,0 +1,64 @@
+//! LZF: literals, and copies of what came before.
+//!
+//! A byte below 32 is followed by so many literals and one more. Else its upper three bits are the length of a copy less 2
+//! (7: the next byte is added), and its lower five with the byte that follows are the distance less 1.
+
+use crate::{Error, Result};
+
+const BAD: Error = Error::Malformed("badly compressed string");
+
+/// The `len` bytes that were compressed.
+pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
+    // Grows with what is there: the length is only announced.
+    let mut out = Vec::with_capacity(len.min(input.len().saturating_mul(4)));
+    while let [control, rest @ ..] = input {
+        let control = usize::from(*control);
+        if control < 32 {
+            let (literals, rest) = rest.split_at_checked(control + 1).ok_or(BAD)?;
+            out.extend_from_slice(literals);
+            input = rest;
+        } else {
+            let (more, rest) = match (control >> 5, rest) {
+                (7, [more, rest @ ..]) => (usize::from(*more), rest),
+                (7, []) => return Err(BAD),
+                (_, rest) => (0, rest),
+            };
+            let [low, rest @ ..] = rest else { return Err(BAD) };
+            let distance = (control & 31) << 8 | usize::from(*low);
+            let start = out.len().checked_sub(distance + 1).ok_or(BAD)?;
+            // A copy may reach into itself.
+            for at in start..start + (control >> 5) + more + 2 {
+                out.push(out[at]);
+            }
+            input = rest;
+        }
+        if out.len() > len {
+            return Err(BAD);
+        }
+    }
+    if out.len() == len { Ok(out) } else { Err(BAD) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_and_literals() {
+        assert_eq!(decompress(b"\x02abc", 3).unwrap(), b"abc");
+        // Three bytes from three back, then nine from one back.
+        assert_eq!(decompress(b"\x02abc\x20\x02\xe0\x00\x00", 15).unwrap(), b"abcabcccccccccc");
+        assert_eq!(decompress(b"", 0).unwrap(), b"");
+        for (bad, len) in [
+            (&b"\x02abc"[..], 4),
+            (b"\x02abc", 2),
+            (b"\x02ab", 3),
+            (b"\x00a\x20\x01", 4),
+            (b"\x00a\x20", 4),
+            (b"\x00a\xe0", 4),
+            (b"\x00a\xe0\xff", 4),
+        ] {
+            assert_eq!(decompress(bad, len), Err(BAD), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Lengths, strings and numbers.
+
+use crate::{Error, Result, lzf};
+
+/// Bytes of the longest string.
+const STRING_MAX: usize = 512 << 20;
+const CUT: Error = Error::Malformed("cut short");
+
+/// What is left to read.
+pub struct Reader<'p> {
+    rest: &'p [u8],
+    /// Bytes that compressed strings may still come to, so that a small payload cannot fill the memory.
+    room: usize,
+}
+
+/// What stands where a length stands.
+enum Length {
+    Plain(u64),
+    /// A string in a special encoding.
+    Special(u8),
+}
+
+impl<'p> Reader<'p> {
+    pub fn new(bytes: &'p [u8]) -> Self {
+        Reader { rest: bytes, room: bytes.len().saturating_mul(8).max(1 << 30) }
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn take(&mut self, len: usize) -> Result<&'p [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("as many as were taken"))
+    }
+
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.bytes::<1>()?[0])
+    }
+
+    /// The two highest bits of a byte say how a length goes on.
+    fn length_or_special(&mut self) -> Result<Length> {
+        let first = self.u8()?;
+        let low = first & 0x3f;
+        Ok(match first >> 6 {
+            0 => Length::Plain(low.into()),
+            1 => Length::Plain(u64::from(low) << 8 | u64::from(self.u8()?)),
+            2 => match first {
+                0x80 => Length::Plain(u32::from_be_bytes(self.bytes()?).into()),
+                0x81 => Length::Plain(u64::from_be_bytes(self.bytes()?)),
+                _ => return Err(Error::Malformed("unknown form of a length")),
+            },
+            _ => Length::Special(low),
+        })
+    }
+
+    pub fn length(&mut self) -> Result<u64> {
+        match self.length_or_special()? {
+            Length::Plain(length) => Ok(length),
+            Length::Special(_) => Err(Error::Malformed("a string where a length belongs")),
+        }
+    }
+
+    pub fn string(&mut self) -> Result<Vec<u8>> {
+        Ok(match self.length_or_special()? {
+            Length::Plain(len) => self.take(checked_len(len)?)?.to_vec(),
+            Length::Special(0) => i8::from_le_bytes(self.bytes()?).to_string().into_bytes(),
+            Length::Special(1) => i16::from_le_bytes(self.bytes()?).to_string().into_bytes(),
+            Length::Special(2) => i32::from_le_bytes(self.bytes()?).to_string().into_bytes(),
+            Length::Special(3) => {
+                let compressed = checked_len(self.length()?)?;
+                let len = checked_len(self.length()?)?;
+                self.room = self.room.checked_sub(len).ok_or(Error::Malformed("too much compressed"))?;
+                lzf::decompress(self.take(compressed)?, len)?
+            }
+            Length::Special(_) => return Err(Error::Malformed("unknown encoding of a string")),
+        })
+    }
+
+    /// A score in the form of old versions: a length, and as many digits.
+    pub fn score_text(&mut self) -> Result<f64> {
+        match self.u8()? {
+            253 => Ok(f64::NAN),
+            254 => Ok(f64::INFINITY),
+            255 => Ok(f64::NEG_INFINITY),
+            len => parse_score(self.take(len.into())?),
+        }
+    }
+}
+
+fn checked_len(len: u64) -> Result<usize> {
+    usize::try_from(len)
+        .ok()
+        .filter(|len| *len <= STRING_MAX)
+        .ok_or(Error::Malformed("a string of more than 512 MiB"))
+}
+
+/// A score in digits.
+pub fn parse_score(digits: &[u8]) -> Result<f64> {
+    let score = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+    score.ok_or(Error::Malformed("a score that is no number"))
+}

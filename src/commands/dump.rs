@@ -1,0 +1,164 @@
+//! DUMP and RESTORE: values in Redis's serialization.
+
+use crate::{
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    notify::Class,
+};
+use holdfast_rdb::{Error, Value, decode, encode};
+use holdfast_store::{Txn, Type};
+
+const ROW: Command =
+    Command { group: "generic", categories: Categories::KEYSPACE, since: "2.6.0", ..Command::NEW };
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "dump",
+        arity: 2,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
+        summary: "Returns a serialized representation of the value stored at a key.",
+        complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
+        handler: Keyed(dump),
+        ..ROW
+    },
+    Command {
+        name: "restore",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
+        keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
+        summary: "Creates a key from the serialized representation of a value.",
+        complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
+        handler: Keyed(restore),
+        ..ROW
+    },
+];
+
+const BUSY_KEY: Stop = Stop::new("BUSYKEY Target key name already exists.");
+const NEGATIVE_TTL: Stop = Stop::new("ERR Invalid TTL value, must be >= 0");
+const NEGATIVE_IDLE_TIME: Stop = Stop::new("ERR Invalid IDLETIME value, must be >= 0");
+const BAD_FREQUENCY: Stop = Stop::new("ERR Invalid FREQ value, must be >= 0 and <= 255");
+const BAD_FOOTER: Stop = Stop::new("ERR DUMP payload version or checksum are wrong");
+const BAD_FORMAT: Stop = Stop::new("ERR Bad data format");
+
+fn dump(call: &mut Call, txn: &mut Txn) -> Answer {
+    match serialize(txn, call.db(), call.args.at(1))? {
+        Some(payload) => call.out.bulk(payload),
+        None => call.out.null(),
+    }
+    Ok(Done)
+}
+
+/// The value of a key as a payload.
+fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, Stop> {
+    let Some(ty) = txn.type_of(db, key) else { return Ok(None) };
+    Ok(match ty {
+        Type::String => txn.get(db, key)?.map(encode::string),
+        Type::List => txn.list_at(db, key)?.map(|list| encode::list(list.len(), list.range(0, -1))),
+        Type::Set => txn.set_at(db, key)?.map(|set| encode::set(set.len(), set.members())),
+        Type::Zset => {
+            txn.zset_at(db, key)?.map(|zset| encode::zset(zset.len(), zset.iter(0..u64::MAX, true)))
+        }
+        Type::Hash => txn.hash_at(db, key)?.map(|hash| {
+            let fields = hash.fields().map(|field| encode::Field {
+                name: field.name,
+                value: field.value,
+                expires: field.expires,
+            });
+            encode::hash(&fields.collect::<Vec<_>>())
+        }),
+        Type::Stream => None,
+    })
+}
+
+/// The options of RESTORE. How long a value was not used and how often it was is not kept with it: the cache finds out
+/// by itself.
+struct Options {
+    replace: bool,
+    absolute: bool,
+}
+
+impl Options {
+    fn parse(call: &Call) -> Result<Options, Stop> {
+        let mut options = Options { replace: false, absolute: false };
+        let (mut idle, mut frequency) = (false, false);
+        let mut at = 4;
+        while at < call.args.len() {
+            let has_value = at + 1 < call.args.len();
+            if call.is(at, "replace") {
+                options.replace = true;
+            } else if call.is(at, "absttl") {
+                options.absolute = true;
+            } else if call.is(at, "idletime") && has_value && !frequency {
+                at += 1;
+                idle = true;
+                if call.int(at)? < 0 {
+                    return Err(NEGATIVE_IDLE_TIME);
+                }
+            } else if call.is(at, "freq") && has_value && !idle {
+                at += 1;
+                frequency = true;
+                if !(0..=255).contains(&call.int(at)?) {
+                    return Err(BAD_FREQUENCY);
+                }
+            } else {
+                return Err(SYNTAX);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+}
+
+fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
+    let options = Options::parse(call)?;
+    let (db, key) = (call.db(), call.args.at(1));
+    let was_there = txn.exists(db, key);
+    if was_there && !options.replace {
+        return Err(BUSY_KEY);
+    }
+    let ttl = u64::try_from(call.int(2)?).map_err(|_| NEGATIVE_TTL)?;
+    let value = decode(call.args.at(3)).map_err(|error| match error {
+        Error::Footer => BAD_FOOTER,
+        Error::Malformed(_) => BAD_FORMAT,
+    })?;
+    // The log was asked about the payload, of which compressed strings can make more.
+    if value.bytes() > call.args.at(3).len() && !call.session.in_exec {
+        if let Some(later) = call.turn.admit(value.bytes(), true)? {
+            return Ok(later);
+        }
+    }
+    let from = if options.absolute { 0 } else { txn.now_ms() };
+    let expires = (ttl != 0).then(|| ttl.saturating_add(from));
+    if expires.is_some_and(|at| at <= txn.now_ms()) {
+        if txn.remove(db, key) {
+            call.notify(Class::GENERIC, "del", key);
+        }
+    } else {
+        store(txn, db, key, value)?;
+        if expires.is_some() {
+            txn.set_expiry(db, key, expires)?;
+        }
+        call.notify(Class::GENERIC, "restore", key);
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+/// Makes a value that of a key, whatever it held.
+fn store(txn: &mut Txn, db: u8, key: &[u8], value: Value) -> Result<(), Stop> {
+    match value {
+        Value::String(value) => txn.set(db, key, &value, false)?,
+        Value::List(elements) => txn.list_replace(db, key, elements.iter().map(Vec::as_slice))?,
+        Value::Set(members) => txn.set_replace(db, key, members.iter().map(Vec::as_slice))?,
+        Value::Zset(members) => txn.zset_replace(db, key, &members)?,
+        Value::Hash(fields) => {
+            let fields = fields.iter().map(|field| (&field.name[..], &field.value[..], field.expires));
+            txn.hash_replace(db, key, fields)?;
+        }
+    }
+    Ok(())
+}
