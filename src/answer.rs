@@ -1,8 +1,12 @@
 //! What a handler returns.
 
+use crate::session::Progress;
 use holdfast_store::Cold;
-use std::{borrow::Cow, time::Duration};
-use tokio::time::Instant;
+use std::{borrow::Cow, fmt, thread, time::Duration};
+use tokio::{
+    sync::oneshot,
+    time::{self, Instant},
+};
 
 /// What is to be done after a handler.
 #[derive(Debug)]
@@ -18,6 +22,41 @@ pub enum Outcome {
     Fetch(Vec<Cold>),
     /// Nothing was executed: it is not the time. Try again then.
     Postpone(Instant),
+    /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.
+    WaitFor(Work),
+}
+
+/// How long a command waits that has found no thread.
+const THREAD_RETRY: Duration = Duration::from_millis(100);
+
+/// Something to do in a thread of its own. What it comes to is how far the command has come.
+pub struct Work(Box<dyn FnOnce() -> Progress + Send>);
+
+impl Work {
+    /// This.
+    pub fn new(work: impl FnOnce() -> Progress + Send + 'static) -> Work {
+        Work(Box::new(work))
+    }
+
+    /// Begins it; `None`: for now there is no thread for it.
+    pub fn begin(self) -> impl Future<Output = Option<Progress>> {
+        let (sender, receiver) = oneshot::channel();
+        // Whoever waits for it may be gone.
+        let work = move || drop(sender.send((self.0)()));
+        let started = thread::Builder::new().name("work".into()).spawn(work);
+        async move {
+            if started.is_err() {
+                time::sleep(THREAD_RETRY).await;
+            }
+            receiver.await.ok()
+        }
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
 }
 
 impl Outcome {

@@ -297,6 +297,13 @@ impl Connection {
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
+                Outcome::WaitFor(work) => {
+                    let worker = self.worker.clone();
+                    worker.stats().blocked.fetch_add(1, Relaxed);
+                    let done = self.drive(work.begin()).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    self.session.progress = done?;
+                }
                 Outcome::Fetch(cold) => {
                     let fetching = self.worker.fetch(cold);
                     fetched = self.drive(fetching).await?;

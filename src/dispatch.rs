@@ -391,7 +391,7 @@ impl<'a> Turn<'a> {
                     waiting.end(&mut txn);
                 }
             }
-            Outcome::Wait(_) | Outcome::Postpone(_) => {}
+            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) => {}
         }
         self.commit(txn);
         outcome

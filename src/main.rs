@@ -23,6 +23,7 @@ mod limits;
 mod listener;
 mod log;
 mod lookahead;
+mod migration;
 mod monitor;
 mod notify;
 mod observe;

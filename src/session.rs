@@ -4,6 +4,7 @@ use crate::{
     acl::{Acl, User},
     client::{Client, flag},
     command::Flags,
+    commands::Migration,
     gate::Lsn,
     observe::{Waiting, Watched},
     pubsub::Subscriptions,
@@ -62,6 +63,8 @@ pub enum Progress {
     },
     /// SAVE: the number of the checkpoint that it waits for.
     Save(u64),
+    /// MIGRATE.
+    Migrate(Box<Migration>),
 }
 
 /// Which replies are sent.

@@ -53,7 +53,7 @@ fn dump(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 /// The value of a key as a payload.
-fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, Stop> {
+pub fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, Stop> {
     let Some(ty) = txn.type_of(db, key) else { return Ok(None) };
     Ok(match ty {
         Type::String => txn.get(db, key)?.map(encode::string),

@@ -17,6 +17,7 @@ mod introspection;
 mod keys;
 mod keyspace;
 mod lists;
+mod migrate;
 mod persistence;
 mod pubsub;
 mod server;
@@ -29,6 +30,7 @@ mod transactions;
 mod zsets;
 
 use crate::command::Command;
+pub use migrate::Migration;
 
 /// The rows of all families.
 pub static FAMILIES: &[&[Command]] = &[
@@ -49,6 +51,7 @@ pub static FAMILIES: &[&[Command]] = &[
     keys::COMMANDS,
     keyspace::COMMANDS,
     lists::COMMANDS,
+    migrate::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
     server::COMMANDS,
