@@ -268,8 +268,6 @@ bits! {
 }
 
 /// Which arguments of a command are channels that it publishes or subscribes to, for access control.
-// The vocabulary is Redis's, whether a command uses it all or not.
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// None.

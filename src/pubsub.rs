@@ -294,6 +294,25 @@ impl PubSub {
         self.pattern_count.load(Relaxed)
     }
 
+    /// The clients that are subscribed to anything of which `is_wanted` holds.
+    pub fn subscribers_where(&self, is_wanted: impl Fn(Kind, &[u8]) -> bool) -> BTreeSet<u64> {
+        let mut found = BTreeSet::new();
+        let mut look = |kind, name: &[u8], audience: &Audience| {
+            if is_wanted(kind, name) {
+                found.extend(audience.0.iter().flat_map(|(_, clients)| clients.iter().copied()));
+            }
+        };
+        for (kind, namespace) in [(Kind::Channel, &self.channels), (Kind::Shard, &self.shards)] {
+            for part in &namespace.parts {
+                let part = part.read().expect("no holder panics");
+                part.iter().for_each(|(name, audience)| look(kind, name, audience));
+            }
+        }
+        let patterns = self.patterns.read().expect("no holder panics");
+        patterns.iter().for_each(|(name, audience)| look(Kind::Pattern, name, audience));
+        found
+    }
+
     fn namespace(&self, kind: Kind) -> &Namespace {
         if kind == Kind::Shard { &self.shards } else { &self.channels }
     }

@@ -1,11 +1,12 @@
 //! What all workers share.
 
 use crate::{
-    acl::Acl,
-    client::Clients,
+    acl::{Acl, User},
+    client::{Client, Clients},
     config::Config,
     gate::Progress,
     limits::OutputLimit,
+    pubsub,
     push::Push,
     slowlog::Slowlog,
     stats::{ErrorStats, WorkerStats},
@@ -144,10 +145,27 @@ impl Server {
             if client.id == own {
                 is_own = true;
             } else {
-                self.send(client.worker, Message::Kill(client.id));
+                self.kill(&client);
             }
         }
         is_own
+    }
+
+    /// Closes the connections of a user that are subscribed to channels it may not use any more.
+    pub fn kill_forbidden_subscribers(&self, user: &User) {
+        let rules = user.rules();
+        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == pubsub::Kind::Pattern);
+        for id in self.push.pubsub.subscribers_where(is_forbidden) {
+            if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
+                self.kill(&client);
+            }
+        }
+    }
+
+    /// Closes a connection as soon as its worker can. It is found nowhere from now on.
+    pub fn kill(&self, client: &Client) {
+        self.clients.remove(client.id);
+        self.send(client.worker, Message::Kill(client.id));
     }
 }
 

@@ -307,3 +307,27 @@ fn users_are_kept_in_the_configuration_file() {
     let server = server.restart(Server::stop);
     assert_eq!(server.client().call("acl list"), list);
 }
+
+#[test]
+fn channels_are_checked_and_subscribers_lose_what_they_may_not_use() {
+    let server = Server::start(&[]);
+    let mut admin = server.client();
+    let mut fan = user(&server, "fan", "on nopass +@all ~* &news:* &p*");
+    fan.run_script(
+        "publish news:1 a => :0
+         publish other a => -NOPERM No permissions to access a channel
+         spublish other a => -NOPERM No permissions to access a channel
+         subscribe news:1 other => -NOPERM No permissions to access a channel
+         psubscribe news:1 => -NOPERM No permissions to access a channel
+         psubscribe p* => [psubscribe p* :1]
+         subscribe news:1 => [subscribe news:1 :2]
+         ssubscribe news:1 => [ssubscribe news:1 :1]",
+    );
+    assert_eq!(admin.call("acl setuser fan &more"), ok());
+    assert_eq!(admin.call("publish news:1 a"), Reply::Int(1));
+    assert_eq!(show(&fan.reply()), "[message news:1 a]");
+    assert_eq!(admin.call("acl setuser fan allchannels"), ok());
+    assert_eq!(admin.call("acl setuser fan resetchannels &news:*"), ok());
+    assert!(!text(&admin.call("client list")).contains("user=fan"));
+    assert_eq!(fan.try_reply(), None);
+}

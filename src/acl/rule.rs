@@ -179,6 +179,11 @@ impl Rules {
         self.selectors.iter().any(|s| s.may_read_all_keys() && s.check(id, args, &keys).is_ok())
     }
 
+    /// Whether a channel may be used; a pattern of channels must be one of those in the rules, literally.
+    pub fn may_use_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.selectors.iter().any(|selector| selector.may_use_channel(channel, is_pattern))
+    }
+
     /// The selectors, the user's own first.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors

@@ -236,8 +236,12 @@ impl Selector {
             }
             self.remember(true, name);
         } else {
-            let sub = TABLE.find_subcommand(id, argument).ok_or(RuleError::Unknown)?;
-            self.set_command(true, sub);
+            match TABLE.find_subcommand(id, argument) {
+                Some(sub) => self.set_command(true, sub),
+                // In Redis this is no container, so that rules may name anything.
+                None if TABLE.command(id).name == "debug" => self.remember(true, name),
+                None => return Err(RuleError::Unknown),
+            }
         }
         Ok(())
     }

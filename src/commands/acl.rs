@@ -3,7 +3,7 @@
 use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},
     answer::{Answer, Outcome::*, Stop},
-    call::{Call, wrong_arity},
+    call::{Call, wrong_arity, wrong_subcommand},
     command::{Categories, Command, Flags, Handler::Plain},
     log::log,
     table::{Lookup, TABLE},
@@ -220,6 +220,9 @@ fn setuser(call: &mut Call) -> Answer {
     }
     let server = call.server();
     server.acl.set_user(name, call.args.from(3).iter(), all_channels(&server.config))?;
+    if let Some(user) = server.acl.get(name) {
+        server.kill_forbidden_subscribers(&user);
+    }
     call.out.ok();
     Ok(Done)
 }
@@ -285,6 +288,7 @@ fn load(call: &mut Call) -> Answer {
     let gone = acl::load(server).map_err(|what| format!("ERR {what}"))?;
     let own_id = call.session.client.id;
     let own = gone.iter().fold(false, |own, name| own | server.kill_clients_of(name, own_id));
+    server.acl.all().iter().for_each(|user| server.kill_forbidden_subscribers(user));
     call.out.ok();
     Ok(if own { Close } else { Done })
 }
@@ -320,7 +324,7 @@ fn cat(call: &mut Call) -> Answer {
             call.out.array(names.len());
             names.iter().for_each(|name| call.out.bulk(name));
         }
-        _ => return Err(wrong_arity(call.command)),
+        _ => return Err(wrong_subcommand(call.args)),
     }
     Ok(Done)
 }
@@ -329,7 +333,7 @@ fn genpass(call: &mut Call) -> Answer {
     let bits = match call.args.len() {
         2 => 256,
         3 => call.int(2)?,
-        _ => return Err(wrong_arity(call.command)),
+        _ => return Err(wrong_subcommand(call.args)),
     };
     if !(1..=4096).contains(&bits) {
         return Err(BAD_BITS);
@@ -372,7 +376,7 @@ fn show_log(call: &mut Call) -> Answer {
             return Ok(Done);
         }
         3 => call.int(2)?.max(0),
-        _ => return Err(wrong_arity(call.command)),
+        _ => return Err(wrong_subcommand(call.args)),
     };
     let entries = log.newest(count as usize);
     let now_ms = now_ms();

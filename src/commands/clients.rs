@@ -416,7 +416,7 @@ fn kill_matching(call: &Call, filter: &Filter, skip_me: bool) -> (i64, bool) {
         if client.id == own_id {
             own = true;
         } else {
-            call.server().send(client.worker, Message::Kill(client.id));
+            call.server().kill(&client);
         }
     }
     (killed, own)

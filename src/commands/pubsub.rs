@@ -3,7 +3,7 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_subcommand},
-    command::{Command, Flags, Handler::Plain, KeyAccess, KeySpec},
+    command::{Channels, Command, Flags, Handler::Plain, KeyAccess, KeySpec},
     dispatch::News,
     pubsub::Kind,
 };
@@ -30,6 +30,7 @@ const SHARD: &[KeySpec] = &[KeySpec::range(KeyAccess::NOT_KEY, 1, -1, 1)];
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "psubscribe",
+        channels: Channels::Patterns,
         summary: "Listens for messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to subscribe to.",
         handler: Plain(|call| subscribe(call, Kind::Pattern)),
@@ -37,6 +38,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "publish",
+        channels: Channels::First,
         summary: "Posts a message to a channel.",
         complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
         handler: Plain(|call| publish(call, false)),
@@ -108,6 +110,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "spublish",
+        channels: Channels::First,
         since: "7.0.0",
         keys: &[KeySpec::one(KeyAccess::NOT_KEY, 1)],
         summary: "Post a message to a shard channel.",
@@ -117,6 +120,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "ssubscribe",
+        channels: Channels::All,
         since: "7.0.0",
         keys: SHARD,
         summary: "Listens for messages published to shard channels.",
@@ -126,6 +130,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "subscribe",
+        channels: Channels::All,
         summary: "Listens for messages published to channels.",
         complexity: "O(N) where N is the number of channels to subscribe to.",
         handler: Plain(|call| subscribe(call, Kind::Channel)),
