@@ -5,9 +5,11 @@ use crate::{
     call::Call,
 };
 use holdfast_resp::{Args, Writer, parse_double};
-use holdfast_store::{Error, Txn, Type};
+use holdfast_store::{Error, Turn, Txn, Type};
 use std::time::Duration;
 
+/// The queue of those who take elements from a key.
+const TAKERS: Turn = Turn::Queued(0);
 const NO_TIMEOUT: Stop = Stop::new("ERR timeout is not a float or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
 const LONG_TIMEOUT: Stop = Stop::new("ERR timeout is out of range");
@@ -52,7 +54,7 @@ impl Call<'_> {
         Ok(None)
     }
 
-    /// Waits for one of `keys`. If the time is over the reply is a null array, and within EXEC, where nobody waits, what
+    /// Waits for one of `keys`, in the one queue that there is for those who take elements. If the time is over the reply is a null array, and within EXEC, where nobody waits, what
     /// `at_once` writes.
     pub fn wait_or<'k>(
         &mut self,
@@ -66,7 +68,7 @@ impl Call<'_> {
         } else if self.wake == Wake::Timeout {
             self.out.null_array();
         } else {
-            return self.wait_for(txn, keys, timeout);
+            return self.wait_for(txn, keys, TAKERS, timeout);
         }
         Ok(Done)
     }

@@ -10,7 +10,7 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::{Args, Proto, Writer, parse_double, parse_int};
-use holdfast_store::{Fetched, Txn};
+use holdfast_store::{Fetched, Turn as ObserverTurn, Txn};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -43,12 +43,13 @@ impl<'a> Call<'a> {
         self.server().store.database(self.session.db as u8)
     }
 
-    /// Lets the command wait until one of `keys` is written, for at most `timeout`, and run again; within EXEC it may
-    /// not wait ([`Session::in_exec`]). Every run that finds nothing returns this.
+    /// Lets the command wait until one of `keys` is written and it has its turn, for at most `timeout`, and run again;
+    /// within EXEC it may not wait ([`Session::in_exec`]). Every run that finds nothing returns this.
     pub fn wait_for<'k>(
         &mut self,
         txn: &mut Txn,
         keys: impl Iterator<Item = &'k [u8]>,
+        turn: ObserverTurn,
         timeout: Option<Duration>,
     ) -> Answer {
         debug_assert!(!self.session.in_exec);
@@ -69,7 +70,7 @@ impl<'a> Call<'a> {
             }
             None => until(),
         };
-        self.session.waiting = Some(Waiting::begin(txn, db, keys, until));
+        self.session.waiting = Some(Waiting::begin(txn, db, keys, turn, until));
         Ok(Outcome::Wait(until))
     }
 

@@ -98,6 +98,8 @@ pub fn apply_encodings(server: &Server) -> Result<(), String> {
         zset_max_listpack_entries: number(Opt::ZsetMaxListpackEntries),
         zset_max_listpack_value: number(Opt::ZsetMaxListpackValue),
         list_max_listpack_size: server.config.number(Opt::ListMaxListpackSize) as i32,
+        stream_node_max_bytes: number(Opt::StreamNodeMaxBytes),
+        stream_node_max_entries: number(Opt::StreamNodeMaxEntries),
         hll_sparse_max_bytes: number(Opt::HllSparseMaxBytes),
     });
     Ok(())

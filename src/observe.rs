@@ -69,9 +69,10 @@ impl Keys {
     }
 }
 
-/// What a blocking command waits for. The client that has waited longest at a key is told first.
+/// What a blocking command waits for. The client that has waited longest in a queue at a key is told first.
 pub struct Waiting {
     keys: Keys,
+    turn: Turn,
     /// The database of the keys, as the store knows it.
     pub db: u8,
     /// When it gives up.
@@ -84,11 +85,12 @@ impl Waiting {
         txn: &mut Txn,
         db: u8,
         keys: impl Iterator<Item = &'k [u8]>,
+        turn: Turn,
         until: Option<Instant>,
     ) -> Self {
-        let mut waiting = Waiting { keys: Keys::default(), db, until };
+        let mut waiting = Waiting { keys: Keys::default(), turn, db, until };
         for key in keys {
-            waiting.keys.add(txn, db, key, Turn::First);
+            waiting.keys.add(txn, db, key, turn);
         }
         waiting
     }
@@ -102,7 +104,9 @@ impl Waiting {
     pub fn end(self, txn: &mut Txn) {
         for Observed { db, key, id, .. } in &self.keys.keys {
             txn.unobserve(*db, key, *id);
-            txn.pass_on(*db, key);
+            if let Turn::Queued(queue) = self.turn {
+                txn.pass_on(*db, key, queue);
+            }
         }
     }
 

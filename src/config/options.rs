@@ -126,6 +126,8 @@ options! {
     SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, apply crate::limits::apply_encodings, "Members up to which a set of integers is packed";
     SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a set is packed";
     SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a set is packed";
+    StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", Live, apply crate::limits::apply_encodings, "Bytes in a node of a stream; 0: any number";
+    StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", Live, apply crate::limits::apply_encodings, "Entries in a node of a stream; 0: any number";
     ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a sorted set is packed";
     ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a sorted set is packed";
 
@@ -182,8 +184,6 @@ options! {
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", NoEffect, "Keys are agreed on elliptic curves only";
     TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server makes no connections";
     TlsSessionCacheTimeout "tls-session-cache-timeout", COUNT, "300", NoEffect, "Sessions go when there are too many";
-    StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", NoEffect, "Streams size their nodes themselves";
-    StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", NoEffect, "Streams size their nodes themselves";
     Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffect, "The process stays in the foreground";
     SyslogEnabled "syslog-enabled", YES_NO, "no", NoEffect, "See logfile";
 }

@@ -3,6 +3,7 @@
 use crate::{
     digest::Digest,
     item,
+    observers::Tell,
     word::{Type, Word, size_class},
 };
 use holdfast_heap::Tx;
@@ -25,6 +26,7 @@ pub(crate) struct Written {
     pub partition: u16,
     pub db: u8,
     pub digest: Digest,
+    pub tell: Tell,
 }
 
 /// An item of the batch; its index entry waits for the LSN.

@@ -49,7 +49,7 @@ pub use digest::{SLOTS, hash_slot};
 pub use holdfast_heap::{Arena, Tx};
 pub use holdfast_io::{Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Log, Lsn};
-pub use observers::{Observer, ObserverId, Turn};
+pub use observers::{Observer, ObserverId, Tell, Turn};
 pub use partition::DATABASES;
 pub use scan::ScanStep;
 pub use stats::Stats;

@@ -20,8 +20,19 @@ pub trait Observer: Send + Sync {
 pub enum Turn {
     /// Each time.
     Always,
-    /// Only who has waited longest; [`crate::Txn::pass_on`] tells the next one.
-    First,
+    /// Only who has waited longest of those who wait in this queue; [`crate::Txn::pass_on`] tells the next one.
+    Queued(u64),
+}
+
+/// Who is told that a key was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// All who observe it.
+    All,
+    /// Those in queues.
+    Queues,
+    /// Nobody: nothing has changed that anybody waits for.
+    Nobody,
 }
 
 /// Names a registration; see [`crate::Txn::observe`].
@@ -59,30 +70,39 @@ impl Observers {
     }
 
     #[inline]
-    pub fn tell(&self, db: u8, digest: Digest) {
-        if !self.keys.is_empty() {
-            tell(self.keys.get(&(db, digest.h0)));
+    pub fn tell(&self, db: u8, digest: Digest, whom: Tell) {
+        if !self.keys.is_empty() && whom != Tell::Nobody {
+            tell(self.keys.get(&(db, digest.h0)), whom);
         }
     }
 
     /// Tells the observers of all keys of a database.
     pub fn tell_all(&self, db: u8) {
-        self.keys.iter().filter(|((d, _), _)| *d == db).for_each(|(_, entries)| tell(Some(entries)));
+        self.keys
+            .iter()
+            .filter(|((d, _), _)| *d == db)
+            .for_each(|(_, entries)| tell(Some(entries), Tell::All));
     }
 
-    /// Tells who has waited longest for its turn.
-    pub fn tell_first(&self, db: u8, digest: Digest) {
+    /// Tells who has waited longest in a queue.
+    pub fn tell_first(&self, db: u8, digest: Digest, queue: u64) {
         let entries = self.keys.get(&(db, digest.h0));
-        if let Some(first) = entries.and_then(|e| e.iter().find(|entry| entry.turn == Turn::First)) {
+        let is_queued = |entry: &&Entry| entry.turn == Turn::Queued(queue);
+        if let Some(first) = entries.and_then(|entries| entries.iter().find(is_queued)) {
             first.observer.written();
         }
     }
 }
 
-fn tell(entries: Option<&Vec<Entry>>) {
-    let mut told = false;
-    for entry in entries.into_iter().flatten() {
-        if entry.turn == Turn::Always || !std::mem::replace(&mut told, true) {
+fn tell(entries: Option<&Vec<Entry>>, whom: Tell) {
+    let Some(entries) = entries else { return };
+    for (i, entry) in entries.iter().enumerate() {
+        let has_turn = match entry.turn {
+            Turn::Always => whom == Tell::All,
+            // Mostly there is one queue, and what is found is the first entry.
+            turn => entries.iter().position(|first| first.turn == turn) == Some(i),
+        };
+        if has_turn {
             entry.observer.written();
         }
     }

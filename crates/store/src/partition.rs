@@ -7,7 +7,7 @@ use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue},
     chunk::Pool,
-    collections::{Limits, hash, object},
+    collections::{Context, Limits, hash, object},
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
     observers::Observers,
@@ -140,7 +140,7 @@ impl Partition {
     #[inline]
     pub fn note_written(&mut self, written: &Written, gate: Lsn) {
         self.recent[Partition::class(written.digest)] = gate;
-        self.observers.tell(written.db, written.digest);
+        self.observers.tell(written.db, written.digest, written.tell);
     }
 
     /// Remembers that the batch at `gate` may have written any key.
@@ -577,6 +577,7 @@ impl Partition {
             return keys.check(&self.arena).map(|_| 0);
         }
         let mut with_expiry = 0;
+        let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
         for segment in 0..keys.segment_count() {
             let mut wrong = None;
             keys.for_each_in(&self.arena, segment, |_, digest, word| {
@@ -586,6 +587,8 @@ impl Partition {
                 }
                 if word.in_heap() && object::ty(&self.arena, word.offset()) != word.ty() {
                     wrong = Some("an entry and its object are of different types".to_owned());
+                } else if word.in_heap() {
+                    wrong = object::check(&self.arena, context, word.offset()).err().or(wrong.take());
                 }
                 f(digest, word);
             });

@@ -12,7 +12,7 @@ use crate::{
     },
     digest::Digest,
     item::{self, Item},
-    observers::{Observer, ObserverId, Turn},
+    observers::{Observer, ObserverId, Tell, Turn},
     partition::{Found, Partition},
     shared::Shared,
     store::{Expected, Inner},
@@ -274,7 +274,7 @@ impl<'s> Txn<'s> {
             // If the log takes no writes it is as good as gone, and goes when it does again.
             if !self.keeps_expired && shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
                 part.remove(shared, &mut self.batch, db, target.digest, found);
-                self.note(db, target);
+                self.note(db, target, Tell::All);
                 self.changes.add(What::Expired, db, target.key);
                 self.store.counters.expired.fetch_add(1, Relaxed);
             }
@@ -308,7 +308,7 @@ impl<'s> Txn<'s> {
             self.store.counters.expired.fetch_add(1, Relaxed);
         }
         if purged > 0 {
-            self.note(db, target);
+            self.note(db, target, Tell::All);
             self.changes.add(What::FieldsExpired, db, target.key);
         }
         if is_empty {
@@ -524,36 +524,58 @@ impl<'s> Txn<'s> {
         make: Option<Encoding>,
         change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
+        self.change_and_tell(Tell::All, db, key, ty, make, change)
+    }
+
+    /// As [`Txn::change`], of which not all observers of the key are told.
+    pub fn change_and_tell<R>(
+        &mut self,
+        tell: Tell,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        make: Option<Encoding>,
+        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
+    ) -> Result<Option<R>> {
         let target = self.target(key);
+        let mut made = false;
         let obj = match (self.find(db, target), make) {
             (Some(found), _) if found.word.ty() == ty && found.word.in_heap() => found.word.offset(),
             (Some(_), _) => return Err(Error::WrongType),
             (None, None) => return Ok(None),
-            (None, Some(encoding)) => self.create(db, key, ty, encoding)?,
+            (None, Some(encoding)) => {
+                made = true;
+                self.create(db, key, ty, encoding)?
+            }
         };
         let before = self.batch.tx.buf.len();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
-        if object::count(&part.arena, obj) == 0 {
+        // A stream stays when it is empty, but not one that could not be begun.
+        let never_began = ty == Type::Stream && made && result.is_err();
+        if never_began || object::is_void(&part.arena, obj) {
             let found = part.find(shared, db, target.digest).expect("the key of the object");
             part.remove(shared, &mut self.batch, db, target.digest, found);
         }
         if self.batch.tx.buf.len() != before {
-            self.written(db, target);
+            match tell {
+                Tell::All => self.written(db, target),
+                Tell::Queues | Tell::Nobody => self.note(db, target, tell),
+            }
         }
         Ok(Some(result?))
     }
 
     fn written(&mut self, db: u8, target: Target<'_>) {
-        self.note(db, target);
+        self.note(db, target, Tell::All);
         self.changes.add(What::Written, db, target.key);
     }
 
     /// Has those told who observe a key.
-    fn note(&mut self, db: u8, target: Target<'_>) {
-        self.batch.written.push(Written { partition: target.partition, db, digest: target.digest });
+    fn note(&mut self, db: u8, target: Target<'_>, tell: Tell) {
+        self.batch.written.push(Written { partition: target.partition, db, digest: target.digest, tell });
     }
 
     /// Notes that a key has a new value; whether it was not there before.
@@ -576,10 +598,10 @@ impl<'s> Txn<'s> {
         self.locks.get(target.partition).observers.remove(db, target.digest, id);
     }
 
-    /// Tells the next one who waits for a turn at a key.
-    pub fn pass_on(&mut self, db: u8, key: &[u8]) {
+    /// Tells the next one who waits in a queue at a key.
+    pub fn pass_on(&mut self, db: u8, key: &[u8], queue: u64) {
         let target = self.target(key);
-        self.locks.get(target.partition).observers.tell_first(db, target.digest);
+        self.locks.get(target.partition).observers.tell_first(db, target.digest, queue);
     }
 
     /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
@@ -648,7 +670,7 @@ impl<'s> Txn<'s> {
             self.changes.add(What::Expired, db, key);
         }
         part.remove(shared, &mut self.batch, db, digest, found);
-        self.batch.written.push(Written { partition: part.number, db, digest });
+        self.batch.written.push(Written { partition: part.number, db, digest, tell: Tell::All });
         self.store.counters.expired.fetch_add(1, Relaxed);
         None
     }

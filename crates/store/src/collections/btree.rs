@@ -415,6 +415,16 @@ impl Tree {
         Some(path.leaf)
     }
 
+    /// The number of leaves and of inner nodes.
+    pub fn nodes(&self, arena: &Arena) -> (u64, u64) {
+        let mut leaves = 0;
+        let inner = self.heap_bytes(arena, |_| {
+            leaves += 1;
+            0
+        });
+        (leaves, inner / Arena::usable_size(self.inner.size) as u64)
+    }
+
     /// Bytes allocated for the inner nodes, and for the leaves as `leaf` tells of each.
     pub fn heap_bytes(&self, arena: &Arena, mut leaf: impl FnMut(u64) -> u64) -> u64 {
         let (root, height) = self.top(arena);

@@ -1,4 +1,4 @@
-//! Lists, sets, sorted sets and hashes in a partition's [`Arena`](holdfast_heap::Arena).
+//! Lists, sets, sorted sets, hashes and streams in a partition's [`Arena`](holdfast_heap::Arena).
 //!
 //! Each collection is one *object* ([`object`]): a header block that never moves and holds the key, and a payload
 //! that hangs off it. A small payload is one packed blob ([`packed`]) or an array of integers, a large one a hash
@@ -6,7 +6,7 @@
 //! bytes of redo that an operation leaves are a cost that these structures are laid out for.
 //!
 //! A growing operation that returns [`Full`](holdfast_heap::Full) has left the collection as it was, though perhaps
-//! in another encoding. An emptied collection is still an object: its owner removes it.
+//! in another encoding. An emptied collection is still an object: its owner removes it, unless it is a stream.
 
 pub mod btree;
 pub mod hash;
@@ -19,6 +19,7 @@ pub mod run;
 mod sample;
 pub mod serial;
 pub mod set;
+pub mod stream;
 pub mod table;
 #[cfg(test)]
 mod testing;
@@ -61,6 +62,10 @@ pub struct Limits {
     pub list_max_listpack_size: i32,
     /// `hll-sparse-max-bytes`: bytes of a HyperLogLog up to which it is sparse.
     pub hll_sparse_max_bytes: usize,
+    /// `stream-node-max-bytes`: bytes of a stream's leaf; 0: any number.
+    pub stream_node_max_bytes: usize,
+    /// `stream-node-max-entries`: entries of a stream's leaf; 0: any number.
+    pub stream_node_max_entries: usize,
 }
 
 impl Default for Limits {
@@ -75,6 +80,8 @@ impl Default for Limits {
             zset_max_listpack_value: 64,
             list_max_listpack_size: -2,
             hll_sparse_max_bytes: 3000,
+            stream_node_max_bytes: 4096,
+            stream_node_max_entries: 100,
         }
     }
 }

@@ -16,7 +16,7 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{hash, list, set, zset};
+use super::{Context, hash, list, set, stream, zset};
 pub use crate::word::Type;
 
 /// Bytes of an object before its key.
@@ -137,6 +137,16 @@ pub fn count(arena: &Arena, obj: u64) -> u64 {
     arena.u64(obj + COUNT)
 }
 
+/// Whether its key goes with its last element: nothing is in it, and, if it is a stream, nothing ever was.
+pub fn is_void(arena: &Arena, obj: u64) -> bool {
+    count(arena, obj) == 0 && (ty(arena, obj) != Type::Stream || stream::is_new(arena, obj))
+}
+
+/// Whether to free it takes long: it has `elements` of them, or what cannot be counted at once.
+pub fn is_large(arena: &Arena, obj: u64, elements: u64) -> bool {
+    count(arena, obj) >= elements || ty(arena, obj) == Type::Stream && stream::has_groups(arena, obj)
+}
+
 /// Says how many elements it has.
 pub fn set_count(arena: &mut Arena, tx: &mut Tx, obj: u64, count: u64) {
     write_changed(arena, tx, obj + COUNT, &count.to_le_bytes());
@@ -160,13 +170,27 @@ pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destr
         Type::Set => set::release(arena, tx, obj, &mut budget),
         Type::Zset => zset::release(arena, tx, obj, &mut budget),
         Type::Hash => hash::release(arena, tx, obj, &mut budget),
-        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
+        Type::Stream => stream::release(arena, tx, obj, &mut budget),
+        Type::String => panic!("object at {obj:#x} is no collection"),
     };
     if !done {
         return Destroyed::More;
     }
     free_header(arena, tx, obj);
     Destroyed::Done
+}
+
+/// Checks an object's structure, or says what is wrong.
+pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
+    match ty(arena, obj) {
+        Type::List => list::check(arena, obj),
+        Type::Set => set::check(arena, cx, obj),
+        Type::Zset => zset::check(arena, cx, obj),
+        Type::Hash => hash::check(arena, Context { now_ms: 0, ..cx }, obj),
+        Type::Stream => stream::check(arena, obj),
+        Type::String => Err(format!("object at {obj:#x} is no collection")),
+    }?;
+    Ok(())
 }
 
 /// Bytes allocated for an object, its header included. Looks at every element's block.
@@ -176,7 +200,8 @@ pub fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
         Type::Set => set::heap_bytes(arena, obj),
         Type::Zset => zset::heap_bytes(arena, obj),
         Type::Hash => hash::heap_bytes(arena, obj),
-        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
+        Type::Stream => stream::heap_bytes(arena, obj),
+        Type::String => panic!("object at {obj:#x} is no collection"),
     };
     Arena::usable_size(header_size(arena, obj)) as u64 + payload
 }

@@ -1,8 +1,8 @@
-//! Ordered sets of 16-byte keys: the counted tree with leaves of keys.
+//! Ordered sets of 16-byte keys: the counted tree with leaves of keys, each perhaps with bytes that belong to it.
 //!
 //! The order is the owner's: operations take a predicate `below` that holds for the keys before a place and for none
-//! behind it. An empty set takes no block. A leaf has 30 keys: an insertion logs the key, some ten order bytes, and
-//! a byte or two a level for the counts.
+//! behind it. An empty set takes no block. A leaf has some 30 slots of a key and what belongs to it: an insertion logs
+//! the slot, some ten order bytes, and a byte or two a level for the counts.
 
 #[cfg(test)]
 mod tests;
@@ -11,19 +11,22 @@ use std::ops::Range;
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::btree::{
-    Counted, Path, Tree,
-    node::{self, Layout},
+use super::{
+    btree::{
+        Counted, Path, Tree,
+        node::{self, Layout},
+    },
+    object::write_changed,
 };
 
 /// What the set holds.
 pub(crate) type Key = [u8; 16];
 
-const LEAF: Layout = Layout::new(16, 512);
+const KEY: usize = size_of::<Key>();
 
-/// A set, by the heap offset of its root word.
+/// A set, by the heap offset of its root word. A slot takes `SLOT` bytes, the key first.
 #[derive(Clone, Copy)]
-pub(crate) struct Ordered {
+pub(crate) struct Ordered<const SLOT: usize = KEY> {
     tree: Tree,
 }
 
@@ -34,18 +37,32 @@ pub(crate) struct Position {
     index: usize,
 }
 
-fn key_of(slot: &[u8]) -> &Key {
-    slot.try_into().expect("a slot of 16 bytes")
+/// What [`Ordered::search`] finds.
+pub(crate) enum Search {
+    /// The key is here.
+    At(Position),
+    /// It is not there; it belongs here ([`Ordered::insert`]).
+    Missing(Option<Position>),
 }
 
-impl Ordered {
+fn key_of(slot: &[u8]) -> &Key {
+    slot.first_chunk().expect("a slot begins with a key")
+}
+
+fn whole<const SLOT: usize>(slot: &[u8]) -> &[u8; SLOT] {
+    slot.try_into().expect("a slot of its layout's width")
+}
+
+impl<const SLOT: usize> Ordered<SLOT> {
+    const LEAF: Layout = Layout::new(SLOT, 32 * SLOT);
+
     /// The set whose root word is at `root`; 0 there is an empty set.
-    pub const fn at(root: u64) -> Ordered {
-        Ordered { tree: Tree::at(root, 16) }
+    pub const fn at(root: u64) -> Self {
+        Ordered { tree: Tree::at(root, KEY) }
     }
 
     fn leaf_len(&self, arena: &Arena, leaf: u64) -> usize {
-        node::view(arena, LEAF, leaf).len()
+        node::view(arena, Self::LEAF, leaf).len()
     }
 
     /// The place behind all keys below, for [`Ordered::insert`]: it may be behind the last key of a leaf.
@@ -54,7 +71,7 @@ impl Ordered {
             return None;
         }
         let path = self.tree.by_key(arena, |key| below(key_of(key)));
-        let index = node::view(arena, LEAF, path.leaf).partition_point(0, |slot| below(key_of(slot)));
+        let index = node::view(arena, Self::LEAF, path.leaf).partition_point(0, |slot| below(key_of(slot)));
         Some(Position { path, index })
     }
 
@@ -85,9 +102,51 @@ impl Ordered {
         (index < self.leaf_len(arena, path.leaf) as u64).then_some(Position { path, index: index as usize })
     }
 
+    /// The slots from a position on, or, if `reverse`, back from it.
+    pub fn iter_from(self, arena: &Arena, position: Option<Position>, reverse: bool) -> Iter<'_, SLOT> {
+        Iter { arena, set: self, next: position, left: u64::MAX, reverse }
+    }
+
+    /// Where a key is in a set in the order of bytes.
+    pub fn search(&self, arena: &Arena, key: &Key) -> Search {
+        let place = self.place(arena, |other| other <= key);
+        match place {
+            Some(Position { path, index: after @ 1.. }) => {
+                let position = Position { path, index: after - 1 };
+                if key_of(self.slot(arena, position)) == key {
+                    Search::At(position)
+                } else {
+                    Search::Missing(place)
+                }
+            }
+            _ => Search::Missing(place),
+        }
+    }
+
+    /// The place of the last key.
+    pub fn last(&self, arena: &Arena) -> Option<Position> {
+        if self.tree.is_empty(arena) {
+            return None;
+        }
+        let path = self.tree.last(arena);
+        Some(Position { path, index: self.leaf_len(arena, path.leaf) - 1 })
+    }
+
+    /// The slot at a position.
+    pub fn slot(self, arena: &Arena, position: Position) -> &[u8; SLOT] {
+        whole(node::view(arena, Self::LEAF, position.path.leaf).slot(position.index))
+    }
+
+    /// Changes what belongs to the key at a position.
+    pub fn write(&self, arena: &mut Arena, tx: &mut Tx, position: Position, slot: &[u8; SLOT]) {
+        debug_assert_eq!(key_of(self.slot(arena, position)), key_of(slot));
+        let at = node::slot_offset(arena, Self::LEAF, position.path.leaf, position.index);
+        write_changed(arena, tx, at, slot);
+    }
+
     /// The keys from a position on in its leaf: at least one.
     pub fn keys_in_leaf(self, arena: &Arena, position: Position) -> impl Iterator<Item = &Key> {
-        let view = node::view(arena, LEAF, position.path.leaf);
+        let view = node::view(arena, Self::LEAF, position.path.leaf);
         (position.index..view.len()).map(move |index| key_of(view.slot(index)))
     }
 
@@ -100,39 +159,39 @@ impl Ordered {
         arena: &mut Arena,
         tx: &mut Tx,
         place: Option<Position>,
-        key: &Key,
+        key: &[u8; SLOT],
     ) -> Result<(), Full> {
         let Some(Position { path, index }) = place else {
-            let leaf = node::alloc(arena, tx, LEAF)?;
-            node::fill(arena, tx, LEAF, leaf, key);
+            let leaf = node::alloc(arena, tx, Self::LEAF)?;
+            node::fill(arena, tx, Self::LEAF, leaf, key);
             self.tree.plant(arena, tx, leaf);
             return Ok(());
         };
         let len = self.leaf_len(arena, path.leaf);
-        if len < LEAF.capacity() {
-            node::insert(arena, tx, LEAF, path.leaf, index, key);
+        if len < Self::LEAF.capacity() {
+            node::insert(arena, tx, Self::LEAF, path.leaf, index, key);
             self.tree.add(arena, tx, &path, 1);
             return Ok(());
         }
         // Ascending keys leave full leaves behind; anything else leaves halves.
         let cut = if index == len { len } else { len / 2 };
-        let mut moved = node::tail(arena, LEAF, path.leaf, cut);
+        let mut moved = node::tail(arena, Self::LEAF, path.leaf, cut);
         if index >= cut {
-            let at = (index - cut) * LEAF.width;
+            let at = (index - cut) * Self::LEAF.width;
             moved.splice(at..at, *key);
         }
-        let leaf = node::alloc(arena, tx, LEAF)?;
-        let count = moved.len() / LEAF.width;
+        let leaf = node::alloc(arena, tx, Self::LEAF)?;
+        let count = moved.len() / Self::LEAF.width;
         let left = Counted { leaf: path.leaf, count: (len + 1 - count) as u64 };
         let right = Counted { leaf, count: count as u64 };
-        if let Err(full) = self.tree.split(arena, tx, &path, left, &moved[..LEAF.width], right) {
-            node::free(arena, tx, LEAF, leaf);
+        if let Err(full) = self.tree.split(arena, tx, &path, left, &moved[..KEY], right) {
+            node::free(arena, tx, Self::LEAF, leaf);
             return Err(full);
         }
-        node::fill(arena, tx, LEAF, leaf, &moved);
-        node::remove(arena, tx, LEAF, path.leaf, cut, len - cut);
+        node::fill(arena, tx, Self::LEAF, leaf, &moved);
+        node::remove(arena, tx, Self::LEAF, path.leaf, cut, len - cut);
         if index < cut {
-            node::insert(arena, tx, LEAF, path.leaf, index, key);
+            node::insert(arena, tx, Self::LEAF, path.leaf, index, key);
         }
         Ok(())
     }
@@ -143,20 +202,20 @@ impl Ordered {
         let len = self.leaf_len(arena, path.leaf);
         if count == len {
             self.tree.remove(arena, tx, path);
-            node::free(arena, tx, LEAF, path.leaf);
+            node::free(arena, tx, Self::LEAF, path.leaf);
             return;
         }
-        node::remove(arena, tx, LEAF, path.leaf, *index, count);
+        node::remove(arena, tx, Self::LEAF, path.leaf, *index, count);
         self.tree.add(arena, tx, path, -(count as i64));
         if *index == 0 {
-            let least = *key_of(node::view(arena, LEAF, path.leaf).slot(0));
+            let least = *key_of(node::view(arena, Self::LEAF, path.leaf).slot(0));
             self.tree.set_least(arena, tx, path, &least);
         }
-        self.tree.merge_leaf(arena, tx, path, LEAF);
+        self.tree.merge_leaf(arena, tx, path, Self::LEAF);
     }
 
     /// The keys whose ranks are in `ranks`, which must be within the set; backwards if `reverse`.
-    pub fn iter<'a>(&self, arena: &'a Arena, ranks: Range<u64>, reverse: bool) -> Iter<'a> {
+    pub fn iter<'a>(&self, arena: &'a Arena, ranks: Range<u64>, reverse: bool) -> Iter<'a, SLOT> {
         let left = ranks.end.saturating_sub(ranks.start);
         let first = if reverse { ranks.end.saturating_sub(1) } else { ranks.start };
         let next = if left > 0 { self.by_rank(arena, first) } else { None };
@@ -173,17 +232,17 @@ impl Ordered {
     ) -> bool {
         while *budget > 0 {
             let Some(leaf) = self.tree.take_last(arena, tx) else { return true };
-            let keys = node::tail(arena, LEAF, leaf, 0);
-            keys.chunks_exact(LEAF.width).for_each(|key| free(arena, tx, key_of(key)));
-            node::free(arena, tx, LEAF, leaf);
-            *budget = budget.saturating_sub(1 + keys.len() / LEAF.width);
+            let keys = node::tail(arena, Self::LEAF, leaf, 0);
+            keys.chunks_exact(Self::LEAF.width).for_each(|key| free(arena, tx, key_of(key)));
+            node::free(arena, tx, Self::LEAF, leaf);
+            *budget = budget.saturating_sub(1 + keys.len() / Self::LEAF.width);
         }
         self.tree.is_empty(arena)
     }
 
     /// Bytes allocated for the set.
     pub fn heap_bytes(&self, arena: &Arena) -> u64 {
-        self.tree.heap_bytes(arena, |_| Arena::usable_size(LEAF.size) as u64)
+        self.tree.heap_bytes(arena, |_| Arena::usable_size(Self::LEAF.size) as u64)
     }
 
     /// Checks the structure, and that every two neighbours satisfy `precedes`. Returns the number of keys, or says what
@@ -191,12 +250,12 @@ impl Ordered {
     pub fn check(&self, arena: &Arena, mut precedes: impl FnMut(&Key, &Key) -> bool) -> Result<u64, String> {
         let mut last: Option<Key> = None;
         self.tree.check(arena, |leaf, bound| {
-            let view = node::view(arena, LEAF, leaf);
+            let view = node::view(arena, Self::LEAF, leaf);
             view.check().map_err(|what| format!("leaf {leaf:#x}: {what}"))?;
             if view.len() == 0 {
                 return Err(format!("leaf {leaf:#x} is empty"));
             }
-            if bound.is_some_and(|bound| bound != view.slot(0)) {
+            if bound.is_some_and(|bound| bound != key_of(view.slot(0))) {
                 return Err(format!("the bound of leaf {leaf:#x} is not its least key"));
             }
             for key in (0..view.len()).map(|index| key_of(view.slot(index))) {
@@ -210,23 +269,24 @@ impl Ordered {
     }
 }
 
-/// Keys in order; see [`Ordered::iter`].
-pub(crate) struct Iter<'a> {
+/// Slots in order; see [`Ordered::iter`].
+#[derive(Clone)]
+pub(crate) struct Iter<'a, const SLOT: usize = KEY> {
     arena: &'a Arena,
-    set: Ordered,
+    set: Ordered<SLOT>,
     next: Option<Position>,
     left: u64,
     reverse: bool,
 }
 
-impl<'a> Iterator for Iter<'a> {
-    type Item = &'a Key;
+impl<'a, const SLOT: usize> Iterator for Iter<'a, SLOT> {
+    type Item = &'a [u8; SLOT];
 
-    fn next(&mut self) -> Option<&'a Key> {
+    fn next(&mut self) -> Option<&'a [u8; SLOT]> {
         self.left = self.left.checked_sub(1)?;
         let position = self.next.as_mut()?;
-        let view = node::view(self.arena, LEAF, position.path.leaf);
-        let key = key_of(view.slot(position.index));
+        let view = node::view(self.arena, Ordered::<SLOT>::LEAF, position.path.leaf);
+        let slot = whole(view.slot(position.index));
         if self.reverse {
             if position.index > 0 {
                 position.index -= 1;
@@ -242,6 +302,6 @@ impl<'a> Iterator for Iter<'a> {
         } else {
             self.next = None;
         }
-        Some(key)
+        Some(slot)
     }
 }

@@ -19,6 +19,9 @@ use super::object::write_changed;
 pub(crate) const HEADER: usize = 12;
 const BEGIN: u64 = 4;
 
+/// Bytes of the longest value.
+pub(crate) const VALUE_MAX: usize = (1 << 30) - 1;
+
 /// The length of a value as it precedes the value, and how many bytes of it count.
 fn frame(len: usize) -> ([u8; 4], usize) {
     let mut bytes = (len as u32).to_be_bytes();
@@ -53,6 +56,19 @@ pub(crate) fn entry(value: &[u8]) -> Vec<u8> {
     entry
 }
 
+/// The entry of a value of about `size` bytes, which `write` appends to what it is given.
+pub(crate) fn entry_of(size: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    const FRAME: usize = 4;
+    let mut entry = Vec::with_capacity(size + 2 * FRAME);
+    entry.extend_from_slice(&[0; FRAME]);
+    write(&mut entry);
+    let (length, width) = frame(entry.len() - FRAME);
+    entry[FRAME - width..FRAME].copy_from_slice(&length[..width]);
+    entry.drain(..FRAME - width);
+    entry.extend(length[..width].iter().rev());
+    entry
+}
+
 /// An entry, where it lies among the entries, in bytes, and its value.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
@@ -65,6 +81,11 @@ impl Entry<'_> {
     /// Where the next entry begins.
     pub fn end(&self) -> usize {
         self.at + self.len
+    }
+
+    /// Where its value begins.
+    pub fn value_at(&self) -> usize {
+        self.at + (self.len - self.value.len()) / 2
     }
 }
 
@@ -247,6 +268,13 @@ pub(crate) fn rebuild(
     let moved = create(arena, tx, size, room, &new)?;
     free(arena, tx, run);
     Ok(moved)
+}
+
+/// Changes some bytes of a value, `at` among the entries.
+pub(crate) fn overwrite(arena: &mut Arena, tx: &mut Tx, run: u64, at: usize, bytes: &[u8]) {
+    let (_, begin, end) = bounds(arena, run);
+    assert!(begin + at + bytes.len() <= end);
+    write_changed(arena, tx, run + (begin + at) as u64, bytes);
 }
 
 /// Checks that the entries can be walked from both ends, and returns how many they are, or says what is wrong.

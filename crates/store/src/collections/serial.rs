@@ -7,12 +7,13 @@
 //! |---|---|
 //! | version: 1 | 1 |
 //! | type ([`Type`]) | 1 |
-//! | number of elements, at least 1 | size |
+//! | number of elements, at least 1 unless it is a stream | size |
 //! | elements | by type |
 //!
 //! An element of a list or a set is `value`; of a sorted set `score f64, value`; of a hash `value, value, expiry`: name,
 //! value, and the time in milliseconds since 1970 (a size; 0: never). A `value` is its length (a size) and its bytes.
-//! Elements of lists and sorted sets are in their order.
+//! Elements of lists and sorted sets are in their order. What there is of a stream is told in
+//! [`stream::serial`](super::stream).
 
 use holdfast_heap::{Arena, Full, Tx};
 
@@ -21,7 +22,7 @@ use super::{
     hash::{self, Expiry},
     list,
     object::{self, Type},
-    set, zset,
+    set, stream, zset,
 };
 
 const VERSION: u8 = 1;
@@ -60,7 +61,8 @@ pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
             put_value(out, &field.value);
             put_size(out, field.expires);
         }),
-        Type::String | Type::Stream => panic!("object at {obj:#x} is no collection"),
+        Type::Stream => stream::serial::export(arena, obj, out),
+        Type::String => panic!("object at {obj:#x} is no collection"),
     }
 }
 
@@ -86,12 +88,13 @@ pub fn import(
         Some(Type::Set) => set::create,
         Some(Type::Zset) => zset::create,
         Some(Type::Hash) => hash::create,
-        Some(Type::String | Type::Stream) | None => {
+        Some(Type::Stream) => stream::create,
+        Some(Type::String) | None => {
             return Err(ImportError::Malformed("unknown type of an object"));
         }
     };
     let count = reader.size()?;
-    if count == 0 {
+    if count == 0 && ty != Some(Type::Stream) {
         return Err(ImportError::Malformed("an object without elements"));
     }
     let obj = create(arena, tx, key)?;
@@ -122,6 +125,9 @@ fn fill(
 ) -> Result<(), ImportError> {
     const TWICE: ImportError = ImportError::Malformed("an element is there twice");
     let ty = object::ty(arena, obj);
+    if ty == Type::Stream {
+        return stream::serial::fill(arena, tx, cx, obj, count, reader);
+    }
     for _ in 0..count {
         let is_new = match ty {
             Type::List => {
@@ -150,7 +156,7 @@ fn fill(
     Ok(())
 }
 
-fn put_size(out: &mut Vec<u8>, size: u64) {
+pub(super) fn put_size(out: &mut Vec<u8>, size: u64) {
     let mut rest = size;
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
@@ -159,13 +165,13 @@ fn put_size(out: &mut Vec<u8>, size: u64) {
     out.push(rest as u8);
 }
 
-fn put_value(out: &mut Vec<u8>, value: &[u8]) {
+pub(super) fn put_value(out: &mut Vec<u8>, value: &[u8]) {
     put_size(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
 /// What is left of an object's bytes.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], ImportError> {
@@ -179,7 +185,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
-    fn size(&mut self) -> Result<u64, ImportError> {
+    pub fn size(&mut self) -> Result<u64, ImportError> {
         let mut size = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -195,7 +201,7 @@ impl<'a> Reader<'a> {
         Err(ImportError::Malformed("a number of more than 64 bits"))
     }
 
-    fn value(&mut self) -> Result<&'a [u8], ImportError> {
+    pub fn value(&mut self) -> Result<&'a [u8], ImportError> {
         let len = self.size()?;
         if len > VALUE_MAX {
             return Err(ImportError::Malformed("a value of more than 512 MiB"));

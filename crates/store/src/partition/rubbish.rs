@@ -19,7 +19,7 @@ const SLICE_BYTES: u64 = 64 << 10;
 impl Partition {
     /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
     pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
-        if object::count(&self.arena, offset) >= LARGE {
+        if object::is_large(&self.arena, offset, LARGE) {
             let db = shared.databases.rubbish();
             let digest = shared.secret.digest(&offset.to_le_bytes());
             let keys = &mut self.databases[db as usize].keys;

@@ -10,6 +10,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod list;
 pub mod set;
+pub mod stream;
 pub mod zset;
 pub mod zset_algebra;
 

@@ -68,6 +68,8 @@ impl World {
             limits.set_max_listpack_entries = rng.below(20) as usize;
             limits.zset_max_listpack_entries = rng.below(20) as usize;
             limits.list_max_listpack_size = 1 + rng.below(20) as i32;
+            limits.stream_node_max_entries = rng.below(20) as usize;
+            limits.stream_node_max_bytes = rng.below(1000) as usize;
         }
         store.set_limits(limits);
         store.attach();
