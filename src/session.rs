@@ -13,7 +13,7 @@ use crate::{
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::Fetched;
+use holdfast_store::{Fetched, collections::stream::Id};
 use std::sync::Arc;
 
 /// The state of a connection that its commands see.
@@ -65,6 +65,8 @@ pub enum Progress {
     Save(u64),
     /// MIGRATE.
     Migrate(Box<Migration>),
+    /// XREAD: for each of its streams, the ID after which it reads.
+    Read(Vec<Id>),
 }
 
 /// Which replies are sent.

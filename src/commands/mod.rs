@@ -24,6 +24,7 @@ mod server;
 mod sets;
 mod slowlog;
 mod sort;
+mod streams;
 mod strings;
 mod tracking;
 mod transactions;
@@ -58,6 +59,7 @@ pub static FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     sort::COMMANDS,
+    streams::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
     zsets::COMMANDS,

@@ -100,6 +100,17 @@ impl<'a> Writer<'a> {
         self.bulk(itoa::Buffer::new().format(value));
     }
 
+    /// Two numbers joined by a hyphen as a bulk string: the ID of a stream's entry.
+    pub fn bulk_id(&mut self, ms: u64, seq: u64) {
+        let (mut ms_digits, mut seq_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (ms, seq) = (ms_digits.format(ms), seq_digits.format(seq));
+        self.header(b'$', (ms.len() + 1 + seq.len()) as i64);
+        self.out.extend_from_slice(ms.as_bytes());
+        self.out.push(b'-');
+        self.out.extend_from_slice(seq.as_bytes());
+        self.end();
+    }
+
     /// No value; over RESP2 a null bulk string.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.proto {
@@ -236,6 +247,11 @@ impl<'a> Writer<'a> {
         self.insert(place, |writer| writer.bulk(bytes));
     }
 
+    /// Puts the ID of a stream's entry at `place`; see [`Writer::bulk_id`].
+    pub fn set_id(&mut self, place: Deferred, ms: u64, seq: u64) {
+        self.insert(place, |writer| writer.bulk_id(ms, seq));
+    }
+
     /// Takes back everything written since `place`.
     pub fn rewind(&mut self, place: Deferred) {
         self.out.truncate(place.0);
@@ -275,13 +291,14 @@ mod tests {
     #[test]
     fn each_type_in_both_protocols() {
         type Case = (fn(&mut Writer), &'static str, &'static str);
-        let cases: [Case; 17] = [
+        let cases: [Case; 18] = [
             (|w| w.ok(), "+OK\r\n", "+OK\r\n"),
             (|w| w.simple("PONG"), "+PONG\r\n", "+PONG\r\n"),
             (|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|w| w.int(-5), ":-5\r\n", ":-5\r\n"),
             (|w| w.bulk("hi"), "$2\r\nhi\r\n", "$2\r\nhi\r\n"),
             (|w| w.bulk_int(100), "$3\r\n100\r\n", "$3\r\n100\r\n"),
+            (|w| w.bulk_id(12, 0), "$4\r\n12-0\r\n", "$4\r\n12-0\r\n"),
             (|w| w.null(), "$-1\r\n", "_\r\n"),
             (|w| w.null_array(), "*-1\r\n", "_\r\n"),
             (|w| w.array(2), "*2\r\n", "*2\r\n"),

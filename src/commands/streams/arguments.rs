@@ -1,0 +1,215 @@
+//! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
+
+use crate::{
+    answer::{NOT_INTEGER, SYNTAX, Stop},
+    call::Call,
+    config::Opt,
+};
+use holdfast_resp::{Args, parse_int};
+use holdfast_store::{
+    collections::stream::{Id, Trim, TrimTo},
+    typed::stream::NewId,
+};
+
+const INVALID_ID: Stop = Stop::new("ERR Invalid stream ID specified as stream command argument");
+const INVALID_START: Stop = Stop::new("ERR invalid start ID for the interval");
+const INVALID_END: Stop = Stop::new("ERR invalid end ID for the interval");
+const TWO_STRATEGIES: Stop =
+    Stop::new("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
+const NEGATIVE_MAXLEN: Stop = Stop::new("ERR The MAXLEN argument must be >= 0.");
+const NEGATIVE_LIMIT: Stop = Stop::new("ERR The LIMIT argument must be >= 0.");
+const NOTHING_TO_LIMIT: Stop =
+    Stop::new("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy");
+const EXACT_LIMIT: Stop = Stop::new("ERR syntax error, LIMIT cannot be used without the special ~ option");
+const NO_STRATEGY: Stop = Stop::new("ERR syntax error, XTRIM must be called with a trimming strategy");
+
+/// Bytes of the longest text that can be an ID.
+const ID_LEN_MAX: usize = 127;
+
+/// Reads a part of an ID as Redis does: what is no canonical integer may still be one to C's `strtoull`.
+fn part(text: &[u8]) -> Option<u64> {
+    if let Some(number) = parse_int(text) {
+        return u64::try_from(number).ok();
+    }
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let number: u64 = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
+    Some(if negative { number.wrapping_neg() } else { number })
+}
+
+/// Reads `ms` or `ms-seq`, and what comes instead of `seq` if it is missing.
+fn split(text: &[u8]) -> Option<(u64, Option<&[u8]>)> {
+    if text.len() > ID_LEN_MAX {
+        return None;
+    }
+    match text.iter().position(|&byte| byte == b'-') {
+        Some(at) => Some((part(&text[..at])?, Some(&text[at + 1..]))),
+        None => Some((part(text)?, None)),
+    }
+}
+
+/// An ID; without its second part that is `seq`.
+pub fn parse_id(text: &[u8], seq: u64) -> Result<Id, Stop> {
+    let (ms, given) = split(text).ok_or(INVALID_ID)?;
+    match given {
+        Some(text) => part(text).map(|seq| Id::new(ms, seq)).ok_or(INVALID_ID),
+        None => Ok(Id::new(ms, seq)),
+    }
+}
+
+/// An ID, or `-` or `+` for the least or the greatest one.
+pub fn parse_bound(text: &[u8], seq: u64) -> Result<Id, Stop> {
+    match text {
+        b"-" => Ok(Id::MIN),
+        b"+" => Ok(Id::MAX),
+        _ => parse_id(text, seq),
+    }
+}
+
+/// The first ID of a range: a bound, or behind `(` the ID before it.
+pub fn parse_start(text: &[u8]) -> Result<Id, Stop> {
+    match text {
+        [b'(', after @ ..] if !after.is_empty() => parse_id(after, 0)?.next().ok_or(INVALID_START),
+        _ => parse_bound(text, 0),
+    }
+}
+
+/// The last ID of a range: a bound, or behind `(` the ID after it.
+pub fn parse_end(text: &[u8]) -> Result<Id, Stop> {
+    match text {
+        [b'(', before @ ..] if !before.is_empty() => {
+            parse_id(before, u64::MAX)?.previous().ok_or(INVALID_END)
+        }
+        _ => parse_bound(text, u64::MAX),
+    }
+}
+
+/// All arguments from one on as IDs.
+pub fn parse_ids(args: Args) -> Result<Vec<Id>, Stop> {
+    args.iter().map(|arg| parse_id(arg, 0)).collect()
+}
+
+/// The ID of a new entry.
+fn parse_new_id(text: &[u8]) -> Result<NewId, Stop> {
+    match split(text) {
+        Some((ms, Some(b"*"))) => Ok(NewId::At(ms)),
+        _ => parse_id(text, 0).map(NewId::Exactly),
+    }
+}
+
+/// The options of XADD and XTRIM.
+pub struct Adding {
+    /// How to trim, if at all.
+    pub trim: Option<Trim>,
+    /// NOMKSTREAM was not given.
+    pub create: bool,
+    /// The ID of XADD.
+    pub id: NewId,
+    /// Where the fields begin.
+    pub fields_at: usize,
+}
+
+impl Adding {
+    /// Reads the options up to the ID, or all of them if there is none (XTRIM).
+    pub fn parse(call: &Call, has_id: bool) -> Result<Adding, Stop> {
+        let args = call.args;
+        let mut adding = Adding { trim: None, create: true, id: NewId::Now, fields_at: args.len() + 1 };
+        let mut limit = None;
+        let mut at = 2;
+        while at < args.len() {
+            let more = args.len() - 1 - at;
+            if has_id && args.at(at) == b"*" {
+                adding.fields_at = at + 1;
+                break;
+            }
+            let by_len = call.is(at, "maxlen");
+            if more > 0 && (by_len || call.is(at, "minid")) {
+                if adding.trim.is_some() {
+                    return Err(TWO_STRATEGIES);
+                }
+                let sign = if more >= 2 { args.at(at + 1) } else { b"" };
+                at += if matches!(sign, b"~" | b"=") { 2 } else { 1 };
+                let to = if by_len {
+                    let len = parse_int(args.at(at)).ok_or(NOT_INTEGER)?;
+                    TrimTo::Len(u64::try_from(len).map_err(|_| NEGATIVE_MAXLEN)?)
+                } else {
+                    TrimTo::Id(parse_id(args.at(at), 0)?)
+                };
+                adding.trim = Some(Trim { to, whole_leaves: sign == b"~", limit: 0 });
+            } else if more > 0 && call.is(at, "limit") {
+                at += 1;
+                let number = parse_int(args.at(at)).ok_or(NOT_INTEGER)?;
+                limit = Some(u64::try_from(number).map_err(|_| NEGATIVE_LIMIT)?);
+            } else if has_id && call.is(at, "nomkstream") {
+                adding.create = false;
+            } else if has_id {
+                adding.id = parse_new_id(args.at(at))?;
+                adding.fields_at = at + 1;
+                break;
+            } else {
+                return Err(SYNTAX);
+            }
+            at += 1;
+        }
+        match &mut adding.trim {
+            None if limit.is_some_and(|limit| limit > 0) => return Err(NOTHING_TO_LIMIT),
+            None if !has_id => return Err(NO_STRATEGY),
+            None if limit.is_some() => return Err(EXACT_LIMIT),
+            None => {}
+            Some(trim) if !trim.whole_leaves && limit.is_some() => return Err(EXACT_LIMIT),
+            Some(trim) if trim.whole_leaves => trim.limit = limit.unwrap_or_else(|| default_limit(call)),
+            Some(_) => {}
+        }
+        Ok(adding)
+    }
+}
+
+/// How many entries are trimmed at most by whole nodes unless told otherwise: those of a hundred full nodes.
+fn default_limit(call: &Call) -> u64 {
+    match call.server().config.number(Opt::StreamNodeMaxEntries).saturating_mul(100) {
+        0 => 10_000,
+        limit => limit.clamp(1, 1_000_000) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_redis_does() {
+        let cases: [(&str, Option<Id>); 14] = [
+            ("5", Some(Id::new(5, 9))),
+            ("5-7", Some(Id::new(5, 7))),
+            ("18446744073709551615-18446744073709551615", Some(Id::MAX)),
+            ("18446744073709551616", None),
+            ("007-01", Some(Id::new(7, 1))),
+            (" 7-+1", Some(Id::new(7, 1))),
+            ("1--1", None),
+            ("1--0", Some(Id::new(1, 0))),
+            ("1-", None),
+            ("-1", None),
+            ("", None),
+            ("x", None),
+            ("1-*", None),
+            ("1-2-3", None),
+        ];
+        for (text, id) in cases {
+            assert_eq!(parse_id(text.as_bytes(), 9).ok(), id, "{text:?}");
+        }
+        assert!(parse_id(&[b'0'; ID_LEN_MAX], 0).is_ok() && parse_id(&[b'0'; ID_LEN_MAX + 1], 0).is_err());
+        assert_eq!(parse_new_id(b"5-*"), Ok(NewId::At(5)));
+        assert_eq!(parse_new_id(b"5"), Ok(NewId::Exactly(Id::new(5, 0))));
+        assert_eq!(parse_start(b"(1-1"), Ok(Id::new(1, 2)));
+        assert_eq!(parse_start(b"(+"), Err(INVALID_ID));
+        assert_eq!(parse_start(b"("), Err(INVALID_ID));
+        assert_eq!(parse_end(b"(2"), Ok(Id::new(2, u64::MAX - 1)));
+        assert_eq!(parse_end(b"(0-0"), Err(INVALID_END));
+        assert_eq!((parse_start(b"-"), parse_end(b"+")), (Ok(Id::MIN), Ok(Id::MAX)));
+    }
+}

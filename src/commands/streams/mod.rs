@@ -1,0 +1,325 @@
+//! Streams.
+
+mod arguments;
+mod claims;
+mod entries;
+mod groups;
+mod info;
+mod reading;
+
+use crate::command::{
+    Begin, Categories, Command, Find, Flags,
+    Handler::{Keyed, Plain},
+    KeyAccess, KeySpec,
+};
+use holdfast_resp::{Args, Writer};
+use holdfast_store::collections::stream::{Entry, Id};
+
+const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
+
+const READ: Command = Command {
+    group: "stream",
+    categories: Categories::STREAM,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(READ_KEY, 1)],
+    since: "5.0.0",
+    ..Command::NEW
+};
+const WRITE: Command = Command {
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
+    ..READ
+};
+const DELETE: Command = Command { keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)], ..WRITE };
+const CONTAINER: Command = Command {
+    arity: -2,
+    complexity: "Depends on subcommand.",
+    group: "stream",
+    since: "5.0.0",
+    ..Command::NEW
+};
+const GROUP: Command =
+    Command { flags: Flags::WRITE, keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 2)], ..READ };
+const NEW_IN_GROUP: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 2)],
+    ..GROUP
+};
+const INFO: Command = Command { keys: &[KeySpec::one(READ_KEY, 2)], ..READ };
+const HELP: Command = Command {
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    keys: &[],
+    summary: "Returns helpful text about the different subcommands.",
+    ..READ
+};
+
+const fn after_streams(from: i32) -> KeySpec {
+    KeySpec {
+        access: READ_KEY,
+        begin: Begin::Keyword("STREAMS", from),
+        find: Find::Range { last: -1, step: 1, limit: 2 },
+    }
+}
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "xack",
+        arity: -4,
+        summary: "Returns the number of messages that were successfully acknowledged by the consumer group member of a stream.",
+        complexity: "O(1) for each message ID processed.",
+        handler: Keyed(groups::xack),
+        ..WRITE
+    },
+    Command {
+        name: "xadd",
+        arity: -5,
+        flags: WRITE.flags.and(Flags::DENYOOM),
+        summary: "Appends a new message to a stream. Creates the key if it doesn't exist.",
+        complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
+        handler: Keyed(entries::xadd),
+        ..WRITE
+    },
+    Command {
+        name: "xautoclaim",
+        arity: -6,
+        since: "6.2.0",
+        summary: "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
+        complexity: "O(1) if COUNT is small.",
+        handler: Keyed(claims::xautoclaim),
+        ..DELETE
+    },
+    Command {
+        name: "xclaim",
+        arity: -6,
+        summary: "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
+        complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
+        handler: Keyed(claims::xclaim),
+        ..WRITE
+    },
+    Command {
+        name: "xdel",
+        arity: -3,
+        summary: "Returns the number of messages after removing them from a stream.",
+        complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
+        handler: Keyed(entries::xdel),
+        ..DELETE
+    },
+    Command {
+        name: "xgroup",
+        summary: "A container for consumer groups commands.",
+        subcommands: &[
+            Command {
+                name: "xgroup|create",
+                arity: -5,
+                summary: "Creates a consumer group.",
+                handler: Keyed(groups::create),
+                ..NEW_IN_GROUP
+            },
+            Command {
+                name: "xgroup|createconsumer",
+                arity: 5,
+                since: "6.2.0",
+                summary: "Creates a consumer in a consumer group.",
+                handler: Keyed(groups::create_consumer),
+                ..NEW_IN_GROUP
+            },
+            Command {
+                name: "xgroup|delconsumer",
+                arity: 5,
+                summary: "Deletes a consumer from a consumer group.",
+                handler: Keyed(groups::delete_consumer),
+                ..GROUP
+            },
+            Command {
+                name: "xgroup|destroy",
+                arity: 4,
+                summary: "Destroys a consumer group.",
+                complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
+                handler: Keyed(groups::destroy),
+                ..GROUP
+            },
+            Command { name: "xgroup|help", handler: Plain(groups::help), ..HELP },
+            Command {
+                name: "xgroup|setid",
+                arity: -5,
+                keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)],
+                summary: "Sets the last-delivered ID of a consumer group.",
+                handler: Keyed(groups::set_id),
+                ..GROUP
+            },
+        ],
+        ..CONTAINER
+    },
+    Command {
+        name: "xinfo",
+        summary: "A container for stream introspection commands.",
+        subcommands: &[
+            Command {
+                name: "xinfo|consumers",
+                arity: 4,
+                summary: "Returns a list of the consumers in a consumer group.",
+                handler: Keyed(info::consumers),
+                ..INFO
+            },
+            Command {
+                name: "xinfo|groups",
+                arity: 3,
+                summary: "Returns a list of the consumer groups of a stream.",
+                handler: Keyed(info::groups),
+                ..INFO
+            },
+            Command { name: "xinfo|help", handler: Plain(info::help), ..HELP },
+            Command {
+                name: "xinfo|stream",
+                arity: -3,
+                summary: "Returns information about a stream.",
+                handler: Keyed(info::stream),
+                ..INFO
+            },
+        ],
+        ..CONTAINER
+    },
+    Command {
+        name: "xlen",
+        arity: 2,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(KeyAccess::RO, 1)],
+        summary: "Return the number of messages in a stream.",
+        handler: Keyed(entries::xlen),
+        ..READ
+    },
+    Command {
+        name: "xpending",
+        arity: -3,
+        summary: "Returns the information and entries from a stream consumer group's pending entries list.",
+        complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
+        handler: Keyed(info::xpending),
+        ..READ
+    },
+    Command {
+        name: "xrange",
+        arity: -4,
+        summary: "Returns the messages from a stream within a range of IDs.",
+        complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+        handler: Keyed(|call, txn| entries::range(call, txn, false)),
+        ..READ
+    },
+    Command {
+        name: "xread",
+        arity: -4,
+        flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        keys: &[after_streams(1)],
+        find_keys: Some(find_keys),
+        summary: "Returns messages from multiple streams with IDs greater than the ones requested. Blocks until a message is available otherwise.",
+        complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
+        handler: Keyed(reading::xread),
+        ..READ
+    },
+    Command {
+        name: "xreadgroup",
+        arity: -7,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        keys: &[after_streams(4)],
+        find_keys: Some(find_keys),
+        summary: "Returns new or historical messages from a stream for a consumer in a group. Blocks until a message is available otherwise.",
+        complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
+        handler: Keyed(reading::xreadgroup),
+        ..READ
+    },
+    Command {
+        name: "xrevrange",
+        arity: -4,
+        summary: "Returns the messages from a stream within a range of IDs in reverse order.",
+        complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
+        handler: Keyed(|call, txn| entries::range(call, txn, true)),
+        ..READ
+    },
+    Command {
+        name: "xsetid",
+        arity: -3,
+        flags: WRITE.flags.and(Flags::DENYOOM),
+        summary: "An internal command for replicating stream values.",
+        handler: Keyed(entries::xsetid),
+        ..WRITE
+    },
+    Command {
+        name: "xtrim",
+        arity: -4,
+        flags: Flags::WRITE,
+        summary: "Deletes messages from the beginning of a stream.",
+        complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
+        handler: Keyed(entries::xtrim),
+        ..DELETE
+    },
+];
+
+/// Finds the keys of XREAD and XREADGROUP: the first half of what is behind STREAMS.
+fn find_keys(args: Args, found: &mut dyn FnMut(usize, KeyAccess)) {
+    if let Some(streams_at) = find_streams(args) {
+        let first = streams_at + 1;
+        (first..first + (args.len() - first) / 2).for_each(|index| found(index, READ_KEY));
+    }
+}
+
+/// Where among the arguments of XREAD or XREADGROUP the word STREAMS is, if those before it are well-formed: a group and
+/// a consumer can have this name too.
+fn find_streams(args: Args) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let word = args.get(at)?;
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        at += match () {
+            () if is("streams") => return Some(at),
+            () if is("block") || is("count") => 2,
+            () if is("group") => 3,
+            () if is("noack") => 1,
+            () => return None,
+        };
+    }
+}
+
+fn write_id(out: &mut Writer, id: Id) {
+    out.bulk_id(id.ms, id.seq);
+}
+
+fn write_entry(out: &mut Writer, entry: &Entry) {
+    let fields = entry.fields();
+    out.array(2);
+    write_id(out, entry.id);
+    out.array(2 * fields.len());
+    for (name, value) in fields {
+        out.bulk(name);
+        out.bulk(value);
+    }
+}
+
+/// Writes as many entries as there are.
+fn write_entries<'e>(out: &mut Writer, entries: impl Iterator<Item = Entry<'e>>) {
+    let place = out.defer();
+    let count = entries.inspect(|entry| write_entry(out, entry)).count();
+    out.set_array(place, count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_resp::OwnedArgs;
+
+    #[test]
+    fn keys_are_found_behind_names_like_the_word_before_them() {
+        let found = |text: &str| {
+            let args: OwnedArgs = text.split(' ').collect();
+            let mut found = Vec::new();
+            find_keys(args.args(), &mut |index, _| found.push(index));
+            found
+        };
+        assert_eq!(found("xread streams a 0"), [2]);
+        assert_eq!(found("xread count 1 block 0 STREAMS a b 0 0"), [6, 7]);
+        assert_eq!(found("xreadgroup noack group streams streams streams a >"), [6]);
+        assert_eq!(found("xread count streams"), []);
+        assert_eq!(found("xread nonsense streams a 0"), []);
+        assert_eq!(found("xread streams"), []);
+    }
+}
