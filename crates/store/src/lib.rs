@@ -50,7 +50,7 @@ pub use holdfast_heap::{Arena, Tx};
 pub use holdfast_io::{Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Log, Lsn};
 pub use observers::{Observer, ObserverId, Tell, Turn};
-pub use partition::DATABASES;
+pub use partition::{DATABASES, SYSTEM_DATABASE};
 pub use scan::ScanStep;
 pub use stats::Stats;
 pub use store::{EXPECTED_MAX, Expected, Options, Recovery, Store};

@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub const DATABASES: usize = 16;
 /// Databases that there are to exchange for these; those that are not in use are being freed.
 pub(crate) const PHYSICAL_DATABASES: usize = 32;
+/// The physical database of what the server itself keeps: no logical one, so that clients neither see nor flush it.
+pub const SYSTEM_DATABASE: u8 = PHYSICAL_DATABASES as u8 - 1;
 /// Bytes of the arena's root page that each database has for its roots.
 const DATABASE_ROOT_BYTES: u64 = 64;
 /// Where in the root page of the first partition the databases' map lies: for each logical number the exclusive or of

@@ -4,7 +4,7 @@ use crate::{
     changes::Following,
     collections::{Hasher, Limits},
     digest::Secret,
-    partition::{DATABASES, PHYSICAL_DATABASES},
+    partition::{DATABASES, PHYSICAL_DATABASES, SYSTEM_DATABASE},
     word::Word,
 };
 use holdfast_heap::Heap;
@@ -22,7 +22,7 @@ use std::sync::{
 /// Bytes that the cache has whatever else takes memory: without any, nothing could be read.
 const CACHE_MIN: usize = 256 << 10;
 
-/// Which physical database each logical one is. A physical one that none is, is rubbish. To change that, all partitions
+/// Which physical database each logical one is. A physical one that none is, is rubbish, but for the system's. To change that, all partitions
 /// must be locked; so who has locked one may rely on it.
 #[derive(Default)]
 pub(crate) struct Databases([AtomicU8; DATABASES]);
@@ -43,7 +43,7 @@ impl Databases {
 
     /// A bit for each physical database that is rubbish.
     fn rubbish_bits(&self) -> u32 {
-        !self.0.iter().fold(0, |used, physical| used | 1 << physical.load(Relaxed))
+        !self.0.iter().fold(1 << SYSTEM_DATABASE, |used, physical| used | 1 << physical.load(Relaxed))
     }
 
     /// One that is rubbish.

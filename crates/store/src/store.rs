@@ -6,12 +6,12 @@ use crate::{
     digest::{Digest, SLOTS, hash_slot},
     item,
     maintenance::Maintenance,
-    partition::{DATABASES, PHYSICAL_DATABASES, Partition},
+    partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Record},
     shared::Shared,
     stats::Counters,
     superblock::{self, Superblock},
-    txn::{self, Cold, Fetched, Txn},
+    txn::{self, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
@@ -94,6 +94,7 @@ pub struct Store {
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     pub partitions: Box<[Mutex<Partition>]>,
+    pub growth: Growth,
     slots_per_partition: u16,
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
@@ -206,6 +207,12 @@ impl Store {
     /// Begins a transaction over partitions, given in ascending order without repetition.
     pub fn begin(&self, partitions: &[u16]) -> Txn<'_> {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
+    }
+
+    /// Begins a transaction that may lock more partitions later, over some to begin with, given in ascending order without
+    /// repetition; there may be none. Of such transactions that hold a partition there is one at a time.
+    pub fn begin_growing(&self, partitions: &[u16]) -> Txn<'_> {
+        Txn::begin_growing(&self.inner, partitions, self.shared.io.now_ms())
     }
 
     /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
@@ -623,7 +630,7 @@ impl Inner {
         counters.checkpoints.complete_ms.store(shared.io.now_ms(), Relaxed);
         for logical in 0..DATABASES as u8 {
             let physical = partitions[0].lock().database_map(logical);
-            if physical as usize >= PHYSICAL_DATABASES {
+            if physical >= SYSTEM_DATABASE {
                 return Err(Error::corrupt(HEAP, 0, format!("database {logical} is mapped to {physical}")));
             }
             shared.databases.set(logical, physical);
@@ -631,6 +638,7 @@ impl Inner {
         Ok(Inner {
             shared,
             partitions,
+            growth: Growth::default(),
             slots_per_partition,
             superblock,
             checkpoint_lsn,

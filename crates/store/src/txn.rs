@@ -1,6 +1,7 @@
 //! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
 
 mod keyspace;
+mod locks;
 mod transfer;
 
 use crate::{
@@ -13,14 +14,14 @@ use crate::{
     digest::Digest,
     item::{self, Item},
     observers::{Observer, ObserverId, Tell, Turn},
-    partition::{Found, Partition},
+    partition::Found,
     shared::Shared,
     store::{Expected, Inner},
     word::{Type, Word, class_bytes, class_bytes_min},
 };
 use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::{Admission, Lsn};
-use parking_lot::MutexGuard;
+use locks::Locks;
 use std::{
     cell::Cell,
     fmt,
@@ -28,6 +29,8 @@ use std::{
     ptr,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
+
+pub(crate) use locks::Growth;
 
 /// Why an operation could not be done now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,31 +146,6 @@ pub struct Txn<'s> {
     gate: Lsn,
 }
 
-/// Partitions that are locked, in the order of their numbers (I-9).
-struct Locks<'s> {
-    first: (u16, MutexGuard<'s, Partition>),
-    more: Vec<(u16, MutexGuard<'s, Partition>)>,
-}
-
-impl Locks<'_> {
-    #[inline]
-    fn get(&mut self, partition: u16) -> &mut Partition {
-        if self.first.0 == partition {
-            return &mut self.first.1;
-        }
-        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
-        &mut self.more[at].1
-    }
-
-    fn read(&self, partition: u16) -> &Partition {
-        if self.first.0 == partition {
-            return &self.first.1;
-        }
-        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
-        &self.more[at].1
-    }
-}
-
 /// A key with what is derived from it.
 #[derive(Clone, Copy)]
 struct Target<'k> {
@@ -192,17 +170,12 @@ impl<'s> Txn<'s> {
     }
 
     pub(crate) fn begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
-        debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
+        Txn::with(store, Locks::take(store, partitions), now_ms)
+    }
+
+    pub(crate) fn with(store: &'s Inner, locks: Locks<'s>, now_ms: u64) -> Txn<'s> {
         let batch = ManuallyDrop::new(SPARE.take().unwrap_or_default());
-        let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
-        let lock = |number: u16| {
-            let mut part = store.partitions[number as usize].lock();
-            part.follow_limits(&store.shared);
-            (number, part)
-        };
-        let (first, more) = (lock(first), rest.iter().map(|&number| lock(number)).collect());
         let changes = Changes::new(&store.shared);
-        let locks = Locks { first, more };
         Txn {
             store,
             locks,
@@ -619,14 +592,14 @@ impl<'s> Txn<'s> {
     }
 
     /// Asks for the memory that [`Txn::move_item`] will look at.
-    pub(crate) fn prefetch(&self, db: u8, digest: Digest) {
-        self.locks.first.1.prefetch_entry(db, digest);
+    pub(crate) fn prefetch(&mut self, db: u8, digest: Digest) {
+        self.locks.first().1.prefetch_entry(db, digest);
     }
 
     /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
     pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
         let shared = self.shared();
-        let part = &mut self.locks.first.1;
+        let part = self.locks.first().1;
         match part.find(shared, item.db, digest) {
             Some(found)
                 if !found.word.in_heap()
@@ -653,7 +626,7 @@ impl<'s> Txn<'s> {
         if shared.databases.is_rubbish(db) {
             return (0, 0, Vec::new());
         }
-        let part = &mut self.locks.first.1;
+        let part = self.locks.first().1;
         let due = part.expired_keys(db, cursor, sample, self.now_ms);
         let expired = due.keys.len();
         let cold: Vec<Cold> = due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
@@ -663,7 +636,7 @@ impl<'s> Txn<'s> {
     /// Removes a key that has expired, unless its name is wanted and must be fetched.
     fn expire_one(&mut self, db: u8, digest: Digest) -> Option<Cold> {
         let shared = self.shared();
-        let part = &mut self.locks.first.1;
+        let part = self.locks.first().1;
         let found = part.find(shared, db, digest).expect("a key with an expiry has an entry");
         if self.changes.want_names() {
             let Some(key) = part.name(db, found) else { return Some(Cold::key(shared, found.word, digest)) };
@@ -680,20 +653,21 @@ impl<'s> Txn<'s> {
     pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
         /// Some hundred keys.
         const BUCKETS: usize = 8;
-        let (shared, partition, now_ms) = (self.shared(), self.locks.first.0, self.now_ms);
+        let (shared, now_ms) = (self.shared(), self.now_ms);
         if shared.databases.is_rubbish(db) {
             return false;
         }
         let mut next = *cursor;
-        let due = self.locks.first.1.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
+        let (partition, part) = self.locks.first();
+        let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
         if due.is_empty() || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
             *cursor = next;
             return false;
         }
         for digest in due {
-            let found = self.locks.first.1.find(shared, db, digest).expect("an entry that was just seen");
-            let arena = &self.locks.first.1.arena;
-            let key = object::key(arena, found.word.offset()).to_vec();
+            let part = self.locks.get(partition);
+            let found = part.find(shared, db, digest).expect("an entry that was just seen");
+            let key = object::key(&part.arena, found.word.offset()).to_vec();
             self.purge_fields(db, Target { key: &key, digest, partition }, found);
         }
         true
@@ -717,8 +691,8 @@ impl<'s> Txn<'s> {
             self.batch.tx.committed();
             self.gate = lsn + 1;
             if self.batch.flushed {
-                self.locks.first.1.note_flushed(self.gate);
-                self.locks.more.iter_mut().for_each(|(_, part)| part.note_flushed(self.gate));
+                let gate = self.gate;
+                self.locks.each(|part| part.note_flushed(gate));
             }
             for written in &self.batch.written {
                 self.locks.get(written.partition).note_written(written, self.gate);

@@ -6,7 +6,7 @@
 //! `HOLDFAST_SEEDS=10000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
 use holdfast_store::{
-    Admission, Cold, Error, Options, SimIo, Store, Txn, Type,
+    Admission, Cold, Error, Options, SYSTEM_DATABASE, SimIo, Store, Txn, Type,
     collections::{hash::Expiry, list::End},
 };
 use std::{
@@ -27,6 +27,13 @@ enum Value {
     List(VecDeque<Vec<u8>>),
     Set(BTreeSet<Vec<u8>>),
     Zset(BTreeMap<Vec<u8>, u64>),
+}
+
+/// The database that stands for the system's, which no client's number does.
+const SYSTEM: u8 = 2;
+
+fn physical(db: u8, database: impl FnOnce(u8) -> u8) -> u8 {
+    if db == SYSTEM { SYSTEM_DATABASE } else { database(db) }
 }
 
 struct Rng(u64);
@@ -189,7 +196,7 @@ fn random_ops(rng: &mut Rng, keys: u64) -> Vec<Op> {
 }
 
 fn random_op(rng: &mut Rng, keys: u64) -> Op {
-    let db = if rng.chance(8) { 1 } else { 0 };
+    let db = if rng.chance(8) { 1 + rng.below(2) as u8 } else { 0 };
     let key = format!("key:{}", rng.below(keys)).into_bytes();
     // Few collections, so that some become large.
     let few = |kind: &str, rng: &mut Rng| format!("{kind}:{}", rng.below(4)).into_bytes();
@@ -234,7 +241,7 @@ fn run_batch(store: &Store, ops: &[Op]) -> u64 {
 }
 
 fn run(txn: &mut Txn, op: &Op) {
-    let db = txn.database(op.db());
+    let db = physical(op.db(), |db| txn.database(db));
     let end = |front: &bool| if *front { End::Front } else { End::Back };
     let done = match op {
         Op::Set(_, key, value, keep) => txn.set(db, key, value, *keep),
@@ -274,7 +281,7 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     loop {
         let mut txn = store.begin_keys([key]);
         txn.supply(std::mem::take(&mut fetched));
-        let cold: Cold = match txn.get(txn.database(db), key) {
+        let cold: Cold = match txn.get(physical(db, |db| txn.database(db)), key) {
             Ok(value) => return Ok(value.map(<[u8]>::to_vec)),
             Err(Error::Cold(cold)) => cold,
             Err(e) => return Err(e.to_string()),
@@ -287,7 +294,7 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
 /// The value of a key that is there.
 fn value(store: &Store, db: u8, key: &[u8]) -> Value {
     let mut txn = store.begin_keys([key]);
-    let physical = txn.database(db);
+    let physical = physical(db, |db| txn.database(db));
     match txn.type_of(physical, key).unwrap() {
         Type::String => {
             drop(txn);
@@ -316,8 +323,8 @@ fn value(store: &Store, db: u8, key: &[u8]) -> Value {
 
 fn dump(store: &Store) -> State {
     let mut state = State::new();
-    for db in 0..2 {
-        let physical = store.database(db);
+    for db in 0..3 {
+        let physical = physical(db, |db| store.database(db));
         let mut cursor = 0;
         loop {
             let step = store.scan(physical, cursor, 10);

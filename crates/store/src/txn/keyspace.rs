@@ -137,7 +137,7 @@ impl Txn<'_> {
     /// Frees a slice of what is rubbish in the transaction's first partition; whether there may be more.
     pub(crate) fn sweep(&mut self) -> bool {
         let shared = self.shared();
-        let part = &mut self.locks.first.1;
+        let part = self.locks.first().1;
         let db = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
         db.inspect(|&db| part.sweep(shared, &mut self.batch, db)).is_some()
     }

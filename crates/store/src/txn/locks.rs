@@ -1,0 +1,188 @@
+//! The locks of a transaction.
+//!
+//! Who locks several partitions takes them in the order of their numbers, so that no circle of waiting comes about (I-9).
+//! A script does not know all its keys when it begins, so that it may want a partition below one that it holds. Therefore
+//! one transaction at a time may *grow*, in any order, and everybody else gives way to it: who holds the partition that
+//! the growing one wants, and waits for another, releases all it has and begins again when that one has ended. It has
+//! not done anything with its partitions then, since it has not got them all. Who has got all its partitions waits for
+//! nothing, and ends. So each partition that the growing one waits for becomes free.
+
+use super::Txn;
+use crate::{partition::Partition, store::Inner};
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    time::Duration,
+};
+
+/// How often who holds partitions while it waits for another looks whether it has to give way.
+const GIVE_WAY: Duration = Duration::from_millis(1);
+/// No partition.
+const NONE: u32 = u32::MAX;
+
+/// Lets one transaction at a time lock more partitions than it began with.
+pub(crate) struct Growth {
+    turn: Mutex<()>,
+    /// The partition that the growing transaction waits for.
+    wanted: AtomicU32,
+}
+
+impl Default for Growth {
+    fn default() -> Growth {
+        Growth { turn: Mutex::default(), wanted: AtomicU32::new(NONE) }
+    }
+}
+
+/// Partitions that are locked.
+pub(crate) struct Locks<'s> {
+    first: Option<Locked<'s>>,
+    /// The others, in the order of their numbers.
+    more: Vec<Locked<'s>>,
+    /// Whether there may be more of them later.
+    may_grow: bool,
+    /// Held by the one that grows.
+    turn: Option<MutexGuard<'s, ()>>,
+}
+
+type Locked<'s> = (u16, MutexGuard<'s, Partition>);
+
+impl<'s> Locks<'s> {
+    /// Locks partitions, given in ascending order.
+    #[inline]
+    pub fn take(store: &'s Inner, partitions: &[u16]) -> Locks<'s> {
+        debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
+        let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
+        let mut locks =
+            Locks { first: Some(lock(store, first)), more: Vec::new(), may_grow: false, turn: None };
+        if !rest.is_empty() {
+            locks.take_more(store, rest);
+        }
+        locks
+    }
+
+    fn take_more(&mut self, store: &'s Inner, rest: &[u16]) {
+        self.more.reserve_exact(rest.len());
+        while let Some(&next) = rest.get(self.more.len()) {
+            let partition = &store.partitions[next as usize];
+            match partition.try_lock().or_else(|| partition.try_lock_for(GIVE_WAY)) {
+                Some(guard) => self.more.push(follow(store, next, guard)),
+                None if self.is_wanted(store) => {
+                    let first = self.first.take().expect("it was locked").0;
+                    self.more.clear();
+                    drop(store.growth.turn.lock());
+                    self.first = Some(lock(store, first));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Whether the growing transaction waits for one of these.
+    fn is_wanted(&self, store: &Inner) -> bool {
+        let wanted = store.growth.wanted.load(SeqCst);
+        self.first.iter().chain(&self.more).any(|(number, _)| u32::from(*number) == wanted)
+    }
+
+    /// Locks partitions, given in ascending order, and lets there be more later.
+    fn begin_growing(store: &'s Inner, partitions: &[u16]) -> Locks<'s> {
+        let mut locks = Locks { first: None, more: Vec::new(), may_grow: true, turn: None };
+        for &number in partitions {
+            locks.include(store, number);
+        }
+        locks
+    }
+
+    fn include(&mut self, store: &'s Inner, number: u16) {
+        let Err(place) = self.place(number) else { return };
+        assert!(self.may_grow, "all partitions were to be named at the beginning");
+        // Before it holds anything: who has the turn may want that.
+        self.turn.get_or_insert_with(|| store.growth.turn.lock());
+        let partition = &store.partitions[number as usize];
+        let guard = partition.try_lock().unwrap_or_else(|| {
+            store.growth.wanted.store(number.into(), SeqCst);
+            let guard = partition.lock();
+            store.growth.wanted.store(NONE, SeqCst);
+            guard
+        });
+        let locked = follow(store, number, guard);
+        match &self.first {
+            None => self.first = Some(locked),
+            Some(_) => self.more.insert(place, locked),
+        }
+    }
+
+    /// Where a partition that is not locked belongs among `more`.
+    fn place(&self, number: u16) -> Result<(), usize> {
+        if self.first.as_ref().is_some_and(|first| first.0 == number) {
+            return Ok(());
+        }
+        self.more.binary_search_by_key(&number, |p| p.0).map(|_| ())
+    }
+
+    /// A partition that is locked.
+    #[inline]
+    pub fn get(&mut self, partition: u16) -> &mut Partition {
+        if let Some((number, guard)) = &mut self.first {
+            if *number == partition {
+                return guard;
+            }
+        }
+        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
+        &mut self.more[at].1
+    }
+
+    /// The same to look at.
+    pub fn read(&self, partition: u16) -> &Partition {
+        if let Some((number, guard)) = &self.first {
+            if *number == partition {
+                return guard;
+            }
+        }
+        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
+        &self.more[at].1
+    }
+
+    /// The one that was locked first, with its number.
+    pub fn first(&mut self) -> (u16, &mut Partition) {
+        let (number, guard) = self.first.as_mut().expect("a partition is locked");
+        (*number, guard)
+    }
+
+    /// Does something with each.
+    pub fn each(&mut self, mut f: impl FnMut(&mut Partition)) {
+        self.first.iter_mut().chain(&mut self.more).for_each(|(_, guard)| f(guard));
+    }
+}
+
+#[inline]
+fn lock(store: &Inner, number: u16) -> Locked<'_> {
+    follow(store, number, store.partitions[number as usize].lock())
+}
+
+#[inline]
+fn follow<'s>(store: &Inner, number: u16, mut guard: MutexGuard<'s, Partition>) -> Locked<'s> {
+    guard.follow_limits(&store.shared);
+    (number, guard)
+}
+
+impl<'s> Txn<'s> {
+    pub(crate) fn begin_growing(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
+        Txn::with(store, Locks::begin_growing(store, partitions), now_ms)
+    }
+
+    /// Locks the partition of a key, if it is not locked; the transaction was begun to grow.
+    pub fn include(&mut self, key: &[u8]) {
+        let partition = self.store.partition_of(key);
+        self.locks.include(self.store, partition);
+    }
+
+    /// Bytes that the transaction has to write so far.
+    pub fn batch_bytes(&self) -> usize {
+        self.batch.tx.buf.len()
+    }
+
+    /// Locks all partitions; the transaction was begun to grow.
+    pub fn include_all(&mut self) {
+        (0..self.store.partitions.len() as u16).for_each(|number| self.locks.include(self.store, number));
+    }
+}

@@ -1,0 +1,76 @@
+//! Transactions that lock partitions as they meet keys, beside others that lock several at once: none waits for ever, and
+//! each is atomic.
+
+use holdfast_store::{Options, SimIo, Store, Txn};
+use std::{sync::Arc, thread, time::Duration};
+
+const KEYS: usize = 24;
+const EACH: i64 = 1000;
+
+fn store() -> Arc<Store> {
+    let options =
+        Options { partitions: 8, heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    Arc::new(Store::open_on(Arc::new(SimIo::new(1)), options).unwrap())
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("account:{number}").into_bytes()
+}
+
+fn add(txn: &mut Txn, number: usize, amount: i64) {
+    let key = key(number);
+    let old: i64 = txn.get(0, &key).unwrap().map_or(0, |v| std::str::from_utf8(v).unwrap().parse().unwrap());
+    txn.set(0, &key, (old + amount).to_string().as_bytes(), false).unwrap();
+}
+
+/// Moves between accounts in threads of three kinds; the sum stays.
+#[test]
+fn no_circle_of_waiting() {
+    let store = store();
+    for number in 0..KEYS {
+        add(&mut store.begin_keys([key(number).as_slice()]), number, EACH);
+    }
+    let (done, all_done) = std::sync::mpsc::channel();
+    for thread in 0..9usize {
+        let (store, done) = (store.clone(), done.clone());
+        thread::spawn(move || {
+            let mut state = thread as u64 + 1;
+            let mut draw = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % KEYS
+            };
+            for round in 0..400 {
+                let accounts = [draw(), draw(), draw(), draw()];
+                let mut txn = match thread % 3 {
+                    0 => store.begin_growing(&[]),
+                    1 => store.begin_growing(&[store.partition_of(&key(accounts[0]))]),
+                    _ if round % 50 == 0 => store.begin_all(),
+                    _ => {
+                        let names = accounts.map(key);
+                        store.begin_keys(names.iter().map(Vec::as_slice))
+                    }
+                };
+                for (at, &account) in accounts.iter().enumerate() {
+                    if thread % 3 < 2 {
+                        txn.include(&key(account));
+                    }
+                    add(&mut txn, account, if at % 2 == 0 { 1 } else { -1 });
+                    thread::yield_now();
+                }
+                if thread % 3 < 2 && round % 100 == 0 {
+                    txn.include_all();
+                    assert_eq!(txn.len(0), KEYS as u64);
+                }
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..9 {
+        all_done.recv_timeout(Duration::from_secs(60)).expect("a thread waits for ever");
+    }
+    let mut txn = store.begin_all();
+    let sum: i64 = (0..KEYS)
+        .map(|n| std::str::from_utf8(txn.get(0, &key(n)).unwrap().unwrap()).unwrap().parse::<i64>().unwrap())
+        .sum();
+    assert_eq!(sum, KEYS as i64 * EACH);
+}
