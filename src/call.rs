@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
         let container = self.args.at(0).to_ascii_uppercase();
         let title = [&container[..], b" <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"].concat();
         self.out.array(lines.len() + 3);
-        self.out.simple(&String::from_utf8_lossy(&title));
+        self.out.simple(title);
         for line in lines {
             self.out.simple(line);
         }

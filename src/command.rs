@@ -54,6 +54,8 @@ pub enum Handler {
     Keyed(fn(&mut Call, &mut Txn) -> Answer),
     /// Within a transaction over all partitions.
     Whole(fn(&mut Call, &mut Txn) -> Answer),
+    /// Within a transaction that grows: EXEC's, or, if none is given, one that it begins itself.
+    Script(fn(&mut Call, Option<&mut Txn>) -> Answer),
     /// With a view of all keys, for which nothing is locked, except within EXEC.
     Browsing(fn(&mut Call, &mut Keyspace) -> Answer),
 }
@@ -214,6 +216,8 @@ bits! {
         MAY_REPLICATE = "may_replicate";
         /// Shown to MONITOR by itself.
         SKIP_MONITOR = "skip_monitor";
+        /// Its keys may be none.
+        NO_MANDATORY_KEYS = "no_mandatory_keys";
         /// Not queued by MULTI. Redis has no such flag, so it has no name.
         IMMEDIATE = "";
     }

@@ -111,6 +111,11 @@ impl<'a> Turn<'a> {
         self.moment.set((self.now.get(), self.worker.server.store.now_ms()));
     }
 
+    /// Takes the time between back to `start`: a command that has run others took it all.
+    pub fn set_now(&self, start: Instant) {
+        self.now.set(start);
+    }
+
     /// The time of the command that begins now: Unix time in milliseconds.
     fn now_ms(&self) -> u64 {
         let (at, unix_ms) = self.moment.get();
@@ -229,10 +234,14 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The reply may tell of anything that is in the log by now: it waits for that under `appendfsync always`.
+    /// The reply may tell of anything that is in the log by now.
     fn depend_on_log(&self) {
-        let server = &self.worker.server;
-        self.gate.set(self.gate.get().max(server.push.gate(server.store.log().tail())));
+        self.depend_on(self.worker.server.store.log().tail());
+    }
+
+    /// The reply waits for the log to be durable up to here under `appendfsync always`.
+    pub fn depend_on(&self, lsn: Lsn) {
+        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
     }
 
     /// Executes one command, or refuses it, or queues it; its reply goes to `out`.
@@ -327,11 +336,16 @@ impl<'a> Turn<'a> {
 
     /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
     pub fn admit(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
-        let store = &self.worker.server.store;
-        let bytes = bytes + REDO_ROOM;
-        if may_grow && store.is_out_of_memory() {
+        if may_grow && self.worker.server.store.is_out_of_memory() {
             return Err(OUT_OF_MEMORY);
         }
+        self.admit_log(bytes, may_grow)
+    }
+
+    /// The same, whatever memory there is.
+    pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
+        let store = &self.worker.server.store;
+        let bytes = bytes + REDO_ROOM;
         // What frees space may use what is reserved for it.
         let admission = if may_grow { store.admit(bytes) } else { store.log().admit_to_reserve(bytes) };
         match admission {
@@ -358,7 +372,7 @@ impl<'a> Turn<'a> {
         let store = &self.worker.server.store;
         let command = TABLE.command(id);
         let mut txn = match command.handler {
-            Handler::Plain(_) | Handler::Browsing(_) => {
+            Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
             Handler::Keyed(_) if TABLE.first_is_key(id) => match self.expected.take() {
@@ -407,7 +421,9 @@ impl<'a> Turn<'a> {
         wake: Wake,
         given: Given,
     ) -> Outcome {
-        session.client.set_command(id);
+        if !session.in_exec {
+            session.client.set_command(id);
+        }
         let is_shown = wake == Wake::First && self.worker.server.push.monitors.is_used();
         let command = TABLE.command(id);
         let (place, first_news) = (out.defer(), self.news.borrow().len());
@@ -432,6 +448,11 @@ impl<'a> Turn<'a> {
                     self.remember(session, command, args);
                 }
                 answer
+            }
+            (Handler::Script(handler), Given::Txn(txn)) => handler(&mut call, Some(txn)),
+            (Handler::Script(handler), Given::Fetched(fetched)) => {
+                call.fetched = fetched;
+                handler(&mut call, None)
             }
             (Handler::Browsing(handler), given) => {
                 let answer = match given {

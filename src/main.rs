@@ -34,6 +34,7 @@ mod push;
 mod random;
 mod redact;
 mod scan;
+mod script;
 mod serve;
 mod server;
 mod session;

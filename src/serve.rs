@@ -36,6 +36,9 @@ pub fn serve(config: Config) -> Result<(), String> {
     let store = Arc::new(open_store(&config)?);
     let server = Server::new(config, store, mailboxes);
     server.apply_all()?;
+    for what in server.libraries.load(&server.store) {
+        log!(Warning, "cannot load {what}");
+    }
     acl::load_at_start(&server)?;
     warn_of_options_without_effect(&server.config);
 

@@ -8,6 +8,7 @@ use crate::{
     limits::OutputLimit,
     pubsub,
     push::Push,
+    script::{cache::Scripts, library::Libraries},
     slowlog::Slowlog,
     stats::{ErrorStats, WorkerStats},
     tls::Tls,
@@ -46,6 +47,10 @@ pub struct Server {
     pub slowlog: Slowlog,
     /// Error replies by code.
     pub errors: ErrorStats,
+    /// Libraries of functions.
+    pub libraries: Libraries,
+    /// Scripts of EVAL.
+    pub scripts: Scripts,
     /// One per worker.
     pub workers: Vec<WorkerStats>,
     /// By class: normal, replica, publish/subscribe.
@@ -84,6 +89,8 @@ impl Server {
             clients,
             slowlog: Slowlog::default(),
             errors: ErrorStats::default(),
+            libraries: Libraries::default(),
+            scripts: Scripts::default(),
             workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -58,6 +58,8 @@ pub struct WorkerStats {
     pub writes: Counter,
     /// Clients that now wait in a blocking command.
     pub blocked: AtomicU64,
+    /// Bytes that its interpreter takes.
+    pub interpreter_bytes: AtomicUsize,
 }
 
 impl WorkerStats {
@@ -70,6 +72,7 @@ impl WorkerStats {
             reads: Counter::default(),
             writes: Counter::default(),
             blocked: AtomicU64::new(0),
+            interpreter_bytes: AtomicUsize::new(0),
         }
     }
 

@@ -8,13 +8,14 @@ use crate::{
     gate::Gate,
     log::log,
     post::Letter,
+    script::engine::Engine,
     server::Server,
     stats::WorkerStats,
     stream::{Socket, Stream},
 };
 use holdfast_store::{Cold, Fetched};
 use std::{
-    cell::RefCell,
+    cell::{RefCell, RefMut},
     collections::HashMap,
     io,
     rc::Rc,
@@ -66,6 +67,7 @@ pub struct Worker {
     pub appended: Arc<AtomicBool>,
     /// Told when a pause is over.
     pub unpaused: Notify,
+    engine: RefCell<Option<Engine>>,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     /// For the letters that are being delivered.
@@ -97,6 +99,7 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         gate,
         appended,
         unpaused: Notify::new(),
+        engine: RefCell::default(),
         connections: RefCell::default(),
         buffers: RefCell::default(),
         letters: RefCell::default(),
@@ -110,6 +113,11 @@ impl Worker {
     #[inline]
     pub fn stats(&self) -> &WorkerStats {
         &self.server.workers[self.index]
+    }
+
+    /// Its interpreter of scripts, while none runs.
+    pub fn engine(&self) -> RefMut<'_, Engine> {
+        RefMut::map(self.engine.borrow_mut(), |engine| engine.get_or_insert_with(Engine::new))
     }
 
     /// An empty buffer with room.

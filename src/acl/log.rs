@@ -18,8 +18,6 @@ pub enum Context {
     /// In a transaction.
     Multi,
     /// In a script.
-    // Known to those who read the log, whether there are scripts or not.
-    #[allow(dead_code)]
     Lua,
 }
 

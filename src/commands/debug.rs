@@ -139,7 +139,7 @@ fn object(call: &mut Call, txn: &mut Txn) -> Answer {
         serial::export(arena, context, obj, &mut bytes);
         (obj, bytes.len())
     };
-    call.out.simple(&format!(
+    call.out.simple(format!(
         "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:0 lru_seconds_idle:0"
     ));
     Ok(Done)

@@ -247,7 +247,7 @@ fn write_info(out: &mut Writer, command: &Command) {
     let categories = command.all_categories().names();
     out.set(categories.clone().count());
     for category in categories {
-        out.simple(&format!("@{category}"));
+        out.simple(format!("@{category}"));
     }
     // Tips to clients of a cluster.
     out.array(0);

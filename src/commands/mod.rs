@@ -9,6 +9,7 @@ mod debug;
 mod dump;
 mod expiry;
 mod fields;
+mod functions;
 mod geo;
 mod hashes;
 mod hyperloglog;
@@ -20,6 +21,7 @@ mod lists;
 mod migrate;
 mod persistence;
 mod pubsub;
+mod scripting;
 mod server;
 mod sets;
 mod slowlog;
@@ -45,6 +47,7 @@ pub static FAMILIES: &[&[Command]] = &[
     expiry::COMMANDS,
     fields::COMMANDS,
     geo::COMMANDS,
+    functions::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
@@ -55,6 +58,7 @@ pub static FAMILIES: &[&[Command]] = &[
     migrate::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
+    scripting::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

@@ -6,7 +6,7 @@ use crate::{
     call::Call,
     command::{
         Categories, Command, Flags,
-        Handler::{Keyed, Plain},
+        Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
     dispatch::{Given, cold_values},
@@ -187,20 +187,22 @@ fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
 /// A transaction over all keys of the queue, and those that are watched.
 fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
+    let mut grows = false;
     for (id, args) in &multi.queue {
         let (command, args) = (TABLE.command(*id), args.args());
         if command.locks_all(args) {
             return store.begin_all();
         }
+        grows |= matches!(command.handler, Script(_));
         // What does not tell its keys fails before it looks at one.
         let _ = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
     }
-    if partitions.is_empty() {
+    if partitions.is_empty() && !grows {
         partitions.push(0);
     }
     partitions.sort_unstable();
     partitions.dedup();
-    store.begin(&partitions)
+    if grows { store.begin_growing(&partitions) } else { store.begin(&partitions) }
 }
 
 /// The values that the queue may look at and that have to be fetched first. SELECT in the queue is not followed: what it

@@ -56,6 +56,11 @@ impl<'a> Args<'a> {
         Args { buf: self.buf, spans: self.spans.get(index..).unwrap_or_default() }
     }
 
+    /// The first so many arguments; all, if there are not so many.
+    pub fn first(&self, count: usize) -> Args<'a> {
+        Args { buf: self.buf, spans: self.spans.get(..count).unwrap_or(self.spans) }
+    }
+
     /// Bytes in all arguments together.
     pub fn bytes(&self) -> usize {
         self.spans.iter().map(|span| span.end - span.start).sum()

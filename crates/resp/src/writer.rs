@@ -66,10 +66,11 @@ impl<'a> Writer<'a> {
     }
 
     /// A simple string; `text` must have no line breaks.
-    pub fn simple(&mut self, text: &str) {
-        debug_assert!(!text.contains(['\r', '\n']));
+    pub fn simple(&mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        debug_assert!(!text.iter().any(|b| matches!(b, b'\r' | b'\n')));
         self.out.push(b'+');
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(text);
         self.end();
     }
 
@@ -195,7 +196,8 @@ impl<'a> Writer<'a> {
     }
 
     /// A text with a format of three letters (`txt`, `mkd`); over RESP2 a bulk string.
-    pub fn verbatim(&mut self, format: &str, text: &str) {
+    pub fn verbatim(&mut self, format: &str, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
         debug_assert_eq!(format.len(), 3);
         match self.proto {
             Proto::Resp2 => self.bulk(text),
@@ -203,19 +205,19 @@ impl<'a> Writer<'a> {
                 self.header(b'=', text.len() as i64 + 4);
                 self.out.extend_from_slice(format.as_bytes());
                 self.out.push(b':');
-                self.out.extend_from_slice(text.as_bytes());
+                self.out.extend_from_slice(text);
                 self.end();
             }
         }
     }
 
     /// An integer of any size in decimal; over RESP2 a bulk string.
-    pub fn big_number(&mut self, digits: &str) {
+    pub fn big_number(&mut self, digits: impl AsRef<[u8]>) {
         match self.proto {
             Proto::Resp2 => self.bulk(digits),
             Proto::Resp3 => {
                 self.out.push(b'(');
-                self.out.extend_from_slice(digits.as_bytes());
+                self.out.extend_from_slice(digits.as_ref());
                 self.end();
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{STRING, View, lines};
 use crate::config::Opt;
-use std::fmt::Write;
+use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
 pub fn memory(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
@@ -14,7 +14,10 @@ pub fn memory(view: &View, text: &mut String) {
         stats.log_buffer_bytes,
         clients as u64,
     ];
-    let used: u64 = parts.iter().sum();
+    let interpreters: usize =
+        server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
+    let ((scripts, script_bytes), libraries) = (server.scripts.size(), server.libraries.get());
+    let used = parts.iter().sum::<u64>() + (interpreters + script_bytes) as u64;
     let resident = super::resident_bytes();
     lines!(text,
         "used_memory": used,
@@ -28,6 +31,12 @@ pub fn memory(view: &View, text: &mut String) {
         "mem_index": stats.index_bytes,
         "mem_log_buffers": stats.log_buffer_bytes,
         "mem_clients_normal": clients,
+        "used_memory_lua": interpreters,
+        "used_memory_vm_eval": interpreters,
+        "used_memory_scripts_eval": script_bytes,
+        "number_of_cached_scripts": scripts,
+        "number_of_functions": libraries.functions_len(),
+        "number_of_libraries": libraries.libraries.len(),
         "mem_fragmentation_ratio": format!("{:.2}", resident as f64 / used.max(1) as f64),
         "maxmemory": server.config.number(Opt::MaxMemory),
         "maxmemory_human": human(server.config.number(Opt::MaxMemory) as u64),
@@ -93,6 +102,7 @@ pub fn lookups(view: &View, text: &mut String) {
     lines!(text,
         "expired_keys": stats.expired_keys,
         "evicted_keys": 0,
+        "evicted_scripts": view.server.scripts.evicted(),
         "keyspace_hits": stats.lookup_hits,
         "keyspace_misses": stats.lookup_misses,
         "cache_hits": stats.cache_hits,

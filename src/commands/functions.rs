@@ -1,0 +1,373 @@
+//! FCALL, FCALL_RO, FUNCTION. Libraries are part of the data: a change of them is a write like any other.
+
+use super::scripting::key_count;
+use crate::{
+    answer::{Answer, Outcome::*, Stop},
+    call::Call,
+    command::{
+        Categories, Command, Flags,
+        Handler::{Browsing, Plain, Script, Whole},
+        KeyAccess, KeySpec,
+    },
+    glob,
+    keyspace::Keyspace,
+    script::{
+        engine::Program,
+        library::{Library, Set},
+        payload, run,
+    },
+};
+use holdfast_store::{SYSTEM_DATABASE, Txn};
+use std::sync::Arc;
+
+const ROW: Command = Command {
+    group: "scripting",
+    categories: Categories::SCRIPTING,
+    since: "7.0.0",
+    complexity: "Depends on the function that is executed.",
+    ..Command::NEW
+};
+const FCALL: Command = Command {
+    arity: -3,
+    flags: RUNS.and(Flags::MAY_REPLICATE),
+    keys: &[KeySpec::counted(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 2)],
+    ..ROW
+};
+const RUNS: Flags = Flags::NOSCRIPT
+    .and(Flags::SKIP_MONITOR)
+    .and(Flags::STALE)
+    .and(Flags::NO_MANDATORY_KEYS)
+    .and(Flags::MOVABLE_KEYS);
+const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, ..ROW };
+const WRITE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "fcall",
+        summary: "Invokes a function.",
+        handler: Script(|call, txn| fcall(call, txn, false)),
+        ..FCALL
+    },
+    Command {
+        name: "fcall_ro",
+        flags: RUNS.and(Flags::READONLY),
+        keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
+        summary: "Invokes a read-only function.",
+        handler: Script(|call, txn| fcall(call, txn, true)),
+        ..FCALL
+    },
+    Command {
+        name: "function",
+        arity: -2,
+        summary: "A container for function commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: SUBCOMMANDS,
+        ..ROW
+    },
+];
+
+static SUBCOMMANDS: &[Command] = &[
+    Command {
+        name: "function|delete",
+        arity: 3,
+        flags: WRITE,
+        summary: "Deletes a library and its functions.",
+        complexity: "O(1)",
+        handler: Whole(delete),
+        ..SUB
+    },
+    Command {
+        name: "function|dump",
+        summary: "Dumps all libraries into a serialized binary payload.",
+        complexity: "O(N) where N is the number of functions",
+        handler: Browsing(dump),
+        ..SUB
+    },
+    Command {
+        name: "function|flush",
+        arity: -2,
+        flags: WRITE,
+        summary: "Deletes all libraries and functions.",
+        complexity: "O(N) where N is the number of functions deleted",
+        handler: Whole(flush),
+        ..SUB
+    },
+    Command {
+        name: "function|help",
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the different subcommands.",
+        complexity: "O(1)",
+        handler: Plain(help),
+        ..SUB
+    },
+    Command {
+        name: "function|list",
+        arity: -2,
+        summary: "Returns information about all libraries.",
+        complexity: "O(N) where N is the number of functions",
+        handler: Browsing(list),
+        ..SUB
+    },
+    Command {
+        name: "function|load",
+        arity: -3,
+        flags: WRITE.and(Flags::DENYOOM),
+        summary: "Creates a library.",
+        complexity: "O(1) (considering compilation time is redundant)",
+        handler: Whole(load),
+        ..SUB
+    },
+    Command {
+        name: "function|restore",
+        arity: -3,
+        flags: WRITE.and(Flags::DENYOOM),
+        summary: "Restores all libraries from a payload.",
+        complexity: "O(N) where N is the number of functions on the payload",
+        handler: Whole(restore),
+        ..SUB
+    },
+    Command {
+        name: "function|stats",
+        flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+        summary: "Returns information about a function during execution.",
+        complexity: "O(1)",
+        handler: Plain(stats),
+        ..SUB
+    },
+];
+
+const NO_FUNCTION: Stop = Stop::new("ERR Function not found");
+const NO_LIBRARY: Stop = Stop::new("ERR Library not found");
+const BAD_KEY_COUNT: Stop = Stop::new("ERR Bad number of keys provided");
+const BAD_POLICY: Stop =
+    Stop::new("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.");
+const BAD_FLUSH: Stop = Stop::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
+
+/// With the code ERR.
+fn error(text: impl std::fmt::Display) -> Stop {
+    format!("ERR {text}").into()
+}
+
+/// The error of a subcommand that has too many arguments.
+fn wrong_arguments(call: &Call) -> Stop {
+    let name = String::from_utf8_lossy(call.args.at(1));
+    error(format_args!("unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."))
+}
+
+fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
+    let set = call.server().libraries.get();
+    let (library, name) = set.function(call.args.at(1)).ok_or(NO_FUNCTION)?;
+    let count = key_count(call, BAD_KEY_COUNT)?;
+    let gate = match &txn {
+        None => library.gate(&call.server().store),
+        // EXEC's own batch may hold the library, or it is in the log.
+        Some(_) => call.server().store.log().tail(),
+    };
+    call.turn.depend_on(gate);
+    let flags = library.functions.get(name).ok_or(NO_FUNCTION)?.flags;
+    let function = call.turn.worker.engine().function(library, name).map_err(error)?;
+    let program = Program { name, function, is_eval: false };
+    run::run(call, txn, &program, Some(flags), read_only, count)
+}
+
+fn load(call: &mut Call, txn: &mut Txn) -> Answer {
+    let mut replace = false;
+    for index in 2..call.args.len() - 1 {
+        if !call.is(index, "replace") {
+            let option = String::from_utf8_lossy(call.args.at(index));
+            return Err(error(format_args!("Unknown option given: {option}")));
+        }
+        replace = true;
+    }
+    let source = call.args.at(call.args.len() - 1);
+    let mut set = Set::clone(&call.server().libraries.get());
+    let (name, _) = crate::script::flags::of_library(source).map_err(error)?;
+    if !replace && set.libraries.contains_key(&name) {
+        return Err(error(format_args!("Library '{name}' already exists")));
+    }
+    let library = call.turn.worker.engine().load_library(source).map_err(error)?;
+    set.add(library).map_err(error)?;
+    txn.set(SYSTEM_DATABASE, name.as_bytes(), source, false)?;
+    call.server().libraries.set(set);
+    call.out.bulk(name);
+    Ok(Done)
+}
+
+fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
+    let mut set = Set::clone(&call.server().libraries.get());
+    let name = call.args.at(2);
+    if !std::str::from_utf8(name).is_ok_and(|name| set.remove(name)) {
+        return Err(NO_LIBRARY);
+    }
+    txn.remove(SYSTEM_DATABASE, name);
+    call.server().libraries.set(set);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn flush(call: &mut Call, txn: &mut Txn) -> Answer {
+    match call.args.len() {
+        2 => {}
+        3 if call.is(2, "sync") || call.is(2, "async") => {}
+        3 => return Err(BAD_FLUSH),
+        _ => return Err(wrong_arguments(call)),
+    }
+    replace_all(call, txn, Set::default())
+}
+
+/// Makes these the libraries, here and in the store.
+fn replace_all(call: &mut Call, txn: &mut Txn, set: Set) -> Answer {
+    let old = call.server().libraries.get();
+    let is_new = |library: &&Arc<Library>| {
+        !old.libraries.get(&library.name).is_some_and(|known| Arc::ptr_eq(known, library))
+    };
+    for library in set.libraries.values().filter(is_new) {
+        txn.set(SYSTEM_DATABASE, library.name.as_bytes(), &library.source, false)?;
+    }
+    for name in old.libraries.keys().filter(|name| !set.libraries.contains_key(*name)) {
+        txn.remove(SYSTEM_DATABASE, name.as_bytes());
+    }
+    call.server().libraries.set(set);
+    call.out.ok();
+    Ok(Done)
+}
+
+fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
+    let (mut flush, mut replace) = (false, false);
+    match call.args.len() {
+        3 => {}
+        4 if call.is(3, "append") => {}
+        4 if call.is(3, "replace") => replace = true,
+        4 if call.is(3, "flush") => flush = true,
+        4 => return Err(BAD_POLICY),
+        _ => return Err(wrong_arguments(call)),
+    }
+    let sources = payload::parse(call.args.at(2)).map_err(error)?;
+    let mut new = Set::default();
+    for source in &sources {
+        let library = call.turn.worker.engine().load_library(source).map_err(error)?;
+        if new.libraries.contains_key(&library.name) {
+            return Err(error(format_args!("Library '{}' already exists", library.name)));
+        }
+        new.add(library).map_err(error)?;
+    }
+    let mut set = if flush { Set::default() } else { Set::clone(&call.server().libraries.get()) };
+    for name in new.libraries.keys() {
+        if set.remove(name) && !replace {
+            return Err(error(format_args!("Library {name} already exists")));
+        }
+    }
+    for library in new.libraries.into_values() {
+        set.add(library).map_err(error)?;
+    }
+    replace_all(call, txn, set)
+}
+
+/// Waits until who changes the libraries has done so: then the log holds what is shown.
+fn settle(keyspace: &mut Keyspace) {
+    if let Keyspace::Open { store, .. } = keyspace {
+        drop(store.begin(&[0]));
+    }
+}
+
+fn dump(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let set = call.server().libraries.get();
+    settle(keyspace);
+    call.out.bulk(payload::dump(set.libraries.values().map(|library| &*library.source)));
+    Ok(Done)
+}
+
+fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let (mut with_code, mut pattern, mut index) = (false, None, 2);
+    while index < call.args.len() {
+        if !with_code && call.is(index, "withcode") {
+            with_code = true;
+        } else if pattern.is_none() && call.is(index, "libraryname") {
+            index += 1;
+            let given = call.args.get(index);
+            pattern = Some(given.ok_or(Stop::new("ERR library name argument was not given"))?);
+        } else {
+            let argument = String::from_utf8_lossy(call.args.at(index));
+            return Err(error(format_args!("Unknown argument {argument}")));
+        }
+        index += 1;
+    }
+    let set = call.server().libraries.get();
+    settle(keyspace);
+    let is_wanted = |library: &&Arc<Library>| match pattern {
+        Some(pattern) => glob::matches_any_case(pattern, library.name.as_bytes()),
+        None => true,
+    };
+    let wanted: Vec<_> = set.libraries.values().filter(is_wanted).collect();
+    call.out.array(wanted.len());
+    for library in wanted {
+        call.out.map(if with_code { 4 } else { 3 });
+        call.out.bulk("library_name");
+        call.out.bulk(&library.name);
+        call.out.bulk("engine");
+        call.out.bulk("LUA");
+        call.out.bulk("functions");
+        call.out.array(library.functions.len());
+        for (name, function) in &library.functions {
+            call.out.map(3);
+            call.out.bulk("name");
+            call.out.bulk(name);
+            call.out.bulk("description");
+            match &function.description {
+                Some(description) => call.out.bulk(description),
+                None => call.out.null(),
+            }
+            call.out.bulk("flags");
+            call.out.set(function.flags.names().count());
+            function.flags.names().for_each(|name| call.out.simple(name));
+        }
+        if with_code {
+            call.out.bulk("library_code");
+            call.out.bulk(&library.source);
+        }
+    }
+    Ok(Done)
+}
+
+fn stats(call: &mut Call) -> Answer {
+    let set = call.server().libraries.get();
+    call.out.map(2);
+    call.out.bulk("running_script");
+    call.out.null();
+    call.out.bulk("engines");
+    call.out.map(1);
+    call.out.bulk("LUA");
+    call.out.map(2);
+    call.out.bulk("libraries_count");
+    call.out.int(set.libraries.len() as i64);
+    call.out.bulk("functions_count");
+    call.out.int(set.functions_len() as i64);
+    Ok(Done)
+}
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "LOAD [REPLACE] <FUNCTION CODE>",
+        "    Create a new library with the given library name and code.",
+        "DELETE <LIBRARY NAME>",
+        "    Delete the given library.",
+        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+        "    Return information about the libraries: name, engine, functions,",
+        "    and the code if WITHCODE is given; only of libraries that match a pattern.",
+        "STATS",
+        "    Return information about the function that runs, and the engines.",
+        "KILL",
+        "    Kill the function that runs.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Delete all the libraries.",
+        "DUMP",
+        "    Return a payload of the libraries for FUNCTION RESTORE.",
+        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+        "    Restore the libraries of a payload (default APPEND):",
+        "    * FLUSH: delete all existing libraries.",
+        "    * APPEND: keep the existing libraries, fail on a collision.",
+        "    * REPLACE: keep the existing libraries, and replace those of the same name.",
+    ]);
+    Ok(Done)
+}

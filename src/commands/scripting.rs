@@ -1,0 +1,239 @@
+//! EVAL, EVALSHA, their read-only forms, SCRIPT.
+
+use crate::{
+    answer::{Answer, NOT_INTEGER, Outcome::*, Stop},
+    call::Call,
+    command::{
+        Categories, Command, Flags,
+        Handler::{Plain, Script},
+        KeyAccess, KeySpec,
+    },
+    script::{cache::Sha, engine::Program, run::run, sha1},
+};
+use holdfast_resp::parse_int;
+use holdfast_store::Txn;
+
+const ROW: Command = Command {
+    group: "scripting",
+    categories: Categories::SCRIPTING,
+    complexity: "Depends on the script that is executed.",
+    ..Command::NEW
+};
+
+const RUNS: Flags = Flags::NOSCRIPT.and(Flags::SKIP_MONITOR).and(Flags::STALE).and(Flags::NO_MANDATORY_KEYS);
+const EVAL: Command = Command {
+    arity: -3,
+    flags: RUNS.and(Flags::MAY_REPLICATE).and(Flags::MOVABLE_KEYS),
+    keys: &[KeySpec::counted(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 2)],
+    since: "2.6.0",
+    ..ROW
+};
+const EVAL_RO: Command = Command {
+    flags: RUNS.and(Flags::READONLY).and(Flags::MOVABLE_KEYS),
+    keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
+    since: "7.0.0",
+    ..EVAL
+};
+const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, since: "2.6.0", complexity: "O(1)", ..ROW };
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "eval",
+        summary: "Executes a server-side Lua script.",
+        handler: Script(|call, txn| eval(call, txn, false)),
+        ..EVAL
+    },
+    Command {
+        name: "eval_ro",
+        summary: "Executes a read-only server-side Lua script.",
+        handler: Script(|call, txn| eval(call, txn, true)),
+        ..EVAL_RO
+    },
+    Command {
+        name: "evalsha",
+        summary: "Executes a server-side Lua script by SHA1 digest.",
+        handler: Script(|call, txn| evalsha(call, txn, false)),
+        ..EVAL
+    },
+    Command {
+        name: "evalsha_ro",
+        summary: "Executes a read-only server-side Lua script by SHA1 digest.",
+        handler: Script(|call, txn| evalsha(call, txn, true)),
+        ..EVAL_RO
+    },
+    Command {
+        name: "script",
+        arity: -2,
+        since: "2.6.0",
+        summary: "A container for Lua scripts management commands.",
+        complexity: "Depends on subcommand.",
+        subcommands: SUBCOMMANDS,
+        ..ROW
+    },
+];
+
+static SUBCOMMANDS: &[Command] = &[
+    Command {
+        name: "script|debug",
+        arity: 3,
+        since: "3.2.0",
+        summary: "Sets the debug mode of server-side Lua scripts.",
+        handler: Plain(debug),
+        ..SUB
+    },
+    Command {
+        name: "script|exists",
+        arity: -3,
+        summary: "Determines whether server-side Lua scripts exist in the script cache.",
+        complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
+        handler: Plain(exists),
+        ..SUB
+    },
+    Command {
+        name: "script|flush",
+        arity: -2,
+        summary: "Removes all server-side Lua scripts from the script cache.",
+        complexity: "O(N) with N being the number of scripts in cache",
+        handler: Plain(flush),
+        ..SUB
+    },
+    Command {
+        name: "script|help",
+        since: "5.0.0",
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the different subcommands.",
+        handler: Plain(help),
+        ..SUB
+    },
+    Command {
+        name: "script|load",
+        arity: 3,
+        flags: Flags::NOSCRIPT.and(Flags::STALE),
+        summary: "Loads a server-side Lua script to the script cache.",
+        complexity: "O(N) with N being the length in bytes of the script body.",
+        handler: Plain(load),
+        ..SUB
+    },
+    Command {
+        name: "script|show",
+        arity: 3,
+        since: "8.0.0",
+        summary: "Show server-side Lua script in the script cache.",
+        handler: Plain(show),
+        ..SUB
+    },
+];
+
+const NO_SCRIPT: Stop = Stop::new("NOSCRIPT No matching script. Please use EVAL.");
+const TOO_MANY_KEYS: Stop = Stop::new("ERR Number of keys can't be greater than number of args");
+const NEGATIVE_KEYS: Stop = Stop::new("ERR Number of keys can't be negative");
+
+/// How many of the arguments from the fourth on are keys.
+pub fn key_count(call: &Call, not_integer: Stop) -> Result<usize, Stop> {
+    let count = parse_int(call.args.at(2)).ok_or(not_integer)?;
+    if count > call.args.len() as i64 - 3 {
+        return Err(TOO_MANY_KEYS);
+    }
+    usize::try_from(count).map_err(|_| NEGATIVE_KEYS)
+}
+
+/// A digest from its hexadecimal digits.
+fn parse_sha(text: &[u8]) -> Option<Sha> {
+    let mut sha = [0; 20];
+    if text.len() != 2 * sha.len() {
+        return None;
+    }
+    for (byte, digits) in sha.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |at: usize| char::from(digits[at]).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(sha)
+}
+
+fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
+    let count = key_count(call, NOT_INTEGER)?;
+    let source = call.args.at(1);
+    let (shared, mut engine) = (&call.server().scripts, call.turn.worker.engine());
+    let (script, function) = match engine.script(shared, &sha1(source)) {
+        Some(found) => found,
+        None => engine.add(shared, source, false)?,
+    };
+    drop(engine);
+    let program = Program { name: &script.name, function, is_eval: true };
+    run(call, txn, &program, script.flags, read_only, count)
+}
+
+fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
+    let sha = parse_sha(call.args.at(1)).ok_or(NO_SCRIPT)?;
+    let count = key_count(call, NOT_INTEGER)?;
+    let found = call.turn.worker.engine().script(&call.server().scripts, &sha);
+    let (script, function) = found.ok_or(NO_SCRIPT)?;
+    let program = Program { name: &script.name, function, is_eval: true };
+    run(call, txn, &program, script.flags, read_only, count)
+}
+
+fn load(call: &mut Call) -> Answer {
+    let source = call.args.at(2);
+    let (script, _) = call.turn.worker.engine().add(&call.server().scripts, source, true)?;
+    call.out.bulk(&script.name);
+    Ok(Done)
+}
+
+fn exists(call: &mut Call) -> Answer {
+    let shas = call.args.from(2);
+    call.out.array(shas.len());
+    for sha in shas.iter() {
+        let found = parse_sha(sha).is_some_and(|sha| call.server().scripts.get(&sha).is_some());
+        call.out.int(found.into());
+    }
+    Ok(Done)
+}
+
+fn show(call: &mut Call) -> Answer {
+    let sha = parse_sha(call.args.at(2)).ok_or(NO_SCRIPT)?;
+    let script = call.server().scripts.get(&sha).ok_or(NO_SCRIPT)?;
+    call.out.bulk(&script.source);
+    Ok(Done)
+}
+
+fn flush(call: &mut Call) -> Answer {
+    match call.args.len() {
+        2 => {}
+        3 if call.is(2, "sync") || call.is(2, "async") => {}
+        _ => return Err(Stop::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
+    }
+    call.server().scripts.flush();
+    call.out.ok();
+    Ok(Done)
+}
+
+/// There is no debugger; scripts run as always.
+fn debug(call: &mut Call) -> Answer {
+    if call.is(2, "no") {
+        call.out.ok();
+        return Ok(Done);
+    }
+    if call.is(2, "yes") || call.is(2, "sync") {
+        return Err(Stop::new("ERR The Lua debugger is not available"));
+    }
+    Err(Stop::new("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+}
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "DEBUG (YES|SYNC|NO)",
+        "    Set the debug mode for subsequent scripts executed.",
+        "EXISTS <sha1> [<sha1> ...]",
+        "    Return information about the existence of the scripts in the script cache.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Flush the Lua scripts cache.",
+        "KILL",
+        "    Kill the currently executing Lua script.",
+        "LOAD <script>",
+        "    Load a script into the scripts cache without executing it.",
+        "SHOW <sha1>",
+        "    Show a script from the scripts cache.",
+    ]);
+    Ok(Done)
+}

@@ -1,0 +1,308 @@
+//! A worker's interpreter, with the scripts and libraries that it has compiled.
+
+use super::{
+    api::{NewFunction, Scratch},
+    cache::{Script, Scripts, Sha},
+    cjson,
+    flags::{self, ScriptFlags},
+    host::{Host, run_with},
+    library::{Function, Library},
+    lua::{Kind, Lua, Ref, State},
+    reply::write_value,
+    sandbox::Sandbox,
+};
+use crate::answer::Stop;
+use holdfast_resp::{Args, Proto, Writer};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The interpreter.
+pub struct Engine {
+    state: State,
+    sandbox: Sandbox,
+    scripts: HashMap<Sha, (Arc<Script>, Ref)>,
+    /// Libraries by their names, as they were when they were loaded here, and their functions.
+    libraries: HashMap<String, (Arc<Library>, HashMap<String, Ref>)>,
+    /// How many scripts had been removed from the cache when `scripts` was looked through.
+    removed_seen: u64,
+    /// Memory for arguments and replies.
+    pub scratch: Scratch,
+}
+
+/// A script or function that can be run.
+pub struct Program<'p> {
+    /// What it is called in errors.
+    pub name: &'p str,
+    /// Its function.
+    pub function: Ref,
+    /// Whether its keys and arguments are globals.
+    pub is_eval: bool,
+}
+
+impl Engine {
+    /// A new one.
+    pub fn new() -> Engine {
+        let mut state = State::new();
+        let sandbox = Sandbox::new(state.lua());
+        Engine {
+            state,
+            sandbox,
+            scripts: HashMap::new(),
+            libraries: HashMap::new(),
+            removed_seen: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.state.bytes()
+    }
+
+    /// A script by its digest, compiled.
+    pub fn script(&mut self, shared: &Scripts, sha: &Sha) -> Option<(Arc<Script>, Ref)> {
+        self.forget_removed(shared);
+        if let Some((script, function)) = self.scripts.get(sha) {
+            shared.touch(script);
+            return Some((script.clone(), *function));
+        }
+        let script = shared.get(sha)?;
+        shared.touch(&script);
+        let function = self.compile(&script).expect("it was compiled before it came into the cache");
+        self.scripts.insert(*sha, (script.clone(), function));
+        Some((script, function))
+    }
+
+    /// Compiles a new script and adds it to the cache. `keep`: until SCRIPT FLUSH.
+    pub fn add(&mut self, shared: &Scripts, source: &[u8], keep: bool) -> Result<(Arc<Script>, Ref), Stop> {
+        let script = Script::new(source).map_err(|what| Stop::from(format!("ERR {what}")))?;
+        let function = self.compile(&script).map_err(|what| {
+            Stop::from([b"ERR Error compiling script (new function): ", &what[..]].concat())
+        })?;
+        let script = shared.add(script, keep);
+        if let Some((_, old)) = self.scripts.insert(script.sha, (script.clone(), function)) {
+            self.state.lua().forget(old);
+        }
+        Ok((script, function))
+    }
+
+    fn compile(&mut self, script: &Script) -> Result<Ref, Vec<u8>> {
+        let lua = self.state.lua();
+        lua.push_ref(self.sandbox.eval);
+        lua.set_globals();
+        if lua.load(&script.source[script.code..], "@user_script") {
+            return Ok(lua.keep());
+        }
+        let what = lua.text(-1).unwrap_or_default();
+        lua.pop(1);
+        Err(what)
+    }
+
+    fn forget_removed(&mut self, shared: &Scripts) {
+        let removed = shared.removed();
+        if removed == self.removed_seen {
+            return;
+        }
+        self.removed_seen = removed;
+        let lua = self.state.lua();
+        self.scripts.retain(|_, (script, function)| {
+            if script.is_removed() {
+                lua.forget(*function);
+            }
+            !script.is_removed()
+        });
+    }
+
+    /// Loads a library: runs its source, which registers functions.
+    pub fn load_library(&mut self, source: &[u8]) -> Result<Arc<Library>, String> {
+        let (name, code) = flags::of_library(source)?;
+        let mut loader = Loader { functions: BTreeMap::new(), refs: HashMap::new(), started: Instant::now() };
+        let result = self.run_library(&source[code..], &mut loader);
+        let result = result.and_then(|()| match loader.functions.is_empty() {
+            true => Err("No functions registered".into()),
+            false => Ok(()),
+        });
+        if let Err(what) = result {
+            let lua = self.state.lua();
+            loader.refs.into_values().for_each(|function| lua.forget(function));
+            return Err(what);
+        }
+        let library = Arc::new(Library::new(name.clone(), source, loader.functions));
+        self.forget_library(&name);
+        self.libraries.insert(name, (library.clone(), loader.refs));
+        Ok(library)
+    }
+
+    fn run_library(&mut self, code: &[u8], loader: &mut Loader) -> Result<(), String> {
+        let (lua, sandbox) = (self.state.lua(), &self.sandbox);
+        lua.push_ref(sandbox.function);
+        lua.set_globals();
+        let text = |lua: &Lua| lua.text(-1).unwrap_or_default();
+        let result = if lua.load(code, "@user_function") {
+            sandbox.set_loading(lua, true);
+            let done = run_with(lua, loader, |lua| lua.call(0, Some(0), None));
+            sandbox.set_loading(lua, false);
+            done.map_err(|()| {
+                let mut error = b"execution failure".to_vec();
+                if lua.kind(-1) == Kind::Table {
+                    lua.get_field(-1, "err");
+                    error = text(lua);
+                } else if lua.kind(-1) != Kind::Nil {
+                    error = [b"ERR ", &text(lua)[..]].concat();
+                }
+                format!("Error registering functions: {}", String::from_utf8_lossy(&error))
+            })
+        } else {
+            Err(format!("Error compiling function: {}", String::from_utf8_lossy(&text(lua))))
+        };
+        lua.clear();
+        result
+    }
+
+    fn forget_library(&mut self, name: &str) {
+        if let Some((_, functions)) = self.libraries.remove(name) {
+            let lua = self.state.lua();
+            functions.into_values().for_each(|function| lua.forget(function));
+        }
+    }
+
+    /// A function of a library.
+    pub fn function(&mut self, library: &Arc<Library>, name: &str) -> Result<Ref, String> {
+        let is_known =
+            |known: &(Arc<Library>, _)| Arc::ptr_eq(&known.0, library) || known.0.source == library.source;
+        if !self.libraries.get(&library.name).is_some_and(is_known) {
+            self.load_library(&library.source)?;
+        }
+        let functions = self.libraries.get(&library.name).map(|(_, functions)| functions);
+        functions
+            .and_then(|functions| functions.get(name))
+            .copied()
+            .ok_or_else(|| "Function not found".into())
+    }
+
+    /// Runs a program, and writes what it returns. `proto` tells the protocol that it has chosen, in the end.
+    pub fn run<H: Host>(
+        &mut self,
+        program: &Program,
+        keys: Args,
+        args: Args,
+        host: &mut H,
+        proto: impl FnOnce(&H) -> Proto,
+        out: &mut Writer,
+    ) {
+        let (lua, sandbox) = (self.state.lua(), &self.sandbox);
+        cjson::reset();
+        // A script may have set other globals for what is compiled later.
+        lua.push_ref(if program.is_eval { sandbox.eval } else { sandbox.function });
+        lua.set_globals();
+        lua.push_ref(sandbox.handler);
+        let handler = lua.top();
+        let done = if program.is_eval {
+            lua.push_ref(sandbox.eval_behind);
+            push_strings(lua, keys);
+            lua.set_field(-2, "KEYS");
+            push_strings(lua, args);
+            lua.set_field(-2, "ARGV");
+            lua.pop(1);
+            lua.push_ref(program.function);
+            run_with(lua, host, |lua| lua.call(0, Some(1), Some(handler)))
+        } else {
+            lua.push_ref(program.function);
+            push_strings(lua, keys);
+            push_strings(lua, args);
+            run_with(lua, host, |lua| lua.call(2, Some(1), Some(handler)))
+        };
+        match done {
+            Ok(()) => write_value(lua, proto(host), out),
+            Err(()) => {
+                let error = error_text(lua, program.name);
+                lua.pop(1);
+                out.error(error);
+            }
+        }
+        lua.clear();
+    }
+}
+
+/// Takes the functions of a library while it is loaded.
+struct Loader {
+    functions: BTreeMap<String, Function>,
+    refs: HashMap<String, Ref>,
+    started: Instant,
+}
+
+/// How long a library may take to load.
+const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
+
+impl Host for Loader {
+    fn call(&mut self, _: Args, _: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>> {
+        Err(b"ERR Commands can only be called by functions".into())
+    }
+
+    fn may_run(&mut self, _: Args) -> Option<bool> {
+        None
+    }
+
+    fn set_proto(&mut self, _: Proto) {}
+
+    fn register(&mut self, lua: &mut Lua, function: NewFunction) -> Result<(), String> {
+        let mut flags = ScriptFlags::default();
+        if !function.flags.iter().all(|name| flags.set(&name.to_ascii_lowercase())) {
+            return Err("unknown flag given".into());
+        }
+        if !flags::is_name(&function.name) {
+            return Err(flags::BAD_NAME.into());
+        }
+        let name = String::from_utf8_lossy(&function.name).into_owned();
+        if self.functions.contains_key(&name) {
+            return Err("Function already exists in the library".into());
+        }
+        self.refs.insert(name.clone(), lua.keep());
+        self.functions.insert(name, Function { description: function.description, flags });
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        match self.started.elapsed() > LOAD_TIME_MAX {
+            true => Err("ERR FUNCTION LOAD timeout".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        unreachable!("a library that is loaded calls no commands")
+    }
+}
+
+fn push_strings(lua: &mut Lua, strings: Args) {
+    lua.push_table(strings.len(), 0);
+    for (index, string) in strings.iter().enumerate() {
+        lua.push_bytes(string);
+        lua.set_element(-2, index as i32 + 1);
+    }
+}
+
+/// The text of the error on top, with the place where it was raised.
+fn error_text(lua: &mut Lua, name: &str) -> Vec<u8> {
+    if lua.kind(-1) != Kind::Table {
+        let mut text = lua.text(-1).unwrap_or_else(|| b"execution failure".to_vec());
+        text.truncate(100);
+        return [b"ERR Error running script ", name.as_bytes(), b", ", &text].concat();
+    }
+    let mut field = |name: &str| {
+        lua.get_field(-1, name);
+        let text = lua.text(-1);
+        lua.pop(1);
+        text
+    };
+    let mut text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    if let (Some(source), Some(line)) = (field("source"), field("line")) {
+        let place = [b" script: ", name.as_bytes(), b", on ", &source, b":", &line, b"."].concat();
+        text.extend_from_slice(&place);
+    }
+    text
+}

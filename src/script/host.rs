@@ -1,0 +1,71 @@
+//! What a running script asks of the server.
+
+use super::{
+    api::{NewFunction, Scratch},
+    lua::{Lua, Raise},
+};
+use holdfast_resp::{Args, Proto};
+use std::{borrow::Cow, ptr};
+
+/// The server as a running script sees it.
+pub trait Host {
+    /// Runs a command, and writes its reply; the error says why it was not run.
+    fn call(&mut self, args: Args, reply: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>>;
+
+    /// Whether the script's user may run a command; `None`: there is no such command.
+    fn may_run(&mut self, args: Args) -> Option<bool>;
+
+    /// Chooses the protocol of replies to the script.
+    fn set_proto(&mut self, proto: Proto);
+
+    /// Registers a function of the library that is loaded; its callback is on top of the stack.
+    fn register(&mut self, lua: &mut Lua, function: NewFunction) -> Result<(), String>;
+
+    /// Is called from time to time; an error ends the script, whatever that does.
+    fn tick(&mut self) -> Result<(), String>;
+
+    /// Memory for arguments and replies.
+    fn scratch(&mut self) -> &mut Scratch;
+}
+
+/// Instructions between two ticks.
+const TICK: i32 = 100_000;
+
+/// Runs `f`, in which scripts run, with a host.
+pub fn run_with<R>(lua: &mut Lua, host: &mut dyn Host, f: impl FnOnce(&mut Lua) -> R) -> R {
+    // SAFETY: only the lifetime is changed, and the pointer is forgotten before it ends.
+    let mut host: *mut (dyn Host + 'static) = unsafe { std::mem::transmute(ptr::from_mut(host)) };
+    lua.set_context(ptr::from_mut(&mut host).cast());
+    lua.set_hook(tick, TICK, false);
+    let result = f(lua);
+    lua.clear_hook();
+    lua.set_context(ptr::null_mut());
+    result
+}
+
+/// Calls `f` with the host of the script that runs; `None`: none does, or the host is in use already.
+pub fn with_host<R>(lua: &mut Lua, f: impl FnOnce(&mut Lua, &mut dyn Host) -> R) -> Option<R> {
+    let context = lua.context();
+    if context.is_null() {
+        return None;
+    }
+    lua.set_context(ptr::null_mut());
+    // SAFETY: `run_with` has set the context to the place of such a pointer, which is valid until it takes it back; while
+    // the host is in use here, the context is null, so that there is no second reference.
+    let host = unsafe { &mut **context.cast::<*mut dyn Host>() };
+    let result = f(lua, host);
+    lua.set_context(context);
+    Some(result)
+}
+
+fn tick(lua: &mut Lua) -> Result<(), Raise> {
+    match with_host(lua, |_, host| host.tick()) {
+        Some(Err(text)) => {
+            // From now on at each line, so that the script cannot catch the error and go on.
+            lua.set_hook(tick, TICK, true);
+            super::api::push_error(lua, text.as_bytes(), false);
+            Err(Raise::Value)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,257 @@
+//! A script that runs: its commands become part of one transaction, and so of one batch of the log (I-2).
+
+use super::{
+    api::{NewFunction, Scratch},
+    engine::Program,
+    flags::ScriptFlags,
+    host::Host,
+    lua::Lua,
+};
+use crate::{
+    acl::Context,
+    answer::{Answer, OUT_OF_MEMORY, Outcome, Outcome::*, Stop, Wake},
+    call::Call,
+    command::{Flags, Handler},
+    dispatch::{Given, Turn},
+    keys::each_key,
+    session::Session,
+    table::{CommandId, Lookup, TABLE},
+};
+use holdfast_resp::{Args, Proto, Writer};
+use holdfast_store::Txn;
+use std::{borrow::Cow, sync::atomic::Ordering::Relaxed};
+
+/// Bytes that the batch of one script may have.
+const BATCH_MAX: usize = 1 << 30;
+
+const UNKNOWN: &[u8] = b"ERR Unknown Redis command called from script";
+const WRONG_ARITY: &[u8] = b"ERR Wrong number of args calling Redis command from script";
+const NOT_ALLOWED: &[u8] = b"ERR This Redis command is not allowed from script";
+const READ_ONLY: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
+const TOO_LONG: &[u8] = b"ERR the script writes more than a batch of the log may hold";
+const RO_COMMAND: Stop = Stop::new("ERR Can not execute a script with write flag using *_ro command.");
+const OOM_SCRIPT: Stop =
+    Stop::new("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
+
+struct Run<'r, 'a, 't> {
+    turn: &'a Turn<'a>,
+    session: &'r mut Session,
+    txn: &'r mut Txn<'t>,
+    /// The protocol of replies to it.
+    proto: Proto,
+    read_only: bool,
+    /// Whether its commands may need memory that there is not.
+    out_of_memory: bool,
+    wrote: bool,
+    scratch: Scratch,
+}
+
+/// Runs a script whose keys begin at argument 3; `count` of them. `flags` are those that it declares, if it does, and
+/// `read_only` says that its caller wants no writes. `given` is the transaction of EXEC.
+pub fn run(
+    call: &mut Call,
+    given: Option<&mut Txn>,
+    program: &Program,
+    flags: Option<ScriptFlags>,
+    read_only: bool,
+    count: usize,
+) -> Answer {
+    let store = &call.server().store;
+    let no_writes = read_only || flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES));
+    if flags.is_some() && read_only && !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES)) {
+        return Err(RO_COMMAND);
+    }
+    let allows_oom = flags.is_some_and(|flags| flags.has(ScriptFlags::ALLOW_OOM));
+    let out_of_memory = !allows_oom && store.is_out_of_memory();
+    if flags.is_some() && out_of_memory && !no_writes {
+        return Err(OOM_SCRIPT);
+    }
+    let run = |call: &mut Call, txn: &mut Txn| {
+        let host = (no_writes, out_of_memory);
+        execute(call, txn, program, host, count);
+    };
+    if let Some(txn) = given {
+        run(call, txn);
+        return Ok(Done);
+    }
+    if !no_writes {
+        // What is wrong for good is told to the command that writes.
+        if let Ok(Some(later)) = call.turn.admit_log(call.args.bytes(), false) {
+            return Ok(later);
+        }
+    }
+    let keys = call.args.from(3);
+    let keys = || keys.iter().take(count);
+    let mut partitions: Vec<u16> = keys().map(|key| store.partition_of(key)).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    let mut txn = store.begin_growing(&partitions);
+    let fetched = std::mem::take(&mut call.fetched);
+    let is_first = fetched.is_empty();
+    txn.supply(fetched);
+    if is_first && count > 0 {
+        // Together, and while nothing is locked; what else it needs, it waits for.
+        let cold = txn.cold(call.db(), keys());
+        if !cold.is_empty() {
+            call.turn.commit(txn);
+            return Ok(Fetch(cold));
+        }
+    }
+    run(call, &mut txn);
+    call.turn.commit(txn);
+    Ok(Done)
+}
+
+fn execute(
+    call: &mut Call,
+    txn: &mut Txn,
+    program: &Program,
+    (read_only, out_of_memory): (bool, bool),
+    count: usize,
+) {
+    let turn = call.turn;
+    let mut engine = turn.worker.engine();
+    let scratch = std::mem::take(&mut engine.scratch);
+    let (db, was_in_exec) = (call.session.db, call.session.in_exec);
+    let start = turn.now();
+    call.session.in_exec = true;
+    let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
+    let mut host = Run {
+        turn,
+        session: call.session,
+        txn,
+        proto: Proto::Resp2,
+        read_only,
+        out_of_memory,
+        wrote: false,
+        scratch,
+    };
+    engine.run(program, keys, args, &mut host, |host| host.proto, &mut call.out);
+    engine.scratch = host.scratch;
+    turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
+    call.session.db = db;
+    call.session.in_exec = was_in_exec;
+    // The time that its commands took is its own.
+    turn.set_now(start);
+}
+
+impl Run<'_, '_, '_> {
+    /// Locks what a command needs.
+    fn lock(&mut self, id: CommandId, args: Args) {
+        let command = TABLE.command(id);
+        if command.locks_all(args) {
+            return self.txn.include_all();
+        }
+        if TABLE.first_is_key(id) {
+            return self.txn.include(args.at(1));
+        }
+        let mut any = false;
+        // What does not tell its keys fails before it looks at one.
+        let _ = each_key(command, args, |index, _| {
+            any = true;
+            self.txn.include(args.at(index));
+        });
+        if !any && matches!(command.handler, Handler::Keyed(_)) {
+            self.txn.include(b"");
+        }
+    }
+
+    fn check(&mut self, id: CommandId, args: Args) -> Result<(), Cow<'static, [u8]>> {
+        let command = TABLE.command(id);
+        if !command.accepts(args.len()) {
+            return Err(WRONG_ARITY.into());
+        }
+        if command.flags.has(Flags::NOSCRIPT) {
+            return Err(NOT_ALLOWED.into());
+        }
+        if let Err(denied) = self.session.user.may_run(id, args) {
+            let client = &self.session.client;
+            denied.log(&self.turn.worker.server, client, Context::Lua, id, args);
+            let message = denied.message(&self.session.user, id, args);
+            return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
+        }
+        if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {
+            return Err(READ_ONLY.into());
+        }
+        if command.flags.has(Flags::WRITE) {
+            let may_grow = command.flags.has(Flags::DENYOOM);
+            // A script that has written is not stopped half-way, unless there is no room at all.
+            if self.out_of_memory && may_grow && !self.wrote {
+                return Err(text(OUT_OF_MEMORY));
+            }
+            if self.txn.batch_bytes() > BATCH_MAX {
+                return Err(TOO_LONG.into());
+            }
+            // A log that is busy takes it all the same: it cannot be waited for here.
+            self.turn.admit_log(args.bytes(), may_grow).map_err(text)?;
+            self.wrote = true;
+        }
+        Ok(())
+    }
+}
+
+fn text(stop: Stop) -> Cow<'static, [u8]> {
+    match stop {
+        Stop::Error(text) => text,
+        Stop::Cold(_) => unreachable!("nothing was read"),
+    }
+}
+
+impl Host for Run<'_, '_, '_> {
+    fn call(&mut self, args: Args, reply: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>> {
+        let errors = &self.turn.worker.server.errors;
+        let Lookup::Found(id) = TABLE.lookup(args) else {
+            errors.count(UNKNOWN);
+            return Err(UNKNOWN.into());
+        };
+        if let Err(text) = self.check(id, args) {
+            self.turn.worker.stats().command(id).rejected.add(1);
+            errors.count(&text);
+            return Err(text);
+        }
+        self.lock(id, args);
+        let mut waited = false;
+        loop {
+            let mut out = Writer::new(reply, self.proto);
+            let given = Given::Txn(self.txn);
+            match self.turn.call(self.session, id, args, &mut out, Wake::First, given) {
+                // Nothing can be undone and nothing may come between, so this read is waited for here.
+                Outcome::Fetch(cold) => {
+                    let store = &self.turn.worker.server.store;
+                    self.txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
+                    waited = true;
+                }
+                Wait(_) | WaitFor(_) | Postpone(_) => unreachable!("commands do not wait within a script"),
+                Done | Close => break,
+            }
+        }
+        if waited {
+            // A script may look at more than there is memory for.
+            self.txn.take_fetched();
+        }
+        Ok(())
+    }
+
+    fn may_run(&mut self, args: Args) -> Option<bool> {
+        match TABLE.lookup(args) {
+            Lookup::Found(id) => Some(self.session.user.may_run(id, args).is_ok()),
+            _ => None,
+        }
+    }
+
+    fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+    }
+
+    fn register(&mut self, _: &mut Lua, _: NewFunction) -> Result<(), String> {
+        Err("redis.register_function can only be called on FUNCTION LOAD command".into())
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        &mut self.scratch
+    }
+}
