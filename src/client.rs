@@ -66,6 +66,8 @@ struct Names {
 pub mod flag {
     /// It is shown all commands.
     pub const MONITOR: u16 = 1 << 8;
+    /// It is disconnected, since clients take too much memory.
+    pub const EVICTED: u16 = 1 << 9;
     /// It waits in a blocking command.
     pub const BLOCKED: u16 = 1;
     /// It tracks keys.
@@ -199,6 +201,12 @@ impl Client {
         self.input_free.store(buffers.input_free, Relaxed);
         self.output.store(buffers.output, Relaxed);
         self.memory.store(buffers.memory, Relaxed);
+    }
+
+    /// Shows others how many bytes were read and not executed, and how much room there is beyond.
+    pub fn publish_input(&self, bytes: usize, free: usize) {
+        self.input.store(bytes, Relaxed);
+        self.input_free.store(free, Relaxed);
     }
 
     /// Shows others how many bytes of output are not sent.
@@ -362,9 +370,63 @@ pub struct Clients {
     last_id: AtomicU64,
     count: AtomicUsize,
     map: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Bytes of memory that all may take; 0: no limit.
+    memory_max: AtomicUsize,
+    /// Disconnected since they took too much, so far.
+    evicted: AtomicU64,
 }
 
 impl Clients {
+    /// Sets how many bytes of memory all may take; 0: no limit.
+    pub fn limit_memory(&self, max: usize) {
+        self.memory_max.store(max, Relaxed);
+    }
+
+    /// Whether their memory is limited.
+    #[inline]
+    pub fn is_memory_limited(&self) -> bool {
+        self.memory_max.load(Relaxed) > 0
+    }
+
+    /// How many were disconnected since they took too much memory.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_evicted(&self) {
+        self.evicted.store(0, Relaxed);
+    }
+
+    /// Those that take the most memory, as many as bring the rest below the limit; each is returned once.
+    pub fn evict(&self) -> Vec<Arc<Client>> {
+        let max = self.memory_max.load(Relaxed);
+        if max == 0 {
+            return Vec::new();
+        }
+        let mut clients = self.all();
+        clients.retain(|client| !client.has_flag(flag::EVICTED));
+        let mut sum: usize = clients.iter().map(|client| client.memory()).sum();
+        if sum <= max {
+            return Vec::new();
+        }
+        clients.retain(|client| !client.has_flag(flag::NO_EVICT));
+        clients.sort_by_key(|client| std::cmp::Reverse(client.memory()));
+        let mut victims = Vec::new();
+        for client in clients {
+            if sum <= max {
+                break;
+            }
+            // Two workers may look at the same time.
+            if client.flags.fetch_or(flag::EVICTED, Relaxed) & flag::EVICTED == 0 {
+                self.evicted.fetch_add(1, Relaxed);
+                sum = sum.saturating_sub(client.memory());
+                victims.push(client);
+            }
+        }
+        victims
+    }
+
     /// A number for a new client.
     pub fn new_id(&self) -> u64 {
         self.last_id.fetch_add(1, Relaxed) + 1

@@ -17,7 +17,7 @@ use crate::{
     lookahead::Lookahead,
     output::{Output, SendError},
     post::Letter,
-    session::Session,
+    session::{Multi, Session},
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
 };
@@ -177,6 +177,8 @@ pub struct Connection {
     closing: bool,
     /// A command waits for something; what is read meanwhile is kept.
     in_command: bool,
+    /// The memory that it took when that of all was last looked at.
+    accounted: usize,
 }
 
 impl Connection {
@@ -197,6 +199,7 @@ impl Connection {
             ended: false,
             closing: false,
             in_command: false,
+            accounted: 0,
         }
     }
 
@@ -280,6 +283,10 @@ impl Connection {
                 // What it has told others, this client included, comes before what the next command does.
                 self.worker.deliver();
                 self.take_pushed();
+                // Also of a client that reads: a reply that is too long is not sent at all.
+                if self.output_limit().exceeds_hard(self.output.pending()) {
+                    return Err(Closed::OutputLimit);
+                }
             }
             match outcome {
                 Outcome::Done => return Ok(has_waited),
@@ -406,6 +413,9 @@ impl Connection {
         let pending = self.output.pending();
         self.handle.pending.set(pending);
         self.handle.client.publish_output(pending);
+        if self.worker.server.clients.is_memory_limited() {
+            self.account();
+        }
         if self.is_over_output_limit(pending) {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
@@ -427,6 +437,7 @@ impl Connection {
             Poll::Pending => {
                 if self.input.is_empty() {
                     self.worker.give_buffer(std::mem::take(&mut self.input));
+                    self.handle.client.publish_input(0, 0);
                 }
                 Poll::Pending
             }
@@ -438,7 +449,9 @@ impl Connection {
             Poll::Ready(Ok(n)) => {
                 self.worker.stats().reads.add(1);
                 self.worker.stats().input_bytes.add(n as u64);
-                self.handle.client.count_input(n);
+                let client = &self.handle.client;
+                client.count_input(n);
+                client.publish_input(self.input.len() - self.head, self.input.capacity() - self.input.len());
                 let limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
                 if (self.input.len() - self.head) as i64 > limit {
                     return Poll::Ready(Err(Closed::InputLimit));
@@ -475,6 +488,10 @@ impl Connection {
         }
     }
 
+    fn output_limit(&self) -> &OutputLimit {
+        &self.worker.server.output_limits[self.handle.client.class() as usize]
+    }
+
     fn is_over_output_limit(&mut self, pending: usize) -> bool {
         let limit = &self.worker.server.output_limits[self.handle.client.class() as usize];
         if limit.exceeds_hard(pending) {
@@ -492,11 +509,37 @@ impl Connection {
     /// Shows other threads what the connection does.
     fn publish(&self) {
         self.session.publish();
+        self.publish_buffers();
+    }
+
+    fn publish_buffers(&self) {
         self.handle.client.publish_buffers(Buffers {
             input: self.input.len() - self.head,
             input_free: self.input.capacity() - self.input.len(),
             output: self.output.pending(),
-            memory: size_of::<Self>() + self.input.capacity() + self.output.memory() + self.parser.memory(),
+            memory: self.memory(),
         });
+    }
+
+    /// Bytes of memory held.
+    fn memory(&self) -> usize {
+        let buffers = self.input.capacity() + self.output.memory() + self.handle.pushed.borrow().capacity();
+        let queued = self.session.multi.as_ref().map_or(0, Multi::memory);
+        size_of::<Self>() + buffers + self.parser.memory() + queued
+    }
+
+    /// Sees to it that the memory of all clients stays within its limit, when that of this one has grown.
+    fn account(&mut self) {
+        /// Growth that is worth adding up what all clients take.
+        const STEP: usize = 64 << 10;
+        let memory = self.memory();
+        if memory > self.accounted + STEP {
+            self.accounted = memory;
+            self.publish_buffers();
+            self.worker.server.evict_clients();
+        } else if memory < self.accounted {
+            self.accounted = memory;
+            self.publish_buffers();
+        }
     }
 }

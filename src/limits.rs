@@ -52,6 +52,21 @@ pub fn apply_output_limits(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
+/// Follows a new `maxmemory-clients`, or a new `maxmemory` that it is a part of.
+pub fn apply_client_memory(server: &Server) -> Result<(), String> {
+    let text = server.config.text(Opt::MaxMemoryClients);
+    let max = match text.strip_suffix('%') {
+        Some(percent) => {
+            let percent: u128 = percent.parse().map_err(|_| "not a percentage")?;
+            (server.config.number(Opt::MaxMemory) as u128 * percent / 100) as usize
+        }
+        None => text.parse().map_err(|_| "not a number")?,
+    };
+    server.clients.limit_memory(max);
+    server.evict_clients();
+    Ok(())
+}
+
 /// Follows a new `maxclients`: allows the process as many files.
 pub fn apply_max_clients(server: &Server) -> Result<(), String> {
     let possible = possible_clients(server.config.number(Opt::MaxClients))?;

@@ -139,7 +139,7 @@ pub fn apply_max_memory(server: &Server) -> Result<(), String> {
         bytes => bytes as usize,
     };
     server.store.set_memory_bytes_max(bytes);
-    Ok(())
+    crate::limits::apply_client_memory(server)
 }
 
 async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) -> io::Result<()> {

@@ -6,6 +6,7 @@ use crate::{
     config::Config,
     gate::Progress,
     limits::OutputLimit,
+    log::log,
     pubsub,
     push::Push,
     script::{cache::Scripts, library::Libraries},
@@ -121,6 +122,14 @@ impl Server {
         let _ = self.mailboxes[worker].send(message);
     }
 
+    /// Disconnects the largest clients while all take more memory than they may.
+    pub fn evict_clients(&self) {
+        for client in self.clients.evict() {
+            log!(Notice, "evicting client {}, which takes {} bytes", client.addr, client.memory());
+            self.send(client.worker, Message::Kill(client.id));
+        }
+    }
+
     /// CLIENT PAUSE; keys that expire meanwhile are not there, but not removed.
     pub fn pause(&self, duration: Duration, writes_only: bool) {
         self.pause.begin(duration, writes_only);
@@ -140,6 +149,7 @@ impl Server {
     pub fn reset_stats(&self) {
         self.workers.iter().for_each(WorkerStats::reset);
         self.errors.reset();
+        self.clients.reset_evicted();
         self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);
         self.refused.store(0, Relaxed);

@@ -92,6 +92,11 @@ pub struct Multi {
 }
 
 impl Multi {
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.queue.iter().map(|(_, args)| size_of::<(CommandId, OwnedArgs)>() + args.memory()).sum()
+    }
+
     /// What of the queue writes.
     pub fn writes(&self) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
         self.queue.iter().filter(|(id, _)| TABLE.command(*id).flags.has(Flags::WRITE))

@@ -240,6 +240,9 @@ impl Worker {
             for handle in self.connections.borrow().values() {
                 handle.tick(timeout);
             }
+            if self.index == 0 {
+                self.server.evict_clients();
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{Client, Server, array, bulk, ok, show, text, wait_until};
-use holdfast_resp::Reply;
+use holdfast_resp::{Reply, write_command};
 use std::{thread, time::Duration};
 
 #[test]
@@ -14,7 +14,7 @@ fn pauses_stop_what_may_write() {
         wait_until(|| format!("{count} wait"), || admin.info("blocked_clients") == count);
     };
     client.call("set a 1");
-    client.call("set short 1 px 20");
+    client.call("set short 1 px 700");
     assert_eq!(admin.call("client pause 100000 write"), ok());
     client.run_script(
         "get a => 1
@@ -24,8 +24,8 @@ fn pauses_stop_what_may_write() {
         exec => [1]",
     );
     // What expires is not there, but is not removed.
+    wait_until(|| "time passes".into(), || client.call("get short") == Reply::Null);
     thread::sleep(Duration::from_millis(150));
-    assert_eq!(client.call("get short"), Reply::Null);
     assert_eq!([admin.info("expired_keys"), admin.info("blocked_clients")], ["0", "0"]);
     client.send(b"SET a 2\r\n");
     other.send(b"PUBLISH c x\r\n");
@@ -109,4 +109,38 @@ fn clients_are_killed_by_what_they_are() {
     wait_until(|| "one is left".into(), || admin.info("connected_clients") == "1");
     assert_eq!(admin.call("client kill skipme no"), Reply::Int(1));
     assert_eq!(admin.try_reply(), None);
+}
+
+#[test]
+fn the_memory_of_all_clients_is_limited() {
+    let server = Server::start(&["--maxmemory-clients", "4mb", "--workers", "2", "--appendfsync", "no"]);
+    let (mut small, mut protected, mut admin) = (server.client(), server.client(), server.client());
+    assert_eq!(protected.call("client no-evict on"), ok());
+    small.call("ping");
+    // Input that does not end, a transaction that grows, output that is not read: each is the largest in its turn.
+    let mut input = server.client();
+    input.send(b"*2\r\n$4\r\nECHO\r\n$9000000\r\n");
+    assert!(input.try_send(&vec![b'x'; 6 << 20]).is_err() || input.try_reply().is_none());
+    let mut queue = server.client();
+    queue.call("multi");
+    let mut command = Vec::new();
+    write_command(&mut command, &["SET", "a", &"v".repeat(500_000)]);
+    while queue.try_send(&command).is_ok() && queue.try_reply().is_some() {}
+    admin.call_args(&["set", "big", &"v".repeat(1 << 20)]);
+    let mut output = server.client();
+    // What is sent may be lost when the connection ends, so not even this is sure to be read.
+    let _ = output.try_send(&b"GET big\r\n".repeat(10));
+    thread::sleep(Duration::from_millis(100));
+    wait_until(|| "three are gone".into(), || admin.info("evicted_clients") == "3");
+    assert_eq!(small.call("ping"), Reply::Simple(b"PONG".to_vec()));
+
+    protected.send(b"*2\r\n$4\r\nECHO\r\n$6000000\r\n");
+    protected.send(&vec![b'x'; 6_000_000]);
+    protected.send(b"\r\n");
+    assert_eq!(protected.reply().as_bytes().map(<[u8]>::len), Some(6_000_000));
+    let mut admin = server.client();
+    for (value, shown) in [("0", "0"), ("1mb", "1048576"), ("50%", "50%")] {
+        assert_eq!(admin.call(&format!("config set maxmemory-clients {value}")), ok());
+        assert_eq!(show(&admin.call("config get maxmemory-clients")), format!("[maxmemory-clients {shown}]"));
+    }
 }

@@ -155,6 +155,7 @@ fn stats(view: &View, text: &mut String) {
         "total_net_input_bytes": sum(server, |worker| &worker.input_bytes),
         "total_net_output_bytes": sum(server, |worker| &worker.output_bytes),
         "rejected_connections": server.refused.load(Relaxed),
+        "evicted_clients": server.clients.evicted(),
         "total_error_replies": errors,
         "total_reads_processed": sum(server, |worker| &worker.reads),
         "total_writes_processed": sum(server, |worker| &worker.writes),

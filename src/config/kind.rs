@@ -183,6 +183,19 @@ pub fn read_output_limits(text: &str) -> [[i64; 3]; 3] {
     limits
 }
 
+/// Bytes, or a percentage of `maxmemory`.
+pub fn bytes_or_percent(words: &[&str], _current: &str) -> Result<String, String> {
+    let [word] = words else { return Err("wrong number of arguments".into()) };
+    if let Some(percent) = word.strip_suffix('%') {
+        let percent = percent.parse().ok().filter(|percent: &u8| (1..=100).contains(percent));
+        return percent
+            .map(|percent| format!("{percent}%"))
+            .ok_or_else(|| "argument must be less or equal to 100%".into());
+    }
+    let bytes = parse_memory(word).ok_or("argument must be a memory or percent value")?;
+    Ok(bytes.to_string())
+}
+
 /// Pairs of seconds and changes, or nothing.
 pub fn save_points(words: &[&str], _current: &str) -> Result<String, String> {
     if matches!(words, [""]) {
@@ -215,6 +228,15 @@ mod tests {
         }
         for text in ["", "mb", "-1", "1.5gb", "1x", "9999999999999gb"] {
             assert_eq!(parse_memory(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_or_percent() {
+        for (given, shown) in
+            [("0", Some("0")), ("10mb", Some("10485760")), ("5%", Some("5%")), ("101%", None), ("x", None)]
+        {
+            assert_eq!(bytes_or_percent(&[given], "").ok().as_deref(), shown, "{given}");
         }
     }
 

@@ -100,6 +100,8 @@ options! {
     TlsSessionCaching "tls-session-caching", YES_NO, "yes", Live, apply crate::tls::apply, "Whether clients may resume sessions";
     TlsSessionCacheSize "tls-session-cache-size", Kind::Int { min: 0, max: 1 << 24 }, "20480", Live, apply crate::tls::apply, "Sessions that can be resumed";
 
+    MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, apply crate::limits::apply_client_memory, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
+
     // General.
     Dir "dir", Kind::Text, ".", AtStart, "The data folder";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, apply crate::log::apply_level, "What is logged";
