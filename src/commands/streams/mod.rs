@@ -33,7 +33,7 @@ const WRITE: Command = Command {
 const DELETE: Command = Command { keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)], ..WRITE };
 const CONTAINER: Command = Command {
     arity: -2,
-    complexity: "Depends on subcommand.",
+    complexity: "O(1), depends on subcommand",
     group: "stream",
     since: "5.0.0",
     ..Command::NEW
