@@ -46,6 +46,11 @@ fn values_of_all_types_come_back() {
          hset fields a 1 b 2 => :2
          hset expiring a 1 b 2 c 3 => :3
          hpexpireat expiring 70000000000000 fields 1 b => [:1]
+         xadd stream 1-1 a 1 b 2 => 1-1
+         xadd stream 1-2 c 3 => 1-2
+         xdel stream 1-1 => :1
+         xgroup create stream g 0 => +OK
+         xreadgroup group g c count 1 streams stream > => [[stream [[1-2 [c 3]]]]]
          geoadd geo 13.361389 38.115556 Palermo => :1
          expire text 100 => :1
          dump none => nil",
@@ -64,6 +69,8 @@ fn values_of_all_types_come_back() {
         ("zset", "zrange * 0 -1 withscores"),
         ("few-scored", "zrange * 0 -1 withscores"),
         ("geo", "geopos * Palermo"),
+        ("stream", "xrange * - +"),
+        ("stream", "xpending * g"),
         ("hash", "hlen"),
         ("fields", "hgetall"),
         ("expiring", "hgetall"),

@@ -2,7 +2,10 @@
 //! and read again, and none makes the decoder panic or take memory for what is not there.
 
 use holdfast_fuzz::{Rng, fuzz};
-use holdfast_rdb::{Field, Value, crc64, decode, encode};
+use holdfast_rdb::{
+    Field, Value, crc64, decode, encode,
+    stream::{Consumer, Entry, Group, Pending, Stream},
+};
 
 /// Types whose values begin with a string in which something is packed.
 const PACKED: [u8; 8] = [9, 10, 11, 12, 13, 16, 17, 20];
@@ -16,6 +19,7 @@ fn write(value: &Value) -> Vec<u8> {
         Value::Zset(members) => {
             encode::zset(members.len() as u64, members.iter().map(|(member, score)| (&member[..], *score)))
         }
+        Value::Stream(stream) => encode::stream(stream),
         Value::Hash(fields) => {
             let field = |f: &Field| encode::Field {
                 name: f.name.clone(),
@@ -27,12 +31,33 @@ fn write(value: &Value) -> Vec<u8> {
     }
 }
 
+fn stream(rng: &mut Rng) -> Stream {
+    let entry =
+        |at: u64, rng: &mut Rng| Entry { id: (1, at), fields: vec![(rng.bytes(5), rng.bytes(20)); 2] };
+    let consumer = |name| Consumer { name: vec![name], seen_ms: 1, active_ms: Some(1) };
+    let pending = |at| Pending { id: (1, at), consumer: at as usize % 2, delivered_ms: at, deliveries: 1 };
+    let group = |name| Group {
+        name: vec![name],
+        last: (1, 2),
+        read: Some(2),
+        consumers: vec![consumer(1), consumer(2)],
+        pending: (1..4).map(pending).collect(),
+    };
+    Stream {
+        entries: (1..1 + rng.below(4)).map(|at| entry(at, rng)).collect(),
+        last: (2, 0),
+        added: 9,
+        deleted_max: (1, 0),
+        groups: (0..rng.below(3) as u8).map(group).collect(),
+    }
+}
+
 /// A payload that is sound, or nearly.
 fn payload(rng: &mut Rng) -> Vec<u8> {
     let strings: Vec<Vec<u8>> =
         (0..1 + rng.below(6)).map(|at| [vec![at as u8], rng.bytes(40)].concat()).collect();
     let (count, slices) = (strings.len() as u64, || strings.iter().map(Vec::as_slice));
-    match rng.below(7) {
+    match rng.below(9) {
         0 => encode::string(&strings[0]),
         1 => encode::list(count, slices()),
         2 => encode::set(count, slices()),
@@ -41,6 +66,7 @@ fn payload(rng: &mut Rng) -> Vec<u8> {
             let field = |name: &Vec<u8>| encode::Field { name: name.clone(), value: vec![1], expires: 0 };
             encode::hash(&strings.iter().map(field).collect::<Vec<_>>())
         }
+        5 | 6 => encode::stream(&stream(rng)),
         // A packed string with a sound header, filled with anything.
         _ => {
             let kind = PACKED[rng.index(PACKED.len())];

@@ -4,6 +4,7 @@ use crate::{
     Error, FOOTER, Field, Result, VERSION_MAX, Value, crc64, kind,
     packed::{self, Entries},
     reader::{Reader, parse_score},
+    stream,
 };
 use std::collections::HashSet;
 
@@ -46,6 +47,9 @@ fn read(reader: &mut Reader, kind: u8) -> Result<Value> {
         kind::HASH_ZIPMAP => hash(packed::zipmap(&reader.string()?)?),
         kind::HASH_ZIPLIST => hash(packed::ziplist(&reader.string()?)?),
         kind::HASH_LISTPACK => hash(packed::listpack(&reader.string()?)?),
+        kind::STREAM | kind::STREAM_2 | kind::STREAM_3 => {
+            Ok(Value::Stream(Box::new(stream::read(reader, kind)?)))
+        }
         kind::HASH_METADATA => expiring_hash(reader),
         kind::HASH_LISTPACK_EX => {
             // When the first field expires; each says so itself.

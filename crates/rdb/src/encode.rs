@@ -1,6 +1,9 @@
 //! Writing payloads.
 
-use crate::{VERSION, VERSION_EXPIRING, crc64, kind};
+use crate::{
+    VERSION, VERSION_EXPIRING, crc64, kind,
+    stream::{self, Stream},
+};
 use std::ops::Deref;
 
 /// A field of a hash.
@@ -63,19 +66,24 @@ pub fn hash<N: Deref<Target = [u8]>, V: Deref<Target = [u8]>>(fields: &[Field<N,
     finish(out, if first.is_some() { VERSION_EXPIRING } else { VERSION })
 }
 
+/// The payload of a stream.
+pub fn stream(value: &Stream) -> Vec<u8> {
+    stream::encode(value)
+}
+
 fn strings<E: Deref<Target = [u8]>>(kind: u8, len: u64, strings: impl IntoIterator<Item = E>) -> Vec<u8> {
     let mut out = begin(kind, len);
     strings.into_iter().for_each(|string| put_string(&mut out, &string));
     finish(out, VERSION)
 }
 
-fn begin(kind: u8, len: u64) -> Vec<u8> {
+pub(crate) fn begin(kind: u8, len: u64) -> Vec<u8> {
     let mut out = vec![kind];
     put_length(&mut out, len);
     out
 }
 
-fn put_length(out: &mut Vec<u8>, length: u64) {
+pub(crate) fn put_length(out: &mut Vec<u8>, length: u64) {
     match length {
         0..64 => out.push(length as u8),
         64..16384 => out.extend_from_slice(&(0x4000 | length as u16).to_be_bytes()),
@@ -92,12 +100,12 @@ fn put_length(out: &mut Vec<u8>, length: u64) {
     }
 }
 
-fn put_string(out: &mut Vec<u8>, string: &[u8]) {
+pub(crate) fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     put_length(out, string.len() as u64);
     out.extend_from_slice(string);
 }
 
-fn finish(mut out: Vec<u8>, version: u16) -> Vec<u8> {
+pub(crate) fn finish(mut out: Vec<u8>, version: u16) -> Vec<u8> {
     out.extend_from_slice(&version.to_le_bytes());
     let checksum = crc64(0, &out);
     out.extend_from_slice(&checksum.to_le_bytes());

@@ -5,8 +5,8 @@
 //! older encodings, except modules' values. It allocates for what is there, never for what is announced, and finds out
 //! what is not sound: payloads come from clients.
 //!
-//! [`encode`](mod@encode) writes the plain encodings, which all versions since Redis 4 read, and says so in the version. Only a
-//! hash whose fields expire needs Redis 7.4.
+//! [`encode`](mod@encode) writes the plain encodings, which all versions since Redis 4 read, and says so in the version. A
+//! stream needs Redis 7.0, a hash whose fields expire 7.4.
 
 mod crc;
 mod decode;
@@ -14,6 +14,7 @@ pub mod encode;
 mod lzf;
 mod packed;
 mod reader;
+pub mod stream;
 
 pub use crc::crc64;
 pub use decode::decode;
@@ -24,6 +25,8 @@ use std::fmt;
 pub const VERSION_MAX: u16 = 12;
 /// The version of what is written, unless it needs a higher one.
 const VERSION: u16 = 9;
+/// The version that has streams which know what was deleted.
+const VERSION_STREAM: u16 = 10;
 /// The version that has hashes with expiring fields.
 const VERSION_EXPIRING: u16 = 12;
 /// Bytes of version and checksum.
@@ -43,10 +46,13 @@ mod kind {
     pub const ZSET_ZIPLIST: u8 = 12;
     pub const HASH_ZIPLIST: u8 = 13;
     pub const LIST_QUICKLIST: u8 = 14;
+    pub const STREAM: u8 = 15;
     pub const HASH_LISTPACK: u8 = 16;
     pub const ZSET_LISTPACK: u8 = 17;
     pub const LIST_QUICKLIST_2: u8 = 18;
+    pub const STREAM_2: u8 = 19;
     pub const SET_LISTPACK: u8 = 20;
+    pub const STREAM_3: u8 = 21;
     pub const HASH_METADATA: u8 = 24;
     pub const HASH_LISTPACK_EX: u8 = 25;
 }
@@ -64,6 +70,8 @@ pub enum Value {
     Zset(Vec<(Vec<u8>, f64)>),
     /// A hash.
     Hash(Vec<Field>),
+    /// A stream, which may be without entries.
+    Stream(Box<stream::Stream>),
 }
 
 impl Value {
@@ -73,6 +81,7 @@ impl Value {
             Value::String(value) => value.len(),
             Value::List(elements) | Value::Set(elements) => elements.iter().map(Vec::len).sum(),
             Value::Zset(members) => members.iter().map(|(member, _)| member.len()).sum(),
+            Value::Stream(stream) => stream.bytes(),
             Value::Hash(fields) => fields.iter().map(|field| field.name.len() + field.value.len()).sum(),
         }
     }

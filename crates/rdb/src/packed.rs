@@ -100,6 +100,47 @@ fn backwards(len: usize) -> ([u8; 5], usize) {
     (bytes, size)
 }
 
+/// Writes a listpack.
+#[derive(Default)]
+pub struct PackedWriter {
+    body: Vec<u8>,
+    count: usize,
+}
+
+impl PackedWriter {
+    pub fn number(&mut self, number: i64) {
+        match u8::try_from(number) {
+            Ok(small) if small < 0x80 => self.entry(&[small], &[]),
+            _ => self.entry(&[0xf4], &number.to_le_bytes()),
+        }
+    }
+
+    pub fn text(&mut self, text: &[u8]) {
+        match text.len() {
+            len @ ..0x40 => self.entry(&[0x80 | len as u8], text),
+            len @ 0x40..0x1000 => self.entry(&(0xe000 | len as u16).to_be_bytes(), text),
+            len => {
+                let len = (len as u32).to_le_bytes();
+                self.entry(&[0xf0, len[0], len[1], len[2], len[3]], text);
+            }
+        }
+    }
+
+    fn entry(&mut self, head: &[u8], data: &[u8]) {
+        self.body.extend_from_slice(head);
+        self.body.extend_from_slice(data);
+        let (len, size) = backwards(head.len() + data.len());
+        self.body.extend_from_slice(&len[..size]);
+        self.count += 1;
+    }
+
+    pub fn finish(self) -> Vec<u8> {
+        let total = self.body.len() as u32 + 7;
+        let count = self.count.min(u16::MAX.into()) as u16;
+        [&total.to_le_bytes()[..], &count.to_le_bytes(), &self.body, &[255]].concat()
+    }
+}
+
 /// A ziplist: its length in bytes (4), where the last entry begins (4), the number of entries (2; 65535: unknown), the
 /// entries, and 255. An entry begins with the length of the one before.
 pub fn ziplist(bytes: &[u8]) -> Result<Entries> {

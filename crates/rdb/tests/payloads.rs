@@ -1,7 +1,10 @@
 //! Values come back as they were written, and payloads of all encodings are read: of those that Redis writes today as it
 //! has written them, of the older ones as their format says.
 
-use holdfast_rdb::{Error, Field, VERSION_MAX, Value, crc64, decode, encode};
+use holdfast_rdb::{
+    Error, Field, VERSION_MAX, Value, crc64, decode, encode,
+    stream::{Consumer, Entry, Group, Id, Pending, Stream},
+};
 
 /// A payload with its footer.
 fn payload(bytes: &[u8]) -> Vec<u8> {
@@ -198,6 +201,78 @@ fn values_come_back() {
     }
 }
 
+fn entry(id: Id, pairs: &[(&str, &str)]) -> Entry {
+    let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    Entry { id, fields: pairs.iter().map(pair).collect() }
+}
+
+#[test]
+fn streams_of_redis_are_read() {
+    // Of Redis 7.0, and the same but for its consumers' times of Valkey 8.0.
+    let payloads: [&[u8]; 2] = [
+        b"\x13\x01\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\xc3@L@R\x12R\x00\x00\x00 \x00\x03\x01\x01\x01\x02\x01\x81a\x02\x81b\x02\x00 \x09\x00\x00 \x01\x09\x01\x01\x83two\x04\x05\x01\x03`\x0c\x04\x03\x01\x04\x01\x05 \x09\x0d\x04\x01\xdf\xff\x02\x01\x01\x81c\x02\xc3\xe8\x02\x06 \x10\x00\x05\xa0\x10 <\x00x \x10\x00\xff\x03\x06\x00\x01\x01\x01\x02\x04\x02\x01g\x05\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\xe8\x03\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\xd0\x07\x00\x00\x00\x00\x00\x00\x08\x02\x02c1o\xf5A\xfc\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x02c2o\xf5A\xfc\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x05other\x06\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x0a\x00\xcb\x02iK\x84w\xc65",
+        b"\x15\x01\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\xc3@L@R\x12R\x00\x00\x00 \x00\x03\x01\x01\x01\x02\x01\x81a\x02\x81b\x02\x00 \x09\x00\x00 \x01\x09\x01\x01\x83two\x04\x05\x01\x03`\x0c\x04\x03\x01\x04\x01\x05 \x09\x0d\x04\x01\xdf\xff\x02\x01\x01\x81c\x02\xc3\xe8\x02\x06 \x10\x00\x05\xa0\x10 <\x00x \x10\x00\xff\x03\x06\x00\x01\x01\x01\x02\x04\x02\x01g\x05\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\xe8\x03\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\xd0\x07\x00\x00\x00\x00\x00\x00\x08\x02\x02c1\xba\xf5A\xfc\xa1\x01\x00\x00\xba\xf5A\xfc\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x02c2\xba\xf5A\xfc\xa1\x01\x00\x00\xba\xf5A\xfc\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x05other\x06\x00\x81\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x0b\x00\xdcW\xf2\x1f\x81\x89\xd0\x8d",
+    ];
+    for (payload, seen_ms) in payloads.into_iter().zip([0x1a1_fc41_f56f, 0x1a1_fc41_f5ba]) {
+        let consumer = |name: &str| Consumer { name: name.into(), seen_ms, active_ms: Some(seen_ms) };
+        let expected = Stream {
+            entries: vec![
+                entry((1, 1), &[("a", "1"), ("b", "two")]),
+                entry((5, 0), &[("c", "1000")]),
+                entry((6, 0), &[("a", "x")]),
+            ],
+            last: (6, 0),
+            added: 4,
+            deleted_max: (1, 2),
+            groups: vec![
+                Group {
+                    name: b"g".into(),
+                    last: (5, 0),
+                    read: None,
+                    consumers: vec![consumer("c1"), consumer("c2")],
+                    pending: vec![
+                        Pending { id: (1, 1), consumer: 0, delivered_ms: 1000, deliveries: 7 },
+                        Pending { id: (5, 0), consumer: 1, delivered_ms: 2000, deliveries: 8 },
+                    ],
+                },
+                Group { name: b"other".into(), last: (6, 0), read: None, consumers: vec![], pending: vec![] },
+            ],
+        };
+        assert_eq!(decode(payload), Ok(Value::Stream(Box::new(expected.clone()))));
+        assert_eq!(decode(&encode::stream(&expected)), Ok(Value::Stream(Box::new(expected))));
+    }
+}
+
+#[test]
+fn streams_come_back() {
+    for count in [0, 1, 99, 100, 101, 1000] {
+        let long = "x".repeat(300);
+        let fields = |at: u64| match at % 5 {
+            0 => vec![("name", "value"), ("", &long)],
+            1 => vec![("12", "-70000")],
+            _ => vec![("name", ""), ("", "1")],
+        };
+        let id =
+            |at: u64| if at % 7 == 0 { (at << 50, 0) } else { ((at / 7 * 7) << 50, u64::MAX - 10 + at % 7) };
+        let stream = Stream {
+            entries: (0..count).map(|at| entry(id(at + 1), &fields(at))).collect(),
+            last: (u64::MAX, u64::MAX),
+            added: u64::MAX - 1,
+            deleted_max: (3, u64::MAX),
+            groups: vec![Group {
+                name: b"g".into(),
+                last: (1, 2),
+                read: Some(5),
+                consumers: vec![Consumer { name: b"c".into(), seen_ms: 5, active_ms: Some(5) }],
+                pending: (1..count)
+                    .map(|at| Pending { id: (at, 0), consumer: 0, delivered_ms: at, deliveries: at })
+                    .collect(),
+            }],
+        };
+        assert_eq!(decode(&encode::stream(&stream)), Ok(Value::Stream(Box::new(stream))), "{count}");
+    }
+}
+
 #[test]
 fn what_is_not_sound_is_refused() {
     let good = encode::string(b"hello");
@@ -217,6 +292,10 @@ fn what_is_not_sound_is_refused() {
         list[at] = byte;
         [&[10][..], &string(&list)].concat()
     };
+    let stream = Stream { entries: vec![entry((1, 1), &[("a", "b")])], last: (1, 1), ..Stream::default() };
+    let good_stream = encode::stream(&stream);
+    let empty_stream = b"\x13\0\0\0\0\0\0\0\0\0";
+    assert!(read(&[&empty_stream[..], b"\0"].concat()).is_ok());
     for bad in [
         b"".to_vec(),
         b"\x00\x05hell".to_vec(),
@@ -241,6 +320,11 @@ fn what_is_not_sound_is_refused() {
         b"\x0b\x0c\x02\0\0\0\x02\0\0\0\x02\0\x01\0".to_vec(),
         b"\x0b\x0a\x03\0\0\0\x01\0\0\0\x02\0".to_vec(),
         b"\x12\x01\x03\x01a".to_vec(),
+        // Streams: a node missing, a node damaged, a pending entry of nobody, an entry of a consumer only.
+        b"\x13\0\x01\0\0\0\0\0\0\0\0".to_vec(),
+        [&good_stream[..26], b"\xff", &good_stream[27..]].concat(),
+        [&empty_stream[..], b"\x01\x01g\0\0\0\x01", &[0; 16], &[0; 8], b"\x01\0"].concat(),
+        [&empty_stream[..], b"\x01\x01g\0\0\0\0\x01\x01c", &[0; 8], b"\x01", &[0; 16]].concat(),
         // Each field of the header, the length before an entry, an encoding, the end.
         changed(0, 9),
         changed(4, 10),

@@ -47,8 +47,7 @@ impl From<Full> for ImportError {
 /// Appends an object to `out`, fields that have expired included.
 pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
     let ty = object::ty(arena, obj);
-    out.extend_from_slice(&[VERSION, ty as u8]);
-    put_size(out, object::count(arena, obj));
+    out.extend(header(ty, object::count(arena, obj)));
     match ty {
         Type::List => list::iter(arena, obj, 0..u64::MAX, false).for_each(|value| put_value(out, value)),
         Type::Set => set::members(arena, obj).for_each(|member| put_value(out, &member)),
@@ -64,6 +63,13 @@ pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
         Type::Stream => stream::serial::export(arena, obj, out),
         Type::String => panic!("object at {obj:#x} is no collection"),
     }
+}
+
+/// What an object of so many elements begins with.
+pub(super) fn header(ty: Type, count: u64) -> Vec<u8> {
+    let mut out = vec![VERSION, ty as u8];
+    put_size(&mut out, count);
+    out
 }
 
 /// Makes the object that `bytes` tell of under a key, and returns its offset.

@@ -20,6 +20,7 @@ pub use entry::{Entry, Fields};
 pub use group::{Consumer, Group};
 pub use id::Id;
 pub use pending::Pending;
+pub use serial::Draft;
 pub(crate) use writer::Claimed;
 pub use writer::{Claim, Refused, Trim, TrimTo, Writer};
 

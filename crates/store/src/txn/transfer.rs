@@ -5,6 +5,7 @@ use crate::{
     collections::{
         Context, object,
         serial::{self, ImportError},
+        stream::Draft,
     },
     partition::Found,
     word::Type,
@@ -112,5 +113,30 @@ impl Txn<'_> {
         .map_err(Error::from)?;
         self.put(to_db, target, old.is_none());
         Ok(())
+    }
+
+    /// Makes a stream that comes from elsewhere the value of a key, whatever it held. False if it contradicts itself; then,
+    /// and without room for it, the key is as it was.
+    pub fn stream_replace(&mut self, db: u8, key: &[u8], draft: &Draft) -> Result<bool> {
+        let target = self.target(key);
+        let old = self.find(db, target);
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let limits = part.limits.clone();
+        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let mut is_sound = true;
+        let installed =
+            part.install(shared, &mut self.batch, db, target.digest, old, Type::Stream, None, |arena, tx| {
+                serial::import(arena, tx, context, key, &draft.0).map_err(|error| {
+                    is_sound = error == ImportError::Full;
+                    holdfast_heap::Full
+                })
+            });
+        if !is_sound {
+            return Ok(false);
+        }
+        installed?;
+        self.put(db, target, old.is_none());
+        Ok(true)
     }
 }

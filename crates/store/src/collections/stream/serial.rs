@@ -15,8 +15,8 @@ use holdfast_heap::{Arena, Tx};
 
 use super::{Consumer, Group, Id, Pending, State, Stream, Writer, group, pending};
 use crate::collections::{
-    Context,
-    serial::{ImportError, Reader, put_size, put_value},
+    Context, object,
+    serial::{self, ImportError, Reader, put_size, put_value},
 };
 
 fn put_id(out: &mut Vec<u8>, id: Id) {
@@ -26,6 +26,66 @@ fn put_id(out: &mut Vec<u8>, id: Id) {
 
 fn id(reader: &mut Reader) -> Result<Id, ImportError> {
     Ok(Id::new(reader.size()?, reader.size()?))
+}
+
+/// A stream that comes from elsewhere, as [`Txn::stream_replace`](crate::Txn::stream_replace) takes it.
+pub struct Draft(pub(crate) Vec<u8>);
+
+impl Draft {
+    /// A stream with its entries, in the order of their IDs, what is known of all that ever were (the last ID, how many
+    /// were added, the greatest ID deleted), and so many groups, which are to be added.
+    pub fn new<'f, F: ExactSizeIterator<Item = (&'f [u8], &'f [u8])>>(
+        entries: impl ExactSizeIterator<Item = (Id, F)>,
+        last: Id,
+        added: u64,
+        deleted_max: Id,
+        groups: usize,
+    ) -> Draft {
+        let mut out = serial::header(object::Type::Stream, entries.len() as u64);
+        for (id, fields) in entries {
+            put_id(&mut out, id);
+            put_size(&mut out, fields.len() as u64);
+            for (name, value) in fields {
+                put_value(&mut out, name);
+                put_value(&mut out, value);
+            }
+        }
+        put_id(&mut out, last);
+        put_size(&mut out, added);
+        put_id(&mut out, deleted_max);
+        put_size(&mut out, groups as u64);
+        Draft(out)
+    }
+
+    /// Adds a group: its last ID, how many entries it has read, its consumers with the times when they were seen and
+    /// active, and its pending entries in the order of their IDs, with the place of their consumer, the time and the number
+    /// of deliveries.
+    pub fn add_group<'n>(
+        &mut self,
+        name: &[u8],
+        last: Id,
+        read: Option<u64>,
+        consumers: impl ExactSizeIterator<Item = (&'n [u8], u64, Option<u64>)>,
+        pending: impl ExactSizeIterator<Item = (Id, usize, u64, u64)>,
+    ) {
+        let out = &mut self.0;
+        put_value(out, name);
+        put_id(out, last);
+        put_size(out, read.map_or(0, |read| read.saturating_add(1)));
+        put_size(out, consumers.len() as u64);
+        for (name, seen_ms, active_ms) in consumers {
+            put_value(out, name);
+            put_size(out, seen_ms);
+            put_size(out, active_ms.map_or(0, |active| active.saturating_add(1)));
+        }
+        put_size(out, pending.len() as u64);
+        for (id, consumer, delivered_ms, deliveries) in pending {
+            put_id(out, id);
+            put_size(out, consumer as u64);
+            put_size(out, delivered_ms);
+            put_size(out, deliveries);
+        }
+    }
 }
 
 /// Appends what is in a stream to `out`.

@@ -1,5 +1,7 @@
 //! DUMP and RESTORE: values in Redis's serialization.
 
+mod streams;
+
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
@@ -70,7 +72,7 @@ pub fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, S
             });
             encode::hash(&fields.collect::<Vec<_>>())
         }),
-        Type::Stream => None,
+        Type::Stream => txn.stream_at(db, key)?.map(|stream| encode::stream(&streams::export(stream))),
     })
 }
 
@@ -158,6 +160,11 @@ fn store(txn: &mut Txn, db: u8, key: &[u8], value: Value) -> Result<(), Stop> {
         Value::Hash(fields) => {
             let fields = fields.iter().map(|field| (&field.name[..], &field.value[..], field.expires));
             txn.hash_replace(db, key, fields)?;
+        }
+        Value::Stream(stream) => {
+            if !txn.stream_replace(db, key, &streams::draft(&stream))? {
+                return Err(BAD_FORMAT);
+            }
         }
     }
     Ok(())
