@@ -87,7 +87,8 @@ pub fn serve(config: Config) -> Result<(), String> {
 
 fn open_store(config: &Config) -> Result<Store, String> {
     let dir = config.text(Opt::Dir);
-    let mut options = Options { appendfsync: appendfsync(config), ..Options::default() };
+    let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
+    let mut options = Options { appendfsync, memory_bytes_max, ..Options::default() };
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;
@@ -134,12 +135,15 @@ pub fn apply_appendfsync(server: &Server) -> Result<(), String> {
 
 /// Follows a new `maxmemory`.
 pub fn apply_max_memory(server: &Server) -> Result<(), String> {
-    let bytes = match server.config.number(Opt::MaxMemory) {
+    server.store.set_memory_bytes_max(max_memory(&server.config));
+    crate::limits::apply_client_memory(server)
+}
+
+fn max_memory(config: &Config) -> usize {
+    match config.number(Opt::MaxMemory) {
         0 => usize::MAX,
         bytes => bytes as usize,
-    };
-    server.store.set_memory_bytes_max(bytes);
-    crate::limits::apply_client_memory(server)
+    }
 }
 
 async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) -> io::Result<()> {

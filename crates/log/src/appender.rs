@@ -40,7 +40,10 @@ pub(crate) struct Appender {
 struct Queue {
     active: Arc<Buffer>,
     sealed: VecDeque<Chunk>,
+    /// The one that was used last is the last.
     spares: Vec<Arc<Buffer>>,
+    /// Spares that were not used since [`Appender::trim`] looked.
+    idle: usize,
     /// Every buffer that ever was active: a thread that found it so may come late (see `buffer.rs`).
     pool: Vec<Arc<Buffer>>,
 }
@@ -56,7 +59,13 @@ impl Appender {
             active: AtomicPtr::new(Arc::as_ptr(&active).cast_mut()),
             crc_seed,
             capacity,
-            queue: Mutex::new(Queue { active, sealed: VecDeque::new(), spares: pool[1..].to_vec(), pool }),
+            queue: Mutex::new(Queue {
+                active,
+                sealed: VecDeque::new(),
+                spares: pool[1..].to_vec(),
+                idle: 0,
+                pool,
+            }),
         }
     }
 
@@ -111,6 +120,7 @@ impl Appender {
             queue.pool.push(buffer.clone());
             buffer
         });
+        queue.idle = queue.idle.min(queue.spares.len());
         next.install(base);
         self.active.store(Arc::as_ptr(&next).cast_mut(), Ordering::Release);
         queue.active = next;
@@ -160,11 +170,19 @@ impl Appender {
         }
     }
 
+    /// Gives the memory of buffers back that were not needed since the last call.
+    pub fn trim(&self) {
+        let mut queue = self.queue.lock();
+        queue.spares[..queue.idle].iter().for_each(|spare| spare.release_memory());
+        queue.idle = queue.spares.len();
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> u64 {
         let queue = self.queue.lock();
-        let own: u64 = queue.sealed.iter().map(|c| c.buffer.capacity()).filter(|&c| c > self.capacity).sum();
-        queue.pool.len() as u64 * self.capacity + own
+        let own =
+            queue.sealed.iter().map(|chunk| &chunk.buffer).filter(|buffer| buffer.capacity() > self.capacity);
+        queue.pool.iter().chain(own).map(|buffer| buffer.memory()).sum()
     }
 }
 

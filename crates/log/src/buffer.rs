@@ -12,12 +12,13 @@
 //! the buffer cannot be sealed and recycled before the thread has completed.
 
 use std::{
-    hint,
-    sync::atomic::{AtomicU64, Ordering},
+    hint, ptr,
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
     thread,
 };
 
 use holdfast_io::{AlignedBuf, BLOCK};
+use parking_lot::Mutex;
 
 use crate::layout::{BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset};
 
@@ -40,31 +41,39 @@ pub(crate) struct Buffer {
     /// Where the reservations that did fit end; known once one did not.
     end: AtomicU64,
     capacity: u64,
-    /// Starts at the block that holds `base`.
-    start: *mut u8,
+    /// Starts at the block that holds `base`; null while there is no memory. What it points to is only written in ranges
+    /// that one thread owns: a reservation until it is completed, and all of it by the committer once the buffer is sealed
+    /// and complete.
+    start: AtomicPtr<u8>,
     /// Owns what `start` points to; never touched otherwise.
-    _memory: AlignedBuf,
+    memory: Mutex<Option<AlignedBuf>>,
 }
-
-// SAFETY: `start` is only written in ranges that one thread owns: a reservation until it is completed, and all
-// of it by the committer once the buffer is sealed and complete.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// A sealed buffer that can take `capacity` bytes of batches.
     pub fn new(capacity: u64) -> Self {
-        let mut memory = AlignedBuf::zeroed(BLOCK + block_ceil(capacity) as usize);
         Self {
             reserved: Line(AtomicU64::new(SEALED)),
             completed: Line(AtomicU64::new(0)),
             base: Line(AtomicU64::new(0)),
             end: AtomicU64::new(UNKNOWN),
             capacity,
-            start: memory.as_mut_ptr(),
-            _memory: memory,
+            start: AtomicPtr::new(ptr::null_mut()),
+            memory: Mutex::new(None),
         }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> u64 {
+        if self.start.load(Ordering::Relaxed).is_null() { 0 } else { self.capacity }
+    }
+
+    /// Gives the memory of a sealed and written buffer back, until it is installed again. A thread that found it active
+    /// may still come late, but it does not get past the seal.
+    pub fn release_memory(&self) {
+        debug_assert!(self.reserved.0.load(Ordering::Relaxed) & SEALED != 0);
+        self.start.store(ptr::null_mut(), Ordering::Relaxed);
+        *self.memory.lock() = None;
     }
 
     pub fn capacity(&self) -> u64 {
@@ -79,6 +88,11 @@ impl Buffer {
     /// Opens a sealed and written (or new) buffer for reservations from `base` on.
     pub fn install(&self, base: Lsn) {
         debug_assert!(self.reserved.0.load(Ordering::Relaxed) & SEALED != 0);
+        if self.start.load(Ordering::Relaxed).is_null() {
+            let mut memory = AlignedBuf::zeroed(BLOCK + block_ceil(self.capacity) as usize);
+            self.start.store(memory.as_mut_ptr(), Ordering::Relaxed);
+            *self.memory.lock() = Some(memory);
+        }
         self.completed.0.store(0, Ordering::Relaxed);
         self.end.store(UNKNOWN, Ordering::Relaxed);
         self.base.0.store(base, Ordering::Relaxed);
@@ -108,10 +122,11 @@ impl Buffer {
         debug_assert!(offset + len <= self.capacity);
         let padding = len as usize - BATCH_HEADER - payload.len();
         let bytes = header.encode(payload_crc);
-        // SAFETY: `offset .. offset + len` is reserved for us alone and within the memory, which is a block
-        // larger than the capacity. The three parts add up to `len`.
+        // SAFETY: `offset .. offset + len` is reserved for us alone and within the memory, which is a block larger than the
+        // capacity, and which is there from the install that let us reserve until we have completed. The three parts add up
+        // to `len`.
         unsafe {
-            let at = self.start.add(block_offset(base) + offset as usize);
+            let at = self.start.load(Ordering::Relaxed).add(block_offset(base) + offset as usize);
             at.copy_from_nonoverlapping(bytes.as_ptr(), BATCH_HEADER);
             at.add(BATCH_HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
             at.add(BATCH_HEADER + payload.len()).write_bytes(0, padding);
@@ -183,9 +198,10 @@ impl<'a> Sealed<'a> {
         // SAFETY: the buffer is sealed and complete, so that nobody writes to it before the committer, who is
         // our only caller, gives it back; and `padded` bytes are within the memory.
         unsafe {
-            self.buffer.start.copy_from_nonoverlapping(prefix.as_ptr(), prefix.len());
-            self.buffer.start.add(end).write_bytes(0, padded - end);
-            std::slice::from_raw_parts(self.buffer.start, padded)
+            let start = self.buffer.start.load(Ordering::Relaxed);
+            start.copy_from_nonoverlapping(prefix.as_ptr(), prefix.len());
+            start.add(end).write_bytes(0, padded - end);
+            std::slice::from_raw_parts(start, padded)
         }
     }
 }
@@ -214,6 +230,23 @@ mod tests {
         assert_eq!(buffer.reserved(), 64);
         assert_eq!(buffer.seal(), 64);
         assert_eq!(buffer.reserve(32), None);
+    }
+
+    #[test]
+    fn works_again_after_its_memory_was_given_back() {
+        let buffer = Buffer::new(128);
+        assert_eq!(buffer.memory(), 0);
+        for round in 0..2 {
+            buffer.install(4096);
+            assert_eq!(buffer.memory(), 128);
+            assert_eq!(buffer.reserve(48), Some(0));
+            buffer.fill(0, &[round; 24], 0, 0);
+            let (sealed, _) = buffer.wait_complete(buffer.seal());
+            assert_eq!(sealed.into_blocks(&[])[24..48], [round; 24]);
+            buffer.release_memory();
+            assert_eq!(buffer.memory(), 0);
+            assert_eq!(buffer.reserve(48), None, "who comes late");
+        }
     }
 
     #[test]

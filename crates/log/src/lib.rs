@@ -101,7 +101,7 @@ pub struct SegmentInfo {
 pub struct Log {
     io: Arc<dyn Io>,
     crc_seed: u32,
-    max_pending: u64,
+    max_pending: AtomicU64,
     /// Where this process began to append.
     opened_at: Lsn,
     appendfsync: AtomicU8,
@@ -173,7 +173,7 @@ impl Log {
         let log = Arc::new(Log {
             io,
             crc_seed: o.crc_seed,
-            max_pending: o.max_pending_bytes as u64,
+            max_pending: AtomicU64::new(o.max_pending_bytes as u64),
             opened_at: tail,
             appendfsync: AtomicU8::new(o.appendfsync as u8),
             appender: Appender::new(tail, buffer as u64, o.crc_seed),
@@ -249,17 +249,32 @@ impl Log {
             Admission::Failed
         } else if tail + batch_len(bytes) + reserve > self.segments.space_end() {
             Admission::Full
-        } else if tail > self.written() + self.max_pending {
+        } else if tail > self.pending_end() {
             Admission::Busy
         } else {
             Admission::Ok
         }
     }
 
+    fn pending_end(&self) -> Lsn {
+        self.written() + self.max_pending.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`LogOptions::max_pending_bytes`] anew; the size of buffers stays.
+    pub fn set_max_pending_bytes(&self, bytes: usize) {
+        self.max_pending.store(bytes as u64, Ordering::Relaxed);
+        self.update_admission();
+    }
+
+    /// Gives memory back that was not needed since the last call.
+    pub fn trim_memory(&self) {
+        self.appender.trim();
+    }
+
     fn update_admission(&self) {
         let reserve = RESERVE_SEGMENTS * self.segments.payload();
         let limit = self.segments.space_end().saturating_sub(reserve);
-        self.admitted_to.store(limit.min(self.written() + self.max_pending), Ordering::Release);
+        self.admitted_to.store(limit.min(self.pending_end()), Ordering::Release);
         // After the store, so that a failure in between is seen by us or sets it itself.
         if self.failed.get().is_some() {
             self.admitted_to.store(0, Ordering::Release);

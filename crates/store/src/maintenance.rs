@@ -247,6 +247,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
+                inner.shared.log.trim_memory();
                 inner.share_memory();
                 let held_until = inner.expiry_held_until.load(Relaxed);
                 if inner.expires_actively.load(Relaxed) && inner.shared.io.now_ms() >= held_until {

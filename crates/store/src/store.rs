@@ -352,6 +352,7 @@ impl Store {
     /// Sets the RAM that the store may take, in bytes.
     pub fn set_memory_bytes_max(&self, bytes: usize) {
         self.shared.set_memory_max(bytes);
+        self.shared.log.set_max_pending_bytes(max_pending_bytes(bytes));
         self.inner.share_memory();
     }
 
@@ -421,8 +422,13 @@ fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
         store_id: superblock.store_id,
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
-        max_pending_bytes: 64 << 20,
+        max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
     }
+}
+
+/// Bytes that may wait for the log to be written, of the RAM that the store may take (I-7).
+fn max_pending_bytes(memory_bytes_max: usize) -> usize {
+    (memory_bytes_max / 16).clamp(1 << 20, 64 << 20)
 }
 
 fn check_options(o: &Options) -> Result<()> {
