@@ -301,7 +301,9 @@ impl Log {
 
     /// As [`Log::wait_durable`], until everything below `lsn` is written.
     pub fn wait_written(&self, lsn: Lsn) -> Result<()> {
-        self.kick();
+        if self.written() < lsn {
+            self.kick();
+        }
         self.wait(lsn, Log::written)
     }
 

@@ -601,11 +601,13 @@ impl Inner {
     }
 
     /// Reads an item's record, or the first `len` bytes of it, perhaps with some of what lies behind it: of its length only
-    /// the size class is known.
+    /// the size class is known. Waits for one that the cleaner has just moved to be written.
     fn read_record(&self, cold: Cold, len: usize) -> Result<Vec<u8>> {
         let log = &self.shared.log;
-        let written = log.written().saturating_sub(cold.lsn);
-        let mut bytes = vec![0; len.min(cold.len_max).min(written as usize)];
+        // Batches are written whole.
+        log.wait_written(cold.lsn + 1)?;
+        let written = (log.written() - cold.lsn) as usize;
+        let mut bytes = vec![0; len.min(cold.len_max).min(written)];
         let read = log.read(cold.lsn, &mut bytes)?;
         bytes.truncate(read);
         Ok(bytes)

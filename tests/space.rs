@@ -1,0 +1,128 @@
+//! A log or a medium that is full: writes are refused, all else goes on, and deleting makes room.
+
+mod harness;
+
+use harness::{Client, Rng, Server, check, ok, seed};
+use holdfast_resp::{Reply, write_command};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+const VALUE: usize = 16 << 10;
+
+fn key(n: u64) -> String {
+    format!("key:{n}")
+}
+
+/// A value that is right for one key only.
+fn value(n: u64) -> Vec<u8> {
+    let mut value = format!("{n}:").into_bytes();
+    value.resize(VALUE, n as u8);
+    value
+}
+
+/// Sends a command for each key, some at a time, and calls `f` with the replies.
+fn each(
+    client: &mut Client,
+    keys: &[u64],
+    command: impl Fn(u64) -> Vec<Vec<u8>>,
+    mut f: impl FnMut(u64, Reply),
+) {
+    for chunk in keys.chunks(32) {
+        let mut requests = Vec::new();
+        chunk.iter().for_each(|&n| write_command(&mut requests, &command(n)));
+        client.send(&requests);
+        chunk.iter().for_each(|&n| f(n, client.reply()));
+    }
+}
+
+fn set(n: u64) -> Vec<Vec<u8>> {
+    vec![b"SET".to_vec(), key(n).into_bytes(), value(n)]
+}
+
+fn get(n: u64) -> Vec<Vec<u8>> {
+    vec![b"GET".to_vec(), key(n).into_bytes()]
+}
+
+fn del(n: u64) -> Vec<Vec<u8>> {
+    vec![b"DEL".to_vec(), key(n).into_bytes()]
+}
+
+/// Sets keys until that is refused; returns those that are set.
+fn fill(client: &mut Client) -> Vec<u64> {
+    let (mut kept, mut refused) = (Vec::new(), false);
+    for first in (0..1 << 16).step_by(32) {
+        each(client, &Vec::from_iter(first..first + 32), set, |n, reply| match reply {
+            Reply::Error(why) => {
+                assert!(why.starts_with(b"OOM command not allowed: the disk is full"), "{why:?}");
+                refused = true;
+            }
+            reply => {
+                assert_eq!(reply, ok());
+                kept.push(n);
+            }
+        });
+        if refused {
+            return kept;
+        }
+    }
+    panic!("a gibibyte of values, and it is not full");
+}
+
+/// Fills a server, and sees that reads and deletes go on, and that deletes make room.
+fn fills_and_empties(server: &Server, bytes_min: u64) -> Vec<u64> {
+    let mut client = server.client();
+    let kept = fill(&mut client);
+    assert!(kept.len() as u64 * VALUE as u64 > bytes_min, "{} values fill it", kept.len());
+    let is_right = |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n));
+    each(&mut client, &kept, get, is_right);
+    let (deleted, mut kept): (Vec<u64>, Vec<u64>) = kept.into_iter().partition(|n| n % 2 == 0);
+    each(&mut client, &deleted, del, |n, reply| assert_eq!(reply, Reply::Int(1), "{}", key(n)));
+    // The cleaner needs a moment; then there is room for most of it again.
+    let deadline = Instant::now() + harness::PATIENCE;
+    let again = &deleted[..deleted.len() / 2];
+    while { client.call_args(&set(again[0])) } != ok() {
+        assert!(Instant::now() < deadline, "deleting makes no room");
+        thread::sleep(Duration::from_millis(10));
+    }
+    each(&mut client, again, set, |n, reply| assert_eq!(reply, ok(), "{}", key(n)));
+    kept.extend(again);
+    each(&mut client, &kept, get, is_right);
+    kept
+}
+
+#[test]
+fn a_full_log_is_read_and_emptied_and_written_again() {
+    let mut server = Server::start(&["--log-max-size", "256mb", "--maxmemory", "64mb"]);
+    let kept = fills_and_empties(&server, 190 << 20);
+    server = server.restart(Server::kill);
+    each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
+    let (is_sound, text) = check(&server.stop());
+    assert!(is_sound, "{text}");
+}
+
+/// What is read is not in memory, and is being moved at times.
+#[test]
+fn values_are_there_while_the_cleaner_moves_them() {
+    let keys = (150 << 20) / VALUE as u64;
+    let server = Server::start(&["--log-max-size", "256mb", "--maxmemory", "32mb", "--appendfsync", "no"]);
+    each(&mut server.client(), &Vec::from_iter(0..keys), set, |_, reply| assert_eq!(reply, ok()));
+    let (writing, seed) = (AtomicBool::new(true), seed());
+    thread::scope(|scope| {
+        for reader in 1..3 {
+            let (mut client, mut rng, writing) = (server.client(), Rng(seed + reader), &writing);
+            scope.spawn(move || {
+                while writing.load(Relaxed) {
+                    let n = rng.below(keys);
+                    assert!(client.call_args(&get(n)) == Reply::Bulk(value(n)), "{}", key(n));
+                }
+            });
+        }
+        let (mut client, mut rng) = (server.client(), Rng(seed));
+        let chosen: Vec<u64> = (0..2 * keys).map(|_| rng.below(keys)).collect();
+        each(&mut client, &chosen, set, |_, reply| assert_eq!(reply, ok()));
+        writing.store(false, Relaxed);
+    });
+}
