@@ -426,6 +426,11 @@ impl<'a> Turn<'a> {
         }
         let is_shown = wake == Wake::First && self.worker.server.push.monitors.is_used();
         let command = TABLE.command(id);
+        let is_rerun = matches!(&given, Given::Fetched(fetched) if !fetched.is_empty());
+        if is_shown && command.flags.has(Flags::SKIP_MONITOR) && !is_rerun {
+            // A script is shown before what it calls.
+            self.show(session, command, args);
+        }
         let (place, first_news) = (out.defer(), self.news.borrow().len());
         let mut call =
             Call { command, args, out: out.reborrow(), session, turn: self, wake, fetched: Vec::new() };
@@ -499,7 +504,7 @@ impl<'a> Turn<'a> {
     #[cold]
     fn show(&self, session: &Session, command: &Command, args: Args) {
         let push = &self.worker.server.push;
-        push.monitors.show(&push.post, &session.client, session.db, command, args);
+        push.monitors.show(&push.post, session, command, args);
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {

@@ -6,6 +6,7 @@ use crate::{
     post::{Post, Text},
     pubsub::Audience,
     redact::{REDACTED, is_secret},
+    session::Session,
 };
 use holdfast_resp::Args;
 use std::{
@@ -49,15 +50,17 @@ impl Monitors {
         }
     }
 
-    /// Shows all of them a call in the database with a number.
+    /// Shows all of them a call, which a client has sent, or a script of it makes.
     #[cold]
-    pub fn show(&self, post: &Post, client: &Client, db: usize, command: &Command, args: Args) {
+    pub fn show(&self, post: &Post, session: &Session, command: &Command, args: Args) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let client = &session.client;
         let source = match client.addr.strip_suffix(":0").filter(|_| client.has_flag(flag::UNIX)) {
+            _ if session.in_script => "lua".to_owned(),
             Some(path) => format!("unix:{path}"),
             None => client.addr.clone(),
         };
-        let line = line(now.as_micros(), db, &source, command, args);
+        let line = line(now.as_micros(), session.db, &source, command, args);
         self.clients.read().expect("no holder panics").send(post, &Text::Raw(line.into()), 0);
     }
 }

@@ -42,6 +42,8 @@ pub struct Session {
     pub multi: Option<Multi>,
     /// Whether EXEC is running them now; nothing may wait then.
     pub in_exec: bool,
+    /// Whether a script calls them now.
+    pub in_script: bool,
     /// Keys that EXEC must find unchanged.
     pub watched: Watched,
     /// What the current command waits for.
@@ -119,6 +121,7 @@ impl Session {
             tracking: None,
             multi: None,
             in_exec: false,
+            in_script: false,
             watched: Watched::default(),
             waiting: None,
             progress: None,

@@ -64,6 +64,29 @@ fn commands_are_shown_as_they_are_executed() {
 }
 
 #[test]
+fn scripts_are_shown_before_what_they_call() {
+    let server = Server::start(&[]);
+    let (mut monitor, mut client) = (server.client(), server.client());
+    monitor.call("monitor");
+    client.call_args(&["eval", "redis.call('select', 2) return redis.call('set', KEYS[1], 'x')", "1", "a"]);
+    for command in ["multi", "eval return(server.call('get','a')) 1 a", "exec"] {
+        client.call(command);
+    }
+    let source = format!("unix:{}", server.folder().join("socket"));
+    for expected in [
+        "[0 X] \"eval\" \"redis.call('select', 2) return redis.call('set', KEYS[1], 'x')\" \"1\" \"a\"",
+        "[2 lua] \"select\" \"2\"",
+        "[2 lua] \"set\" \"a\" \"x\"",
+        "[0 X] \"multi\"",
+        "[0 X] \"eval\" \"return(server.call('get','a'))\" \"1\" \"a\"",
+        "[0 lua] \"get\" \"a\"",
+        "[0 X] \"exec\"",
+    ] {
+        assert_eq!(shown(&mut monitor), expected.replace('X', &source));
+    }
+}
+
+#[test]
 fn who_waits_is_shown_once() {
     let server = Server::start(&[]);
     let (mut monitor, mut waiting, mut client) = (server.client(), server.client(), server.client());

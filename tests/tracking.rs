@@ -231,6 +231,20 @@ fn only_what_is_asked_for() {
 }
 
 #[test]
+fn scripts_remember_what_they_read_and_tell_what_they_write() {
+    let server = Server::start(&[]);
+    let (mut client, mut writer) = (tracker(&server, ""), server.client());
+    client.call("eval return(redis.call('set','a',1)) 2 a b");
+    client.call("eval_ro return(1) 1 a");
+    writer.call("mset a 1 b 1");
+    is_told_nothing(&mut client);
+    client.call("eval return(redis.call('get','a')) 2 a b");
+    writer.call("eval redis.call('incr','a')redis.call('incr','b') 0");
+    assert_eq!(told(&mut client), ">[invalidate [a]]");
+    is_told_nothing(&mut client);
+}
+
+#[test]
 fn the_table_is_limited() {
     let server = Server::start(&["--tracking-table-max-keys", "10"]);
     let mut reader = tracker(&server, "");

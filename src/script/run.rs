@@ -115,6 +115,7 @@ fn execute(
     let (db, was_in_exec) = (call.session.db, call.session.in_exec);
     let start = turn.now();
     call.session.in_exec = true;
+    call.session.in_script = true;
     let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
     let mut host = Run {
         turn,
@@ -131,6 +132,7 @@ fn execute(
     turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
     call.session.db = db;
     call.session.in_exec = was_in_exec;
+    call.session.in_script = false;
     // The time that its commands took is its own.
     turn.set_now(start);
 }

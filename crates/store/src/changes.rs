@@ -103,6 +103,13 @@ impl Changes {
         Changes { wanted: shared.following.wanted(), list: Vec::new() }
     }
 
+    /// Looks again what is wanted: who wants to know of a change of a key says so before he looks at it, so that this is
+    /// seen with the key's partition locked, and maybe not before.
+    #[inline]
+    pub fn follow(&mut self, shared: &Shared) {
+        self.wanted = shared.following.wanted();
+    }
+
     #[inline]
     pub fn add(&mut self, what: What, db: u8, key: &[u8]) {
         if self.wanted.has(what) {

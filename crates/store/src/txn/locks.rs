@@ -174,6 +174,7 @@ impl<'s> Txn<'s> {
     pub fn include(&mut self, key: &[u8]) {
         let partition = self.store.partition_of(key);
         self.locks.include(self.store, partition);
+        self.changes.follow(self.shared());
     }
 
     /// Bytes that the transaction has to write so far.
@@ -184,5 +185,6 @@ impl<'s> Txn<'s> {
     /// Locks all partitions; the transaction was begun to grow.
     pub fn include_all(&mut self) {
         (0..self.store.partitions.len() as u16).for_each(|number| self.locks.include(self.store, number));
+        self.changes.follow(self.shared());
     }
 }
