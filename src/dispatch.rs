@@ -510,9 +510,14 @@ impl<'a> Turn<'a> {
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
         let end = Instant::now();
         let took = end.saturating_duration_since(self.now.replace(end));
-        self.worker.stats().executed(id, took, failed);
-        session.client.count_command();
         let config = &self.worker.server.config;
+        self.worker.stats().executed(id, took, failed, config.is_on(Opt::LatencyTracking));
+        session.client.count_command();
+        let long_ms = config.number(Opt::LatencyMonitorThreshold);
+        if long_ms > 0 && took.as_millis() >= long_ms as u128 {
+            let is_fast = TABLE.command(id).flags.has(Flags::FAST);
+            self.worker.server.latency.add(if is_fast { "fast-command" } else { "command" }, took);
+        }
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         if slow_us >= 0
             && took.as_micros() >= slow_us as u128

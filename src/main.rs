@@ -18,6 +18,7 @@ mod gate;
 mod glob;
 mod keys;
 mod keyspace;
+mod latency;
 mod lcs;
 mod limits;
 mod listener;

@@ -113,6 +113,10 @@ impl Waiting {
     /// As [`Waiting::end`], for a client that has gone away.
     pub fn abandon(self, store: &Store) {
         let keys: Vec<Vec<u8>> = self.keys.names().map(<[u8]>::to_vec).collect();
+        // WAIT waits for none.
+        if keys.is_empty() {
+            return;
+        }
         self.end(&mut store.begin_keys(keys.iter().map(Vec::as_slice)));
     }
 }

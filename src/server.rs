@@ -5,6 +5,7 @@ use crate::{
     client::{Client, Clients},
     config::Config,
     gate::Progress,
+    latency::Monitor,
     limits::OutputLimit,
     log::log,
     pubsub,
@@ -46,6 +47,8 @@ pub struct Server {
     pub clients: Arc<Clients>,
     /// Slow commands.
     pub slowlog: Slowlog,
+    /// What took long of late.
+    pub latency: Monitor,
     /// Error replies by code.
     pub errors: ErrorStats,
     /// Libraries of functions.
@@ -89,6 +92,7 @@ impl Server {
             tls: Tls::default(),
             clients,
             slowlog: Slowlog::default(),
+            latency: Monitor::default(),
             errors: ErrorStats::default(),
             libraries: Libraries::default(),
             scripts: Scripts::default(),

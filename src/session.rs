@@ -15,6 +15,7 @@ use crate::{
 use holdfast_resp::{OwnedArgs, Proto};
 use holdfast_store::{Fetched, collections::stream::Id};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The state of a connection that its commands see.
 pub struct Session {
@@ -65,6 +66,13 @@ pub enum Progress {
     },
     /// SAVE: the number of the checkpoint that it waits for.
     Save(u64),
+    /// WAITAOF.
+    Durable {
+        /// Everything below this is to be durable.
+        lsn: Lsn,
+        /// When it gives up.
+        until: Option<Instant>,
+    },
     /// MIGRATE.
     Migrate(Box<Migration>),
     /// XREAD: for each of its streams, the ID after which it reads.

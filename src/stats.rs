@@ -1,6 +1,9 @@
 //! Counters. Each worker has its own, which only it writes, so counting costs no locked instruction; INFO adds them up.
 
-use crate::table::{CommandId, TABLE};
+use crate::{
+    latency::Histogram,
+    table::{CommandId, TABLE},
+};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -43,6 +46,8 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// Ended with an error.
     pub failed: Counter,
+    /// How long executions took, while `latency-tracking` is on.
+    pub latency: Histogram,
 }
 
 /// What a worker counts.
@@ -84,12 +89,15 @@ impl WorkerStats {
 
     /// Notes an execution.
     #[inline]
-    pub fn executed(&self, id: CommandId, took: Duration, failed: bool) {
+    pub fn executed(&self, id: CommandId, took: Duration, failed: bool, is_tracked: bool) {
         let stats = self.command(id);
         stats.calls.add(1);
         stats.nanos.add(took.as_nanos() as u64);
         if failed {
             stats.failed.add(1);
+        }
+        if is_tracked {
+            stats.latency.add(took);
         }
     }
 
@@ -104,6 +112,7 @@ impl WorkerStats {
             for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed] {
                 counter.reset();
             }
+            command.latency.reset();
         }
         for counter in [&self.input_bytes, &self.output_bytes, &self.reads, &self.writes] {
             counter.reset();

@@ -61,7 +61,7 @@ pub static COMMANDS: &[Command] = &[
         name: "function",
         arity: -2,
         summary: "A container for function commands.",
-        complexity: "Depends on subcommand.",
+        complexity: "O(1), depends on subcommand",
         subcommands: SUBCOMMANDS,
         ..ROW
     },

@@ -8,6 +8,7 @@ use crate::{
     command::{Categories, Command, Flags, Handler::Browsing},
     config::Opt,
     keyspace::Keyspace,
+    latency,
     pubsub::Kind,
     server::{REDIS_VERSION, Server, VERSION},
     stats::{Counter, WorkerStats},
@@ -21,6 +22,8 @@ use std::{
     sync::atomic::Ordering::Relaxed,
     time::{SystemTime, UNIX_EPOCH},
 };
+
+pub use store::memory_parts;
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[Command {
@@ -62,6 +65,7 @@ const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("cpu", "CPU", true, cpu),
     ("modules", "Modules", true, |_, _| {}),
     ("commandstats", "Commandstats", false, commandstats),
+    ("latencystats", "Latencystats", false, latencystats),
     ("errorstats", "Errorstats", true, errorstats),
     ("cluster", "Cluster", true, cluster),
     ("keyspace", "Keyspace", true, store::keyspace),
@@ -136,11 +140,13 @@ fn clients(view: &View, text: &mut String) {
     );
 }
 
-/// Bytes of this process in RAM; 0 if the system does not tell.
-fn resident_bytes() -> u64 {
+/// Bytes of this process in RAM, `VmRSS` now, `VmHWM` at most so far; 0 if the system does not tell.
+fn resident_bytes(name: &str) -> u64 {
     let field = |text: String| {
-        text.lines()
-            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())
+        let value = |line: &str| {
+            line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        text.lines().find_map(value)
     };
     fs::read_to_string("/proc/self/status").ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
 }
@@ -215,6 +221,25 @@ fn commandstats(view: &View, text: &mut String) {
                 nanos / 1000
             )
             .expect(STRING);
+        }
+    }
+}
+
+fn latencystats(view: &View, text: &mut String) {
+    let server = view.server;
+    if !server.config.is_on(Opt::LatencyTracking) {
+        return;
+    }
+    let percentiles = server.config.text(Opt::LatencyTrackingInfoPercentiles);
+    for (id, command) in TABLE.all() {
+        let calls = latency::sum(server.workers.iter().map(|worker| &worker.command(id).latency));
+        if calls.iter().any(|count| *count > 0) {
+            let shares = percentiles.split_whitespace().map(|percent| {
+                let us = latency::percentile_us(&calls, percent.parse().expect("checked when it was set"));
+                format!("p{percent}={us:.3}")
+            });
+            let shares: Vec<String> = shares.collect();
+            write!(text, "latency_percentiles_usec_{}:{}\r\n", command.name, shares.join(",")).expect(STRING);
         }
     }
 }

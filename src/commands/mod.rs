@@ -17,10 +17,14 @@ mod info;
 mod introspection;
 mod keys;
 mod keyspace;
+mod latency;
 mod lists;
+mod lolwut;
+mod memory;
 mod migrate;
 mod persistence;
 mod pubsub;
+mod replication;
 mod scripting;
 mod server;
 mod sets;
@@ -54,10 +58,14 @@ pub static FAMILIES: &[&[Command]] = &[
     introspection::COMMANDS,
     keys::COMMANDS,
     keyspace::COMMANDS,
+    latency::COMMANDS,
     lists::COMMANDS,
+    lolwut::COMMANDS,
+    memory::COMMANDS,
     migrate::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     scripting::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,

@@ -67,7 +67,7 @@ pub static COMMANDS: &[Command] = &[
         arity: -2,
         since: "2.6.0",
         summary: "A container for Lua scripts management commands.",
-        complexity: "Depends on subcommand.",
+        complexity: "O(1), depends on subcommand",
         subcommands: SUBCOMMANDS,
         ..ROW
     },

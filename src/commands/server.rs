@@ -1,4 +1,4 @@
-//! MONITOR, TIME, SHUTDOWN.
+//! MONITOR, TIME, SHUTDOWN, MODULE LIST.
 
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
@@ -16,6 +16,30 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
         summary: "Listens for all requests received by the server in real-time.",
         handler: Plain(monitor),
+        ..Command::NEW
+    },
+    Command {
+        name: "module",
+        arity: -2,
+        since: "4.0.0",
+        group: "server",
+        summary: "A container for module commands.",
+        complexity: "O(1), depends on subcommand",
+        subcommands: &[Command {
+            name: "module|list",
+            arity: 2,
+            since: "4.0.0",
+            group: "server",
+            flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+            summary: "Returns all loaded modules.",
+            complexity: "O(N) where N is the number of loaded modules.",
+            // There are none.
+            handler: Plain(|call| {
+                call.out.array(0);
+                Ok(Done)
+            }),
+            ..Command::NEW
+        }],
         ..Command::NEW
     },
     Command {

@@ -209,6 +209,19 @@ pub fn save_points(words: &[&str], _current: &str) -> Result<String, String> {
     if valid { Ok(words.join(" ")) } else { Err("Invalid save parameters".into()) }
 }
 
+/// Any number of percentages.
+pub fn percentiles(words: &[&str], _current: &str) -> Result<String, String> {
+    if matches!(words, [""]) {
+        return Ok(String::new());
+    }
+    let is_valid = |word: &&str| word.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent));
+    if words.iter().all(is_valid) {
+        Ok(words.join(" "))
+    } else {
+        Err("latency-tracking-info-percentiles should consist of numbers between 0.0 and 100.0".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

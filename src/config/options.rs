@@ -137,6 +137,10 @@ options! {
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";
     SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, apply crate::slowlog::apply_max_len, "Slow commands remembered";
 
+    LatencyMonitorThreshold "latency-monitor-threshold", COUNT, "0", Live, "Milliseconds from which LATENCY remembers a command; 0: none";
+    LatencyTracking "latency-tracking", YES_NO, "yes", Live, "Whether the time of each command is counted by classes";
+    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Custom(kind::percentiles), "50 99 99.9", Live, "Percentiles of each command's time that INFO shows";
+
     // Known to Redis, without meaning here.
     ActiveRehashing "activerehashing", YES_NO, "yes", NoEffect, "The index has no rehashing";
     AlwaysShowLogo "always-show-logo", YES_NO, "no", NoEffect, "There is no logo";
@@ -158,8 +162,6 @@ options! {
     IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffect, "See workers";
     IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffect, "See workers";
     JemallocBgThread "jemalloc-bg-thread", YES_NO, "yes", NoEffect, "Jemalloc is not used";
-    LatencyMonitorThreshold "latency-monitor-threshold", COUNT, "0", NoEffect, "See INFO";
-    LatencyTracking "latency-tracking", YES_NO, "yes", NoEffect, "See INFO";
     LazyfreeLazyEviction "lazyfree-lazy-eviction", YES_NO, "no", NoEffect, "Freeing is always lazy";
     LazyfreeLazyExpire "lazyfree-lazy-expire", YES_NO, "no", NoEffect, "Freeing is always lazy";
     LazyfreeLazyServerDel "lazyfree-lazy-server-del", YES_NO, "no", NoEffect, "Freeing is always lazy";

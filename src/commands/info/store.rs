@@ -1,29 +1,67 @@
 //! The sections of INFO that tell of the store. Names that Redis has mean what they mean there.
 
 use super::{STRING, View, lines};
-use crate::config::Opt;
+use crate::{config::Opt, server::Server};
+use holdfast_store::Stats;
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
+
+/// What uses memory, in bytes.
+pub struct MemoryParts {
+    pub heap: u64,
+    pub cache: u64,
+    pub index: u64,
+    pub log_buffers: u64,
+    pub clients: u64,
+    pub scripts: u64,
+    /// Of the process, in RAM.
+    pub resident: u64,
+    /// The most of that so far.
+    pub peak: u64,
+}
+
+impl MemoryParts {
+    /// All that is in use.
+    pub fn used(&self) -> u64 {
+        self.data() + self.log_buffers + self.clients + self.scripts
+    }
+
+    /// What is in use for data.
+    pub fn data(&self) -> u64 {
+        self.heap + self.cache + self.index
+    }
+}
+
+/// What uses how much memory.
+pub fn memory_parts(server: &Server, stats: &Stats) -> MemoryParts {
+    let interpreters: usize =
+        server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
+    MemoryParts {
+        heap: stats.heap_resident_bytes,
+        cache: stats.cache_bytes,
+        index: stats.index_bytes,
+        log_buffers: stats.log_buffer_bytes,
+        clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
+        scripts: (interpreters + server.scripts.size().1) as u64,
+        resident: super::resident_bytes("VmRSS"),
+        peak: super::resident_bytes("VmHWM"),
+    }
+}
 
 pub fn memory(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
-    let clients: usize = server.clients.all().iter().map(|client| client.memory()).sum();
-    let parts = [
-        stats.heap_resident_bytes,
-        stats.cache_bytes,
-        stats.index_bytes,
-        stats.log_buffer_bytes,
-        clients as u64,
-    ];
+    let parts = memory_parts(server, stats);
+    let (used, resident, clients) = (parts.used(), parts.resident, parts.clients);
     let interpreters: usize =
         server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
     let ((scripts, script_bytes), libraries) = (server.scripts.size(), server.libraries.get());
-    let used = parts.iter().sum::<u64>() + (interpreters + script_bytes) as u64;
-    let resident = super::resident_bytes();
     lines!(text,
         "used_memory": used,
         "used_memory_human": human(used),
         "used_memory_rss": resident,
         "used_memory_rss_human": human(resident),
+        "used_memory_peak": parts.peak,
+        "used_memory_peak_human": human(parts.peak),
+        "used_memory_dataset": parts.data(),
         "mem_heap": stats.heap_resident_bytes,
         "mem_heap_allocated": stats.heap_allocated_bytes,
         "mem_cache": stats.cache_bytes,

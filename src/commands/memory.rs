@@ -1,0 +1,204 @@
+//! MEMORY: where memory goes.
+
+use super::info::memory_parts;
+use crate::{
+    answer::{Answer, Outcome::*, SYNTAX},
+    call::Call,
+    command::{
+        Command, Flags,
+        Handler::{Browsing, Keyed, Plain},
+        KeyAccess, KeySpec,
+    },
+    config::Opt,
+    keyspace::Keyspace,
+};
+use holdfast_store::{Txn, Type, collections::serial};
+
+const SUB: Command = Command { arity: 2, group: "server", since: "4.0.0", ..Command::NEW };
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[Command {
+    name: "memory",
+    arity: -2,
+    group: "server",
+    since: "4.0.0",
+    summary: "A container for memory diagnostics commands.",
+    complexity: "O(1), depends on subcommand",
+    subcommands: &[
+        Command {
+            name: "memory|doctor",
+            summary: "Outputs a memory problems report.",
+            handler: Browsing(doctor),
+            ..SUB
+        },
+        Command {
+            name: "memory|help",
+            flags: Flags::LOADING.and(Flags::STALE),
+            summary: "Returns helpful text about the different subcommands.",
+            handler: Plain(help),
+            ..SUB
+        },
+        Command {
+            name: "memory|malloc-stats",
+            summary: "Returns the allocator statistics.",
+            handler: Plain(malloc_stats),
+            ..SUB
+        },
+        Command {
+            name: "memory|purge",
+            summary: "Asks the allocator to release memory.",
+            handler: Plain(purge),
+            ..SUB
+        },
+        Command {
+            name: "memory|stats",
+            summary: "Returns details about memory usage.",
+            handler: Browsing(stats),
+            ..SUB
+        },
+        Command {
+            name: "memory|usage",
+            arity: -3,
+            flags: Flags::READONLY,
+            keys: &[KeySpec::one(KeyAccess::RO, 2)],
+            summary: "Estimates the memory usage of a key.",
+            complexity: "O(N) where N is the number of elements.",
+            handler: Keyed(usage),
+            ..SUB
+        },
+    ],
+    ..Command::NEW
+}];
+
+/// Bytes of a key's entry in the index, and of the header of its copy in the cache.
+const ENTRY_BYTES: usize = 24;
+
+fn help(call: &mut Call) -> Answer {
+    call.help(&[
+        "DOCTOR",
+        "    Return memory problems reports.",
+        "MALLOC-STATS",
+        "    Return internal statistics report from the memory allocator.",
+        "PURGE",
+        "    Attempt to purge dirty pages for reclamation by the allocator.",
+        "STATS",
+        "    Return information about the memory usage of the server.",
+        "USAGE <key> [SAMPLES <count>]",
+        "    Return memory in bytes used by <key> and its value. Nested values are",
+        "    sampled up to <count> times (default: 5, 0 means sample all).",
+    ]);
+    Ok(Done)
+}
+
+/// Bytes of key and value, all elements of a collection counted, whatever SAMPLES says, and of the index entry.
+fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
+    let mut at = 3;
+    while at < call.args.len() {
+        if !call.is(at, "samples") || at + 1 == call.args.len() {
+            return Err(SYNTAX);
+        }
+        if call.int(at + 1)? < 0 {
+            return Err(SYNTAX);
+        }
+        at += 2;
+    }
+    let (db, key) = (call.db(), call.args.at(2));
+    let bytes = match txn.type_of(db, key) {
+        None => {
+            call.out.null();
+            return Ok(Done);
+        }
+        Some(Type::String) => txn.get(db, key)?.map_or(0, <[u8]>::len),
+        Some(ty) => {
+            let mut bytes = Vec::new();
+            if let Some(obj) = txn.object(db, key, ty)? {
+                let (arena, context) = txn.parts(key);
+                serial::export(arena, context, obj, &mut bytes);
+            }
+            bytes.len()
+        }
+    };
+    call.out.int((bytes + key.len() + ENTRY_BYTES) as i64);
+    Ok(Done)
+}
+
+fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let server = call.server();
+    let parts = memory_parts(server, &keyspace.stats());
+    let keys: u64 = (0..holdfast_store::DATABASES as u8).map(|db| keyspace.len(db)).sum();
+    let (used, data) = (parts.used(), parts.data());
+    let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    let out = &mut call.out;
+    let numbers = [
+        ("peak.allocated", parts.peak),
+        ("total.allocated", used),
+        ("startup.allocated", parts.log_buffers),
+        ("replication.backlog", 0),
+        ("clients.slaves", 0),
+        ("clients.normal", parts.clients),
+        ("cluster.links", 0),
+        ("aof.buffer", parts.log_buffers),
+        ("index.bytes", parts.index),
+        ("cache.bytes", parts.cache),
+        ("heap.bytes", parts.heap),
+        ("overhead.total", used - data),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", data.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", data),
+    ];
+    out.map(numbers.len() + 3);
+    for (name, value) in numbers {
+        out.bulk(name);
+        out.int(value as i64);
+    }
+    for (name, value) in [
+        ("dataset.percentage", share(data, used)),
+        ("peak.percentage", share(used, parts.peak)),
+        ("fragmentation", parts.resident as f64 / used.max(1) as f64),
+    ] {
+        out.bulk(name);
+        out.double(value);
+    }
+    Ok(Done)
+}
+
+fn doctor(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    let server = call.server();
+    let parts = memory_parts(server, &keyspace.stats());
+    let limit = server.config.number(Opt::MaxMemory) as u64;
+    let used = parts.used();
+    let mut text = String::new();
+    if parts.clients > used / 2 && parts.clients > 64 << 20 {
+        text.push_str(" * Clients: more than half of the memory holds their requests and replies. CLIENT LIST tells whose.\n");
+    }
+    if parts.resident > 2 * used && parts.resident > 256 << 20 {
+        text.push_str(
+            " * Resident memory is more than twice what is in use: the allocator keeps the rest for later.\n",
+        );
+    }
+    if limit > 0 && parts.cache < limit / 20 {
+        text.push_str(" * Cache: less than a twentieth of 'maxmemory' is left for it, so that most reads go to the disk.\n");
+    }
+    if text.is_empty() {
+        text.push_str("Hi Sam, I can't find any memory issue in your instance. I can only account for what occurs on this base.\n");
+    } else {
+        text.insert_str(0, "Sam, I detected a few issues in this instance:\n\n");
+    }
+    call.out.verbatim("txt", &text);
+    Ok(Done)
+}
+
+fn malloc_stats(call: &mut Call) -> Answer {
+    call.out.verbatim("txt", "Stats not supported for the current allocator");
+    Ok(Done)
+}
+
+fn purge(call: &mut Call) -> Answer {
+    // SAFETY: malloc_trim takes no pointer and may be called at any time from any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    call.out.ok();
+    Ok(Done)
+}

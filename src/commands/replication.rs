@@ -1,0 +1,257 @@
+//! What a server that has no replicas and no cluster answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF,
+//! CLUSTER and their kin.
+
+use crate::{
+    answer::{Answer, NOT_INTEGER, NOT_POSITIVE, Outcome, Outcome::*, SYNTAX, Stop, UNBLOCKED, Wake},
+    call::Call,
+    command::{Categories, Command, Flags, Handler::Plain},
+    session::Progress,
+};
+use holdfast_resp::parse_int;
+use holdfast_store::Turn;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const CONNECTION: Command = Command {
+    group: "connection",
+    categories: Categories::CONNECTION,
+    arity: 1,
+    since: "3.0.0",
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    handler: Plain(|_| Err(NO_CLUSTER)),
+    ..Command::NEW
+};
+
+const ADMIN: Command =
+    Command { group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE), ..Command::NEW };
+
+const SYNC: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI),
+    handler: Plain(|_| Err(NO_REPLICATION)),
+    ..ADMIN
+};
+
+/// The rows.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "asking",
+        group: "cluster",
+        flags: Flags::FAST,
+        summary: "Signals that a cluster client is following an -ASK redirect.",
+        ..CONNECTION
+    },
+    Command {
+        name: "cluster",
+        arity: -2,
+        group: "cluster",
+        since: "3.0.0",
+        summary: "A container for Redis Cluster commands.",
+        handler: Plain(|_| Err(NO_CLUSTER)),
+        ..Command::NEW
+    },
+    Command {
+        name: "failover",
+        since: "6.2.0",
+        summary: "Starts a coordinated failover from a server to one of its replicas.",
+        handler: Plain(failover),
+        ..ADMIN
+    },
+    Command {
+        name: "psync",
+        arity: -3,
+        since: "2.8.0",
+        summary: "An internal command used in replication.",
+        ..SYNC
+    },
+    Command {
+        name: "readonly",
+        group: "cluster",
+        summary: "Enables read-only queries for a connection to a Redis Cluster replica node.",
+        ..CONNECTION
+    },
+    Command {
+        name: "readwrite",
+        group: "cluster",
+        summary: "Enables read-write queries for a connection to a Redis Cluster replica node.",
+        ..CONNECTION
+    },
+    Command {
+        name: "replconf",
+        since: "3.0.0",
+        flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
+        summary: "An internal command for configuring the replication stream.",
+        handler: Plain(|_| Err(NO_REPLICATION)),
+        ..ADMIN
+    },
+    Command {
+        name: "replicaof",
+        arity: 3,
+        since: "5.0.0",
+        summary: "Configures a server as replica of another, or promotes it to a master.",
+        handler: Plain(replicaof),
+        ..ADMIN
+    },
+    Command {
+        name: "role",
+        arity: 1,
+        group: "server",
+        since: "2.8.12",
+        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+        categories: Categories::ADMIN.and(Categories::DANGEROUS),
+        summary: "Returns the replication role.",
+        handler: Plain(role),
+        ..Command::NEW
+    },
+    Command {
+        name: "slaveof",
+        arity: 3,
+        summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
+        handler: Plain(replicaof),
+        ..ADMIN
+    },
+    Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC },
+    Command {
+        name: "wait",
+        arity: 3,
+        group: "generic",
+        flags: Flags::BLOCKING,
+        summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
+        handler: Plain(wait),
+        ..CONNECTION
+    },
+    Command {
+        name: "waitaof",
+        arity: 4,
+        group: "generic",
+        since: "7.2.0",
+        flags: Flags::BLOCKING,
+        summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",
+        handler: Plain(waitaof),
+        ..CONNECTION
+    },
+];
+
+const NO_CLUSTER: Stop = Stop::new("ERR This instance has cluster support disabled");
+const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");
+const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
+
+/// How often WAITAOF looks whether the log is durable. A reply at the gate could not be given up in time.
+const DURABLE_TICK: Duration = Duration::from_millis(1);
+
+fn role(call: &mut Call) -> Answer {
+    let offset = call.server().store.log().tail();
+    call.out.array(3);
+    call.out.bulk("master");
+    call.out.int(offset as i64);
+    call.out.array(0);
+    Ok(Done)
+}
+
+fn replicaof(call: &mut Call) -> Answer {
+    if call.is(1, "no") && call.is(2, "one") {
+        call.out.ok();
+        return Ok(Done);
+    }
+    let port = parse_int(call.args.at(2)).filter(|port| (0..=65535).contains(port));
+    port.ok_or(Stop::new("ERR Invalid master port"))?;
+    Err(NO_REPLICATION)
+}
+
+fn failover(call: &mut Call) -> Answer {
+    if call.args.len() == 2 && call.is(1, "abort") {
+        return Err(Stop::new("ERR No failover in progress."));
+    }
+    let mut at = 1;
+    while at < call.args.len() {
+        let more = call.args.len() - at - 1;
+        at += if call.is(at, "timeout") && more >= 1 {
+            if call.int(at + 1)? <= 0 {
+                return Err(Stop::new("ERR FAILOVER timeout must be greater than 0"));
+            }
+            2
+        } else if call.is(at, "to") && more >= 2 {
+            call.int(at + 2)?;
+            3
+        } else if call.is(at, "force") {
+            1
+        } else {
+            return Err(SYNTAX);
+        };
+    }
+    Err(Stop::new("ERR FAILOVER requires connected replicas."))
+}
+
+fn timeout(call: &Call, index: usize) -> Result<Option<Duration>, Stop> {
+    let ms = parse_int(call.args.at(index)).ok_or(BAD_TIMEOUT)?;
+    let ms = u64::try_from(ms).map_err(|_| NEGATIVE_TIMEOUT)?;
+    Ok((ms > 0).then(|| Duration::from_millis(ms)))
+}
+
+/// No replica ever tells that it has what was written.
+fn wait(call: &mut Call) -> Answer {
+    let replicas = call.int(1)?;
+    let timeout = timeout(call, 2)?;
+    if replicas <= 0 || call.session.in_exec {
+        call.out.int(0);
+        return Ok(Done);
+    }
+    wait_in_vain(call, timeout, |call| call.out.int(0))
+}
+
+fn waitaof(call: &mut Call) -> Answer {
+    let local = call.int(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(Stop::new("ERR value is out of range, must be between 0 and 1"));
+    }
+    let replicas = parse_int(call.args.at(2)).ok_or(NOT_INTEGER)?;
+    if replicas < 0 {
+        return Err(NOT_POSITIVE);
+    }
+    let timeout = timeout(call, 3)?;
+    let log = call.server().store.log();
+    let (lsn, until) = match call.session.progress.take() {
+        Some(Progress::Durable { lsn, until }) => (lsn, until),
+        _ => {
+            let lsn = log.tail();
+            log.request_durable(lsn);
+            (lsn, timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+        }
+    };
+    let is_durable = log.durable() >= lsn;
+    let is_late = until.is_some_and(|until| until <= Instant::now());
+    let missing = local > i64::from(is_durable);
+    if missing && !is_late && !call.session.in_exec && log.failed().is_none() {
+        call.session.progress = Some(Progress::Durable { lsn, until });
+        return Ok(Outcome::postpone(DURABLE_TICK));
+    }
+    let reply = move |call: &mut Call| {
+        call.out.array(2);
+        call.out.int(i64::from(is_durable));
+        call.out.int(0);
+    };
+    if missing || replicas == 0 || call.session.in_exec {
+        reply(call);
+        return Ok(Done);
+    }
+    wait_in_vain(call, timeout, reply)
+}
+
+/// Waits for replicas, of which there are none, until the time is over.
+fn wait_in_vain(call: &mut Call, timeout: Option<Duration>, reply: impl Fn(&mut Call)) -> Answer {
+    let store = &call.server().store;
+    if call.wake == Wake::First || call.wake == Wake::Signal {
+        let mut txn = store.begin(&[0]);
+        let outcome = call.wait_for(&mut txn, std::iter::empty(), Turn::Always, timeout);
+        call.turn.commit(txn);
+        return outcome;
+    }
+    if let Some(waiting) = call.session.waiting.take() {
+        waiting.abandon(store);
+    }
+    if call.wake == Wake::Unblocked {
+        return Err(UNBLOCKED);
+    }
+    reply(call);
+    Ok(Done)
+}

@@ -1,0 +1,153 @@
+//! What operators ask a server: where time and memory go, what is durable, which role it has.
+
+mod harness;
+
+use harness::{Server, array, is_error, ok, show, text, wait_until};
+use holdfast_resp::Reply;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_server_without_replicas_and_cluster_says_so() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "replicaof no one => +OK
+         slaveof no one => +OK
+         replicaof localhost 70000 => -ERR Invalid master port
+         replicaof localhost 6379 => -ERR Replication is not supported
+         psync ? -1 => -ERR Replication is not supported
+         cluster info => -ERR This instance has cluster support disabled
+         readonly => -ERR This instance has cluster support disabled
+         failover => -ERR FAILOVER requires connected replicas.
+         failover abort => -ERR No failover in progress.
+         failover to a => -ERR syntax error
+         module list => []",
+    );
+    assert!(show(&client.call("role")).starts_with("[master :"));
+    let art = text(&client.call("lolwut version 5 40 6"));
+    assert!(art.lines().count() == 8 && art.contains("Redis ver. "), "{art}");
+}
+
+#[test]
+fn waiting_for_replicas_ends_in_time() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "set a 1 => +OK
+         wait 0 0 => :0
+         wait a 0 => -ERR value is not an integer or out of range
+         wait 1 -1 => -ERR timeout is negative
+         waitaof 2 0 0 => -ERR value is out of range, must be between 0 and 1
+         waitaof 0 -1 0 => -ERR value is out of range, must be positive
+         waitaof 1 0 0 => [:1 :0]
+         multi => +OK
+         wait 1 0 => +QUEUED
+         exec => [:0]",
+    );
+    let start = Instant::now();
+    client.run_script("wait 1 60 => :0\nwaitaof 1 1 60 => [:1 :0]");
+    assert!(start.elapsed() >= Duration::from_millis(120));
+    client.send(b"WAIT 3 0\r\n");
+    let mut other = server.client();
+    wait_until(|| "it waits".into(), || other.info("blocked_clients") == "1");
+    let id = text(&other.call("client list")).lines().find(|line| line.contains("cmd=wait")).unwrap()[3..]
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert_eq!(other.call(&format!("client unblock {id} error")), Reply::Int(1));
+    assert!(is_error(&client.reply(), "UNBLOCKED"));
+    assert_eq!(client.call("ping"), Reply::Simple(b"PONG".to_vec()));
+}
+
+#[test]
+fn waitaof_waits_for_the_medium_where_replies_do_not() {
+    let server = Server::start(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    client.run_script("set a 1 => +OK\nwaitaof 1 0 0 => [:1 :0]");
+    assert_eq!(server.restart(Server::kill).client().call("get a"), harness::bulk("1"));
+}
+
+#[test]
+fn slow_commands_are_remembered_by_kind() {
+    let server = Server::start(&["--latency-monitor-threshold", "20"]);
+    let mut client = server.client();
+    client.run_script(
+        "latency latest => []
+         latency history command => []
+         latency graph command => -ERR No samples available for event 'command'
+         latency reset => :0
+         latency nope => -ERR unknown subcommand 'nope'. Try LATENCY HELP.
+         debug sleep 0.03 => +OK",
+    );
+    let latest = show(&client.call("latency latest"));
+    assert!(latest.starts_with("[[command :"), "{latest}");
+    let graph = text(&client.call("latency graph command"));
+    assert!(graph.starts_with("command - high ") && graph.contains(" ms (all time high "), "{graph}");
+    assert!(matches!(client.call("latency history command"), Reply::Array(samples) if samples.len() == 1));
+    assert!(text(&client.call("latency doctor")).contains("1. command: 1 latency spikes"));
+    client.run_script("latency reset other => :0\nlatency reset command => :1\nlatency latest => []");
+    assert_eq!(client.call("config set latency-monitor-threshold 0"), ok());
+    assert!(text(&client.call("latency doctor")).contains("latency-monitor-threshold"));
+}
+
+#[test]
+fn the_times_of_each_command_are_counted() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.call("config resetstat");
+    client.run_script("set a b => +OK\nset c d => +OK\nget a => b\nclient id => :2");
+    assert!(matches!(client.call("hello 3"), Reply::Map(_)));
+    let histogram = |client: &mut harness::Client, names: &str| match client
+        .call(&format!("latency histogram {names}"))
+    {
+        Reply::Map(pairs) => {
+            pairs.iter().map(|(name, value)| format!("{} {}", show(name), show(value))).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let found = histogram(&mut client, "set client nope get");
+    assert_eq!(found.len(), 3);
+    assert!(found[0].starts_with("set {calls :2, histogram_usec {:"), "{found:?}");
+    assert!(found[1].starts_with("client|id {calls :1, "), "{found:?}");
+    assert!(found[2].starts_with("get {calls :1, "), "{found:?}");
+    assert!(histogram(&mut client, "").len() >= 5);
+    let info = text(&client.call("info latencystats"));
+    let line = info.lines().find(|line| line.starts_with("latency_percentiles_usec_set:p50=")).expect(&info);
+    assert!(line.contains(",p99=") && line.contains(",p99.9="), "{line}");
+    assert_eq!(client.call("config set latency-tracking no"), ok());
+    client.call("config resetstat");
+    assert!(histogram(&mut client, "").is_empty());
+    assert!(is_error(
+        &client.call("config set latency-tracking-info-percentiles 101"),
+        "ERR CONFIG SET failed"
+    ));
+}
+
+#[test]
+fn memory_is_accounted_for() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.call_args(&[&b"set"[..], b"s", &[b'v'; 1000]]), ok());
+    client.run_script(
+        "rpush l a b c => :3\nmemory usage nope => nil\nmemory usage s samples => -ERR syntax error",
+    );
+    let usage = |client: &mut harness::Client, key: &str| match client
+        .call(&format!("memory usage {key} samples 0"))
+    {
+        Reply::Int(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    assert!((1000..1200).contains(&usage(&mut client, "s")));
+    assert!((10..200).contains(&usage(&mut client, "l")));
+    assert!(text(&client.call("memory doctor")).contains("can't find any memory issue"));
+    client.run_script(
+        "memory purge => +OK\nmemory malloc-stats => Stats not supported for the current allocator",
+    );
+    let stats = show(&client.call("memory stats"));
+    assert!(stats.contains("keys.count :2 ") && stats.contains("dataset.percentage "), "{stats}");
+    assert_eq!(client.call("multi"), ok());
+    client.call("memory stats");
+    assert!(matches!(client.call("exec"), Reply::Array(replies) if replies.len() == 1));
+    assert_ne!(client.call("memory help"), array([]));
+}
