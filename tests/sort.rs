@@ -90,6 +90,7 @@ fn results_are_stored() {
          sort s by none desc store a store to => :3
          lrange to 0 -1 => [c b a]
          exists a => :0
+         eval return(redis.call('sort','s','by','none','limit','0','2')) 0 => [a b]
          sort none store to => :0
          exists to => :0
          command getkeys sort k by store get x store a limit 0 1 store b => [k b]

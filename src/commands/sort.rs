@@ -303,8 +303,8 @@ fn sort(call: &mut Call, txn: &mut Txn) -> Answer {
     let mut query = Query::parse(call)?;
     let db = call.db();
     let (mut elements, has_order) = elements(txn, db, call.args.at(1))?;
-    if query.unsorted && !has_order && query.store.is_some() {
-        // What is stored does not depend on how a set happens to be kept.
+    if query.unsorted && !has_order && (query.store.is_some() || call.session.in_exec) {
+        // What is stored, or seen by a script, does not depend on how a set happens to be kept.
         (query.unsorted, query.by, query.alphabetical) = (false, None, true);
     }
     if !query.unsorted {
