@@ -22,6 +22,8 @@ pub enum Outcome {
     Fetch(Vec<Cold>),
     /// Nothing was executed: it is not the time. Try again then.
     Postpone(Instant),
+    /// Nothing was executed: it is to be done on a stack of its own ([`crate::script::stack`]). Run it again there.
+    OnStack,
     /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.
     WaitFor(Work),
 }

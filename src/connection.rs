@@ -17,6 +17,7 @@ use crate::{
     lookahead::Lookahead,
     output::{Output, SendError},
     post::Letter,
+    script::stack::OnStack,
     session::{Multi, Session},
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
@@ -36,6 +37,8 @@ use tokio::time;
 
 /// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
 const OUTPUT_PAUSE: usize = 64 << 20;
+/// How long a script waits for a stack.
+const STACK_RETRY: Duration = Duration::from_millis(100);
 /// While a command waits, this much of what its client sends meanwhile is read ahead, in bytes.
 const INPUT_AHEAD: usize = 64 << 10;
 
@@ -270,12 +273,13 @@ impl Connection {
     /// Executes the command at the head of the input; whether it has waited.
     async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<bool, Closed> {
         let mut wake = Wake::First;
-        let mut has_waited = false;
+        let (mut has_waited, mut on_stack) = (false, false);
         let mut fetched = Vec::new();
         loop {
             let args = self.parser.args(&self.input[self.head..]);
-            let out = &mut self.output.open;
-            let outcome = turn.execute(&mut self.session, args, out, wake, std::mem::take(&mut fetched));
+            let (session, out) = (&mut self.session, &mut self.output.open);
+            let mut run = || turn.execute(session, args, out, wake, std::mem::take(&mut fetched));
+            let outcome = if on_stack { run_on_stack(&self.worker, run).await } else { run() };
             let gate = turn.take_gate();
             self.output.depends_on(gate);
             self.session.gate = self.session.gate.max(gate);
@@ -294,6 +298,10 @@ impl Connection {
                     self.handle.client.set_flag(flag::CLOSING, true);
                     self.closing = true;
                     return Ok(has_waited);
+                }
+                Outcome::OnStack => {
+                    on_stack = true;
+                    continue;
                 }
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
@@ -542,4 +550,25 @@ impl Connection {
             self.publish_buffers();
         }
     }
+}
+
+/// Runs a script on a stack of its own. While it runs for long the worker serves others between its parts; its own
+/// connection does nothing else, as in Redis.
+async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
+    let stack = match worker.take_stack() {
+        Ok(stack) => stack,
+        Err(e) => {
+            log!(Warning, "no memory for the stack of a script: {e}");
+            return Outcome::postpone(STACK_RETRY);
+        }
+    };
+    let mut running = OnStack::new(stack, run);
+    let outcome = loop {
+        if let Some(outcome) = running.resume() {
+            break outcome;
+        }
+        tokio::task::yield_now().await;
+    };
+    worker.give_stack(running.into_stack());
+    outcome
 }

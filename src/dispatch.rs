@@ -11,6 +11,7 @@ use crate::{
     keyspace::Keyspace,
     log::log,
     notify::Event,
+    script::stack,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
     tracking::{Changed, Mode},
@@ -33,6 +34,8 @@ const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transacti
 const SHOWN_MAX: usize = 128;
 /// How long a command waits while too much is on its way to the medium, or to clients.
 const BUSY_RETRY: Duration = Duration::from_millis(1);
+/// How long a command that waits already waits at least while a script runs for long.
+const WHILE_BUSY: Duration = Duration::from_millis(50);
 /// Bytes of log, beyond those of the arguments, that a command is expected to write at most.
 const REDO_ROOM: usize = 4096;
 
@@ -289,6 +292,11 @@ impl<'a> Turn<'a> {
             }
         };
         let command = TABLE.command(id);
+        if self.worker.server.busy.is_on() {
+            if let Some(outcome) = self.while_busy(session, id, out) {
+                return outcome;
+            }
+        }
         if let Err(error) = self.check(session, id, args) {
             self.worker.stats().command(id).rejected.add(1);
             if let Some(waiting) = session.waiting.take() {
@@ -315,6 +323,9 @@ impl<'a> Turn<'a> {
             out.extend_from_slice(b"+QUEUED\r\n");
             return Outcome::Done;
         }
+        if !stack::is_on_stack() && runs_scripts(session, command) {
+            return Outcome::OnStack;
+        }
         if command.flags.has(Flags::WRITE) {
             match self.admit(args.bytes(), command.flags.has(Flags::DENYOOM)) {
                 Ok(None) => {}
@@ -332,6 +343,27 @@ impl<'a> Turn<'a> {
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
         }
         outcome
+    }
+
+    /// What becomes of a command while a script runs for long; `None`: it is executed. What may lock a partition is not: the
+    /// script may have locked it, in this very thread.
+    #[cold]
+    fn while_busy(&self, session: &mut Session, id: CommandId, out: &mut Vec<u8>) -> Option<Outcome> {
+        if session.waiting.is_some() {
+            return Some(Outcome::postpone(WHILE_BUSY));
+        }
+        let command = TABLE.command(id);
+        let is_open = session.authenticated || !self.worker.server.acl.requires_auth();
+        if command.flags.has(Flags::ALLOW_BUSY)
+            && matches!(command.handler, Handler::Plain(_))
+            && session.watched.is_empty()
+            || !is_open
+        {
+            return None;
+        }
+        let error = self.worker.server.busy.error()?;
+        self.worker.stats().command(id).rejected.add(1);
+        Some(self.refuse(session, out, error))
     }
 
     /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
@@ -405,7 +437,7 @@ impl<'a> Turn<'a> {
                     waiting.end(&mut txn);
                 }
             }
-            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) => {}
+            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) | Outcome::OnStack => {}
         }
         self.commit(txn);
         outcome
@@ -588,6 +620,17 @@ impl<'a> Turn<'a> {
         }
         Outcome::Done
     }
+}
+
+/// Whether a command runs scripts.
+fn runs_scripts(session: &Session, command: &Command) -> bool {
+    let is_script = |command: &Command| matches!(command.handler, Handler::Script(_));
+    is_script(command)
+        || command.name == "exec"
+            && session
+                .multi
+                .as_ref()
+                .is_some_and(|multi| multi.queue.iter().any(|(id, _)| is_script(TABLE.command(*id))))
 }
 
 /// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.

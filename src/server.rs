@@ -10,7 +10,7 @@ use crate::{
     log::log,
     pubsub,
     push::Push,
-    script::{cache::Scripts, library::Libraries},
+    script::{busy::Busy, cache::Scripts, library::Libraries},
     slowlog::Slowlog,
     stats::{ErrorStats, WorkerStats},
     tls::Tls,
@@ -51,6 +51,8 @@ pub struct Server {
     pub latency: Monitor,
     /// Error replies by code.
     pub errors: ErrorStats,
+    /// Scripts that run for long.
+    pub busy: Busy,
     /// Libraries of functions.
     pub libraries: Libraries,
     /// Scripts of EVAL.
@@ -94,6 +96,7 @@ impl Server {
             slowlog: Slowlog::default(),
             latency: Monitor::default(),
             errors: ErrorStats::default(),
+            busy: Busy::default(),
             libraries: Libraries::default(),
             scripts: Scripts::default(),
             workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),

@@ -13,7 +13,7 @@ use crate::{
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::{Fetched, collections::stream::Id};
+use holdfast_store::{Fetched, Store, collections::stream::Id};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -156,14 +156,21 @@ impl Session {
 
     /// Takes the session out of what others know of it.
     pub fn leave(&mut self, server: &Server) {
-        let store = &server.store;
-        self.watched.forget(store);
+        let (watched, waiting) = (std::mem::take(&mut self.watched), self.waiting.take());
+        let forget = move |store: &Store| {
+            let mut watched = watched;
+            watched.forget(store);
+            if let Some(waiting) = waiting {
+                waiting.abandon(store);
+            }
+        };
+        match server.busy.is_on() {
+            true => server.busy.later(forget),
+            false => forget(&server.store),
+        }
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);
         server.push.monitors.end(&self.client);
-        if let Some(waiting) = self.waiting.take() {
-            waiting.abandon(store);
-        }
     }
 
     /// CLIENT TRACKING OFF.

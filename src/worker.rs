@@ -8,14 +8,14 @@ use crate::{
     gate::Gate,
     log::log,
     post::Letter,
-    script::engine::Engine,
+    script::{engine::Engine, stack::Stack},
     server::Server,
     stats::WorkerStats,
     stream::{Socket, Stream},
 };
 use holdfast_store::{Cold, Fetched};
 use std::{
-    cell::{RefCell, RefMut},
+    cell::{Cell, RefCell, RefMut},
     collections::HashMap,
     io,
     rc::Rc,
@@ -68,6 +68,8 @@ pub struct Worker {
     /// Told when a pause is over.
     pub unpaused: Notify,
     engine: RefCell<Option<Engine>>,
+    /// For a script, while none runs.
+    stack: Cell<Option<Stack>>,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     /// For the letters that are being delivered.
@@ -100,6 +102,7 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         appended,
         unpaused: Notify::new(),
         engine: RefCell::default(),
+        stack: Cell::default(),
         connections: RefCell::default(),
         buffers: RefCell::default(),
         letters: RefCell::default(),
@@ -118,6 +121,16 @@ impl Worker {
     /// Its interpreter of scripts, while none runs.
     pub fn engine(&self) -> RefMut<'_, Engine> {
         RefMut::map(self.engine.borrow_mut(), |engine| engine.get_or_insert_with(Engine::new))
+    }
+
+    /// A stack for a script.
+    pub fn take_stack(&self) -> io::Result<Stack> {
+        self.stack.take().map_or_else(Stack::new, Ok)
+    }
+
+    /// Keeps a stack for the next script.
+    pub fn give_stack(&self, stack: Stack) {
+        self.stack.set(Some(stack));
     }
 
     /// An empty buffer with room.
@@ -236,6 +249,7 @@ impl Worker {
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            self.server.busy.do_deferred(&self.server.store);
             let timeout = Duration::from_secs(self.server.config.number(Opt::Timeout) as u64);
             for handle in self.connections.borrow().values() {
                 handle.tick(timeout);

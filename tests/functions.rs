@@ -138,3 +138,24 @@ fn libraries_are_dumped_and_restored() {
     assert_eq!(client.call_args(&[b"function", &b"restore"[..], &dump]), ok());
     client.run_script("fcall put 1 a 5 => +OK");
 }
+
+#[test]
+fn a_function_that_runs_for_long_can_be_killed() {
+    let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "50"]);
+    let (mut client, mut runner) = (server.client(), server.client());
+    load(&mut client, "#!lua name=slow\nredis.register_function('slow', function() while true do end end)");
+    runner.send(b"fcall slow 0 a\r\n");
+    harness::wait_until(|| "the function is busy".into(), || is_error(&client.call("ping"), "BUSY"));
+    assert!(is_error(
+        &client.call("script kill"),
+        "BUSY Redis is busy running a script. You can only call FUNCTION KILL"
+    ));
+    let stats = show(&client.call("function stats"));
+    assert!(
+        stats.starts_with("[running_script [name slow command [fcall slow 0 a] duration_ms :"),
+        "{stats}"
+    );
+    assert_eq!(client.call("function kill"), ok());
+    assert!(is_error(&runner.reply(), "ERR Script killed by user"));
+    client.run_script("function kill => -NOTBUSY No scripts in execution right now.");
+}

@@ -399,3 +399,70 @@ fn rights_are_checked() {
     );
     assert_eq!(client.call("eval return(1) 1 b"), error("NOPERM No permissions to access a key"));
 }
+
+/// Lets a script run until others are refused.
+fn keep_busy(server: &Server, call: &[&str], error: &str) -> Client {
+    let mut runner = server.client();
+    let mut request = Vec::new();
+    holdfast_resp::write_command(&mut request, call);
+    runner.send(&request);
+    let mut client = server.client();
+    wait_until(|| "a script is busy".into(), || is_error(&client.call("ping"), "BUSY"));
+    assert!(is_error(&client.call("get x"), error));
+    runner
+}
+
+const SCRIPT_BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL";
+
+#[test]
+fn a_script_that_runs_for_long_can_be_killed() {
+    // One worker serves both the script and who kills it.
+    for workers in ["1", "2"] {
+        let server = Server::start(&["--workers", workers, "--busy-reply-threshold", "50"]);
+        let mut client = server.client();
+        client.run_script("script kill => -NOTBUSY No scripts in execution right now.\n set x 1 => +OK");
+        let mut watcher = server.client();
+        assert_eq!(watcher.call("watch x"), ok());
+        for script in [
+            "while true do end",
+            "redis.call('get', KEYS[1]) while true do end",
+            "while true do pcall(function() while true do end end) end",
+            "local co = coroutine.wrap(function() while true do end end) co()",
+        ] {
+            let mut runner = keep_busy(&server, &["eval", script, "1", "x"], SCRIPT_BUSY);
+            assert!(is_error(&client.call("eval return(1) 0"), "BUSY"));
+            assert!(is_error(&client.call("function kill"), "BUSY"));
+            assert_eq!(client.call("multi"), ok());
+            assert!(is_error(&client.call("get x"), "BUSY"));
+            assert_eq!(client.call("discard"), ok());
+            assert!(is_error(&watcher.call("unwatch"), "BUSY"));
+            // Who goes away meanwhile leaves nothing that waits for the script.
+            let mut leaver = server.client();
+            leaver.send(b"quit\r\n");
+            assert_eq!(client.call("script kill"), ok());
+            let reply = show(&runner.reply());
+            assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{reply}");
+            client.run_script("get x => 1\n script kill => -NOTBUSY No scripts in execution right now.");
+            assert_eq!(runner.call("get x"), bulk("1"));
+        }
+    }
+}
+
+#[test]
+fn a_script_that_has_written_comes_to_its_end_or_is_lost_whole() {
+    let mut server = Server::start(&["--workers", "1", "--busy-reply-threshold", "50"]);
+    let mut client = server.client();
+    let slow = "local function now() local t = redis.call('time') return t[1] * 1000 + t[2] / 1000 end
+        redis.call('set', 'x', 1) local stop = now() + ARGV[1]
+        repeat for i = 1, 1000 do end until now() > stop
+        redis.call('set', 'y', 1)";
+    let mut runner = keep_busy(&server, &["eval", slow, "0", "500"], SCRIPT_BUSY);
+    assert!(is_error(&client.call("script kill"), "UNKILLABLE"));
+    assert_eq!(runner.reply(), Reply::Null);
+    client.run_script("mget x y => [1 1]\n del x y => :2");
+    keep_busy(&server, &["eval", slow, "0", "1e9"], SCRIPT_BUSY);
+    client.send(b"shutdown nosave\r\n");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    let server = server.restart(Server::kill);
+    server.client().run_script("mget x y => [nil nil]");
+}

@@ -102,6 +102,14 @@ static SUBCOMMANDS: &[Command] = &[
         ..SUB
     },
     Command {
+        name: "function|kill",
+        flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+        summary: "Terminates a function during execution.",
+        complexity: "O(1)",
+        handler: Plain(kill),
+        ..SUB
+    },
+    Command {
         name: "function|list",
         arity: -2,
         summary: "Returns information about all libraries.",
@@ -330,11 +338,34 @@ fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     Ok(Done)
 }
 
+fn kill(call: &mut Call) -> Answer {
+    call.server().busy.kill(false)?;
+    call.out.ok();
+    Ok(Done)
+}
+
 fn stats(call: &mut Call) -> Answer {
-    let set = call.server().libraries.get();
+    let (set, busy) = (call.server().libraries.get(), &call.server().busy);
+    let running = busy.first();
+    if running.as_ref().is_some_and(|running| running.is_eval) {
+        return Err(busy.error().unwrap_or(NO_FUNCTION));
+    }
     call.out.map(2);
     call.out.bulk("running_script");
-    call.out.null();
+    match running {
+        None => call.out.null(),
+        Some(running) => {
+            call.out.map(3);
+            call.out.bulk("name");
+            call.out.bulk(&running.name);
+            call.out.bulk("command");
+            let command = running.command.args();
+            call.out.array(command.len());
+            command.iter().for_each(|arg| call.out.bulk(arg));
+            call.out.bulk("duration_ms");
+            call.out.int(running.started.elapsed().as_millis() as i64);
+        }
+    }
     call.out.bulk("engines");
     call.out.map(1);
     call.out.bulk("LUA");

@@ -107,6 +107,13 @@ static SUBCOMMANDS: &[Command] = &[
         ..SUB
     },
     Command {
+        name: "script|kill",
+        flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+        summary: "Terminates a server-side Lua script during execution.",
+        handler: Plain(kill),
+        ..SUB
+    },
+    Command {
         name: "script|load",
         arity: 3,
         flags: Flags::NOSCRIPT.and(Flags::STALE),
@@ -204,6 +211,12 @@ fn flush(call: &mut Call) -> Answer {
         _ => return Err(Stop::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
     }
     call.server().scripts.flush();
+    call.out.ok();
+    Ok(Done)
+}
+
+fn kill(call: &mut Call) -> Answer {
+    call.server().busy.kill(true)?;
     call.out.ok();
     Ok(Done)
 }

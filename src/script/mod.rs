@@ -6,6 +6,7 @@
 
 mod api;
 mod bit;
+pub mod busy;
 pub mod cache;
 mod cjson;
 mod cmsgpack;
@@ -20,5 +21,6 @@ pub mod payload;
 mod reply;
 pub mod run;
 mod sandbox;
+pub mod stack;
 
 pub use api::sha1;

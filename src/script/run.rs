@@ -2,24 +2,36 @@
 
 use super::{
     api::{NewFunction, Scratch},
+    busy::Running,
     engine::Program,
     flags::ScriptFlags,
     host::Host,
     lua::Lua,
+    stack,
 };
 use crate::{
     acl::Context,
     answer::{Answer, OUT_OF_MEMORY, Outcome, Outcome::*, Stop, Wake},
     call::Call,
     command::{Flags, Handler},
+    config::Opt,
     dispatch::{Given, Turn},
     keys::each_key,
+    log::log,
     session::Session,
     table::{CommandId, Lookup, TABLE},
 };
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::Txn;
-use std::{borrow::Cow, sync::atomic::Ordering::Relaxed};
+use std::{
+    borrow::Cow,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
 
 /// Bytes that the batch of one script may have.
 const BATCH_MAX: usize = 1 << 30;
@@ -29,6 +41,7 @@ const WRONG_ARITY: &[u8] = b"ERR Wrong number of args calling Redis command from
 const NOT_ALLOWED: &[u8] = b"ERR This Redis command is not allowed from script";
 const READ_ONLY: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
 const TOO_LONG: &[u8] = b"ERR the script writes more than a batch of the log may hold";
+const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
 const RO_COMMAND: Stop = Stop::new("ERR Can not execute a script with write flag using *_ro command.");
 const OOM_SCRIPT: Stop =
     Stop::new("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
@@ -44,6 +57,11 @@ struct Run<'r, 'a, 't> {
     out_of_memory: bool,
     wrote: bool,
     scratch: Scratch,
+    program: &'r Program<'r>,
+    args: Args<'r>,
+    started: Instant,
+    /// Itself, once it runs for long.
+    running: Option<Arc<Running>>,
 }
 
 /// Runs a script whose keys begin at argument 3; `count` of them. `flags` are those that it declares, if it does, and
@@ -126,8 +144,15 @@ fn execute(
         out_of_memory,
         wrote: false,
         scratch,
+        program,
+        args: call.args,
+        started: start,
+        running: None,
     };
     engine.run(program, keys, args, &mut host, |host| host.proto, &mut call.out);
+    if let Some(running) = &host.running {
+        turn.worker.server.busy.end(running);
+    }
     engine.scratch = host.scratch;
     turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
     call.session.db = db;
@@ -138,6 +163,29 @@ fn execute(
 }
 
 impl Run<'_, '_, '_> {
+    /// From now on others are refused, and may kill it.
+    #[cold]
+    fn become_busy(&self) -> Arc<Running> {
+        let Program { name, is_eval, .. } = *self.program;
+        log!(
+            Warning,
+            "Slow script detected: still in execution after {} milliseconds. You can try killing the script using the {} \
+             command. Script name is: {name}.",
+            self.started.elapsed().as_millis(),
+            if is_eval { "SCRIPT KILL" } else { "FUNCTION KILL" }
+        );
+        let running = Arc::new(Running {
+            name: name.into(),
+            is_eval,
+            command: self.args.to_owned(),
+            started: self.started,
+            wrote: AtomicBool::new(self.wrote),
+            killed: AtomicBool::new(false),
+        });
+        self.turn.worker.server.busy.begin(running.clone());
+        running
+    }
+
     /// Locks what a command needs.
     fn lock(&mut self, id: CommandId, args: Args) {
         let command = TABLE.command(id);
@@ -187,6 +235,9 @@ impl Run<'_, '_, '_> {
             // A log that is busy takes it all the same: it cannot be waited for here.
             self.turn.admit_log(args.bytes(), may_grow).map_err(text)?;
             self.wrote = true;
+            if let Some(running) = &self.running {
+                running.wrote.store(true, Relaxed);
+            }
         }
         Ok(())
     }
@@ -223,7 +274,9 @@ impl Host for Run<'_, '_, '_> {
                     self.txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
                     waited = true;
                 }
-                Wait(_) | WaitFor(_) | Postpone(_) => unreachable!("commands do not wait within a script"),
+                Wait(_) | WaitFor(_) | Postpone(_) | OnStack => {
+                    unreachable!("commands do not wait within a script")
+                }
                 Done | Close => break,
             }
         }
@@ -250,6 +303,26 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), String> {
+        let server = &self.turn.worker.server;
+        let threshold_ms = server.config.number(Opt::BusyReplyThreshold) as u128;
+        let is_late = || threshold_ms > 0 && self.started.elapsed().as_millis() >= threshold_ms;
+        if self.running.is_none() && is_late() {
+            self.running = Some(self.become_busy());
+        }
+        let Some(running) = &self.running else { return Ok(()) };
+        stack::pause();
+        if stack::is_abandoned() {
+            if self.wrote {
+                // Its batch must not be cut in two. What was acknowledged is durable, so that it may be given up like this.
+                log!(Warning, "ending in the middle of a script, whose writes are lost");
+                process::exit(0);
+            }
+            return Err(KILLED.into());
+        }
+        if running.killed.load(Relaxed) {
+            log!(Notice, "Lua script killed by user with SCRIPT KILL.");
+            return Err(KILLED.into());
+        }
         Ok(())
     }
 

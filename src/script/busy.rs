@@ -1,0 +1,120 @@
+//! Scripts that run for longer than `busy-reply-threshold`. While there is one, clients may do little more than kill it.
+
+use crate::answer::Stop;
+use holdfast_resp::OwnedArgs;
+use holdfast_store::Store;
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+const BUSY_SCRIPT: Stop =
+    Stop::new("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+const BUSY_FUNCTION: Stop =
+    Stop::new("BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
+const NOT_BUSY: Stop = Stop::new("NOTBUSY No scripts in execution right now.");
+const UNKILLABLE: Stop = Stop::new(
+    "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script \
+     termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+);
+
+/// A script that runs for long.
+pub struct Running {
+    /// Its digest, or the function's name.
+    pub name: String,
+    /// Whether EVAL has begun it.
+    pub is_eval: bool,
+    /// The command that has begun it.
+    pub command: OwnedArgs,
+    /// When that was.
+    pub started: Instant,
+    /// Whether it has written, and so must come to its end.
+    pub wrote: AtomicBool,
+    /// Whether it is to end.
+    pub killed: AtomicBool,
+}
+
+impl Running {
+    fn busy(&self) -> Stop {
+        if self.is_eval { BUSY_SCRIPT } else { BUSY_FUNCTION }
+    }
+}
+
+type Deferred = Box<dyn FnOnce(&Store) + Send>;
+
+/// All of them.
+#[derive(Default)]
+pub struct Busy {
+    any: AtomicBool,
+    running: Mutex<Vec<Arc<Running>>>,
+    deferred: Mutex<Vec<Deferred>>,
+}
+
+impl Busy {
+    /// Whether there is any.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Running>>> {
+        self.running.lock().expect("no holder panics")
+    }
+
+    /// Adds one.
+    pub fn begin(&self, running: Arc<Running>) {
+        self.all().push(running);
+        self.any.store(true, Relaxed);
+    }
+
+    /// It has ended.
+    pub fn end(&self, running: &Arc<Running>) {
+        let mut all = self.all();
+        all.retain(|other| !Arc::ptr_eq(other, running));
+        self.any.store(!all.is_empty(), Relaxed);
+    }
+
+    /// The one that runs longest.
+    pub fn first(&self) -> Option<Arc<Running>> {
+        self.all().first().cloned()
+    }
+
+    /// The error of commands that must wait; `None`: not any more.
+    #[cold]
+    pub fn error(&self) -> Option<Stop> {
+        self.first().map(|running| running.busy())
+    }
+
+    /// SCRIPT KILL, FUNCTION KILL.
+    pub fn kill(&self, is_eval: bool) -> Result<(), Stop> {
+        let all = self.all();
+        let first = all.first().ok_or(NOT_BUSY)?;
+        let may_end = |running: &&Arc<Running>| !running.wrote.load(Relaxed);
+        let victim = all.iter().filter(may_end).find(|running| running.is_eval == is_eval);
+        match victim {
+            Some(running) => {
+                running.killed.store(true, Relaxed);
+                Ok(())
+            }
+            None if all.iter().any(|running| may_end(&running)) => Err(first.busy()),
+            None => Err(UNKILLABLE),
+        }
+    }
+
+    /// Does something that locks partitions, which a script may hold, when none is busy.
+    pub fn later(&self, f: impl FnOnce(&Store) + Send + 'static) {
+        self.deferred.lock().expect("no holder panics").push(Box::new(f));
+    }
+
+    /// Does what has been put off.
+    pub fn do_deferred(&self, store: &Store) {
+        if self.is_on() {
+            return;
+        }
+        let deferred = std::mem::take(&mut *self.deferred.lock().expect("no holder panics"));
+        deferred.into_iter().for_each(|f| f(store));
+    }
+}
