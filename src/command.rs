@@ -212,8 +212,8 @@ bits! {
         NO_MULTI = "no_multi";
         /// Its keys are not where the specifications say only.
         MOVABLE_KEYS = "movablekeys";
-        /// May publish or write although it is not said to.
-        MAY_REPLICATE = "may_replicate";
+        /// May publish or write although it is not said to. Redis does not show it, so it has no name.
+        MAY_REPLICATE = "";
         /// Shown to MONITOR by itself.
         SKIP_MONITOR = "skip_monitor";
         /// Its keys may be none.

@@ -120,6 +120,8 @@ fn options_of_restore() {
     for bad in ["freq", "idletime 1 freq 1", "freq 1 idletime 1", "other"] {
         assert_eq!(restore("x", "0", bad), "-ERR syntax error", "{bad}");
     }
+    let asking: [&[u8]; 4] = [b"restore-asking", b"asked", b"0", &payload];
+    assert_eq!(show(&client.call_args(&asking)), "+OK");
     client.run_script(
         "ttl a => :100
          pexpiretime b => :70000000000000

@@ -14,6 +14,17 @@ use holdfast_store::{Txn, Type};
 const ROW: Command =
     Command { group: "generic", categories: Categories::KEYSPACE, since: "2.6.0", ..Command::NEW };
 
+/// RESTORE, also under the name by which a server of a cluster calls it.
+const RESTORE: Command = Command {
+    arity: -4,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
+    keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
+    complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
+    handler: Keyed(restore),
+    ..ROW
+};
+
 /// The rows.
 pub static COMMANDS: &[Command] = &[
     Command {
@@ -28,14 +39,15 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "restore",
-        arity: -4,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
-        categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
-        keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
         summary: "Creates a key from the serialized representation of a value.",
-        complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
-        handler: Keyed(restore),
-        ..ROW
+        ..RESTORE
+    },
+    Command {
+        name: "restore-asking",
+        group: "server",
+        since: "3.0.0",
+        summary: "An internal command for migrating keys in a cluster.",
+        ..RESTORE
     },
 ];
 

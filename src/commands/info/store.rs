@@ -143,6 +143,7 @@ pub fn lookups(view: &View, text: &mut String) {
         "evicted_scripts": view.server.scripts.evicted(),
         "keyspace_hits": stats.lookup_hits,
         "keyspace_misses": stats.lookup_misses,
+        "migrate_cached_sockets": 0,
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
         "cache_scanned_keys": stats.fetched_keys,
