@@ -5,6 +5,7 @@ use crate::{
         Change, Config, Opt,
         file::{self, ConfigError},
     },
+    document,
     server::VERSION,
 };
 use std::{fmt::Write, path::PathBuf};
@@ -26,6 +27,7 @@ Usage:
   holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input)
   holdfast check DIR                           verify a data folder that is not in use
   holdfast serve --help                        list the options
+  holdfast commands                            list the commands, in Markdown
   holdfast --version                           print the version
 
 Without arguments it serves on port 6379, with its data in the current folder.
@@ -36,6 +38,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let is_help = |arg: &&str| matches!(*arg, "--help" | "-h");
     match args.as_slice() {
+        ["commands"] => Ok(Request::Print(document::commands())),
         ["check", rest @ ..] => match rest {
             [dir] if !dir.starts_with('-') => Ok(Request::Check(PathBuf::from(dir))),
             _ => Ok(Request::Print(USAGE.into())),

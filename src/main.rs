@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod connection;
 mod dispatch;
+mod document;
 mod expiry;
 mod extended;
 mod gate;

@@ -1,0 +1,85 @@
+//! `holdfast commands`: the page docs/commands.md, made from the command table.
+
+use crate::{command::Command, server::REDIS_VERSION, table::TABLE};
+use std::fmt::Write;
+
+/// What differs from Redis, by command or container. All else is as there.
+const DIFFERENCES: &[(&str, &str)] = &[
+    ("asking", "An error: there is no cluster."),
+    ("bgrewriteaof", "Takes a checkpoint."),
+    ("bgsave", "Takes a checkpoint."),
+    ("cluster", "An error: there is no cluster."),
+    ("debug", "What tests need; see DEBUG HELP."),
+    ("failover", "An error: there are no replicas."),
+    ("latency", "The events are `command` and `fast-command`."),
+    ("lolwut", "Another picture."),
+    ("memory|malloc-stats", "The allocator tells nothing."),
+    ("memory|usage", "Bytes of key, value and index entry; all elements are counted, whatever SAMPLES says."),
+    ("module", "There are no modules."),
+    ("psync", "An error: there is no replication."),
+    ("readonly", "An error: there is no cluster."),
+    ("readwrite", "An error: there is no cluster."),
+    ("replconf", "An error: there is no replication."),
+    ("replicaof", "`NO ONE` only: there is no replication."),
+    ("save", "Takes a checkpoint. What was acknowledged is durable without it."),
+    (
+        "shutdown",
+        "All options do the same: what was acknowledged is durable, and there is nothing else to save.",
+    ),
+    ("slaveof", "`NO ONE` only: there is no replication."),
+    ("sync", "An error: there is no replication."),
+    ("wait", "There are no replicas, so it waits in vain."),
+    ("waitaof", "Makes the log durable, under every `appendfsync`; waits for replicas in vain."),
+];
+
+/// The page.
+pub fn commands() -> String {
+    let mut text = format!(
+        "# Commands\n\n\
+         What there is of Redis {REDIS_VERSION}, and what differs. This page is made from the command table by\n\
+         `holdfast commands`, and a test compares the two.\n"
+    );
+    let mut groups: Vec<&str> = TABLE.top_level().iter().map(|command| command.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        write!(text, "\n## {group}\n\n| command | since | complexity | what it does |\n|---|---|---|---|\n")
+            .expect(STRING);
+        for command in TABLE.top_level().iter().filter(|command| command.group == group) {
+            write_row(&mut text, command);
+            command.subcommands.iter().for_each(|sub| write_row(&mut text, sub));
+        }
+    }
+    text
+}
+
+const STRING: &str = "writing to a string cannot fail";
+
+fn write_row(text: &mut String, command: &Command) {
+    let name = command.name.replace('|', " ").to_uppercase();
+    let summary = command.summary.trim_end_matches('.').replace('|', "\\|");
+    let difference = DIFFERENCES.iter().find(|(of, _)| *of == command.name);
+    let difference = difference.map(|(_, what)| format!(" *{what}*")).unwrap_or_default();
+    let complexity = command.complexity.replace('|', "\\|");
+    writeln!(text, "| {name} | {} | {complexity} | {summary}.{difference} |", command.since).expect(STRING);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_those_of_commands() {
+        for (name, _) in DIFFERENCES {
+            assert!(TABLE.find_full(name.as_bytes()).is_some(), "{name}");
+        }
+        assert!(DIFFERENCES.is_sorted());
+    }
+
+    #[test]
+    fn the_page_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(page == commands(), "make docs/commands.md anew: cargo run -- commands > docs/commands.md");
+    }
+}
