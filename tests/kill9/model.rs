@@ -11,8 +11,8 @@ type Bytes = Vec<u8>;
 
 /// Keys of each kind that a writer has.
 const KEYS: u64 = 4;
-/// The kinds: text, counter, hash, list, set, sorted set, and texts that are only written all together.
-const KINDS: [&str; 7] = ["text", "count", "hash", "list", "set", "zset", "group"];
+/// The kinds: text, counter, hash, list, set, sorted set, stream, and texts that are only written all together.
+const KINDS: [&str; 8] = ["text", "count", "hash", "list", "set", "zset", "stream", "group"];
 
 /// One key of a writer.
 pub fn key(writer: usize, kind: &str, number: u64) -> String {
@@ -89,7 +89,7 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
     let key = |kind: &str| key(writer, kind, key_number);
     let member = rng.below(400).to_string();
     let value = value(number, rng);
-    match rng.below(20) {
+    match rng.below(22) {
         0..5 => words(&["SET", &key("text"), &value]),
         5 => words(&["APPEND", &key("text"), &value]),
         6..9 => words(&["INCR", &key("count")]),
@@ -101,7 +101,10 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
         17 => words(&["ZADD", &key("zset"), &number.to_string(), &member]),
         18 if rng.one_in(2) => words(&["SREM", &key("set"), &member]),
         18 => words(&["ZREM", &key("zset"), &member]),
-        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(6) as usize])]),
+        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(7) as usize])]),
+        20 => words(&["XADD", &key("stream"), &format!("{number}-*"), "field", &value]),
+        // Never all: who reads a stream cannot tell an empty one from none.
+        21 => words(&["XTRIM", &key("stream"), "MAXLEN", &(1 + rng.below(50)).to_string()]),
         _ => words(&["SET", &key("text"), &value]),
     }
 }
@@ -114,6 +117,8 @@ enum Value {
     List(VecDeque<Bytes>),
     Set(BTreeSet<Bytes>),
     Sorted(BTreeMap<Bytes, u64>),
+    /// The step and the number within it make the ID.
+    Stream(VecDeque<(u64, u64, Bytes)>),
 }
 
 impl Value {
@@ -124,6 +129,7 @@ impl Value {
             Value::List(elements) => elements.is_empty(),
             Value::Set(members) => members.is_empty(),
             Value::Sorted(members) => members.is_empty(),
+            Value::Stream(entries) => entries.is_empty(),
         }
     }
 }
@@ -196,6 +202,21 @@ impl Model {
             (b"ZREM", [member]) => {
                 number(usize::from(collection!(self, key, Sorted).remove(member).is_some()))
             }
+            (b"XADD", [id, _, value]) => {
+                let stream = collection!(self, key, Stream);
+                let step = id.strip_suffix(b"-*").expect("a step and an asterisk");
+                let step = std::str::from_utf8(step).expect("digits").parse().expect("a number");
+                let seq = stream.back().filter(|last| last.0 == step).map_or(0, |last| last.1 + 1);
+                stream.push_back((step, seq, value.clone()));
+                Reply::Bulk(format!("{step}-{seq}").into_bytes())
+            }
+            (b"XTRIM", [_, len]) => {
+                let len = std::str::from_utf8(len).expect("digits").parse().expect("a number");
+                let stream = collection!(self, key, Stream);
+                let excess = stream.len().saturating_sub(len);
+                stream.drain(..excess);
+                number(excess)
+            }
             _ => unreachable!("{}", name.escape_ascii()),
         };
         if self.0.get(key).is_some_and(Value::is_empty) {
@@ -215,12 +236,16 @@ impl Model {
                     "list" => format!("LRANGE {key} 0 -1"),
                     "set" => format!("SMEMBERS {key}"),
                     "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+                    "stream" => format!("XRANGE {key} - +"),
                     _ => format!("GET {key}"),
                 });
                 let value = match reply {
                     Reply::Null => continue,
                     Reply::Array(items) if items.is_empty() => continue,
                     Reply::Bulk(text) => Value::Text(text),
+                    Reply::Array(items) if kind == "stream" => {
+                        Value::Stream(items.iter().map(read_entry).collect())
+                    }
                     Reply::Array(items) => {
                         let items = items.iter().map(|item| item.as_bytes().expect("a string").to_vec());
                         read_collection(kind, items.collect())
@@ -245,6 +270,18 @@ impl Model {
             })
             .collect()
     }
+}
+
+/// What the model knows of an entry: `[step-seq [field value]]`.
+fn read_entry(entry: &Reply) -> (u64, u64, Bytes) {
+    let Reply::Array(parts) = entry else { panic!("no entry: {entry:?}") };
+    let (Reply::Bulk(id), Reply::Array(fields)) = (&parts[0], &parts[1]) else {
+        panic!("no entry: {entry:?}")
+    };
+    let id = std::str::from_utf8(id).expect("an ID");
+    let (step, seq) = id.split_once('-').expect("an ID");
+    let number = |text: &str| text.parse().expect("a number");
+    (number(step), number(seq), fields[1].as_bytes().expect("a value").to_vec())
 }
 
 fn read_collection(kind: &str, items: Vec<Bytes>) -> Value {

@@ -9,7 +9,9 @@ use holdfast_store::{
         hash::{self, Expiry},
         list::{self, End},
         object::Encoding,
-        set, zset,
+        set,
+        stream::{self, Id, Stream},
+        zset,
     },
 };
 use std::{
@@ -44,6 +46,8 @@ enum Value {
     Set(BTreeSet<Vec<u8>>),
     Zset(BTreeMap<Vec<u8>, u64>),
     Hash(BTreeMap<Vec<u8>, (Vec<u8>, u64)>),
+    /// Its entries' values, and how many of them a group has still to read.
+    Stream(Vec<Vec<u8>>, u64),
 }
 
 type Name = (u8, Vec<u8>);
@@ -57,11 +61,12 @@ fn random_value(rng: &mut Rng) -> Value {
         let number = rng.next() % 10_000;
         if wide { format!("{number:070}").into_bytes() } else { number.to_string().into_bytes() }
     };
-    match len % 5 {
+    match len % 6 {
         0 => Value::String(text().repeat(len as usize)),
         1 => Value::List((0..len).map(|_| text()).collect()),
         2 => Value::Set((0..len).map(|_| text()).collect()),
         3 => Value::Zset((0..len).map(|i| (text(), i)).collect()),
+        4 => Value::Stream((0..len).map(|_| text()).collect(), len / 2),
         _ => {
             Value::Hash((0..len).map(|i| (text(), (text(), if i % 3 == 0 { FAR + i } else { 0 }))).collect())
         }
@@ -75,9 +80,14 @@ fn write(txn: &mut Txn, db: u8, key: &[u8], value: &Value) {
         Value::Set(_) => Type::Set,
         Value::Zset(_) => Type::Zset,
         Value::Hash(_) => Type::Hash,
+        Value::Stream(..) => Type::Stream,
     };
     txn.remove(db, key);
-    let encoding = if ty == Type::Set { Encoding::Intset } else { Encoding::Listpack };
+    let encoding = match ty {
+        Type::Set => Encoding::Intset,
+        Type::Stream => Encoding::Stream,
+        _ => Encoding::Listpack,
+    };
     let obj = txn.create(db, key, ty, encoding).unwrap();
     let (arena, tx, cx) = txn.parts_mut(db, key);
     match value {
@@ -95,6 +105,15 @@ fn write(txn: &mut Txn, db: u8, key: &[u8], value: &Value) {
             let expiry = if *expires == 0 { Expiry::Clear } else { Expiry::At(*expires) };
             hash::Writer::new(arena, tx, obj, cx).set(name, value, expiry).unwrap();
         }),
+        Value::Stream(values, lag) => {
+            let mut stream = stream::Writer::new(arena, tx, obj, cx);
+            for (value, i) in values.iter().zip(1..) {
+                let field = [(&b"field"[..], &value[..])];
+                stream.add(Id::new(i, 0), field.into_iter()).unwrap().unwrap();
+            }
+            let read = values.len() as u64 - lag;
+            stream.add_group(b"group", Id::new(read, 0), Some(read)).unwrap();
+        }
     }
 }
 
@@ -111,6 +130,13 @@ fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Value, Error> {
         Type::Zset => Value::Zset(
             zset::iter(arena, obj, 0..u64::MAX, false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
         ),
+        Type::Stream => {
+            let stream = Stream::new(arena, obj);
+            let entries = stream.range(Id::MIN, Id::MAX, false);
+            let values = entries.map(|entry| entry.fields().last().expect("a field").1.to_vec()).collect();
+            let lag = stream.group(b"group").and_then(|group| group.lag()).expect("a group that counts");
+            Value::Stream(values, lag as u64)
+        }
         _ => Value::Hash(
             hash::fields(arena, cx, obj)
                 .map(|field| (field.name.to_vec(), (field.value.to_vec(), field.expires)))

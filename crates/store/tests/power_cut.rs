@@ -7,7 +7,12 @@
 
 use holdfast_store::{
     Admission, Cold, Error, Options, SYSTEM_DATABASE, SimIo, Store, Txn, Type,
-    collections::{hash::Expiry, list::End},
+    collections::{
+        hash::Expiry,
+        list::End,
+        stream::{Fields, Id, Trim, TrimTo},
+    },
+    typed::stream::NewId,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -27,6 +32,24 @@ enum Value {
     List(VecDeque<Vec<u8>>),
     Set(BTreeSet<Vec<u8>>),
     Zset(BTreeMap<Vec<u8>, u64>),
+    Stream(Stream),
+}
+
+/// A stream whose entries have the IDs 1-0, 1-1 and so on.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Stream {
+    entries: BTreeMap<u64, Vec<u8>>,
+    /// The number of the next entry.
+    next: u64,
+    group: Option<Group>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Group {
+    /// The number of the next entry to be read.
+    next: u64,
+    /// By which consumer an entry was read.
+    pending: BTreeMap<u64, u8>,
 }
 
 /// The database that stands for the system's, which no client's number does.
@@ -83,6 +106,13 @@ enum Op {
     ZsetAdd(u8, Vec<u8>, Vec<u8>, u64),
     ZsetRemove(u8, Vec<u8>, Vec<u8>),
     ListReplace(u8, Vec<u8>, Vec<Vec<u8>>),
+    StreamAdd(u8, Vec<u8>, Vec<u8>),
+    StreamDelete(u8, Vec<u8>, u64),
+    StreamTrim(u8, Vec<u8>, u64),
+    /// By a consumer of the group, which is made first.
+    StreamRead(u8, Vec<u8>, u8, u64),
+    StreamAcknowledge(u8, Vec<u8>, u64),
+    StreamRemoveGroup(u8, Vec<u8>),
     Flush(u8),
 }
 
@@ -101,6 +131,12 @@ impl Op {
             | Op::ZsetAdd(db, ..)
             | Op::ZsetRemove(db, ..)
             | Op::ListReplace(db, ..)
+            | Op::StreamAdd(db, ..)
+            | Op::StreamDelete(db, ..)
+            | Op::StreamTrim(db, ..)
+            | Op::StreamRead(db, ..)
+            | Op::StreamAcknowledge(db, ..)
+            | Op::StreamRemoveGroup(db, _)
             | Op::Flush(db) => *db,
         }
     }
@@ -118,7 +154,13 @@ impl Op {
             | Op::SetRemove(_, key, _)
             | Op::ZsetAdd(_, key, ..)
             | Op::ZsetRemove(_, key, _)
-            | Op::ListReplace(_, key, _) => Some(key),
+            | Op::ListReplace(_, key, _)
+            | Op::StreamAdd(_, key, _)
+            | Op::StreamDelete(_, key, _)
+            | Op::StreamTrim(_, key, _)
+            | Op::StreamRead(_, key, ..)
+            | Op::StreamAcknowledge(_, key, _)
+            | Op::StreamRemoveGroup(_, key) => Some(key),
             Op::Flush(_) => None,
         }
     }
@@ -135,6 +177,7 @@ fn change(state: &mut State, db: u8, key: &[u8], new: Value, f: impl FnOnce(&mut
         Value::List(elements) => elements.is_empty(),
         Value::Set(members) => members.is_empty(),
         Value::Zset(members) => members.is_empty(),
+        Value::Stream(_) => false,
     };
     if !is_empty {
         state.insert((db, key.to_vec()), (Arc::new(value), expiry));
@@ -152,6 +195,15 @@ macro_rules! collection {
             });
         }
     };
+}
+
+/// Changes the stream at a key, if there is one.
+fn change_stream(state: &mut State, db: u8, key: &[u8], f: impl FnOnce(&mut Stream)) {
+    if let Some((value, _)) = state.get_mut(&(db, key.to_vec())) {
+        if let Value::Stream(stream) = Arc::make_mut(value) {
+            f(stream);
+        }
+    }
 }
 
 fn apply(state: &mut State, op: &Op) {
@@ -183,6 +235,29 @@ fn apply(state: &mut State, op: &Op) {
         Op::ListReplace(db, key, elements) => {
             state.insert((db, key), (Arc::new(Value::List(elements.into())), None));
         }
+        Op::StreamAdd(db, key, value) => collection!(state, db, key, Stream, |stream| {
+            stream.entries.insert(stream.next, value);
+            stream.next += 1;
+        }),
+        Op::StreamDelete(db, key, number) => change_stream(state, db, &key, |stream| {
+            stream.entries.remove(&number);
+        }),
+        Op::StreamTrim(db, key, len) => change_stream(state, db, &key, |stream| {
+            while stream.entries.len() as u64 > len {
+                stream.entries.pop_first();
+            }
+        }),
+        Op::StreamRead(db, key, consumer, count) => change_stream(state, db, &key, |stream| {
+            let group = stream.group.get_or_insert_default();
+            for (&number, _) in stream.entries.range(group.next..).take(count as usize) {
+                group.next = number + 1;
+                group.pending.insert(number, consumer);
+            }
+        }),
+        Op::StreamAcknowledge(db, key, number) => change_stream(state, db, &key, |stream| {
+            stream.group.as_mut().map(|group| group.pending.remove(&number));
+        }),
+        Op::StreamRemoveGroup(db, key) => change_stream(state, db, &key, |stream| stream.group = None),
         Op::Flush(db) => state.retain(|(d, _), _| *d != db),
     }
 }
@@ -201,7 +276,7 @@ fn random_op(rng: &mut Rng, keys: u64) -> Op {
     // Few collections, so that some become large.
     let few = |kind: &str, rng: &mut Rng| format!("{kind}:{}", rng.below(4)).into_bytes();
     let element = |rng: &mut Rng| format!("element:{}", rng.below(300)).into_bytes();
-    match rng.below(20) {
+    match rng.below(24) {
         0..8 => {
             let len = if rng.chance(50) { rng.below(100_000) } else { rng.below(300) };
             let key = if rng.chance(50) { few("hash", rng) } else { key };
@@ -224,6 +299,15 @@ fn random_op(rng: &mut Rng, keys: u64) -> Op {
             Op::ListReplace(db, key, (0..count).map(|_| element(rng)).collect())
         }
         18 => Op::SetAdd(db, few("set", rng), element(rng)),
+        19 | 20 => Op::StreamAdd(db, few("stream", rng), vec![9; rng.below(100) as usize]),
+        21 => Op::StreamRead(db, few("stream", rng), rng.below(3) as u8, 1 + rng.below(20)),
+        22 => match rng.below(20) {
+            0..10 => Op::StreamAcknowledge(db, few("stream", rng), rng.below(300)),
+            10..17 => Op::StreamDelete(db, few("stream", rng), rng.below(300)),
+            17 => Op::StreamTrim(db, few("stream", rng), rng.below(200)),
+            18 => Op::StreamRemoveGroup(db, few("stream", rng)),
+            _ => Op::Remove(db, few("stream", rng)),
+        },
         _ if rng.chance(3) => Op::ZsetRemove(db, few("zset", rng), element(rng)),
         _ => Op::ZsetAdd(db, few("zset", rng), element(rng), rng.below(100)),
     }
@@ -267,6 +351,24 @@ fn run(txn: &mut Txn, op: &Op) {
         Op::ListReplace(_, key, elements) => {
             txn.list_replace(db, key, elements.iter().map(|element| &element[..]))
         }
+        Op::StreamAdd(_, key, value) => {
+            let field = [(&b"field"[..], &value[..])];
+            txn.stream_add(db, key, NewId::At(1), field.into_iter(), None, true).map(drop)
+        }
+        Op::StreamDelete(_, key, number) => txn.stream_delete(db, key, &[Id::new(1, *number)]).map(drop),
+        Op::StreamTrim(_, key, len) => {
+            let trim = Trim { to: TrimTo::Len(*len), whole_leaves: false, limit: 0 };
+            txn.stream_trim(db, key, &trim).map(drop)
+        }
+        Op::StreamRead(_, key, consumer, count) => {
+            txn.stream_add_group(db, key, b"group", Some(Id::MIN), None, false).and_then(|_| {
+                txn.stream_read_new(db, key, b"group", &[*consumer], *count, false, |_| {}).map(drop)
+            })
+        }
+        Op::StreamAcknowledge(_, key, number) => {
+            txn.stream_acknowledge(db, key, b"group", &[Id::new(1, *number)]).map(drop)
+        }
+        Op::StreamRemoveGroup(_, key) => txn.stream_remove_group(db, key, b"group").map(drop),
         Op::Flush(number) => {
             txn.flush(*number);
             Ok(())
@@ -317,7 +419,17 @@ fn value(store: &Store, db: u8, key: &[u8]) -> Value {
                 zset.iter(0..zset.len(), false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
             )
         }
-        Type::Stream => unreachable!("none is made"),
+        Type::Stream => {
+            let stream = txn.stream_at(physical, key).unwrap().unwrap();
+            let after = |id: Id| if id == Id::MIN { 0 } else { id.seq + 1 };
+            let value = |fields: Fields| fields.last().expect("a field").1.to_vec();
+            let entries = stream.range(Id::MIN, Id::MAX, false).map(|e| (e.id.seq, value(e.fields())));
+            let group = stream.group(b"group").map(|group| Group {
+                next: after(group.last_id()),
+                pending: group.pending(Id::MIN).map(|p| (p.id.seq, group.owner(&p).name()[0])).collect(),
+            });
+            Value::Stream(Stream { entries: entries.collect(), next: after(stream.last_id()), group })
+        }
     }
 }
 

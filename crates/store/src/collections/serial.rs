@@ -235,6 +235,12 @@ mod tests {
             Type::List => list::check(arena, obj),
             Type::Set => set::check(arena, cx, obj),
             Type::Zset => zset::check(arena, cx, obj),
+            Type::Stream => {
+                stream::check(arena, obj).unwrap();
+                let mut content = Vec::new();
+                export(arena, cx, obj, &mut content);
+                return content;
+            }
             _ => hash::check(arena, always(cx), obj),
         }
         .unwrap();
@@ -265,9 +271,14 @@ mod tests {
             Type::List => list::create,
             Type::Set => set::create,
             Type::Zset => zset::create,
+            Type::Stream => stream::create,
             _ => hash::create,
         };
         let obj = create(arena, tx, b"old").unwrap();
+        if ty == Type::Stream {
+            stream::testing::fill(arena, tx, cx, obj, random, size);
+            return obj;
+        }
         for i in 0..size {
             let number = random.next() as i64 >> random.below(60);
             let text = match random.below(3) {
@@ -297,7 +308,7 @@ mod tests {
         let mut tx = Tx::new();
         let empty = arena.allocated_bytes();
         for round in 0..15 {
-            for ty in [Type::List, Type::Set, Type::Zset, Type::Hash] {
+            for ty in [Type::List, Type::Set, Type::Zset, Type::Hash, Type::Stream] {
                 let size = 1 + random.below([3, 100, 3000][round % 3]);
                 let obj = random_object(&mut arena, &mut tx, cx, &mut random, ty, size);
                 assert_eq!(
@@ -344,7 +355,7 @@ mod tests {
         let mut random = Random::new(2);
         let mut arena = testing::arena(4 << 20);
         let mut tx = Tx::new();
-        for ty in [Type::List, Type::Set, Type::Zset, Type::Hash] {
+        for ty in [Type::List, Type::Set, Type::Zset, Type::Hash, Type::Stream] {
             let obj = random_object(&mut arena, &mut tx, cx, &mut random, ty, 2000);
             let mut bytes = Vec::new();
             export(&arena, cx, obj, &mut bytes);

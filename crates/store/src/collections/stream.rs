@@ -14,6 +14,10 @@ mod id;
 mod named;
 mod pending;
 pub(super) mod serial;
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use entry::{Entry, Fields};

@@ -8,7 +8,7 @@ use holdfast_io::{Io, SimIo};
 use super::{
     Context, Hasher, Limits,
     hash::{self, Expiry},
-    list, object, set,
+    list, object, serial, set, stream,
     testing::{self, Random},
     zset,
 };
@@ -22,6 +22,7 @@ struct Objects {
     set: u64,
     zset: u64,
     hash: u64,
+    stream: u64,
 }
 
 impl Objects {
@@ -31,6 +32,7 @@ impl Objects {
             set: set::create(arena, tx, b"set").unwrap(),
             zset: zset::create(arena, tx, b"zset").unwrap(),
             hash: hash::create(arena, tx, b"hash").unwrap(),
+            stream: stream::create(arena, tx, b"stream").unwrap(),
         }
     }
 
@@ -39,7 +41,7 @@ impl Objects {
         let name = random.below(1_000).to_string().repeat(1 + random.below(4) as usize).into_bytes();
         let adds = random.below(10) < growth;
         let number = random.below(1_000);
-        match random.below(4) {
+        match random.below(5) {
             0 if adds => list::Writer::new(arena, tx, self.list, cx).push(list::End::Back, &name).unwrap(),
             0 if list::len(arena, self.list) > 0 => {
                 list::Writer::new(arena, tx, self.list, cx).pop(list::End::Front, 1, |_| ());
@@ -57,6 +59,8 @@ impl Objects {
                 hash::Writer::new(arena, tx, self.hash, cx).set(&name, &name, expiry).unwrap();
             }
             3 => _ = hash::Writer::new(arena, tx, self.hash, cx).remove(&name),
+            4 if adds => stream::testing::grow(arena, tx, cx, self.stream, random),
+            4 => stream::testing::shrink(arena, tx, cx, self.stream, random),
             _ => (),
         }
     }
@@ -66,6 +70,7 @@ impl Objects {
         set::check(arena, cx, self.set).unwrap();
         zset::check(arena, cx, self.zset).unwrap();
         hash::check(arena, cx, self.hash).unwrap();
+        stream::check(arena, self.stream).unwrap();
     }
 
     /// All that is in them, in the order in which it comes.
@@ -74,7 +79,9 @@ impl Objects {
         let set = set::members(arena, self.set).map(|member| member.to_vec());
         let zset = zset::iter(arena, self.zset, 0..u64::MAX, false).map(|(member, _)| member.to_vec());
         let hash = hash::fields(arena, cx, self.hash).map(|field| field.name.to_vec());
-        list.chain(set).chain(zset).chain(hash).collect()
+        let mut stream = Vec::new();
+        serial::export(arena, cx, self.stream, &mut stream);
+        list.chain(set).chain(zset).chain(hash).chain([stream]).collect()
     }
 }
 
@@ -137,7 +144,7 @@ fn replay_restores_what_was_there() {
         objects.check(&recovered, cx);
         assert_eq!(objects.content(&recovered, cx), objects.content(&arena, cx));
 
-        for obj in [objects.list, objects.set, objects.zset, objects.hash] {
+        for obj in [objects.list, objects.set, objects.zset, objects.hash, objects.stream] {
             assert_eq!(object::key(&recovered, obj), object::key(&arena, obj));
             testing::destroy(&mut recovered, &mut tx, obj);
         }
