@@ -53,24 +53,13 @@ impl<'a> Call<'a> {
         timeout: Option<Duration>,
     ) -> Answer {
         debug_assert!(!self.session.in_exec);
-        let db = self.db();
+        if let Some(waiting) = &self.session.waiting {
+            waiting.go_on(txn);
+            return Ok(Outcome::Wait(waiting.until));
+        }
         // A deadline that is too far to name is none.
-        let until = || timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let until = match self.session.waiting.take() {
-            Some(waiting) if waiting.db == db => {
-                let until = waiting.until;
-                self.session.waiting = Some(waiting);
-                return Ok(Outcome::Wait(until));
-            }
-            // SWAPDB or FLUSHDB has given its number another database.
-            Some(elsewhere) => {
-                let until = elsewhere.until;
-                elsewhere.end(txn);
-                until
-            }
-            None => until(),
-        };
-        self.session.waiting = Some(Waiting::begin(txn, db, keys, turn, until));
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.session.waiting = Some(Waiting::begin(txn, self.session.db as u8, keys, turn, until));
         Ok(Outcome::Wait(until))
     }
 

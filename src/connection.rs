@@ -272,6 +272,7 @@ impl Connection {
 
     /// Executes the command at the head of the input; whether it has waited.
     async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<bool, Closed> {
+        let worker = turn.worker;
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
         let mut fetched = Vec::new();
@@ -305,15 +306,19 @@ impl Connection {
                 }
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
-                    let worker = self.worker.clone();
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // The end of the pause is told, the end of everything else is not; either comes early at most.
                     let over = self.drive(time::timeout_at(until, worker.unpaused.notified())).await;
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
+                Outcome::Behind => {
+                    // A turn may end before it is waited for here.
+                    const LONGEST: Duration = Duration::from_millis(1);
+                    let turns = worker.server.turns.notified();
+                    let _ = self.drive(time::timeout(LONGEST, turns)).await?;
+                }
                 Outcome::WaitFor(work) => {
-                    let worker = self.worker.clone();
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     let done = self.drive(work.begin()).await;
                     worker.stats().blocked.fetch_sub(1, Relaxed);

@@ -415,6 +415,12 @@ impl<'a> Turn<'a> {
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.begin_all(),
         };
+        // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
+        let has_waited = session.waiting.is_some();
+        if txn.keeps_any() && !has_waited && touches_kept(&txn, session.db as u8, command, args) {
+            session.fetched.extend(fetched);
+            return Outcome::Behind;
+        }
         txn.supply(std::mem::take(&mut session.fetched));
         txn.supply(fetched);
         if self.worker.server.pause.is_on() && !command.flags.has(Flags::WRITE) {
@@ -437,9 +443,12 @@ impl<'a> Turn<'a> {
                     waiting.end(&mut txn);
                 }
             }
-            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) | Outcome::OnStack => {}
+            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) | Outcome::OnStack | Outcome::Behind => {}
         }
         self.commit(txn);
+        if has_waited {
+            self.worker.server.turns.notify_waiters();
+        }
         outcome
     }
 
@@ -667,6 +676,17 @@ fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
     partitions.sort_unstable();
     partitions.dedup();
     store.begin(&partitions)
+}
+
+/// Whether a call touches a key that is kept for a client whose turn it is.
+pub fn touches_kept(txn: &Txn, db: u8, command: &Command, args: Args) -> bool {
+    if let Handler::Whole(_) = command.handler {
+        return true;
+    }
+    let mut keys = Vec::new();
+    // What does not tell its keys fails before it looks at one, and has not locked their partitions.
+    let found = each_key(command, args, |index, _| keys.push(args.at(index)));
+    found.is_ok() && keys.into_iter().any(|key| txn.is_kept(db, key))
 }
 
 /// The values that a call is sure to look at and that have to be fetched first.

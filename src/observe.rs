@@ -41,6 +41,7 @@ impl Signal {
 }
 
 struct Observed {
+    /// The number of its database, as clients know it.
     db: u8,
     key: Vec<u8>,
     id: ObserverId,
@@ -60,8 +61,9 @@ impl Keys {
         if self.keys.iter().any(|observed| observed.db == db && observed.key == key) {
             return;
         }
+        let existed = txn.exists(txn.database(db), key);
         let id = txn.observe(db, key, turn, self.signal.clone());
-        self.keys.push(Observed { db, key: key.to_vec(), id, existed: txn.exists(db, key) });
+        self.keys.push(Observed { db, key: key.to_vec(), id, existed });
     }
 
     fn names(&self) -> impl Iterator<Item = &[u8]> {
@@ -69,12 +71,10 @@ impl Keys {
     }
 }
 
-/// What a blocking command waits for. The client that has waited longest in a queue at a key is told first.
+/// What a blocking command waits for. The client that has waited longest in a queue at a key is told first, and until it has
+/// looked no other command touches the key.
 pub struct Waiting {
     keys: Keys,
-    turn: Turn,
-    /// The database of the keys, as the store knows it.
-    pub db: u8,
     /// When it gives up.
     pub until: Option<Instant>,
 }
@@ -88,7 +88,7 @@ impl Waiting {
         turn: Turn,
         until: Option<Instant>,
     ) -> Self {
-        let mut waiting = Waiting { keys: Keys::default(), turn, db, until };
+        let mut waiting = Waiting { keys: Keys::default(), until };
         for key in keys {
             waiting.keys.add(txn, db, key, turn);
         }
@@ -100,13 +100,17 @@ impl Waiting {
         self.keys.signal.clone()
     }
 
+    /// It has looked, found nothing, and waits on. What is at the keys may be for the next client.
+    pub fn go_on(&self, txn: &mut Txn) {
+        for Observed { db, key, id, .. } in &self.keys.keys {
+            txn.pass_on(*db, key, *id);
+        }
+    }
+
     /// Waits no more. What is left at the keys is the next client's.
     pub fn end(self, txn: &mut Txn) {
         for Observed { db, key, id, .. } in &self.keys.keys {
             txn.unobserve(*db, key, *id);
-            if let Turn::Queued(queue) = self.turn {
-                txn.pass_on(*db, key, queue);
-            }
         }
     }
 
@@ -148,7 +152,8 @@ impl Watched {
 
     /// Whether a key was written, or has expired, since it was watched.
     pub fn is_changed(&self, txn: &mut Txn) -> bool {
-        self.0.signal.is_set() || self.0.keys.iter().any(|o| o.existed && !txn.exists(o.db, &o.key))
+        self.0.signal.is_set()
+            || self.0.keys.iter().any(|o| o.existed && !txn.exists(txn.database(o.db), &o.key))
     }
 
     /// Watches nothing any more; the transaction has locked the keys' partitions.

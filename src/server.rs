@@ -75,6 +75,8 @@ pub struct Server {
     pub started: Instant,
     /// 40 random hexadecimal digits.
     pub run_id: String,
+    /// A client that has waited for a key has looked at it.
+    pub turns: Notify,
     /// Somebody wants it to end.
     pub shutdown: Notify,
     mailboxes: Vec<UnboundedSender<Message>>,
@@ -109,6 +111,7 @@ impl Server {
             refused: AtomicU64::new(0),
             started: Instant::now(),
             run_id: random_hex(40),
+            turns: Notify::new(),
             shutdown: Notify::new(),
             mailboxes,
         })

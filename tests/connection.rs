@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Server, bulk, error, ok, text};
+use harness::{Client, Server, bulk, error, ok, show, text, wait_until};
 use holdfast_resp::Reply;
 use std::{thread, time::Duration};
 
@@ -309,6 +309,79 @@ fn waiting_ends_by_time_by_others_and_by_leaving() {
     assert_eq!(b.call("multi"), ok());
     b.call("blpop none 0");
     assert_eq!(b.call("exec"), Reply::Array(vec![Reply::Null]), "nothing waits within EXEC");
+}
+
+#[test]
+fn what_is_written_is_for_who_has_waited() {
+    let server = Server::start(&["--workers", "4"]);
+    let mut waiting: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    let mut writer = server.client();
+    for round in 0..50 {
+        let first = &mut waiting[round % 4];
+        first.send(b"BLPOP q 0\r\n");
+        wait_until_blocked(&mut writer, 1);
+        // Neither is the element taken away, nor one put before it.
+        writer.send(b"RPUSH q a\r\nLPOP q\r\nMULTI\r\nLPOP q\r\nEXEC\r\nLPUSH q b\r\nDEL q\r\n");
+        let replies: Vec<String> = (0..7).map(|_| show(&writer.reply())).collect();
+        assert_eq!(replies, [":1", "nil", "+OK", "+QUEUED", "[nil]", ":1", ":1"]);
+        assert_eq!(show(&first.reply()), "[q a]");
+    }
+    // All are served before anybody else, in the order in which they came, and the last one waits on.
+    for (number, client) in waiting.iter_mut().enumerate() {
+        client.send(b"BLMOVE q taken left right 0\r\n");
+        wait_until_blocked(&mut writer, number + 1);
+    }
+    writer.send(b"RPUSH q a b c\r\nLLEN q\r\nLRANGE taken 0 -1\r\n");
+    let replies: Vec<String> = (0..3).map(|_| show(&writer.reply())).collect();
+    assert_eq!(replies, [":3", ":0", "[a b c]"]);
+    // What one cannot take is for the next one.
+    waiting[0].send(b"BZPOPMIN q 0\r\n");
+    wait_until_blocked(&mut writer, 2);
+    writer.send(b"ZADD q 1 m\r\nEXISTS q\r\n");
+    assert_eq!([writer.reply(), writer.reply()], [Reply::Int(1), Reply::Int(0)]);
+    assert_eq!(show(&waiting[0].reply()), "a", "the reply to BLMOVE");
+    assert_eq!(show(&waiting[0].reply()), "[q m 1]");
+}
+
+fn wait_until_blocked(client: &mut Client, clients: usize) {
+    let line = format!("blocked_clients:{clients}\r\n");
+    wait_until(|| line.clone(), || text(&client.call("info clients")).contains(&line));
+}
+
+#[test]
+fn watched_keys_are_those_of_a_database_number() {
+    let server = Server::start(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    b.run_script("debug set-active-expire 0 => +OK\nselect 1 => +OK\nset there 1 => +OK\nselect 0 => +OK");
+    let mut applies = |watched: &str, changes: &[&str]| {
+        b.call("flushdb");
+        b.call("set k 1");
+        b.call("set stale 1 px 1");
+        thread::sleep(Duration::from_millis(2));
+        a.call(&format!("watch {watched}"));
+        for change in changes {
+            assert!(!matches!(b.call(change), Reply::Error(_)), "{change}");
+        }
+        a.call("multi");
+        matches!(a.call("exec"), Reply::Array(_))
+    };
+    for (watched, changes, applied) in [
+        ("none", &["flushdb"][..], true),
+        ("k", &["flushdb"], false),
+        ("none", &["swapdb 0 1", "swapdb 0 1"], true),
+        ("there", &["swapdb 0 1", "swapdb 0 1"], false),
+        ("k", &["swapdb 0 1", "swapdb 0 1"], false),
+        ("none", &["swapdb 0 1", "set none 1", "del none", "swapdb 0 1"], false),
+        ("none", &["flushall", "set none 1"], false),
+        ("stale", &[], true),
+        ("stale", &["exists stale"], true),
+        ("stale", &["flushall"], true),
+    ] {
+        assert_eq!(applies(watched, changes), applied, "{watched}: {changes:?}");
+        if changes.contains(&"flushall") {
+            server.client().run_script("select 1 => +OK\nset there 1 => +OK");
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
-    dispatch::{Given, cold_values},
+    dispatch::{self, Given, cold_values},
     keys::each_key,
     observe::Watched,
     session::Multi,
@@ -106,7 +106,7 @@ fn discard(call: &mut Call) -> Answer {
 
 fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
     refuse_in_multi(call, WATCH_IN_MULTI)?;
-    let db = call.db();
+    let db = call.session.db as u8;
     for key in call.args.from(1).iter() {
         call.session.watched.add(txn, db, key);
     }
@@ -142,6 +142,10 @@ fn exec(call: &mut Call) -> Answer {
     }
 
     let mut txn = begin(store, &multi, &call.session.watched);
+    if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
+        call.session.multi = Some(multi);
+        return Ok(Behind);
+    }
     if call.server().pause.is_on() && multi.writes().next().is_none() {
         txn.keep_expired();
     }
@@ -205,6 +209,11 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     if grows { store.begin_growing(&partitions) } else { store.begin(&partitions) }
 }
 
+/// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
+fn touches_kept(txn: &Txn, db: u8, multi: &Multi) -> bool {
+    multi.queue.iter().any(|(id, args)| dispatch::touches_kept(txn, db, TABLE.command(*id), args.args()))
+}
+
 /// The values that the queue may look at and that have to be fetched first. SELECT in the queue is not followed: what it
 /// leads to is fetched when it is met.
 fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
@@ -240,7 +249,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome
             // Nothing can be undone and nothing may come between, so this one read is waited for here. It is rare: what
             // the keys of the queue need was fetched before.
             Fetch(cold) => txn.supply(cold.into_iter().map(|cold| call.server().store.fetch(cold)).collect()),
-            Wait(_) | Postpone(_) | WaitFor(_) | OnStack => unreachable!("commands do not wait within EXEC"),
+            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind => unreachable!("commands do not wait within EXEC"),
             over => return over,
         }
     }

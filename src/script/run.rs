@@ -104,6 +104,9 @@ pub fn run(
     partitions.sort_unstable();
     partitions.dedup();
     let mut txn = store.begin_growing(&partitions);
+    if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
+        return Ok(Behind);
+    }
     let fetched = std::mem::take(&mut call.fetched);
     let is_first = fetched.is_empty();
     txn.supply(fetched);
@@ -274,7 +277,7 @@ impl Host for Run<'_, '_, '_> {
                     self.txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
                     waited = true;
                 }
-                Wait(_) | WaitFor(_) | Postpone(_) | OnStack => {
+                Wait(_) | WaitFor(_) | Postpone(_) | OnStack | Behind => {
                     unreachable!("commands do not wait within a script")
                 }
                 Done | Close => break,

@@ -26,6 +26,7 @@ pub(crate) struct Written {
     pub partition: u16,
     pub db: u8,
     pub digest: Digest,
+    /// Who is still to be told.
     pub tell: Tell,
 }
 

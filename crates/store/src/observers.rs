@@ -20,7 +20,8 @@ pub trait Observer: Send + Sync {
 pub enum Turn {
     /// Each time.
     Always,
-    /// Only who has waited longest of those who wait in this queue; [`crate::Txn::pass_on`] tells the next one.
+    /// One at a time of those in this queue, who has waited longest first: the key is kept for it ([`crate::Txn::is_kept`])
+    /// until it ends its turn ([`crate::Txn::pass_on`], [`crate::Txn::unobserve`]).
     Queued(u64),
 }
 
@@ -42,13 +43,23 @@ pub struct ObserverId(u64);
 struct Entry {
     id: ObserverId,
     turn: Turn,
+    /// Whether it was told and its turn has not ended.
+    called: bool,
     observer: Arc<dyn Observer>,
 }
 
-/// The observers of a partition's keys, in the order in which they came.
+/// The observers of a partition's keys, in the order in which they came, by logical database: SWAPDB gives those who
+/// observe a database another one to look at.
 #[derive(Default)]
 pub(crate) struct Observers {
-    keys: HashMap<(u8, u64), Vec<Entry>>,
+    keys: HashMap<(u8, u64), Observed>,
+    /// Observers whose turn it is.
+    called: usize,
+}
+
+struct Observed {
+    digest: Digest,
+    entries: Vec<Entry>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -56,54 +67,97 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 impl Observers {
     pub fn add(&mut self, db: u8, digest: Digest, turn: Turn, observer: Arc<dyn Observer>) -> ObserverId {
         let id = ObserverId(NEXT.fetch_add(1, Relaxed));
-        self.keys.entry((db, digest.h0)).or_default().push(Entry { id, turn, observer });
+        let observed =
+            self.keys.entry((db, digest.h0)).or_insert_with(|| Observed { digest, entries: Vec::new() });
+        observed.entries.push(Entry { id, turn, called: false, observer });
         id
     }
 
+    /// Removes an observer. If it was its turn, it is the next one's.
     pub fn remove(&mut self, db: u8, digest: Digest, id: ObserverId) {
-        if let Some(entries) = self.keys.get_mut(&(db, digest.h0)) {
-            entries.retain(|entry| entry.id != id);
-            if entries.is_empty() {
+        self.pass_on(db, digest, id, true);
+        if let Some(observed) = self.keys.get_mut(&(db, digest.h0)) {
+            observed.entries.retain(|entry| entry.id != id);
+            if observed.entries.is_empty() {
                 self.keys.remove(&(db, digest.h0));
             }
         }
     }
 
+    /// Ends the turn of an observer, if it is its; the next one of its queue is told, provided that there is something to see.
+    pub fn pass_on(&mut self, db: u8, digest: Digest, id: ObserverId, is_there: bool) {
+        let Some(observed) = self.keys.get_mut(&(db, digest.h0)) else { return };
+        let mut entries = observed.entries.iter_mut().skip_while(|entry| entry.id != id);
+        let Some(own) = entries.next().filter(|own| own.called) else { return };
+        own.called = false;
+        self.called -= 1;
+        let turn = own.turn;
+        if let Some(next) = entries.find(|entry| entry.turn == turn).filter(|_| is_there) {
+            next.called = true;
+            self.called += 1;
+            next.observer.written();
+        }
+    }
+
+    /// Whether nobody observes anything.
     #[inline]
-    pub fn tell(&self, db: u8, digest: Digest, whom: Tell) {
-        if !self.keys.is_empty() && whom != Tell::Nobody {
-            tell(self.keys.get(&(db, digest.h0)), whom);
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Tells the observers of a key.
+    pub fn tell(&mut self, db: u8, digest: Digest, whom: Tell) {
+        if let Some(observed) = self.keys.get_mut(&(db, digest.h0)) {
+            self.called += observed.tell(whom);
         }
     }
 
-    /// Tells the observers of all keys of a database.
-    pub fn tell_all(&self, db: u8) {
-        self.keys
-            .iter()
-            .filter(|((d, _), _)| *d == db)
-            .for_each(|(_, entries)| tell(Some(entries), Tell::All));
+    /// Tells the observers of those keys of a database that `is_there` says yes to.
+    pub fn tell_all(&mut self, db: u8, mut is_there: impl FnMut(Digest) -> bool) {
+        for ((of, _), observed) in &mut self.keys {
+            if *of == db && is_there(observed.digest) {
+                self.called += observed.tell(Tell::All);
+            }
+        }
     }
 
-    /// Tells who has waited longest in a queue.
-    pub fn tell_first(&self, db: u8, digest: Digest, queue: u64) {
-        let entries = self.keys.get(&(db, digest.h0));
-        let is_queued = |entry: &&Entry| entry.turn == Turn::Queued(queue);
-        if let Some(first) = entries.and_then(|entries| entries.iter().find(is_queued)) {
-            first.observer.written();
-        }
+    /// Whether it is somebody's turn at any key.
+    #[inline]
+    pub fn keeps_any(&self) -> bool {
+        self.called > 0
+    }
+
+    /// Whether it is somebody's turn at a key.
+    pub fn keeps(&self, db: u8, digest: Digest) -> bool {
+        self.keys.get(&(db, digest.h0)).is_some_and(|observed| observed.entries.iter().any(|entry| entry.called))
     }
 }
 
-fn tell(entries: Option<&Vec<Entry>>, whom: Tell) {
-    let Some(entries) = entries else { return };
-    for (i, entry) in entries.iter().enumerate() {
-        let has_turn = match entry.turn {
-            Turn::Always => whom == Tell::All,
-            // Mostly there is one queue, and what is found is the first entry.
-            turn => entries.iter().position(|first| first.turn == turn) == Some(i),
-        };
-        if has_turn {
-            entry.observer.written();
+impl Observed {
+    /// Tells those who are to be told, but of each queue only the first one, if it is nobody's turn there. Returns how many
+    /// turns begin.
+    fn tell(&mut self, whom: Tell) -> usize {
+        let mut begun = 0;
+        for i in 0..self.entries.len() {
+            let turn = self.entries[i].turn;
+            let is_told = match turn {
+                Turn::Always => whom == Tell::All,
+                // Mostly there is one queue, and what is found is the first entry: it is its turn already, or it is now.
+                Turn::Queued(_) => {
+                    let of_queue = || self.entries.iter().filter(|entry| entry.turn == turn);
+                    whom != Tell::Nobody
+                        && std::ptr::eq(of_queue().next().expect("itself"), &self.entries[i])
+                        && !of_queue().any(|entry| entry.called)
+                }
+            };
+            if is_told {
+                if turn != Turn::Always {
+                    self.entries[i].called = true;
+                    begun += 1;
+                }
+                self.entries[i].observer.written();
+            }
         }
+        begun
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     collections::{Context, Limits, hash, object},
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
-    observers::Observers,
+    observers::{Observers, Tell},
     scan::ScanStep,
     shared::Shared,
     stats::Lookups,
@@ -140,9 +140,27 @@ impl Partition {
 
     /// Remembers that the batch at `gate` wrote this key, and tells those who want to know.
     #[inline]
-    pub fn note_written(&mut self, written: &Written, gate: Lsn) {
+    pub fn note_written(&mut self, shared: &Shared, written: &Written, gate: Lsn) {
         self.recent[Partition::class(written.digest)] = gate;
-        self.observers.tell(written.db, written.digest, written.tell);
+        if !self.observers.is_empty() && written.tell != Tell::Nobody {
+            if let Some(logical) = shared.databases.logical(written.db) {
+                self.observers.tell(logical, written.digest, written.tell);
+            }
+        }
+    }
+
+    /// Whether a key is there and has not expired.
+    pub fn holds(&mut self, shared: &Shared, db: u8, digest: Digest, now_ms: u64) -> bool {
+        let found = self.find(shared, db, digest);
+        found.is_some_and(|found| self.expiry(db, digest, found.word).is_none_or(|at| at > now_ms))
+    }
+
+    /// Tells the observers of those keys of a logical database that are there in one of some physical ones.
+    pub fn tell_all(&mut self, shared: &Shared, logical: u8, physical: &[u8], now_ms: u64) {
+        let mut observers = std::mem::take(&mut self.observers);
+        observers
+            .tell_all(logical, |digest| physical.iter().any(|&db| self.holds(shared, db, digest, now_ms)));
+        self.observers = observers;
     }
 
     /// Remembers that the batch at `gate` may have written any key.

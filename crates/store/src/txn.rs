@@ -559,22 +559,53 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Has an observer told when a later transaction writes a key.
-    pub fn observe(&mut self, db: u8, key: &[u8], turn: Turn, observer: Arc<dyn Observer>) -> ObserverId {
-        let target = self.target(key);
-        self.locks.get(target.partition).observers.add(db, target.digest, turn, observer)
+    /// Has an observer told when a later transaction writes a key of a database, by its logical number.
+    pub fn observe(
+        &mut self,
+        logical: u8,
+        key: &[u8],
+        turn: Turn,
+        observer: Arc<dyn Observer>,
+    ) -> ObserverId {
+        let (db, target) = (self.database(logical), self.target(key));
+        let observers = &mut self.locks.get(target.partition).observers;
+        // What this transaction has done is no news to the new one, only to those who were there before.
+        for written in &mut self.batch.written {
+            if (written.partition, written.db, written.digest) == (target.partition, db, target.digest) {
+                let tell = std::mem::replace(&mut written.tell, Tell::Nobody);
+                observers.tell(logical, target.digest, tell);
+            }
+        }
+        observers.add(logical, target.digest, turn, observer)
     }
 
-    /// Ends an observation.
-    pub fn unobserve(&mut self, db: u8, key: &[u8], id: ObserverId) {
+    /// Ends an observation; if it was the observer's turn, this is the next one's.
+    pub fn unobserve(&mut self, logical: u8, key: &[u8], id: ObserverId) {
         let target = self.target(key);
-        self.locks.get(target.partition).observers.remove(db, target.digest, id);
+        self.locks.get(target.partition).observers.remove(logical, target.digest, id);
     }
 
-    /// Tells the next one who waits in a queue at a key.
-    pub fn pass_on(&mut self, db: u8, key: &[u8], queue: u64) {
+    /// Ends an observer's turn at a key, if it is its turn: what is there is not what it waits for. The next one is
+    /// told, if something is there.
+    pub fn pass_on(&mut self, logical: u8, key: &[u8], id: ObserverId) {
+        let (db, target, shared) = (self.database(logical), self.target(key), self.shared());
+        let now_ms = self.now_ms;
+        let part = self.locks.get(target.partition);
+        let is_there = part.holds(shared, db, target.digest, now_ms);
+        part.observers.pass_on(logical, target.digest, id, is_there);
+    }
+
+    /// Whether any key of its partitions is kept for an observer whose turn it is.
+    #[inline]
+    pub fn keeps_any(&self) -> bool {
+        self.locks.any(|part| part.observers.keeps_any())
+    }
+
+    /// Whether a key of a database, by its logical number, is kept for an observer whose turn it is: others should leave it
+    /// alone for now.
+    pub fn is_kept(&self, logical: u8, key: &[u8]) -> bool {
         let target = self.target(key);
-        self.locks.get(target.partition).observers.tell_first(db, target.digest, queue);
+        self.locks.read(target.partition).observers.keeps(logical, target.digest)
     }
 
     /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
@@ -695,7 +726,11 @@ impl<'s> Txn<'s> {
                 self.locks.each(|part| part.note_flushed(gate));
             }
             for written in &self.batch.written {
-                self.locks.get(written.partition).note_written(written, self.gate);
+                self.locks.get(written.partition).note_written(
+                    self.store.shared.as_ref(),
+                    written,
+                    self.gate,
+                );
             }
         }
         self.batch.clear();

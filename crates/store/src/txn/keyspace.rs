@@ -68,6 +68,7 @@ impl Txn<'_> {
         if self.len(old) == 0 {
             return;
         }
+        self.tell_all(logical, &[old]);
         let empty = shared.databases.all_rubbish().find(|&db| self.len(db) == 0);
         match empty {
             Some(new) => self.map_database(logical, new),
@@ -78,16 +79,15 @@ impl Txn<'_> {
                 }
             }
         }
-        self.tell_all_of(old);
     }
 
     /// Exchanges two databases, by their logical numbers.
     pub fn swap(&mut self, a: u8, b: u8) {
         let (physical_a, physical_b) = (self.database(a), self.database(b));
+        self.tell_all(a, &[physical_a, physical_b]);
+        self.tell_all(b, &[physical_a, physical_b]);
         self.map_database(a, physical_b);
         self.map_database(b, physical_a);
-        self.tell_all_of(physical_a);
-        self.tell_all_of(physical_b);
     }
 
     fn map_database(&mut self, logical: u8, physical: u8) {
@@ -95,10 +95,14 @@ impl Txn<'_> {
         self.shared().databases.set(logical, physical);
     }
 
-    /// Tells those who observe a key of a database.
-    fn tell_all_of(&mut self, physical: u8) {
+    /// Tells those who observe a key of a database, if there is such a key in one of some physical databases: what is not
+    /// there before and after has not changed.
+    fn tell_all(&mut self, logical: u8, physical: &[u8]) {
         self.batch.flushed = true;
-        self.partitions().for_each(|part| part.observers.tell_all(physical));
+        let (shared, now_ms) = (self.shared(), self.now_ms);
+        for number in 0..self.store.partitions.len() as u16 {
+            self.locks.get(number).tell_all(shared, logical, physical, now_ms);
+        }
     }
 
     /// As [`Store::len`].

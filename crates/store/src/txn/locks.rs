@@ -142,6 +142,12 @@ impl<'s> Locks<'s> {
         &self.more[at].1
     }
 
+    /// Whether something holds for any of them.
+    #[inline]
+    pub fn any(&self, mut holds: impl FnMut(&Partition) -> bool) -> bool {
+        self.first.iter().chain(&self.more).any(|(_, part)| holds(part))
+    }
+
     /// The one that was locked first, with its number.
     pub fn first(&mut self) -> (u16, &mut Partition) {
         let (number, guard) = self.first.as_mut().expect("a partition is locked");
