@@ -443,7 +443,11 @@ impl<'a> Turn<'a> {
                     waiting.end(&mut txn);
                 }
             }
-            Outcome::Wait(_) | Outcome::Postpone(_) | Outcome::WaitFor(_) | Outcome::OnStack | Outcome::Behind => {}
+            Outcome::Wait(_)
+            | Outcome::Postpone(_)
+            | Outcome::WaitFor(_)
+            | Outcome::OnStack
+            | Outcome::Behind => {}
         }
         self.commit(txn);
         if has_waited {

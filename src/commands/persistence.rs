@@ -2,7 +2,7 @@
 //! make the next start short.
 
 use crate::{
-    answer::{Answer, Outcome, Outcome::*, SYNTAX},
+    answer::{Answer, Outcome, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Plain},
     session::Progress,
@@ -49,6 +49,15 @@ pub static COMMANDS: &[Command] = &[
 const SAVE_TICK: Duration = Duration::from_millis(2);
 
 fn save(call: &mut Call) -> Answer {
+    if let Some(later) = checkpoint(call)? {
+        return Ok(later);
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+/// Takes a checkpoint; while it is not complete, an outcome that looks again.
+pub fn checkpoint(call: &mut Call) -> Result<Option<Outcome>, Stop> {
     let store = &call.server().store;
     if let Some(why) = store.log().failed() {
         return Err(format!("ERR Writing to the log has failed: {why}").into());
@@ -60,12 +69,9 @@ fn save(call: &mut Call) -> Answer {
     match store.checkpoint_result(number) {
         None => {
             call.session.progress = Some(Progress::Save(number));
-            Ok(Outcome::postpone(SAVE_TICK))
+            Ok(Some(Outcome::postpone(SAVE_TICK)))
         }
-        Some(true) => {
-            call.out.ok();
-            Ok(Done)
-        }
+        Some(true) => Ok(None),
         Some(false) => Err("ERR The checkpoint failed; see the log".to_owned().into()),
     }
 }

@@ -249,7 +249,9 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome
             // Nothing can be undone and nothing may come between, so this one read is waited for here. It is rare: what
             // the keys of the queue need was fetched before.
             Fetch(cold) => txn.supply(cold.into_iter().map(|cold| call.server().store.fetch(cold)).collect()),
-            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind => unreachable!("commands do not wait within EXEC"),
+            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind => {
+                unreachable!("commands do not wait within EXEC")
+            }
             over => return over,
         }
     }

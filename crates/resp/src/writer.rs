@@ -157,6 +157,12 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// An attribute of `len` pairs, in front of the reply that it belongs to. RESP3 only.
+    pub fn attribute(&mut self, len: usize) {
+        debug_assert_eq!(self.proto, Proto::Resp3);
+        self.header(b'|', len as i64);
+    }
+
     /// A floating-point number; over RESP2 a bulk string.
     pub fn double(&mut self, value: f64) {
         match self.proto {

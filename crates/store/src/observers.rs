@@ -129,7 +129,9 @@ impl Observers {
 
     /// Whether it is somebody's turn at a key.
     pub fn keeps(&self, db: u8, digest: Digest) -> bool {
-        self.keys.get(&(db, digest.h0)).is_some_and(|observed| observed.entries.iter().any(|entry| entry.called))
+        self.keys
+            .get(&(db, digest.h0))
+            .is_some_and(|observed| observed.entries.iter().any(|entry| entry.called))
     }
 }
 

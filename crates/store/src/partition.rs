@@ -296,6 +296,23 @@ impl Partition {
         }
     }
 
+    /// Forgets the copies of all values that can be read from the medium.
+    pub fn forget_copies(&mut self, shared: &Shared) {
+        for db in 0..PHYSICAL_DATABASES as u8 {
+            for segment in 0..self.databases[db as usize].keys.segment_count() {
+                let mut slots = Vec::new();
+                let keys = &self.databases[db as usize].keys;
+                keys.for_each_in(&self.arena, segment, |slot, _, word| {
+                    if !word.in_heap() && shared.is_readable(word) {
+                        slots.push(slot);
+                    }
+                });
+                slots.into_iter().for_each(|slot| self.drop_copy(db, slot));
+            }
+        }
+        self.trim_cache(shared);
+    }
+
     /// Lets copies go while the cache is over its share, at most a few chunks a call, and closes up sparse memory.
     pub fn trim_cache(&mut self, shared: &Shared) {
         const CHUNKS_A_CALL: usize = 4;

@@ -344,6 +344,11 @@ impl Store {
         self.inner.sweep()
     }
 
+    /// Forgets the copies of values in the cache, so that they are read from the medium when they are wanted next.
+    pub fn forget_copies(&self) {
+        self.inner.partitions.iter().for_each(|part| part.lock().forget_copies(&self.shared));
+    }
+
     /// Sets the thresholds of the collections' encodings.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.set_limits(limits);
