@@ -36,7 +36,7 @@ const POP: Command = Command {
 };
 const BLOCKING_POP: Command = Command {
     arity: -3,
-    flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+    flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
     since: "2.0.0",
     complexity: "O(N) where N is the number of provided keys.",
@@ -47,8 +47,7 @@ const MOVE: Command = Command {
     keys: &[KeySpec::one(TAKEN, 1), KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 2)],
     ..READ
 };
-const BLOCKING_MOVE: Command =
-    Command { flags: MOVE.flags.and(Flags::NOSCRIPT).and(Flags::BLOCKING), ..MOVE };
+const BLOCKING_MOVE: Command = Command { flags: MOVE.flags.and(Flags::BLOCKING), ..MOVE };
 const TRIM: Command = Command {
     arity: 4,
     flags: Flags::WRITE,

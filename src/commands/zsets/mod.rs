@@ -48,7 +48,7 @@ const POP: Command = Command {
 };
 const BLOCKING_POP: Command = Command {
     arity: -3,
-    flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
     keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
     since: "5.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
