@@ -37,7 +37,7 @@ pub static COMMANDS: &[Command] = &[Command {
     find_keys: Some(find_keys),
     since: "2.6.0",
     summary: "Atomically transfers a key from one instance to another.",
-    complexity: "O(N), see DUMP and RESTORE; also an O(N) data transfer between the two instances is performed.",
+    complexity: "This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target instance. See the pages of these commands for time complexity. Also an O(N) data transfer between the two instances is performed.",
     handler: Keyed(migrate),
     ..Command::NEW
 }];

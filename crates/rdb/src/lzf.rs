@@ -26,9 +26,12 @@ pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
             let [low, rest @ ..] = rest else { return Err(BAD) };
             let distance = (control & 31) << 8 | usize::from(*low);
             let start = out.len().checked_sub(distance + 1).ok_or(BAD)?;
-            // A copy may reach into itself.
-            for at in start..start + (control >> 5) + more + 2 {
-                out.push(out[at]);
+            let mut left = (control >> 5) + more + 2;
+            // A copy may reach into itself: then what it has copied goes on in the same way.
+            while left > 0 {
+                let now = left.min(out.len() - start);
+                out.extend_from_within(start..start + now);
+                left -= now;
             }
             input = rest;
         }
