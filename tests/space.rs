@@ -103,6 +103,15 @@ fn a_full_log_is_read_and_emptied_and_written_again() {
     assert!(is_sound, "{text}");
 }
 
+/// The heap's checkpoints need room on the medium, too.
+#[test]
+fn a_full_medium_is_read_and_emptied_and_written_again() {
+    match Server::start_on_small_medium(200 << 20, &["--maxmemory", "64mb"]) {
+        Some(server) => drop(fills_and_empties(&server, 130 << 20)),
+        None => eprintln!("not tested: nothing may be mounted here"),
+    }
+}
+
 /// What is read is not in memory, and is being moved at times.
 #[test]
 fn values_are_there_while_the_cleaner_moves_them() {

@@ -75,9 +75,12 @@ impl Server {
 
     /// The same with data that are there.
     pub fn start_in(folder: Folder, options: &[&str]) -> Server {
-        let mut server = Server::spawn(folder, options);
+        Server::spawn(folder, options).wait_until_it_serves()
+    }
+
+    fn wait_until_it_serves(mut self) -> Server {
         let (process, socket, log) =
-            (&mut server.process.0, server.folder.join("socket"), server.folder.join("log"));
+            (&mut self.process.0, self.folder.join("socket"), self.folder.join("log"));
         wait_until(
             || "the server serves".into(),
             || {
@@ -87,14 +90,37 @@ impl Server {
                 Client::connect(&socket).is_ok()
             },
         );
-        server
+        self
+    }
+
+    /// The same on a medium of so many bytes, which is gone with the server; `None` where none can be had.
+    pub fn start_on_small_medium(bytes: u64, options: &[&str]) -> Option<Server> {
+        let (folder, size) = (Folder::new(), format!("size={bytes}"));
+        let data = folder.join("data");
+        fs::create_dir(&data).expect("a folder");
+        let mounted = |command: &str| {
+            let mut unshare = Command::new("unshare");
+            let mount = format!("mount -t tmpfs -o \"$1\" none \"$2\" && shift 2 && {command}");
+            unshare.args(["-Urm", "sh", "-c", &mount, "sh", &size, &data]);
+            unshare
+        };
+        if !mounted("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let mut command = mounted("exec \"$@\"");
+        command.arg(env!("CARGO_BIN_EXE_holdfast")).stdin(Stdio::null());
+        Some(Server::spawn_by(command, folder, options).wait_until_it_serves())
     }
 
     /// The same without waiting. The first option may be a configuration file.
     pub fn spawn(folder: Folder, options: &[&str]) -> Server {
+        Server::spawn_by(holdfast(), folder, options)
+    }
+
+    fn spawn_by(mut command: Command, folder: Folder, options: &[&str]) -> Server {
         let log = fs::File::create(folder.join("log")).expect("the log");
         let file = options.iter().take(1).filter(|option| !option.starts_with("--")).count();
-        let process = holdfast()
+        let process = command
             .arg("serve")
             .args(&options[..file])
             .args(["--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")])

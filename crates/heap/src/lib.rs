@@ -195,6 +195,13 @@ impl Heap {
         self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum()
     }
 
+    /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.
+    pub fn file_growth_max(&self) -> u64 {
+        let state = self.memory.file.state();
+        let (used, len) = ((state.slots.used() * PAGE) as u64, (state.slots.len() * PAGE) as u64);
+        (2 * used.max(self.allocated_bytes())).saturating_sub(len)
+    }
+
     /// Figures, some of which may change while they are collected.
     pub fn stats(&self) -> HeapStats {
         let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());

@@ -266,6 +266,12 @@ impl Log {
         self.update_admission();
     }
 
+    /// Leaves so many bytes of the medium for others, beside what is in use.
+    pub fn set_medium_reserve(&self, bytes: u64) {
+        self.segments.set_medium_reserve(bytes);
+        self.update_admission();
+    }
+
     /// Gives memory back that was not needed since the last call.
     pub fn trim_memory(&self) {
         self.appender.trim();

@@ -71,6 +71,8 @@ pub(crate) struct Segments {
     /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
     preparing: Mutex<()>,
     pub live: LiveBytes,
+    /// Bytes of the medium that are left for others.
+    medium_reserve: AtomicU64,
     /// The log's end if everything free were prepared.
     space_end: AtomicU64,
 }
@@ -110,6 +112,7 @@ impl Segments {
             table: RwLock::new(Table { kept, spares, next, medium_full: false }),
             preparing: Mutex::new(()),
             live,
+            medium_reserve: AtomicU64::new(0),
             space_end: AtomicU64::new(0),
         };
         segments.measure_space();
@@ -159,6 +162,13 @@ impl Segments {
         SpaceStats { files, free: (self.seq_of(self.space_end()) - table.next) as u32 }
     }
 
+    /// Leaves so many bytes of the medium for others.
+    pub fn set_medium_reserve(&self, bytes: u64) {
+        if self.medium_reserve.swap(bytes, Ordering::Relaxed) != bytes {
+            self.measure_space();
+        }
+    }
+
     /// Lets a medium that was full be tried again.
     pub fn retry_medium(&self) {
         self.table.write().medium_full = false;
@@ -171,7 +181,9 @@ impl Segments {
     }
 
     fn measure_space(&self) {
-        let medium = self.io.free_bytes().unwrap_or(0) / u64::from(self.segment_size);
+        let free = self.io.free_bytes().unwrap_or(0);
+        let left = free.saturating_sub(self.medium_reserve.load(Ordering::Relaxed));
+        let medium = left / u64::from(self.segment_size);
         // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
         let files = (table.kept.len() + table.spares.len()) as u64;

@@ -34,6 +34,8 @@ const TICK: Duration = Duration::from_millis(100);
 const HEAP_FACTOR: u64 = 16;
 /// Times `Options::checkpoint_bytes` that the log between checkpoints may be.
 const REPLAY_FACTOR: u64 = 4;
+/// Bytes of the medium that are left free beside what the next checkpoint may take.
+const MEDIUM_SLACK: u64 = 4 << 20;
 /// Log that an idle store may leave to be replayed, in bytes.
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
 /// Bytes of log that freeing a slice of rubbish may take.
@@ -248,6 +250,8 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
                 inner.shared.log.trim_memory();
+                let growth = inner.shared.heap.file_growth_max();
+                inner.shared.log.set_medium_reserve(growth + MEDIUM_SLACK);
                 inner.share_memory();
                 let held_until = inner.expiry_held_until.load(Relaxed);
                 if inner.expires_actively.load(Relaxed) && inner.shared.io.now_ms() >= held_until {

@@ -36,7 +36,8 @@ use std::{
 pub struct Options {
     /// Partitions: a power of two up to 1024.
     pub partitions: u16,
-    /// Bytes of a log segment, a power of two, at least 64 KiB; `None`: 32 MiB, or less if the log is to be small.
+    /// Bytes of a log segment, a power of two, at least 64 KiB; `None`: 32 MiB, or less if the log or the
+    /// medium is small.
     pub segment_size: Option<u32>,
     /// Bytes of log on the medium at most; at least eight segments.
     pub log_bytes_max: u64,
@@ -413,8 +414,9 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 impl Options {
-    fn segment_size(&self) -> u32 {
-        let fitting = (self.log_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    fn segment_size(&self, medium: u64) -> u32 {
+        let log = self.log_bytes_max.min(medium);
+        let fitting = (log / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         self.segment_size.unwrap_or(1 << fitting.ilog2())
     }
 }
@@ -480,7 +482,7 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
         store_id: ids[..16].try_into().expect("sixteen bytes"),
         secret: ids[16..].try_into().expect("sixteen bytes"),
         partitions: options.partitions,
-        segment_size: options.segment_size(),
+        segment_size: options.segment_size(io.free_bytes().unwrap_or(u64::MAX)),
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),
