@@ -462,9 +462,7 @@ impl Connection {
             Poll::Ready(Ok(n)) => {
                 self.worker.stats().reads.add(1);
                 self.worker.stats().input_bytes.add(n as u64);
-                let client = &self.handle.client;
-                client.count_input(n);
-                client.publish_input(self.input.len() - self.head, self.input.capacity() - self.input.len());
+                self.handle.client.count_input(n);
                 let limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
                 if (self.input.len() - self.head) as i64 > limit {
                     return Poll::Ready(Err(Closed::InputLimit));

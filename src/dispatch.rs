@@ -6,12 +6,14 @@ use crate::{
     call::{Call, unknown_subcommand, wrong_arity},
     client::flag,
     command::{Categories, Command, Flags, Handler, KeyAccess},
+    commands::scripting::writes_nothing,
     config::Opt,
     keys::each_key,
     keyspace::Keyspace,
     log::log,
     notify::Event,
     script::stack,
+    server::Server,
     session::{Replies, Session},
     table::{CommandId, Lookup, TABLE},
     tracking::{Changed, Mode},
@@ -310,7 +312,8 @@ impl<'a> Turn<'a> {
         {
             return Outcome::postpone(BUSY_RETRY);
         }
-        if let Some(until) = self.worker.server.pause.delays(|| may_write(session, command)) {
+        let server = &self.worker.server;
+        if let Some(until) = server.pause.delays(|| may_write(server, session, command, args)) {
             return Outcome::Postpone(time::Instant::from_std(until));
         }
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
@@ -663,10 +666,13 @@ fn works_subscribed(command: &Command) -> bool {
 }
 
 /// Whether a call may write or publish, by itself or by what EXEC is to run.
-fn may_write(session: &Session, command: &Command) -> bool {
-    let may = |command: &Command| command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE);
+fn may_write(server: &Server, session: &Session, command: &Command, args: Args) -> bool {
+    let may = |command: &Command, args: Args| {
+        command.flags.has(Flags::WRITE)
+            || command.flags.has(Flags::MAY_REPLICATE) && !writes_nothing(server, command, args)
+    };
     let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
-    may(command) || queued.into_iter().flatten().any(|(id, _)| may(TABLE.command(*id)))
+    may(command, args) || queued.into_iter().flatten().any(|(id, args)| may(TABLE.command(*id), args.args()))
 }
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler

@@ -27,6 +27,8 @@ fn pauses_stop_what_may_write() {
     wait_until(|| "time passes".into(), || client.call("get short") == Reply::Null);
     thread::sleep(Duration::from_millis(150));
     assert_eq!([admin.info("expired_keys"), admin.info("blocked_clients")], ["0", "0"]);
+    let script = "#!lua flags=no-writes\n return redis.call('get', KEYS[1])";
+    assert_eq!(client.call_args(&["eval", script, "1", "a"]), bulk("1"));
     client.send(b"SET a 2\r\n");
     other.send(b"PUBLISH c x\r\n");
     blocked(&mut admin, "2");

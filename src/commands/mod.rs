@@ -25,7 +25,7 @@ mod migrate;
 mod persistence;
 mod pubsub;
 mod replication;
-mod scripting;
+pub mod scripting;
 mod server;
 mod sets;
 mod slowlog;

@@ -8,9 +8,16 @@ use crate::{
         Handler::{Plain, Script},
         KeyAccess, KeySpec,
     },
-    script::{cache::Sha, engine::Program, run::run, sha1},
+    script::{
+        cache::Sha,
+        engine::Program,
+        flags::{self, ScriptFlags},
+        run::run,
+        sha1,
+    },
+    server::Server,
 };
-use holdfast_resp::parse_int;
+use holdfast_resp::{Args, parse_int};
 use holdfast_store::Txn;
 
 const ROW: Command = Command {
@@ -143,6 +150,21 @@ pub fn key_count(call: &Call, not_integer: Stop) -> Result<usize, Stop> {
         return Err(TOO_MANY_KEYS);
     }
     usize::try_from(count).map_err(|_| NEGATIVE_KEYS)
+}
+
+/// Whether a call runs a script or function that says of itself that it does not write.
+pub fn writes_nothing(server: &Server, command: &Command, args: Args) -> bool {
+    let flags = match command.name {
+        "eval" => flags::of_script(args.at(1)).ok().and_then(|(flags, _)| flags),
+        "evalsha" => parse_sha(args.at(1)).and_then(|sha| server.scripts.get(&sha)?.flags),
+        "fcall" => {
+            let libraries = server.libraries.get();
+            let found = libraries.function(args.at(1));
+            found.and_then(|(library, name)| library.functions.get(name)).map(|function| function.flags)
+        }
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
 }
 
 /// A digest from its hexadecimal digits.
