@@ -237,6 +237,9 @@ impl Connection {
         let turn = Turn::new(&worker, Instant::now());
         self.handle.client.touch(turn.now());
         self.stalled = false;
+        // What others have sent before it comes before the replies.
+        self.worker.deliver();
+        self.take_pushed();
         let mut lookahead = Lookahead::default();
         while !self.closing {
             if self.output.pending() >= OUTPUT_PAUSE {

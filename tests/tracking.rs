@@ -90,6 +90,18 @@ fn own_changes_are_told_behind_the_reply() {
 }
 
 #[test]
+fn what_has_changed_before_a_command_is_told_before_its_reply() {
+    let server = Server::start(&["--workers", "3", "--appendfsync", "no"]);
+    let (mut reader, mut writer) = (tracker(&server, ""), server.client());
+    for _ in 0..300 {
+        reader.call("get a");
+        writer.call("incr a");
+        reader.send(b"PING\r\n");
+        assert_eq!([told(&mut reader), told(&mut reader)], [">[invalidate [a]]", "+PONG"]);
+    }
+}
+
+#[test]
 fn expired_and_flushed_keys_are_not_valid() {
     let server = Server::start(&[]);
     let (mut reader, mut writer) = (tracker(&server, "noloop"), server.client());
