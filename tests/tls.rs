@@ -136,6 +136,9 @@ fn certificates_of_clients_are_demanded_as_the_option_says() {
     let folder = server.folder();
     let connect = |has_certificate| Client::connect(port, folder, has_certificate, &TLS13);
     let mut admin = server.client();
+    assert_eq!(admin.info("tcp_port"), port.to_string());
+    assert_eq!(admin.info("listener0"), format!("name=tls,bind=127.0.0.1,port={port}"));
+    assert!(admin.info("listener1").starts_with("name=unix,bind=/"));
     for (option, without) in [("yes", false), ("optional", true), ("no", true)] {
         assert_eq!(admin.call(&format!("config set tls-auth-clients {option}")), ok());
         assert!(ping(connect(true)), "{option}");

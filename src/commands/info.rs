@@ -110,6 +110,8 @@ fn server(view: &View, text: &mut String) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
     let file = server.config.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let (tcp, tls) = (server.config.number(Opt::Port), server.config.number(Opt::TlsPort));
+    let port = if tcp == 0 { tls } else { tcp };
     lines!(text,
         "redis_version": REDIS_VERSION,
         "holdfast_version": VERSION,
@@ -118,7 +120,7 @@ fn server(view: &View, text: &mut String) {
         "arch_bits": usize::BITS,
         "process_id": process::id(),
         "run_id": server.run_id,
-        "tcp_port": server.config.number(Opt::Port),
+        "tcp_port": port,
         "server_time_usec": now.as_micros(),
         "uptime_in_seconds": uptime.as_secs(),
         "uptime_in_days": uptime.as_secs() / 86_400,
@@ -126,6 +128,18 @@ fn server(view: &View, text: &mut String) {
         "executable": executable,
         "config_file": file,
     );
+    let bind: String =
+        server.config.text(Opt::Bind).split_whitespace().map(|address| format!("bind={address},")).collect();
+    let socket = server.config.text(Opt::UnixSocket);
+    let on_ports = [("tcp", tcp), ("tls", tls)].into_iter().filter(|(_, port)| *port > 0);
+    let mut listeners: Vec<String> =
+        on_ports.map(|(name, port)| format!("name={name},{bind}port={port}")).collect();
+    if !socket.is_empty() {
+        listeners.push(format!("name=unix,bind={socket}"));
+    }
+    for (nth, listener) in listeners.iter().enumerate() {
+        write!(text, "listener{nth}:{listener}\r\n").expect(STRING);
+    }
 }
 
 fn clients(view: &View, text: &mut String) {
