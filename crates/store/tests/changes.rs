@@ -1,0 +1,65 @@
+//! What transactions tell of the keys that they change.
+
+use holdfast_store::{Change, Options, SimIo, Store, Wanted, What};
+use std::sync::{Arc, Mutex};
+
+fn store() -> Store {
+    let options = Options { heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    Store::open_on(Arc::new(SimIo::new(1)), options).expect("a new store")
+}
+
+fn change(what: What, db: u8, key: &str) -> Change {
+    Change { what, db, key: key.as_bytes().to_vec() }
+}
+
+#[test]
+fn what_is_wanted_is_told_in_order_with_the_lsn_of_the_commit() {
+    let store = store();
+    let db = store.database(3);
+    let mut txn = store.begin_keys([&b"a"[..]]);
+    txn.set(db, b"a", b"1", false).expect("room");
+    assert_eq!(txn.take_changes(), []);
+    txn.commit();
+
+    store.want_changes(Wanted::WRITTEN | Wanted::ADDED | Wanted::MISSED | Wanted::EXPIRED);
+    let mut txn = store.begin_keys([&b"a"[..], b"b", b"h"]);
+    let past = txn.now_ms();
+    txn.get(db, b"b").expect("no error");
+    txn.set(db, b"a", b"2", false).expect("room");
+    txn.set(db, b"b", b"2", false).expect("room");
+    txn.set_expiry(db, b"b", Some(past)).expect("room");
+    assert!(!txn.exists(db, b"b"));
+    assert!(txn.remove(db, b"a"));
+    let mut told = Vec::new();
+    let lsn = txn.commit_then(|changes, lsn| told.push((changes, lsn)));
+    let [(changes, told_lsn)] = &told[..] else { panic!("told once") };
+    assert!(*told_lsn == lsn && lsn > 0);
+    let expected = [
+        change(What::Missed, 3, "b"),
+        change(What::Written, 3, "a"),
+        change(What::Missed, 3, "b"),
+        change(What::Written, 3, "b"),
+        change(What::Added, 3, "b"),
+        change(What::Written, 3, "b"),
+        change(What::Expired, 3, "b"),
+        change(What::Missed, 3, "b"),
+        change(What::Written, 3, "a"),
+    ];
+    assert_eq!(changes, &expected);
+}
+
+#[test]
+fn who_follows_is_told_what_nobody_takes() {
+    let store = store();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let follower = told.clone();
+    store.follow_changes(Box::new(move |changes, _| follower.lock().expect("no panics").extend(changes)));
+    store.want_changes(Wanted::ADDED);
+    let db = store.database(0);
+    let mut txn = store.begin_keys([&b"a"[..]]);
+    txn.set(db, b"a", b"1", false).expect("room");
+    drop(txn);
+    assert_eq!(*told.lock().expect("no panics"), [change(What::Added, 0, "a")]);
+    store.begin_keys([&b"b"[..]]).commit_then(|changes, _| assert_eq!(changes, []));
+    assert_eq!(told.lock().expect("no panics").len(), 1);
+}
