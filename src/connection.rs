@@ -93,9 +93,9 @@ impl Handle {
 
     /// Hands over the letters that were taken in, to the end of `out`.
     pub fn take_pushed(&self, out: &mut Vec<u8>) {
-        let mut pushed = self.pushed.borrow_mut();
-        if out.is_empty() {
-            std::mem::swap(out, &mut pushed);
+        let mut pushed = std::mem::take(&mut *self.pushed.borrow_mut());
+        if out.capacity() == 0 {
+            *out = pushed;
         } else {
             out.append(&mut pushed);
         }
