@@ -31,6 +31,8 @@ mod notify;
 mod observe;
 mod output;
 mod post;
+#[cfg(test)]
+mod power_cut;
 mod pubsub;
 mod push;
 mod random;

@@ -80,8 +80,8 @@ pub struct Worker {
 pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
     // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
     let log = server.store.log().clone();
-    let appended = Arc::new(AtomicBool::new(false));
-    let seen = appended.clone();
+    let worker = Rc::new(Worker::new(server, index));
+    let seen = worker.appended.clone();
     let kick = move || {
         if seen.load(Relaxed) {
             seen.store(false, Relaxed);
@@ -94,24 +94,28 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         .max_blocking_threads(FETCHES_MAX)
         .on_thread_park(kick)
         .build_local(LocalOptions::default())?;
-    let gate = Gate::new(server.progress.clone(), index);
-    let worker = Rc::new(Worker {
-        server,
-        index,
-        gate,
-        appended,
-        unpaused: Notify::new(),
-        engine: RefCell::default(),
-        stack: Cell::default(),
-        connections: RefCell::default(),
-        buffers: RefCell::default(),
-        letters: RefCell::default(),
-    });
     runtime.block_on(worker.serve(mailbox));
     Ok(())
 }
 
 impl Worker {
+    /// One without connections.
+    pub fn new(server: Arc<Server>, index: usize) -> Worker {
+        let gate = Gate::new(server.progress.clone(), index);
+        Worker {
+            server,
+            index,
+            gate,
+            appended: Arc::default(),
+            unpaused: Notify::new(),
+            engine: RefCell::default(),
+            stack: Cell::default(),
+            connections: RefCell::default(),
+            buffers: RefCell::default(),
+            letters: RefCell::default(),
+        }
+    }
+
     /// Its counters.
     #[inline]
     pub fn stats(&self) -> &WorkerStats {

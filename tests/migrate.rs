@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, show};
+use harness::{Client, Server, show};
 use holdfast_resp::{Reply, write_command};
 use std::{
     io::{Read, Write},
@@ -10,18 +10,9 @@ use std::{
     thread,
 };
 
-/// A server that listens on a TCP port as well, and the port.
-fn start_with_port(options: &[&str]) -> (Server, u16) {
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
-    let port_text = port.to_string();
-    let options = [&["--port", &port_text, "--bind", "127.0.0.1"][..], options].concat();
-    (Server::start_in(Folder::new(), &options), port)
-}
-
 #[test]
 fn keys_go_to_another_server() {
-    let (target, port) = start_with_port(&[]);
+    let (target, port) = Server::start_with_port(&[]);
     let server = Server::start(&[]);
     let (mut client, mut there) = (server.client(), target.client());
     let migrate =
@@ -63,7 +54,7 @@ fn keys_go_to_another_server() {
 
 #[test]
 fn passwords_are_given() {
-    let (target, port) = start_with_port(&["--requirepass", "secret"]);
+    let (target, port) = Server::start_with_port(&["--requirepass", "secret"]);
     let server = Server::start(&[]);
     let mut client = server.client();
     let mut there = target.client();

@@ -4,6 +4,7 @@ use super::{Client, Folder, wait_until};
 use std::{
     fs,
     io::Read,
+    net::{Ipv4Addr, TcpListener},
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
 
@@ -71,6 +72,15 @@ impl Server {
     /// Starts one with more options and waits until it serves.
     pub fn start(options: &[&str]) -> Server {
         Server::start_in(Folder::new(), options)
+    }
+
+    /// One that listens on a TCP port as well, and the port.
+    pub fn start_with_port(options: &[&str]) -> (Server, u16) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let port = listener.and_then(|socket| socket.local_addr()).expect("a port").port();
+        let text = port.to_string();
+        let options = [&["--port", &text, "--bind", "127.0.0.1"], options].concat();
+        (Server::start(&options), port)
     }
 
     /// The same with data that are there.
