@@ -1,11 +1,11 @@
 //! What commands share that take something from the first key that has it, and those that wait for it.
 
 use crate::{
-    answer::{Answer, Outcome::Done, SYNTAX, Stop, UNBLOCKED, Wake},
+    answer::{Answer, Outcome::Done, SYNTAX, Stop, UNBLOCKED, WRONG_TYPE, Wake},
     call::Call,
 };
 use holdfast_resp::{Args, Writer, parse_double};
-use holdfast_store::{Error, Turn, Txn, Type};
+use holdfast_store::{Turn, Txn, Type};
 use std::time::Duration;
 
 /// The queue of those who take elements from a key.
@@ -44,11 +44,10 @@ impl Call<'_> {
         }
         let db = self.db();
         for key in keys {
-            match txn.object(db, key, ty) {
-                Ok(Some(_)) => return Ok(Some(key)),
-                Ok(None) => {}
-                Err(Error::WrongType) if self.wake != Wake::First => {}
-                Err(error) => return Err(error.into()),
+            match txn.type_of(db, key) {
+                Some(found) if found == ty => return Ok(Some(key)),
+                Some(_) if self.wake == Wake::First => return Err(WRONG_TYPE),
+                _ => {}
             }
         }
         Ok(None)

@@ -18,7 +18,10 @@ pub fn check(dir: &Path) -> Result<(), String> {
     println!("replayed: {} batches, {} bytes", recovery.replayed_batches, recovery.replayed_bytes);
     let report = store.check().map_err(|e| e.to_string())?;
     println!("keys: {}", report.keys);
-    println!("items: {}, {} bytes", report.items, report.live_bytes);
+    println!(
+        "items: {}, {} bytes, {} of them frozen collections",
+        report.items, report.live_bytes, report.frozen
+    );
     println!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
     println!("ok");
     Ok(())

@@ -73,7 +73,7 @@ impl Keyspace<'_, '_> {
             match self.fetched(cold) {
                 Some(fetched) => {
                     let key = fetched.key().map_err(|why| Stop::from(format!("ERR {why}")))?;
-                    names.push((key.to_vec(), Type::String));
+                    names.push((key.to_vec(), cold.ty()));
                 }
                 // Not only this one: what was fetched before is given up.
                 None => return Ok(Names::Cold(step.cold)),

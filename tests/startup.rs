@@ -71,21 +71,39 @@ fn every_end_is_followed_by_a_start_with_all_data() {
     assert!(is_sound && text.contains("keys: 400\n"), "{text}");
 }
 
-#[test]
-fn data_of_a_newer_version_is_refused_untouched() {
-    let folder = filled(10).stop();
+/// Has both superblocks say that the data is of a version of the format.
+fn set_version(folder: &Folder, version: u32) {
     let mut blocks = folder.read("data/superblock");
     for block in blocks.chunks_mut(PAGE) {
-        block[8..12].copy_from_slice(&2u32.to_le_bytes());
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         let crc = crc32c::crc32c(&block[..PAGE - 4]);
         block[PAGE - 4..].copy_from_slice(&crc.to_le_bytes());
     }
     folder.write_at("data/superblock", 0, &blocks);
+}
+
+/// And before anything of the newer format can be in it.
+#[test]
+fn data_of_an_older_version_becomes_data_of_this_one() {
+    let folder = filled(10).stop();
+    set_version(&folder, 1);
+    let folder = Server::start_in(folder, &[]).kill();
+    for block in folder.read("data/superblock").chunks(PAGE) {
+        assert_eq!(block[8..12], 2u32.to_le_bytes());
+    }
+    let (is_sound, text) = check(&folder);
+    assert!(is_sound && text.contains("keys: 10\n"), "{text}");
+}
+
+#[test]
+fn data_of_a_newer_version_is_refused_untouched() {
+    let folder = filled(10).stop();
+    set_version(&folder, 3);
     let files =
         |folder: &Folder| ["data/superblock", "data/heap", "data/log/00000000"].map(|name| folder.read(name));
     let before = files(&folder);
     let text = refusal(&folder);
-    assert!(text.contains("newer version (format 2; this one reads up to 1)"), "{text}");
+    assert!(text.contains("newer version (format 3; this one reads up to 2)"), "{text}");
     assert!(!check(&folder).0);
     assert!(files(&folder) == before, "the files are as they were");
 }

@@ -307,8 +307,8 @@ pub fn encoding(txn: &mut Txn, db: u8, key: &[u8], ty: Type) -> Result<&'static 
     /// Bytes up to which Redis keeps a string together with its header.
     const EMBEDDED_MAX: usize = 44;
     if ty != Type::String {
-        let obj = txn.object(db, key, ty)?.expect("a key that is there");
-        return Ok(object::encoding(txn.parts(key).0, obj).name());
+        let located = txn.object(db, key, ty)?.expect("a key that is there");
+        return Ok(object::encoding(txn.parts(key, located).0, located.obj).name());
     }
     let value = txn.get(db, key)?.unwrap_or_default();
     Ok(match value.len() {

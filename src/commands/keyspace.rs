@@ -167,9 +167,7 @@ fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     })?;
     let mut step = keyspace.scan(call.db(), cursor, options.count.min(STEP_MAX));
     let is_wanted = |ty: Type| wanted.is_none_or(|wanted| wanted == ty);
-    if !is_wanted(Type::String) {
-        step.cold.clear();
-    }
+    step.cold.retain(|cold| is_wanted(cold.ty()));
     let next = step.next;
     let names = match keyspace.names(step)? {
         Names::Known(names) => names,

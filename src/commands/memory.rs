@@ -111,9 +111,9 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
         Some(Type::String) => txn.get(db, key)?.map_or(0, <[u8]>::len),
         Some(ty) => {
             let mut bytes = Vec::new();
-            if let Some(obj) = txn.object(db, key, ty)? {
-                let (arena, context) = txn.parts(key);
-                serial::export(arena, context, obj, &mut bytes);
+            if let Some(located) = txn.object(db, key, ty)? {
+                let (arena, context) = txn.parts(key, located);
+                serial::export(arena, context, located.obj, &mut bytes);
             }
             bytes.len()
         }

@@ -117,10 +117,10 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// The string that must be at hand to follow the pattern from an element.
-    fn string_key(self, element: &[u8]) -> Option<Vec<u8>> {
+    /// The key whose value must be at hand to follow the pattern from an element.
+    fn key(self, element: &[u8]) -> Option<Vec<u8>> {
         match self {
-            Pattern::Key { around: (before, after), field: None } => Some([before, element, after].concat()),
+            Pattern::Key { around: (before, after), .. } => Some([before, element, after].concat()),
             _ => None,
         }
     }
@@ -271,9 +271,9 @@ fn number(text: &[u8]) -> Result<f64, Stop> {
     parse_double(text.trim_ascii_start()).ok_or(NOT_NUMBERS)
 }
 
-/// The strings that patterns lead to from some elements, and that must be fetched first.
+/// The values that patterns lead to from some elements, and that must be fetched first.
 fn cold(txn: &mut Txn, db: u8, patterns: &[Pattern], elements: &[Vec<u8>]) -> Vec<Cold> {
-    let keys = elements.iter().flat_map(|element| patterns.iter().map(|pattern| pattern.string_key(element)));
+    let keys = elements.iter().flat_map(|element| patterns.iter().map(|pattern| pattern.key(element)));
     let keys: Vec<Vec<u8>> = keys.flatten().collect();
     txn.cold(db, keys.iter().map(|key| &key[..]))
 }

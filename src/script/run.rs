@@ -287,6 +287,7 @@ impl Host for Run<'_, '_, '_> {
             // A script may look at more than there is memory for.
             self.txn.take_fetched();
         }
+        self.txn.forget_views();
         Ok(())
     }
 

@@ -110,6 +110,12 @@ impl Arena {
         self.memory.bytes_mut(offset, bytes.len()).copy_from_slice(bytes);
     }
 
+    /// Writes a byte that need not survive: there is no record of it, and no checkpoint for its sake.
+    #[inline]
+    pub fn hint(&mut self, offset: u64, value: u8) {
+        self.memory.hint(offset, value);
+    }
+
     /// What an allocation of `size` bytes really takes.
     pub fn usable_size(size: usize) -> usize {
         Fit::of(size).bytes()

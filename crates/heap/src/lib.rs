@@ -45,6 +45,7 @@ mod recovery;
 mod slots;
 mod space;
 mod tx;
+mod volatile;
 
 use std::sync::{
     Arc,

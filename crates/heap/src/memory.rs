@@ -247,6 +247,14 @@ impl Owned {
         unsafe { std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(offset as usize), len) }
     }
 
+    /// Changes a byte, and leaves the page clean if it is.
+    #[inline]
+    pub(crate) fn hint(&mut self, offset: u64, value: u8) {
+        self.ensure(offset, 1);
+        // SAFETY: `ensure` has checked that the byte is reserved, ours and present. `&mut self` is exclusive.
+        unsafe { self.memory.base.as_ptr().add(offset as usize).write(value) };
+    }
+
     /// Copies bytes to another place, which may overlap; marks it dirty.
     pub(crate) fn copy_within(&mut self, from: u64, to: u64, len: usize) {
         self.ensure(from, len);

@@ -55,10 +55,16 @@ impl Batch {
         key: &[u8],
         value: &[u8],
     ) -> Word {
-        let at = item::encode(&mut self.tx.buf, db, slot, key, value);
+        let kind = if ty == Type::String { item::STRING } else { item::FROZEN };
+        let at = item::encode(&mut self.tx.buf, kind, db, slot, key, value);
         let class = size_class(item::record_len(key.len(), value.len()));
         self.items.push(Pending { slot, at, class, partition, wanted: true });
         Word::pending(ty, self.items.len() - 1)
+    }
+
+    /// The size class of a pending item, by the word of its entry.
+    pub(crate) fn class(&self, word: Word) -> u8 {
+        self.items[word.pending_number().expect("an item of this batch")].class
     }
 
     /// The entry of a pending item has moved.

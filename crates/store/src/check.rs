@@ -1,11 +1,13 @@
 //! `Store::check`: everything that must agree, compared by full scans.
 
 use crate::{
+    collections::{Context, object},
     item,
     partition::PHYSICAL_DATABASES,
+    scratch::Scratch,
     store::{Inner, Store},
     txn::Cold,
-    word::{class_bytes, class_bytes_min},
+    word::{Type, class_bytes, class_bytes_min},
 };
 use holdfast_io::{Error, Result};
 
@@ -16,6 +18,8 @@ pub struct CheckReport {
     pub keys: u64,
     /// Items read from the log and compared with their entries.
     pub items: u64,
+    /// Those of them that are frozen collections, which were laid out and checked, too.
+    pub frozen: u64,
     /// Bytes of these items' records.
     pub live_bytes: u64,
     /// Bytes allocated in the heap.
@@ -42,7 +46,7 @@ impl Inner {
     }
 
     fn check(&self) -> Result<CheckReport> {
-        let (mut report, mut live) = (CheckReport::default(), 0);
+        let (mut report, mut live, mut scratch) = (CheckReport::default(), 0, Scratch::take());
         let log = &self.shared.log;
         let parts: Vec<_> = self.partitions.iter().map(|p| p.lock()).collect();
         for part in &parts {
@@ -70,12 +74,28 @@ impl Inner {
                 if real.h0 != digest.h0 || item.db != db || class_bytes(word.class()) < len as u64 {
                     return Err(corrupt("an entry names an item that is not its key's".into()));
                 }
+                if (item.kind == item::FROZEN) != (word.ty() != Type::String) {
+                    return Err(corrupt("an entry names an item of another type".into()));
+                }
+                if item.kind == item::FROZEN {
+                    let context = Context { hasher: &self.shared.hasher, limits: &part.limits, now_ms: 0 };
+                    let fits = scratch.show(context, cold.lsn, item.value).map(|obj| {
+                        let ty = object::ty(scratch.arena(), obj);
+                        (ty == word.ty()).then(|| object::check(scratch.arena(), context, obj))
+                    });
+                    scratch.clear();
+                    if !matches!(fits, Ok(Some(Ok(())))) {
+                        return Err(corrupt(format!("a frozen collection cannot be laid out: {fits:?}")));
+                    }
+                    report.frozen += 1;
+                }
                 report.items += 1;
                 report.live_bytes += len as u64;
             }
             report.heap_bytes += part.arena.allocated_bytes();
             part.check_memory(&self.shared).map_err(wrong)?;
         }
+        scratch.put_back();
         let counted = log.live_bytes();
         if counted != live as i64 {
             let what = format!("{counted} live bytes counted, {live} found");

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 /// A string value.
 pub const STRING: u8 = 16;
+/// A collection that has left the heap; its value is what [`serial`](crate::collections::serial) makes of it.
+pub const FROZEN: u8 = 17;
 /// An item that a later command of the same batch replaced or deleted; replay skips it.
 pub const CANCELLED: u8 = 24;
 
@@ -15,7 +17,7 @@ const LONG_KEY: u16 = u16::MAX;
 /// An item as it lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// [`STRING`] or [`CANCELLED`].
+    /// [`STRING`], [`FROZEN`] or [`CANCELLED`].
     pub kind: u8,
     /// Database number.
     pub db: u8,
@@ -33,7 +35,7 @@ pub fn record_len(key_len: usize, value_len: usize) -> usize {
 }
 
 /// Appends a record to a batch's payload, aligned so that its LSN is a multiple of 16, and returns its position.
-pub fn encode(payload: &mut Vec<u8>, db: u8, slot: u64, key: &[u8], value: &[u8]) -> usize {
+pub fn encode(payload: &mut Vec<u8>, kind: u8, db: u8, slot: u64, key: &[u8], value: &[u8]) -> usize {
     let lead = (payload.len() + holdfast_log::BATCH_HEADER).next_multiple_of(word::GRANULE as usize)
         - holdfast_log::BATCH_HEADER;
     payload.reserve(lead - payload.len() + record_len(key.len(), value.len()));
@@ -41,7 +43,7 @@ pub fn encode(payload: &mut Vec<u8>, db: u8, slot: u64, key: &[u8], value: &[u8]
     let long = key.len() >= LONG_KEY as usize;
     let key_len = if long { LONG_KEY } else { key.len() as u16 };
     let mut header = [0u8; HEADER];
-    header[0] = STRING;
+    header[0] = kind;
     header[1] = db;
     header[2..4].copy_from_slice(&key_len.to_le_bytes());
     header[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
@@ -113,7 +115,7 @@ pub fn view(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
     let (start, key_len, value_len) = lengths(bytes)?;
     let end = start + key_len + value_len;
     let record = bytes.get(..end).ok_or("item cut short")?;
-    if !matches!(record[0], STRING | CANCELLED) {
+    if !matches!(record[0], STRING | FROZEN | CANCELLED) {
         return Err("unknown record kind");
     }
     let slot =
@@ -128,12 +130,13 @@ mod tests {
 
     #[test]
     fn items_come_back_and_any_flipped_bit_but_the_slot_is_found() {
-        for (key, value) in [(&b"k"[..], &b"v"[..]), (b"", b""), (&[7; 70_000], &[9; 100])] {
+        let cases = [(STRING, &b"k"[..], &b"v"[..]), (FROZEN, b"", b""), (STRING, &[7; 70_000], &[9; 100])];
+        for (kind, key, value) in cases {
             let mut payload = vec![1, 2, 3];
-            let at = encode(&mut payload, 3, 0x12340, key, value);
+            let at = encode(&mut payload, kind, 3, 0x12340, key, value);
             assert_eq!((at + holdfast_log::BATCH_HEADER) % 16, 0);
             let (item, len) = decode(&payload[at..]).unwrap();
-            assert_eq!(item, Item { kind: STRING, db: 3, slot: 0x12340, key, value });
+            assert_eq!(item, Item { kind, db: 3, slot: 0x12340, key, value });
             assert_eq!(at + len, payload.len());
             for bit in (0..len.min(64) * 8).filter(|bit| !(96..128).contains(bit)) {
                 let mut bad = payload[at..].to_vec();

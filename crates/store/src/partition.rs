@@ -1,5 +1,6 @@
 //! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
 
+mod frozen;
 mod rubbish;
 mod transfer;
 
@@ -17,6 +18,8 @@ use crate::{
     txn::Cold,
     word::{Type, Word, class_bytes_min},
 };
+use frozen::Frozen;
+pub(crate) use frozen::Slice;
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
 use std::sync::Arc;
@@ -56,6 +59,7 @@ pub(crate) struct Partition {
     recent: [Lsn; RECENT],
     pub observers: Observers,
     pub lookups: Lookups,
+    pub frozen: Frozen,
     /// Thresholds of the collections' encodings.
     pub limits: Arc<Limits>,
     limits_version: u64,
@@ -96,6 +100,7 @@ impl Partition {
             recent: [0; RECENT],
             observers: Observers::default(),
             lookups: Lookups::default(),
+            frozen: Frozen::default(),
             limits: Arc::default(),
             limits_version: 0,
         })
@@ -197,11 +202,12 @@ impl Partition {
         false
     }
 
-    fn count(&self, shared: &Shared, db: u8, segment: u32) {
+    fn count(&mut self, shared: &Shared, db: u8, segment: u32) {
         let tail = shared.log.tail();
         self.databases[db as usize].keys.for_each_in(&self.arena, segment, |_, _, word| {
             if !word.in_heap() && word.pending_number().is_none() {
                 shared.log.account(word.lsn(tail), class_bytes_min(word.class()) as i64);
+                self.frozen.add(word, word.class());
             }
         });
     }
@@ -372,8 +378,14 @@ impl Partition {
     /// Takes an entry's item out of the accounting, or out of the batch that it still waits in.
     fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: Word) {
         match word.pending_number() {
-            Some(number) => batch.cancel(number),
-            None => shared.log.account(word.lsn(shared.log.tail()), -(class_bytes_min(word.class()) as i64)),
+            Some(number) => {
+                self.frozen.subtract(word, batch.class(word));
+                batch.cancel(number);
+            }
+            None => {
+                self.frozen.subtract(word, word.class());
+                shared.log.account(word.lsn(shared.log.tail()), -(class_bytes_min(word.class()) as i64));
+            }
         }
     }
 
@@ -418,6 +430,7 @@ impl Partition {
         self.release_item(shared, batch, found.word);
         let keys = &mut self.databases[db as usize].keys;
         let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
+        self.frozen.add(word, batch.class(word));
         keys.set_item_word(&mut self.arena, batch, found.slot, word.with_expiry(found.word.has_expiry()));
     }
 

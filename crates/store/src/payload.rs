@@ -19,7 +19,7 @@ pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Rec
             let here = at;
             match rest[0] {
                 0 => at += 1,
-                item::STRING | item::CANCELLED => {
+                item::STRING | item::FROZEN | item::CANCELLED => {
                     return Some(match item::view(rest) {
                         Ok((item, len)) => {
                             at += len;

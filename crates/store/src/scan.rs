@@ -21,7 +21,7 @@ pub struct ScanStep {
     pub next: u64,
     /// Keys with their types.
     pub keys: Vec<(Vec<u8>, Type)>,
-    /// Strings whose keys must be fetched ([`crate::Store::fetch`], [`crate::Fetched::key`]).
+    /// Items whose keys must be fetched ([`crate::Store::fetch`], [`crate::Fetched::key`]).
     pub cold: Vec<Cold>,
 }
 

@@ -141,6 +141,11 @@ impl Shared {
         self.out_of_memory.load(Relaxed)
     }
 
+    /// Whether collections that are only looked at may come back to the heap.
+    pub fn has_room_in_heap(&self) -> bool {
+        !self.is_out_of_memory()
+    }
+
     pub fn cache_is_over(&self) -> bool {
         self.cache_bytes() > self.cache_limit.load(Relaxed)
     }

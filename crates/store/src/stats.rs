@@ -23,6 +23,10 @@ pub(crate) struct Counters {
     /// Bytes of items that cleaning appended again.
     pub moved_bytes: AtomicU64,
     pub freed_segments: AtomicU64,
+    /// Collections that left the heap for the log.
+    pub frozen: AtomicU64,
+    /// Frozen collections that came back.
+    pub thawed: AtomicU64,
 }
 
 /// Checkpoints since the store was opened. They do not overlap, so the one that began n-th is the n-th to end.
@@ -53,6 +57,14 @@ pub struct Stats {
     pub fetched_keys: u64,
     /// Keys removed because they had expired.
     pub expired_keys: u64,
+    /// Collections that are frozen: items in the log, and not in the heap.
+    pub frozen_keys: u64,
+    /// Bytes that their items take at least, by their size classes.
+    pub frozen_bytes: u64,
+    /// Collections that left the heap.
+    pub freezes: u64,
+    /// Frozen collections that came back to the heap.
+    pub thaws: u64,
     /// RAM for copies of items.
     pub cache_bytes: u64,
     /// Copies of items in RAM, dead ones included.
@@ -101,6 +113,8 @@ impl Stats {
             cache_misses: counters.fetched.load(Relaxed),
             fetched_keys: counters.fetched_keys.load(Relaxed),
             expired_keys: counters.expired.load(Relaxed),
+            freezes: counters.frozen.load(Relaxed),
+            thaws: counters.thawed.load(Relaxed),
             heap_resident_bytes: heap.resident_bytes,
             heap_allocated_bytes: heap.allocated_bytes,
             heap_pages_written: heap.pages_written,
@@ -124,6 +138,8 @@ impl Stats {
         self.lookup_hits += part.lookups.hits;
         self.lookup_misses += part.lookups.misses;
         self.cache_hits += part.lookups.cached;
+        self.frozen_keys += part.frozen.keys;
+        self.frozen_bytes += part.frozen.bytes;
         self.cache_bytes += part.cache().bytes() as u64;
         self.cache_copies += part.cache().len() as u64;
         self.index_bytes += part.volatile_bytes() as u64;

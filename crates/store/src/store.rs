@@ -4,13 +4,14 @@ use crate::{
     chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
+    freezer::Hand,
     item,
     maintenance::Maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Record},
     shared::Shared,
     stats::Counters,
-    superblock::{self, Superblock},
+    superblock::{self, Copies, Superblock},
     txn::{self, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
 };
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     pub checkpoint_lsn: AtomicU64,
     pub counters: Counters,
+    /// Where freezing goes on.
+    pub hand: Mutex<Hand>,
     pub options: Options,
     /// Bytes of a log segment.
     pub segment_size: u64,
@@ -502,10 +505,13 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
 fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let mut report = Recovery::default();
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
-    let (superblock, damaged) = Superblock::read(&*file)?;
+    let Copies { newest: superblock, version, damaged } = Superblock::read(&*file)?;
     let options = Options { partitions: superblock.partitions, ..options };
-    if let Some((offset, what)) = damaged {
+    if damaged.is_some() || version < superblock::VERSION {
+        // Before anything is written that an older version would not understand.
         superblock.write(&*file)?;
+    }
+    if let Some((offset, what)) = damaged {
         report
             .notes
             .push(format!("{} at offset {offset}: {what}; healed from the other copy", superblock::FILE));
@@ -658,6 +664,7 @@ impl Inner {
             superblock,
             checkpoint_lsn,
             counters,
+            hand: Mutex::default(),
             options,
             segment_size,
             is_cleaning: AtomicBool::new(false),

@@ -11,8 +11,8 @@ use holdfast_log::Lsn;
 /// The file's name in the data folder.
 pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
-/// The newest format that this version reads and the one that it writes.
-pub const VERSION: u32 = 1;
+/// The newest format that this version reads and the one that it writes. Format 1 had no frozen collections.
+pub const VERSION: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {
@@ -27,6 +27,15 @@ pub(crate) struct Superblock {
     /// Everything below this was durable when this was written: a log that ends before it has lost something.
     pub durable_lsn: Lsn,
     pub heap: HeapRoot,
+}
+
+/// What the medium has.
+pub(crate) struct Copies {
+    pub newest: Superblock,
+    /// The version of the newest one's format.
+    pub version: u32,
+    /// Offset and fault of the other one, if it does not pass its check.
+    pub damaged: Option<(u64, String)>,
 }
 
 impl Superblock {
@@ -86,8 +95,8 @@ impl Superblock {
             .map_err(|e| Error::io(format!("write {FILE}"), e))
     }
 
-    /// The newest copy that passes its check, and the offset and fault of one that does not.
-    pub fn read(file: &dyn File) -> Result<(Superblock, Option<(u64, String)>)> {
+    /// The newest copy that passes its check, and what is to be known of both.
+    pub fn read(file: &dyn File) -> Result<Copies> {
         let mut copies = Vec::new();
         let mut damaged = None;
         for at in [0, BLOCK as u64] {
@@ -105,12 +114,12 @@ impl Superblock {
                     );
                     return Err(Error::Unusable(why));
                 }
-                Ok(copy) => copies.push(copy),
+                Ok(copy) => copies.push((copy, version)),
                 Err(what) => damaged = Some((at, what)),
             }
         }
-        match copies.into_iter().max_by_key(|copy| copy.generation) {
-            Some(newest) => Ok((newest, damaged)),
+        match copies.into_iter().max_by_key(|(copy, version)| (copy.generation, *version)) {
+            Some((newest, version)) => Ok(Copies { newest, version, damaged }),
             None => Err(Error::corrupt(FILE, 0, "both copies fail their check")),
         }
     }

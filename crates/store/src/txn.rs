@@ -1,5 +1,6 @@
 //! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
 
+mod frozen;
 mod keyspace;
 mod locks;
 mod transfer;
@@ -8,13 +9,15 @@ use crate::{
     batch::{Batch, Written},
     changes::{Changes, What},
     collections::{
-        Context, hash,
+        Context, Limits, hash,
         object::{self, Encoding},
+        serial::ImportError,
     },
     digest::Digest,
     item::{self, Item},
     observers::{Observer, ObserverId, Tell, Turn},
     partition::Found,
+    scratch::Scratch,
     shared::Shared,
     store::{Expected, Inner},
     word::{Type, Word, class_bytes, class_bytes_min},
@@ -30,6 +33,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+pub use frozen::Located;
 pub(crate) use locks::Growth;
 
 /// Why an operation could not be done now.
@@ -73,11 +77,22 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<ImportError> for Error {
+    fn from(error: ImportError) -> Error {
+        match error {
+            ImportError::Full => Error::Full,
+            // It has passed its checksum.
+            ImportError::Malformed(what) => Error::Corrupt(format!("a frozen collection: {what}")),
+        }
+    }
+}
+
 /// An item that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cold {
     pub(crate) lsn: Lsn,
     pub(crate) len_max: usize,
+    ty: Type,
     /// Only the key is wanted; this much is known of its digest.
     pub(crate) key_of: Option<Digest>,
 }
@@ -85,12 +100,17 @@ pub struct Cold {
 impl Cold {
     pub(crate) fn new(shared: &Shared, word: Word) -> Cold {
         let len_max = class_bytes(word.class()) as usize;
-        Cold { lsn: word.lsn(shared.log.tail()), len_max, key_of: None }
+        Cold { lsn: word.lsn(shared.log.tail()), len_max, ty: word.ty(), key_of: None }
     }
 
     /// The key of an item, of which the index has the digest.
     pub(crate) fn key(shared: &Shared, word: Word, digest: Digest) -> Cold {
         Cold { key_of: Some(digest), ..Cold::new(shared, word) }
+    }
+
+    /// The type of the value.
+    pub fn ty(&self) -> Type {
+        self.ty
     }
 }
 
@@ -139,6 +159,8 @@ pub struct Txn<'s> {
     /// The key that it was begun for.
     known: Option<Target<'s>>,
     fetched: Vec<Fetched>,
+    /// Where frozen collections are laid out that it looks at.
+    scratch: Option<Box<Scratch>>,
     pub(crate) changes: Changes,
     now_ms: u64,
     /// What has expired is not there, but is not removed.
@@ -182,6 +204,7 @@ impl<'s> Txn<'s> {
             batch,
             known: None,
             fetched: Vec::new(),
+            scratch: None,
             changes,
             now_ms,
             keeps_expired: false,
@@ -211,6 +234,7 @@ impl<'s> Txn<'s> {
 
     /// Takes back what was handed in, for another transaction.
     pub fn take_fetched(&mut self) -> Vec<Fetched> {
+        self.forget_views();
         std::mem::take(&mut self.fetched)
     }
 
@@ -344,9 +368,7 @@ impl<'s> Txn<'s> {
             return Ok(Some(self.batch.item(number).value));
         }
         let lsn = found.word.lsn(shared.log.tail());
-        let first = self.fetched.partition_point(|fetched| fetched.cold.lsn < lsn);
-        let mut at_lsn = self.fetched[first..].iter().take_while(|fetched| fetched.cold.lsn == lsn);
-        let Some(fetched) = at_lsn.find(|fetched| fetched.cold.key_of.is_none()) else {
+        let Some(fetched) = fetched_at(&self.fetched, lsn) else {
             return Err(Error::Cold(Cold::new(shared, found.word)));
         };
         let item = match &fetched.bytes {
@@ -414,13 +436,13 @@ impl<'s> Txn<'s> {
         Ok(true)
     }
 
-    /// The heap offset of a key's object of a type.
-    pub fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<u64>> {
+    /// A key's object of a type, to look at.
+    pub fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
         let target = self.target(key);
         match self.find(db, target) {
             None => Ok(None),
-            Some(found) if found.word.ty() == ty && found.word.in_heap() => Ok(Some(found.word.offset())),
-            Some(_) => Err(Error::WrongType),
+            Some(found) if found.word.ty() != ty => Err(Error::WrongType),
+            Some(found) => self.locate(db, target, found).map(Some),
         }
     }
 
@@ -470,14 +492,19 @@ impl<'s> Txn<'s> {
     }
 
     /// The arena that holds a key's object, and the context of its type's operations.
-    pub fn parts(&self, key: &[u8]) -> (&Arena, Context<'_>) {
+    pub fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
         let part = self.locks.read(self.target(key).partition);
         let context =
             Context { hasher: &self.store.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        (&part.arena, context)
+        (self.arena(part, located), context)
     }
 
-    /// The same for a change of the object, and where its redo goes.
+    /// Thresholds of the collections' encodings.
+    pub fn limits(&self, key: &[u8]) -> &Limits {
+        &self.locks.read(self.target(key).partition).limits
+    }
+
+    /// The same for a change of an object in the heap, as [`Txn::create`] makes it, and where its redo goes.
     pub fn parts_mut(&mut self, db: u8, key: &[u8]) -> (&mut Arena, &mut Tx, Context<'_>) {
         let (target, now_ms) = (self.target(key), self.now_ms);
         self.written(db, target);
@@ -513,8 +540,8 @@ impl<'s> Txn<'s> {
         let target = self.target(key);
         let mut made = false;
         let obj = match (self.find(db, target), make) {
-            (Some(found), _) if found.word.ty() == ty && found.word.in_heap() => found.word.offset(),
-            (Some(_), _) => return Err(Error::WrongType),
+            (Some(found), _) if found.word.ty() != ty => return Err(Error::WrongType),
+            (Some(found), _) => self.in_heap(db, target, found)?,
             (None, None) => return Ok(None),
             (None, Some(encoding)) => {
                 made = true;
@@ -739,9 +766,19 @@ impl<'s> Txn<'s> {
     }
 }
 
+/// The item that was fetched from an LSN, among such that are in order.
+fn fetched_at(fetched: &[Fetched], lsn: Lsn) -> Option<&Fetched> {
+    let first = fetched.partition_point(|fetched| fetched.cold.lsn < lsn);
+    let mut at_lsn = fetched[first..].iter().take_while(|fetched| fetched.cold.lsn == lsn);
+    at_lsn.find(|fetched| fetched.cold.key_of.is_none())
+}
+
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         self.end();
+        if let Some(scratch) = self.scratch.take() {
+            scratch.put_back();
+        }
         // SAFETY: taken once, and nothing uses it after the drop.
         SPARE.set(Some(unsafe { ManuallyDrop::take(&mut self.batch) }));
     }

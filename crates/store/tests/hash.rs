@@ -158,7 +158,7 @@ fn history(seed: u64) {
     let mut state = State::new();
     for _ in 0..4000 {
         let key = format!("key {}", rng.below(4)).into_bytes();
-        let mut txn = world.store().begin_keys([&key[..]]);
+        let mut txn = world.begin_all();
         forget_expired(&mut state, txn.now_ms());
         if rng.chance(4) {
             look(rng, &mut txn, &key, state.get(&key), names);
@@ -171,7 +171,7 @@ fn history(seed: u64) {
         }
         if world.disturb(rng) {
             for key in (0..4).map(|number| format!("key {number}").into_bytes()) {
-                let mut txn = world.store().begin_keys([&key[..]]);
+                let mut txn = world.begin_all();
                 forget_expired(&mut state, txn.now_ms());
                 assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
             }
@@ -179,11 +179,11 @@ fn history(seed: u64) {
     }
     world.store().check().expect("a sound store");
     for (key, hash) in &state {
-        let mut txn = world.store().begin_keys([&key[..]]);
+        let mut txn = world.begin_all();
         txn.hash_remove(0, key, hash.keys().map(|name| &name[..])).unwrap();
     }
     let keys = (0..4).map(|number| format!("key {number}").into_bytes());
-    assert!(keys.into_iter().all(|key| !world.store().begin_keys([&key[..]]).exists(0, &key)));
+    assert!(keys.into_iter().all(|key| !world.begin_all().exists(0, &key)));
     assert_eq!(world.store().len(0), 0);
     world.store().check().expect("a sound store");
 }

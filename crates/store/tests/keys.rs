@@ -1,5 +1,5 @@
 //! The keys as a whole against a simple model: renames, copies, expiries, scans and random keys over values of all
-//! types, with restarts, checkpoints and a small cache in between.
+//! types, with restarts, checkpoints, frozen collections and a small cache in between.
 //!
 //! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
@@ -122,8 +122,8 @@ fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Value, Error> {
     if ty == Type::String {
         return Ok(Value::String(txn.get(db, key)?.expect("a string").to_vec()));
     }
-    let obj = txn.object(db, key, ty)?.expect("an object");
-    let (arena, cx) = txn.parts(key);
+    let located = txn.object(db, key, ty)?.expect("an object");
+    let ((arena, cx), obj) = (txn.parts(key, located), located.obj);
     Ok(match ty {
         Type::List => Value::List(list::iter(arena, obj, 0..u64::MAX, false).map(<[u8]>::to_vec).collect()),
         Type::Set => Value::Set(set::members(arena, obj).map(|m| m.to_vec()).collect()),
@@ -163,7 +163,7 @@ fn run<R>(store: &Store, keys: &[&[u8]], mut what: impl FnMut(&mut Txn) -> Resul
 
 /// The keys of a step, the cold ones fetched.
 fn names(store: &Store, step: &ScanStep) -> Vec<(Vec<u8>, Type)> {
-    let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
+    let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), cold.ty()));
     step.keys.iter().cloned().chain(cold).collect()
 }
 
@@ -291,6 +291,7 @@ fn history(seed: u64) {
                 2 => check(&store, &model, &mut rng),
                 3..8 => _ = store.sweep(),
                 8..20 => _ = store.log().commit_once().unwrap(),
+                20..25 => _ = store.freeze(1 + rng.below(100_000)).unwrap(),
                 _ => {}
             }
         }

@@ -168,7 +168,7 @@ fn history(seed: u64) {
     let mut world = World::new(rng);
     let mut state = State::new();
     for _ in 0..3000 {
-        let mut txn = world.store().begin_all();
+        let mut txn = world.begin_all();
         if rng.chance(4) {
             look(rng, &mut txn, &state);
         } else {
@@ -176,7 +176,7 @@ fn history(seed: u64) {
         }
         drop(txn);
         if world.disturb(rng) {
-            let mut txn = world.store().begin_all();
+            let mut txn = world.begin_all();
             for key in (0..KEYS).map(key) {
                 assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
             }
@@ -184,7 +184,7 @@ fn history(seed: u64) {
     }
     world.store().check().expect("a sound store");
     for key in state.keys() {
-        world.store().begin_all().list_trim(0, key, 1, 0).unwrap();
+        world.begin_all().list_trim(0, key, 1, 0).unwrap();
     }
     assert!(world.store().is_empty());
     world.store().check().expect("a sound store");

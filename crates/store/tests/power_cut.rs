@@ -313,21 +313,34 @@ fn random_op(rng: &mut Rng, keys: u64) -> Op {
     }
 }
 
-fn run_batch(store: &Store, ops: &[Op]) -> u64 {
+/// Runs a batch; `None` if what it needs could not be read after the cut.
+fn run_batch(store: &Store, ops: &[Op]) -> Option<u64> {
     let mut txn = match ops {
         [Op::Flush(_)] => store.begin_all(),
         _ => store.begin_keys(ops.iter().filter_map(Op::key)),
     };
     for op in ops {
-        run(&mut txn, op);
+        loop {
+            match run(&mut txn, op) {
+                Ok(()) | Err(Error::WrongType) => break,
+                // Nothing of a batch can be undone, so that a server waits here, too.
+                Err(Error::Cold(cold)) => txn.supply(vec![store.fetch(cold)]),
+                Err(Error::Corrupt(why)) if is_cut(&why) => return None,
+                Err(other) => panic!("{op:?}: {other}"),
+            }
+        }
     }
-    txn.commit()
+    Some(txn.commit())
 }
 
-fn run(txn: &mut Txn, op: &Op) {
+fn is_cut(why: &str) -> bool {
+    why.contains("simulated power cut")
+}
+
+fn run(txn: &mut Txn, op: &Op) -> Result<(), Error> {
     let db = physical(op.db(), |db| txn.database(db));
     let end = |front: &bool| if *front { End::Front } else { End::Back };
-    let done = match op {
+    match op {
         Op::Set(_, key, value, keep) => txn.set(db, key, value, *keep),
         Op::Remove(_, key) => {
             txn.remove(db, key);
@@ -373,18 +386,17 @@ fn run(txn: &mut Txn, op: &Op) {
             txn.flush(*number);
             Ok(())
         }
-    };
-    assert!(matches!(done, Ok(()) | Err(Error::WrongType)), "{op:?}: {done:?}");
+    }
 }
 
 /// The value of a key; an error after the cut.
-fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
+fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Value>, String> {
     let mut fetched = Vec::new();
     loop {
         let mut txn = store.begin_keys([key]);
         txn.supply(std::mem::take(&mut fetched));
-        let cold: Cold = match txn.get(physical(db, |db| txn.database(db)), key) {
-            Ok(value) => return Ok(value.map(<[u8]>::to_vec)),
+        let cold: Cold = match read(&mut txn, physical(db, |db| store.database(db)), key) {
+            Ok(value) => return Ok(value),
             Err(Error::Cold(cold)) => cold,
             Err(e) => return Err(e.to_string()),
         };
@@ -393,34 +405,27 @@ fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// The value of a key that is there.
-fn value(store: &Store, db: u8, key: &[u8]) -> Value {
-    let mut txn = store.begin_keys([key]);
-    let physical = physical(db, |db| txn.database(db));
-    match txn.type_of(physical, key).unwrap() {
-        Type::String => {
-            drop(txn);
-            Value::String(get(store, db, key).unwrap().unwrap())
-        }
+fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Value>, Error> {
+    let Some(ty) = txn.type_of(db, key) else { return Ok(None) };
+    Ok(Some(match ty {
+        Type::String => Value::String(txn.get(db, key)?.unwrap().to_vec()),
         Type::Hash => {
-            let hash = txn.hash_at(physical, key).unwrap().unwrap();
+            let hash = txn.hash_at(db, key)?.unwrap();
             Value::Hash(hash.fields().map(|f| (f.name.to_vec(), f.value.to_vec())).collect())
         }
         Type::List => {
-            let list = txn.list_at(physical, key).unwrap().unwrap();
+            let list = txn.list_at(db, key)?.unwrap();
             Value::List(list.range(0, -1).map(<[u8]>::to_vec).collect())
         }
-        Type::Set => {
-            Value::Set(txn.set_at(physical, key).unwrap().unwrap().members().map(|m| m.to_vec()).collect())
-        }
+        Type::Set => Value::Set(txn.set_at(db, key)?.unwrap().members().map(|m| m.to_vec()).collect()),
         Type::Zset => {
-            let zset = txn.zset_at(physical, key).unwrap().unwrap();
+            let zset = txn.zset_at(db, key)?.unwrap();
             Value::Zset(
                 zset.iter(0..zset.len(), false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
             )
         }
         Type::Stream => {
-            let stream = txn.stream_at(physical, key).unwrap().unwrap();
+            let stream = txn.stream_at(db, key)?.unwrap();
             let after = |id: Id| if id == Id::MIN { 0 } else { id.seq + 1 };
             let value = |fields: Fields| fields.last().expect("a field").1.to_vec();
             let entries = stream.range(Id::MIN, Id::MAX, false).map(|e| (e.id.seq, value(e.fields())));
@@ -430,7 +435,7 @@ fn value(store: &Store, db: u8, key: &[u8]) -> Value {
             });
             Value::Stream(Stream { entries: entries.collect(), next: after(stream.last_id()), group })
         }
-    }
+    }))
 }
 
 fn dump(store: &Store) -> State {
@@ -440,11 +445,10 @@ fn dump(store: &Store) -> State {
         let mut cursor = 0;
         loop {
             let step = store.scan(physical, cursor, 10);
-            let cold =
-                step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), Type::String));
+            let cold = step.cold.iter().map(|&cold| (store.fetch(cold).key().unwrap().to_vec(), cold.ty()));
             for (key, _) in step.keys.into_iter().chain(cold) {
                 let expiry = store.begin_keys([&key[..]]).expiry(physical, &key).unwrap();
-                let value = value(store, db, &key);
+                let value = get(store, db, &key).unwrap().unwrap();
                 state.insert((db, key), (Arc::new(value), expiry));
             }
             cursor = step.next;
@@ -502,22 +506,30 @@ fn history(seed: u64) {
                 }
                 break;
             }
-            let gate = run_batch(&store, &ops);
+            let Some(gate) = run_batch(&store, &ops) else { break };
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
             waiting.push(gate);
             if rng.chance(3) {
-                let key = format!("key:{}", rng.below(keys)).into_bytes();
+                let kinds = ["hash", "list", "set", "zset", "stream"];
+                let key = match rng.below(8) as usize {
+                    kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
+                    _ => format!("key:{}", rng.below(keys)),
+                };
+                let key = key.into_bytes();
                 match get(&store, 0, &key) {
                     Ok(value) => {
                         let expected = now.get(&(0, key)).map(|v| (*v.0).clone());
-                        assert_eq!(value.map(Value::String), expected);
+                        assert_eq!(value, expected);
                     }
                     Err(why) => {
-                        assert!(why.contains("simulated power cut"), "{why}");
+                        assert!(is_cut(&why), "{why}");
                         alive = false;
                     }
                 }
+            }
+            if rng.chance(12) {
+                alive &= store.freeze(1 + rng.below(100_000)).is_ok();
             }
             if rng.chance(4) {
                 alive &= store.log().commit_once().is_ok();
@@ -545,13 +557,17 @@ fn history(seed: u64) {
         let stats = store.stats();
         FREED.fetch_add(stats.freed_segments, Relaxed);
         MOVED.fetch_add(stats.moved_bytes, Relaxed);
+        FROZEN.fetch_add(stats.freezes, Relaxed);
+        THAWED.fetch_add(stats.thaws, Relaxed);
         sim = sim.crash();
     }
 }
 
-/// What the cleaner did in all histories.
+/// What the store did by itself in all histories.
 static FREED: AtomicU64 = AtomicU64::new(0);
 static MOVED: AtomicU64 = AtomicU64::new(0);
+static FROZEN: AtomicU64 = AtomicU64::new(0);
+static THAWED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn every_acknowledged_batch_survives_a_power_cut_whole() {
@@ -567,4 +583,6 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     }
     let (freed, moved) = (FREED.load(Relaxed), MOVED.load(Relaxed));
     assert!(freed > 500 && moved > 50_000, "the cleaner freed {freed} segments and moved {moved} bytes only");
+    let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
+    assert!(thawed > 1000 && frozen > thawed, "{frozen} collections were frozen, and {thawed} thawed only");
 }

@@ -120,7 +120,7 @@ fn history(seed: u64) {
     let numbers = [10, 200, 3000][rng.below(3) as usize];
     let mut state = State::new();
     for _ in 0..4000 {
-        let mut txn = world.store().begin_all();
+        let mut txn = world.begin_all();
         if rng.chance(4) {
             look(rng, &mut txn, &state, numbers);
         } else {
@@ -128,7 +128,7 @@ fn history(seed: u64) {
         }
         drop(txn);
         if world.disturb(rng) {
-            let mut txn = world.store().begin_all();
+            let mut txn = world.begin_all();
             for key in (0..KEYS).map(key) {
                 assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
             }
@@ -136,7 +136,7 @@ fn history(seed: u64) {
     }
     world.store().check().expect("a sound store");
     for key in state.keys() {
-        world.store().begin_all().set_pop(0, key, u64::MAX, || 0, |_| ()).unwrap();
+        world.begin_all().set_pop(0, key, u64::MAX, || 0, |_| ()).unwrap();
     }
     assert!(world.store().is_empty());
     world.store().check().expect("a sound store");

@@ -264,9 +264,9 @@ fn history(seed: u64) {
     let mut world = World::new(rng);
     let numbers = [10, 200, 3000][rng.below(3) as usize];
     let mut state = State::new();
-    world.store().begin_all().set_add(0, b"set", [&b"0"[..], b"1", b"2", b"3", b"4", b"5"]).unwrap();
+    world.begin_all().set_add(0, b"set", [&b"0"[..], b"1", b"2", b"3", b"4", b"5"]).unwrap();
     for _ in 0..3000 {
-        let mut txn = world.store().begin_all();
+        let mut txn = world.begin_all();
         if rng.chance(4) {
             look(rng, &mut txn, &state, numbers);
         } else {
@@ -274,7 +274,7 @@ fn history(seed: u64) {
         }
         drop(txn);
         if world.disturb(rng) {
-            let mut txn = world.store().begin_all();
+            let mut txn = world.begin_all();
             for key in (0..KEYS).map(key) {
                 assert_eq!(read(&mut txn, &key), ordered(&state.get(&key).cloned().unwrap_or_default()));
             }
@@ -282,7 +282,7 @@ fn history(seed: u64) {
     }
     world.store().check().expect("a sound store");
     for key in state.keys() {
-        world.store().begin_all().zset_pop(0, key, true, u64::MAX, |_, _| ()).unwrap();
+        world.begin_all().zset_pop(0, key, true, u64::MAX, |_, _| ()).unwrap();
     }
     assert_eq!(world.store().len(0), 1);
     world.store().check().expect("a sound store");

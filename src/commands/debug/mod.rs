@@ -226,11 +226,11 @@ fn object(call: &mut Call, txn: &mut Txn) -> Answer {
     let (offset, len) = if ty == Type::String {
         (0, txn.get(db, key)?.map_or(0, <[u8]>::len))
     } else {
-        let obj = txn.object(db, key, ty)?.ok_or(NO_KEY)?;
-        let (arena, context) = txn.parts(key);
+        let located = txn.object(db, key, ty)?.ok_or(NO_KEY)?;
+        let (arena, context) = txn.parts(key, located);
         let mut bytes = Vec::new();
-        serial::export(arena, context, obj, &mut bytes);
-        (obj, bytes.len())
+        serial::export(arena, context, located.obj, &mut bytes);
+        (located.obj, bytes.len())
     };
     call.out.simple(format!(
         "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:0 lru_seconds_idle:0"

@@ -10,7 +10,7 @@ use crate::{
 };
 use holdfast_resp::{Args, Proto, Writer, parse_int};
 use holdfast_store::{
-    Error, Turn, Txn,
+    Error, Turn, Txn, Type,
     collections::stream::{Id, Stream},
     typed::stream::Got,
 };
@@ -146,8 +146,8 @@ fn stream_at<'t>(call: &Call, txn: &'t mut Txn, key: &[u8]) -> Result<Option<Str
 
 pub fn xread(call: &mut Call, txn: &mut Txn) -> Answer {
     let read = Read::parse(call, false)?;
-    let waited = match call.session.progress.take() {
-        Some(Progress::Read(after)) if call.wake != Wake::First => Some(after),
+    let waited = match &call.session.progress {
+        Some(Progress::Read(after)) if call.wake != Wake::First => Some(after.clone()),
         _ => None,
     };
     if call.wake == Wake::Unblocked {
@@ -169,6 +169,8 @@ pub fn xread(call: &mut Call, txn: &mut Txn) -> Answer {
         call.session.progress = Some(Progress::Read(after));
         return read.wait(call, txn, Turn::Always);
     }
+    // Not before: what is cold makes it run again.
+    call.session.progress = None;
     write_header(&mut call.out, ready);
     for (key, after) in read.keys().zip(after) {
         let stream = stream_at(call, txn, key)?.filter(|stream| stream.last_entry_id() > after);
@@ -220,6 +222,9 @@ pub fn xreadgroup(call: &mut Call, txn: &mut Txn) -> Answer {
             // Redis takes the greatest ID for what is new, too.
             id => parse_id(id, 0)?.next(),
         });
+    }
+    for key in read.keys() {
+        txn.warm(db, key, Type::Stream)?;
     }
     let place = call.out.defer();
     let mut streams = 0;

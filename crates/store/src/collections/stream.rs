@@ -272,6 +272,12 @@ pub(super) fn has_groups(arena: &Arena, obj: u64) -> bool {
     arena.u64(obj + object::AUX) != 0
 }
 
+/// Groups, and what they hold: consumers and pending entries.
+pub(super) fn group_parts(arena: &Arena, obj: u64) -> u64 {
+    let parts = |group: Group| 1 + group.consumers().len() as u64 + group.pending_len();
+    Stream::new(arena, obj).groups().map(parts).sum()
+}
+
 /// Bytes allocated for the payload; see [`object::heap_bytes`].
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     let leaves = tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(run::size(arena, leaf)) as u64);

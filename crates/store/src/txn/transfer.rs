@@ -10,6 +10,7 @@ use crate::{
     partition::Found,
     word::Type,
 };
+use holdfast_heap::Full;
 
 impl Txn<'_> {
     /// Gives the value of a key, with its expiry, to another key, whatever that held; the first key is then gone. False
@@ -34,8 +35,8 @@ impl Txn<'_> {
         if found.word.ty() == Type::String && !found.word.in_heap() {
             self.transfer_string(from_db, from, to_db, to, expiry)?;
         } else {
-            let moves = !keep && source.partition == target.partition;
-            self.transfer_object(source, found, to_db, target, expiry, moves)?;
+            let moves = !keep && source.partition == target.partition && found.word.in_heap();
+            self.transfer_object(from_db, source, found, to_db, target, expiry, moves)?;
             if moves {
                 // Its entry may have moved to make room for the other.
                 let part = self.locks.get(source.partition);
@@ -77,8 +78,10 @@ impl Txn<'_> {
     }
 
     /// Makes the object of `source`, or one like it if it does not move, the value of `target`.
+    #[allow(clippy::too_many_arguments)]
     fn transfer_object(
         &mut self,
+        from_db: u8,
         source: Target<'_>,
         found: Found,
         to_db: u8,
@@ -86,33 +89,42 @@ impl Txn<'_> {
         expiry: Option<u64>,
         moves: bool,
     ) -> Result<()> {
-        let offset = found.word.offset();
+        let bytes = match found.word.in_heap() {
+            _ if moves => Vec::new(),
+            true => self.export(source, found),
+            false => self.frozen_bytes(from_db, source, found)?,
+        };
         let old = self.find(to_db, target);
-        let mut bytes = Vec::new();
-        if !moves {
-            let (arena, context) = self.parts(source.key);
-            serial::export(arena, context, offset, &mut bytes);
-        }
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
         let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
         let ty = found.word.ty();
-        part.install(shared, &mut self.batch, to_db, target.digest, old, ty, expiry, |arena, tx| {
-            if moves && source.key == target.key {
-                return Ok(offset);
-            }
-            if moves {
-                return object::rename(arena, tx, offset, target.key);
-            }
-            serial::import(arena, tx, context, target.key, &bytes).map_err(|error| match error {
-                ImportError::Full => holdfast_heap::Full,
-                ImportError::Malformed(what) => panic!("an object was exported badly: {what}"),
-            })
-        })
-        .map_err(Error::from)?;
+        let mut damaged = None;
+        let installed =
+            part.install(shared, &mut self.batch, to_db, target.digest, old, ty, expiry, |arena, tx| {
+                if moves && source.key == target.key {
+                    return Ok(found.word.offset());
+                }
+                if moves {
+                    return object::rename(arena, tx, found.word.offset(), target.key);
+                }
+                serial::import(arena, tx, context, target.key, &bytes).map_err(|error| {
+                    damaged = Some(error);
+                    Full
+                })
+            });
+        installed.map_err(|full| damaged.map_or(full.into(), Error::from))?;
         self.put(to_db, target, old.is_none());
         Ok(())
+    }
+
+    fn export(&self, source: Target<'_>, found: Found) -> Vec<u8> {
+        let part = self.locks.read(source.partition);
+        let context = Context { hasher: &self.shared().hasher, limits: &part.limits, now_ms: self.now_ms };
+        let mut bytes = Vec::new();
+        serial::export(&part.arena, context, found.word.offset(), &mut bytes);
+        bytes
     }
 
     /// Makes a stream that comes from elsewhere the value of a key, whatever it held. False if it contradicts itself; then,
@@ -129,7 +141,7 @@ impl Txn<'_> {
             part.install(shared, &mut self.batch, db, target.digest, old, Type::Stream, None, |arena, tx| {
                 serial::import(arena, tx, context, key, &draft.0).map_err(|error| {
                     is_sound = error == ImportError::Full;
-                    holdfast_heap::Full
+                    Full
                 })
             });
         if !is_sound {

@@ -108,9 +108,9 @@ pub enum Expired {
 impl Txn<'_> {
     /// The hash at a key.
     pub fn hash_at(&mut self, db: u8, key: &[u8]) -> Result<Option<Hash<'_>>> {
-        let Some(obj) = self.object(db, key, Type::Hash)? else { return Ok(None) };
-        let (arena, context) = self.parts(key);
-        Ok(Some(Hash { arena, context, obj }))
+        let Some(located) = self.object(db, key, Type::Hash)? else { return Ok(None) };
+        let (arena, context) = self.parts(key, located);
+        Ok(Some(Hash { arena, context, obj: located.obj }))
     }
 
     /// The value of a field.

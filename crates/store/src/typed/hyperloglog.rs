@@ -384,7 +384,7 @@ impl Txn<'_> {
         let found = self.sketch_at(db, key)?;
         let mut changed = found.is_none();
         let mut sketch = found.unwrap_or_default();
-        let bytes_max = self.parts(key).1.limits.hll_sparse_max_bytes;
+        let bytes_max = self.limits(key).hll_sparse_max_bytes;
         for element in elements {
             changed |= sketch.add(element, bytes_max)?;
         }
@@ -426,7 +426,7 @@ impl Txn<'_> {
         if is_dense {
             merged.make_dense()?;
         }
-        let bytes_max = self.parts(to).1.limits.hll_sparse_max_bytes;
+        let bytes_max = self.limits(to).hll_sparse_max_bytes;
         for (index, value) in registers.iter().enumerate().filter(|(_, value)| **value != 0) {
             merged.raise(index, *value, bytes_max)?;
         }

@@ -49,7 +49,7 @@ impl Txn<'_> {
     /// The list at a key.
     pub fn list_at(&mut self, db: u8, key: &[u8]) -> Result<Option<List<'_>>> {
         let obj = self.object(db, key, Type::List)?;
-        Ok(obj.map(|obj| List { arena: self.parts(key).0, obj }))
+        Ok(obj.map(|located| List { arena: self.parts(key, located).0, obj: located.obj }))
     }
 
     /// Adds elements at an end, one after the other, and returns the length. A list that is missing is made only if
@@ -171,6 +171,8 @@ impl Txn<'_> {
         let Some(element) = list.and_then(|list| list.get(index)).map(<[u8]>::to_vec) else {
             return Ok(None);
         };
+        self.warm(db, to.0, Type::List)?;
+        self.warm(db, from.0, Type::List)?;
         // The push comes first since it may fail. Where it is in the way, in the same list at the same end, it is the
         // copy that is then removed.
         self.list_push(db, to.0, to.1, [&element[..]], true)?;

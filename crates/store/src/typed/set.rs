@@ -1,7 +1,7 @@
 //! Sets.
 
 use crate::{
-    Arena, Result, Txn, Type,
+    Arena, Located, Result, Txn, Type,
     collections::{
         Context,
         object::Encoding,
@@ -113,9 +113,9 @@ impl Txn<'_> {
         Ok(found.into_iter().map(|(key, obj)| obj.map(|obj| self.set_of(key, obj))).collect())
     }
 
-    pub(super) fn set_of(&self, key: &[u8], obj: u64) -> Set<'_> {
-        let (arena, context) = self.parts(key);
-        Set { arena, context, obj }
+    pub(super) fn set_of(&self, key: &[u8], located: Located) -> Set<'_> {
+        let (arena, context) = self.parts(key, located);
+        Set { arena, context, obj: located.obj }
     }
 
     /// Adds members and returns how many of them are new. Without room for all, those before are added.
@@ -200,6 +200,8 @@ impl Txn<'_> {
             return Ok(false);
         }
         if from != to {
+            self.warm(db, to, Type::Set)?;
+            self.warm(db, from, Type::Set)?;
             // The addition comes first since it may fail.
             self.set_add(db, to, [member])?;
             self.set_remove(db, from, [member])?;

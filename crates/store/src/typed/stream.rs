@@ -70,7 +70,7 @@ impl Txn<'_> {
     /// The stream at a key.
     pub fn stream_at(&mut self, db: u8, key: &[u8]) -> Result<Option<Stream<'_>>> {
         let obj = self.object(db, key, Type::Stream)?;
-        Ok(obj.map(|obj| Stream::new(self.parts(key).0, obj)))
+        Ok(obj.map(|located| Stream::new(self.parts(key, located).0, located.obj)))
     }
 
     /// Adds an entry, and then removes those that are too many. A stream that is missing is made only if `create` says so;

@@ -1,7 +1,7 @@
 //! Sorted sets.
 
 use crate::{
-    Arena, Result, Txn, Type,
+    Arena, Located, Result, Txn, Type,
     collections::{
         Context,
         object::Encoding,
@@ -117,9 +117,9 @@ impl Txn<'_> {
         Ok(obj.map(|obj| self.zset_of(key, obj)))
     }
 
-    pub(super) fn zset_of(&self, key: &[u8], obj: u64) -> Zset<'_> {
-        let (arena, context) = self.parts(key);
-        Zset { arena, context, obj }
+    pub(super) fn zset_of(&self, key: &[u8], located: Located) -> Zset<'_> {
+        let (arena, context) = self.parts(key, located);
+        Zset { arena, context, obj: located.obj }
     }
 
     /// Gives members their scores, as far as the options allow. Without room for all, those before are added. Scores are

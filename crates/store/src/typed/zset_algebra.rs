@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sorted sets. Plain sets take part too: their members have score 1.
 
 use super::{set::Set, zset::Zset};
-use crate::{Error, Result, Txn, Type};
+use crate::{Error, Located, Result, Txn, Type};
 use std::{collections::HashMap, ops::ControlFlow};
 
 /// One of the sets, and what its scores are multiplied by.
@@ -91,7 +91,7 @@ impl Txn<'_> {
                 Some(_) => return Err(Error::WrongType),
             });
         }
-        let operand = |(input, found): (&Input, Option<(Type, u64)>)| {
+        let operand = |(input, found): (&Input, Option<(Type, Located)>)| {
             let (ty, obj) = found?;
             Some(match ty {
                 Type::Set => Operand::Set(self.set_of(input.key, obj), input.weight),

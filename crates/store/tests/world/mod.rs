@@ -1,8 +1,11 @@
 //! What the tests of the typed operations share: a store on a simulated machine that restarts now and then, random
 //! choices from a seed.
 
-use holdfast_store::{Options, SimIo, Store, collections::Limits};
-use std::sync::Arc;
+use holdfast_store::{Options, SimIo, Store, Txn, collections::Limits};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Numbers that look random and follow from a seed (SplitMix64).
 pub struct Rng(pub u64);
@@ -41,6 +44,8 @@ pub struct World {
     pub sim: SimIo,
     options: Options,
     store: Option<Store>,
+    /// Whether there is no memory for what is only looked at.
+    is_short: bool,
 }
 
 impl World {
@@ -53,7 +58,8 @@ impl World {
             background: false,
             ..Options::default()
         };
-        let mut world = World { sim: SimIo::new(rng.next()), options, store: None };
+        let is_short = rng.chance(3);
+        let mut world = World { sim: SimIo::new(rng.next()), options, store: None, is_short };
         world.open(rng);
         world
     }
@@ -73,11 +79,40 @@ impl World {
         }
         store.set_limits(limits);
         store.attach();
+        if self.is_short {
+            store.set_memory_bytes_max(1);
+        }
         self.store = Some(store);
     }
 
     pub fn store(&self) -> &Store {
         self.store.as_ref().expect("it is open")
+    }
+
+    /// A transaction over all keys, with what is frozen at hand.
+    pub fn begin_all(&self) -> Txn<'_> {
+        let store = self.store();
+        if self.is_short {
+            // With next to no cache, what is in it may be gone when something else comes in.
+            store.forget_copies();
+        }
+        let (mut fetched, mut cursor) = (Vec::new(), 0);
+        loop {
+            let step = store.scan(0, cursor, 100);
+            for cold in step.cold {
+                let name = store.fetch(cold);
+                let name = name.key().expect("a sound medium");
+                let cold = store.begin_keys([name]).cold(0, [name]);
+                fetched.extend(cold.into_iter().map(|cold| store.fetch(cold)));
+            }
+            cursor = step.next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let mut txn = store.begin_all();
+        txn.supply(fetched);
+        txn
     }
 
     /// Makes everything durable and restarts, mostly by a power cut.
@@ -89,6 +124,7 @@ impl World {
         if rng.chance(3) {
             store.close().expect("a sound medium");
         }
+        count(&store);
         drop(store);
         self.sim = self.sim.crash();
         self.open(rng);
@@ -104,6 +140,9 @@ impl World {
             self.store().checkpoint().expect("a sound medium");
             self.store().clean().expect("a sound medium");
         }
+        if rng.chance(30) {
+            self.store().freeze(1 + rng.below(1 << 20)).expect("a sound medium");
+        }
         let restarts = rng.chance(400);
         if restarts {
             self.restart(rng);
@@ -112,16 +151,35 @@ impl World {
     }
 }
 
+/// What all worlds froze and thawed.
+static FROZEN: AtomicU64 = AtomicU64::new(0);
+static THAWED: AtomicU64 = AtomicU64::new(0);
+
+fn count(store: &Store) {
+    let stats = store.stats();
+    FROZEN.fetch_add(stats.freezes, Relaxed);
+    THAWED.fetch_add(stats.thaws, Relaxed);
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        count(self.store());
+    }
+}
+
 /// Runs a test with several seeds: as many as `HOLDFAST_SEEDS` says, or with the one that `HOLDFAST_SEED` names.
-pub fn with_seeds(count: u64, test: fn(u64)) {
+pub fn with_seeds(seeds: u64, test: fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
     if let Some(seed) = number("HOLDFAST_SEED") {
         return test(seed);
     }
-    for seed in 0..number("HOLDFAST_SEEDS").unwrap_or(count) {
+    let seeds = number("HOLDFAST_SEEDS").unwrap_or(seeds);
+    for seed in 0..seeds {
         if let Err(panic) = std::panic::catch_unwind(|| test(seed)) {
             eprintln!("replay with HOLDFAST_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
     }
+    let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
+    assert!(thawed > 20 * seeds && frozen > thawed, "{frozen} frozen, {thawed} thawed");
 }

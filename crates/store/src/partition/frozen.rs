@@ -1,0 +1,137 @@
+//! Frozen collections: those that have left the heap for an item in the log, whose entries have a type that is no string's
+//! and name no object.
+
+use super::{Database, Found, Partition};
+use crate::{
+    batch::Batch,
+    collections::{
+        Context, hash,
+        object::{self, Type},
+        serial,
+    },
+    shared::Shared,
+    word::{Word, class_bytes_min},
+};
+use holdfast_heap::Arena;
+
+/// Parts of a collection, and bytes of it in the heap, up to which it is frozen: it is laid out again in one go, under its
+/// partition's lock.
+const PARTS_MAX: u64 = 4096;
+const BYTES_MAX: u64 = 128 << 10;
+
+/// How many collections of a partition are frozen, and the bytes of their items, by their size classes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Frozen {
+    pub keys: u64,
+    pub bytes: u64,
+}
+
+impl Frozen {
+    /// Counts an entry that has appeared.
+    pub fn add(&mut self, word: Word, class: u8) {
+        if is_frozen(word) {
+            self.keys += 1;
+            self.bytes += class_bytes_min(class);
+        }
+    }
+
+    /// Counts an entry that is gone.
+    pub fn subtract(&mut self, word: Word, class: u8) {
+        if is_frozen(word) {
+            self.keys -= 1;
+            self.bytes -= class_bytes_min(class);
+        }
+    }
+}
+
+/// Whether an entry names a frozen collection.
+fn is_frozen(word: Word) -> bool {
+    !word.in_heap() && word.ty() != Type::String
+}
+
+/// What one slice of freezing came to.
+#[derive(Default)]
+pub(crate) struct Slice {
+    /// Entries that were looked at.
+    pub seen: usize,
+    /// Collections that were frozen.
+    pub keys: u64,
+    /// Bytes of the heap that they took.
+    pub bytes: u64,
+    /// Whether the walk has come to the end of the database.
+    pub ended: bool,
+}
+
+impl Partition {
+    /// Freezes those collections of a database, from a cursor on, that were not in use since the walk was here before,
+    /// until so many bytes of items are made or so many entries looked at.
+    pub fn freeze(
+        &mut self,
+        shared: &Shared,
+        batch: &mut Batch,
+        db: u8,
+        cursor: &mut u64,
+        (bytes, entries): (usize, usize),
+    ) -> Slice {
+        let mut slice = Slice::default();
+        let (mut found, mut value) = (Vec::new(), Vec::new());
+        let start = batch.tx.buf.len();
+        while batch.tx.buf.len() - start < bytes && slice.seen < entries {
+            let Database { keys, .. } = &self.databases[db as usize];
+            // An empty place takes its time, too.
+            slice.seen += 1;
+            let next = keys.scan(&self.arena, *cursor, |slot, _, word| {
+                slice.seen += 1;
+                if word.in_heap() {
+                    found.push(Found { slot, word });
+                }
+            });
+            for found in found.drain(..) {
+                let obj = found.word.offset();
+                if object::was_in_use(&mut self.arena, obj) || !may_freeze(&self.arena, obj) {
+                    continue;
+                }
+                value.clear();
+                let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
+                serial::export(&self.arena, context, obj, &mut value);
+                let before = self.arena.allocated_bytes();
+                self.freeze_one(batch, db, found, &value);
+                slice.bytes += before - self.arena.allocated_bytes();
+                slice.keys += 1;
+            }
+            *cursor = next.unwrap_or(0);
+            if next.is_none() {
+                slice.ended = true;
+                break;
+            }
+        }
+        slice
+    }
+
+    /// Makes an item of a collection, and frees its object.
+    fn freeze_one(&mut self, batch: &mut Batch, db: u8, found: Found, value: &[u8]) {
+        let obj = found.word.offset();
+        let key = object::key(&self.arena, obj);
+        let keys = &mut self.databases[db as usize].keys;
+        let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
+        self.frozen.add(word, batch.class(word));
+        let word = word.with_expiry(found.word.has_expiry());
+        keys.set_item_word(&mut self.arena, batch, found.slot, word);
+        object::destroy(&mut self.arena, &mut batch.tx, obj, usize::MAX);
+    }
+
+    /// Makes an object of this arena, which holds what an entry's item does, that entry's value.
+    pub fn thaw(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, obj: u64) {
+        self.release_item(shared, batch, found.word);
+        self.drop_copy(db, found.slot);
+        let word = Word::object(found.word.ty(), obj).with_expiry(found.word.has_expiry());
+        self.databases[db as usize].keys.set_word(&mut self.arena, batch, found.slot, word);
+    }
+}
+
+/// Whether a collection can be frozen at all: fields that expire are looked for in the heap, and what is large would take
+/// long to lay out again.
+fn may_freeze(arena: &Arena, obj: u64) -> bool {
+    let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
+    !expires && object::parts(arena, obj) <= PARTS_MAX && object::heap_bytes(arena, obj) <= BYTES_MAX
+}

@@ -1,0 +1,157 @@
+//! Collections in the heap, and those that are frozen: looking at one lays it out in memory of the thread's own, changing
+//! one brings it back into the heap, and so does looking at it again while it is remembered.
+
+use super::{Cold, Error, Result, Target, Txn, fetched_at};
+use crate::{
+    collections::{
+        Context,
+        object::{self, Type},
+        serial,
+    },
+    item,
+    partition::{Found, Partition, Slice},
+    scratch::Scratch,
+};
+use holdfast_heap::Arena;
+use holdfast_log::Admission;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An object to look at; [`Txn::parts`] has its arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its offset.
+    pub obj: u64,
+    is_view: bool,
+}
+
+/// What a frozen collection's item holds.
+struct Value {
+    bytes: Vec<u8>,
+    /// Whether it was in the cache: somebody has looked at it not long ago.
+    was_cached: bool,
+}
+
+impl Txn<'_> {
+    /// The object of an entry that is no string's, to look at.
+    pub(super) fn locate(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Located> {
+        if found.word.in_heap() {
+            let obj = found.word.offset();
+            object::touch(&mut self.locks.get(target.partition).arena, obj);
+            return Ok(Located { obj, is_view: false });
+        }
+        if found.word.pending_number().is_some() {
+            return self.in_heap(db, target, found).map(|obj| Located { obj, is_view: false });
+        }
+        let lsn = found.word.lsn(self.shared().log.tail());
+        if let Some(obj) = self.scratch.as_ref().and_then(|scratch| scratch.view(lsn)) {
+            return Ok(Located { obj, is_view: true });
+        }
+        let value = self.frozen_value(db, target, found)?;
+        if value.was_cached && self.may_return(value.bytes.len()) {
+            return self.thaw(db, target, found, &value.bytes).map(|obj| Located { obj, is_view: false });
+        }
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        if value.was_cached {
+            part.touch(db, found.slot);
+        } else {
+            part.cache_value(shared, db, found.slot, target.digest, target.key, &value.bytes);
+        }
+        let limits = part.limits.clone();
+        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let scratch = self.scratch.get_or_insert_with(Scratch::take);
+        let obj = scratch.show(context, lsn, &value.bytes)?;
+        Ok(Located { obj, is_view: true })
+    }
+
+    /// The heap offset of the object of an entry that is no string's, to change it.
+    pub(super) fn in_heap(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<u64> {
+        if found.word.in_heap() {
+            let obj = found.word.offset();
+            object::touch(&mut self.locks.get(target.partition).arena, obj);
+            return Ok(obj);
+        }
+        let value = self.frozen_value(db, target, found)?;
+        self.thaw(db, target, found, &value.bytes)
+    }
+
+    /// Sees to it that a collection of a type, if there is one at the key, can be changed without waiting for the medium: to
+    /// be called before something else is changed.
+    pub fn warm(&mut self, db: u8, key: &[u8], ty: Type) -> Result<()> {
+        let target = self.target(key);
+        match self.find(db, target) {
+            Some(found) if found.word.ty() == ty => self.in_heap(db, target, found).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn arena<'a>(&'a self, part: &'a Partition, located: Located) -> &'a Arena {
+        match &self.scratch {
+            Some(scratch) if located.is_view => scratch.arena(),
+            _ => &part.arena,
+        }
+    }
+
+    /// Forgets what was laid out to be looked at; nothing of it may be in use.
+    pub fn forget_views(&mut self) {
+        if let Some(scratch) = &mut self.scratch {
+            scratch.clear();
+        }
+    }
+
+    /// The bytes of a frozen collection ([`serial`]), to make another one like it.
+    pub(super) fn frozen_bytes(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Vec<u8>> {
+        self.frozen_value(db, target, found).map(|value| value.bytes)
+    }
+
+    fn frozen_value(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Value> {
+        let shared = self.shared();
+        if let Some(number) = found.word.pending_number() {
+            return Ok(Value { bytes: self.batch.item(number).value.to_vec(), was_cached: false });
+        }
+        let lsn = found.word.lsn(shared.log.tail());
+        if let Some(fetched) = fetched_at(&self.fetched, lsn) {
+            let record = fetched.bytes.as_ref().map_err(|why| Error::Corrupt(why.clone()))?;
+            let item = item::decode(record).expect("checked when it was fetched").0;
+            return Ok(Value { bytes: item.value.to_vec(), was_cached: false });
+        }
+        let part = self.locks.get(target.partition);
+        if !part.is_cached(db, found.slot) {
+            return Err(Error::Cold(Cold::new(shared, found.word)));
+        }
+        part.lookups.cached += 1;
+        let bytes = part.cached(db, found.slot, target.key).map(<[u8]>::to_vec);
+        // The name of an object is not compared either: that two keys have the same digest is a thing for strings, whose
+        // values can be told apart at no cost.
+        let bytes = bytes.ok_or_else(|| Error::Corrupt("two keys have the same digest".into()))?;
+        Ok(Value { bytes, was_cached: true })
+    }
+
+    /// Whether a collection that is in use again comes back to the heap, though it is only looked at.
+    fn may_return(&self, len: usize) -> bool {
+        // Its redo says besides where it lies.
+        let redo = 4 * len + 4096;
+        let shared = self.shared();
+        !self.keeps_expired && shared.has_room_in_heap() && shared.log.admit(redo) == Admission::Ok
+    }
+
+    /// Brings a frozen collection back into the heap.
+    fn thaw(&mut self, db: u8, target: Target<'_>, found: Found, bytes: &[u8]) -> Result<u64> {
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let obj = serial::import(&mut part.arena, &mut self.batch.tx, context, target.key, bytes)?;
+        object::touch(&mut part.arena, obj);
+        part.thaw(shared, &mut self.batch, db, found, obj);
+        self.store.counters.thawed.fetch_add(1, Relaxed);
+        Ok(obj)
+    }
+
+    /// Freezes collections of the transaction's first partition; see [`Partition::freeze`].
+    pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, limits: (usize, usize)) -> Slice {
+        let shared = self.shared();
+        let slice = self.locks.first().1.freeze(shared, &mut self.batch, db, cursor, limits);
+        self.store.counters.frozen.fetch_add(slice.keys, Relaxed);
+        slice
+    }
+}
