@@ -14,9 +14,10 @@ use crate::{
     script::{
         engine::Program,
         library::{Library, Set},
-        payload, run,
+        run,
     },
 };
+use holdfast_rdb::{Error, functions};
 use holdfast_store::{SYSTEM_DATABASE, Txn};
 use std::sync::Arc;
 
@@ -251,7 +252,10 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
         4 => return Err(BAD_POLICY),
         _ => return Err(wrong_arguments(call)),
     }
-    let sources = payload::parse(call.args.at(2)).map_err(error)?;
+    let sources = functions::decode(call.args.at(2)).map_err(|what| match what {
+        Error::Footer => error("DUMP payload version or checksum are wrong"),
+        Error::Malformed(what) => error(what),
+    })?;
     let mut new = Set::default();
     for source in &sources {
         let library = call.turn.worker.engine().load_library(source).map_err(error)?;
@@ -282,7 +286,7 @@ fn settle(keyspace: &mut Keyspace) {
 fn dump(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let set = call.server().libraries.get();
     settle(keyspace);
-    call.out.bulk(payload::dump(set.libraries.values().map(|library| &*library.source)));
+    call.out.bulk(functions::encode(set.libraries.values().map(|library| &*library.source)));
     Ok(Done)
 }
 

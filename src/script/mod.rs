@@ -17,7 +17,6 @@ pub mod library;
 mod lua;
 mod number;
 mod pack;
-pub mod payload;
 mod reply;
 pub mod run;
 mod sandbox;

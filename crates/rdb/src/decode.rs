@@ -1,9 +1,9 @@
 //! Reading payloads.
 
 use crate::{
-    Error, FOOTER, Field, Result, VERSION_MAX, Value, crc64, kind,
+    Error, Field, Result, Value, kind,
     packed::{self, Entries},
-    reader::{Reader, parse_score},
+    reader::{Reader, open, parse_score},
     stream,
 };
 use std::collections::HashSet;
@@ -18,14 +18,7 @@ const TIME_MAX: u64 = 0xffff_ffff_fffe;
 
 /// The value that a payload is of.
 pub fn decode(payload: &[u8]) -> Result<Value> {
-    let footer_at = payload.len().checked_sub(FOOTER).ok_or(Error::Footer)?;
-    let (bytes, footer) = payload.split_at(footer_at);
-    let version = u16::from_le_bytes([footer[0], footer[1]]);
-    let checksum = u64::from_le_bytes(footer[2..].try_into().expect("eight bytes"));
-    if version > VERSION_MAX || crc64(0, &payload[..footer_at + 2]) != checksum {
-        return Err(Error::Footer);
-    }
-    let mut reader = Reader::new(bytes);
+    let mut reader = Reader::new(open(payload)?);
     let kind = reader.u8()?;
     let value = read(&mut reader, kind)?;
     if reader.is_at_end() { Ok(value) } else { Err(Error::Malformed("bytes behind the value")) }

@@ -1,4 +1,4 @@
-//! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes.
+//! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes, and [`functions`] likewise.
 //!
 //! A *payload* is a type (1 byte), the value, the version of the format (2 bytes) and a checksum of all that (CRC-64, 8
 //! bytes); numbers of the footer are little-endian. [`decode`] reads everything that Redis up to 7.4 writes and its
@@ -11,6 +11,7 @@
 mod crc;
 mod decode;
 pub mod encode;
+pub mod functions;
 mod lzf;
 mod packed;
 mod reader;

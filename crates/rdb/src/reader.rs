@@ -1,10 +1,22 @@
-//! Lengths, strings and numbers.
+//! The footer; lengths, strings and numbers.
 
-use crate::{Error, Result, lzf};
+use crate::{Error, FOOTER, Result, VERSION_MAX, crc64, lzf};
 
 /// Bytes of the longest string.
 const STRING_MAX: usize = 512 << 20;
 const CUT: Error = Error::Malformed("cut short");
+
+/// What a payload has before its footer, which is checked.
+pub fn open(payload: &[u8]) -> Result<&[u8]> {
+    let footer_at = payload.len().checked_sub(FOOTER).ok_or(Error::Footer)?;
+    let (bytes, footer) = payload.split_at(footer_at);
+    let version = u16::from_le_bytes([footer[0], footer[1]]);
+    let checksum = u64::from_le_bytes(footer[2..].try_into().expect("eight bytes"));
+    if version > VERSION_MAX || crc64(0, &payload[..footer_at + 2]) != checksum {
+        return Err(Error::Footer);
+    }
+    Ok(bytes)
+}
 
 /// What is left to read.
 pub struct Reader<'p> {

@@ -2,7 +2,7 @@
 //! has written them, of the older ones as their format says.
 
 use holdfast_rdb::{
-    Error, Field, VERSION_MAX, Value, crc64, decode, encode,
+    Error, Field, VERSION_MAX, Value, crc64, decode, encode, functions,
     stream::{Consumer, Entry, Group, Id, Pending, Stream},
 };
 
@@ -334,5 +334,28 @@ fn what_is_not_sound_is_refused() {
         changed(16, 0),
     ] {
         assert!(matches!(read(&bad), Err(Error::Malformed(_))), "{}", bad.escape_ascii());
+    }
+}
+
+#[test]
+fn libraries_of_functions() {
+    let sources = [&b"short"[..], &[b'x'; 100], &[b'y'; 70_000]];
+    let good = functions::encode(sources.into_iter());
+    assert_eq!(functions::decode(&good).unwrap(), sources);
+    assert_eq!(functions::decode(&functions::encode([].into_iter())), Ok(vec![]));
+    for at in [0, 50, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        assert_eq!(functions::decode(&bad), Err(Error::Footer), "{at}");
+    }
+    assert_eq!(functions::decode(b""), Err(Error::Footer));
+    let compressed = b"\xf5\xc3\x05\x07\x01ab\x60\x01";
+    assert_eq!(functions::decode(&payload(compressed)).unwrap(), [b"abababa"]);
+    for (bad, what) in [
+        (&b"\xf5\x05four"[..], "failed loading the given functions payload"),
+        (b"\xf6\x01a", "Pre-GA function format not supported"),
+        (b"\x00\x01a", "given type is not a function"),
+    ] {
+        assert_eq!(functions::decode(&payload(bad)), Err(Error::Malformed(what)));
     }
 }
