@@ -1,6 +1,6 @@
 //! For commands that choose at random: numbers that come fast and are no secret.
 
-use crate::answer::Stop;
+use crate::{answer::Stop, call::Call};
 use holdfast_resp::Writer;
 use std::{
     cell::Cell,
@@ -22,13 +22,20 @@ pub fn random() -> u64 {
 
 /// Calls `each` to write a part of the reply, `times` times. How often is cheap for a client to say, so that the reply
 /// is limited.
-pub fn repeat(out: &mut Writer, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {
-    const BYTES_MAX: usize = 1 << 30;
-    let start = out.written().len();
+pub fn repeat(call: &mut Call, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {
+    /// Less than a second's work, which holds up who wants the same keys.
+    const BYTES_MAX: usize = 256 << 20;
+    let start = call.out.written().len();
+    let limit = &call.turn.worker.server.output_limits[call.session.client.class() as usize];
     for _ in 0..times {
-        each(out);
-        if out.written().len() - start > BYTES_MAX {
+        each(&mut call.out);
+        let end = call.out.written().len();
+        if end - start > BYTES_MAX {
             return Err(Stop::new("ERR the reply would be too long"));
+        }
+        if !call.session.in_script && limit.exceeds_hard(end) {
+            // The client is disconnected for it, whatever would follow.
+            break;
         }
     }
     Ok(())

@@ -114,6 +114,25 @@ fn replies_that_nobody_reads_do_not_pile_up() {
 }
 
 #[test]
+fn endless_random_elements_end_with_the_client() {
+    let server = Server::start(&["--workers", "1", "--client-output-buffer-limit", "normal 1mb 0 0"]);
+    let mut other = server.client();
+    other.run_script("hset h a 1 => :1\n sadd s a => :1\n zadd z 1 a => :1");
+    let most = "-4611686018427387903";
+    for command in
+        [format!("hrandfield h {most}"), format!("srandmember s {most}"), format!("zrandmember z {most}")]
+    {
+        let mut greedy = server.client();
+        greedy.send(format!("{command}\r\n").as_bytes());
+        assert_eq!(other.call("ping"), pong());
+        assert_eq!(greedy.try_reply(), None, "{command}");
+    }
+    // It is as much as a script may have, whatever its client may.
+    let script = "return #redis.call('srandmember', KEYS[1], -1000000)";
+    assert_eq!(other.call_args(&["eval", script, "1", "s"]), Reply::Int(1_000_000));
+}
+
+#[test]
 fn one_client_too_many_is_told_so() {
     let server = Server::start(&["--maxclients", "10"]);
     let mut clients = vec![first_client(&server)];

@@ -354,7 +354,7 @@ fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
-        repeat(&mut call.out, count, |out| {
+        repeat(call, count, |out| {
             write(out, &hash.random(random).expect("a hash that is not empty"));
         })?;
     } else {

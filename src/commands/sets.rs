@@ -334,7 +334,7 @@ fn srandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize);
-        repeat(&mut call.out, count, |out| out.bulk(&*set.random(random)))?;
+        repeat(call, count, |out| out.bulk(&*set.random(random)))?;
     } else {
         let members = set.sample(count as usize, random);
         call.out.array(members.len());

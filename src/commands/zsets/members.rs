@@ -199,7 +199,7 @@ pub fn zrandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
-        repeat(&mut call.out, count, |out| write_scored(out, zset.random(random), with_scores))?;
+        repeat(call, count, |out| write_scored(out, zset.random(random), with_scores))?;
     } else {
         let members = zset.sample(count as usize, random);
         call.out.array(members.len() * flat);
