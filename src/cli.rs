@@ -2,7 +2,7 @@
 
 use crate::{
     config::{
-        Change, Config, Opt,
+        Config, Opt,
         file::{self, ConfigError},
     },
     document,
@@ -85,7 +85,7 @@ fn serve_help() -> String {
     );
     for &opt in Opt::ALL {
         let spec = opt.spec();
-        if spec.change == Change::NoEffect {
+        if !spec.change.has_effect() {
             continue;
         }
         let default = if spec.default.is_empty() { "\"\"" } else { spec.default };
@@ -94,7 +94,7 @@ fn serve_help() -> String {
     }
     text.push_str("\nAccepted for compatibility with Redis, without effect:\n ");
     let mut column = 1;
-    for spec in Opt::ALL.iter().map(|opt| opt.spec()).filter(|spec| spec.change == Change::NoEffect) {
+    for spec in Opt::ALL.iter().map(|opt| opt.spec()).filter(|spec| !spec.change.has_effect()) {
         if column + spec.name.len() > 100 {
             text.push_str("\n ");
             column = 1;

@@ -32,6 +32,7 @@ pub struct Client {
     names: Mutex<Names>,
     /// When it sent something last, in milliseconds since `created`.
     active_ms: AtomicU64,
+    waits_for: Mutex<Vec<(u8, Vec<u8>)>>,
     command: AtomicU16,
     db: AtomicUsize,
     multi: AtomicI64,
@@ -125,6 +126,7 @@ impl Client {
             created: Instant::now(),
             names: Mutex::default(),
             active_ms: AtomicU64::new(0),
+            waits_for: Mutex::default(),
             command: AtomicU16::new(NO_COMMAND),
             db: AtomicUsize::new(0),
             multi: AtomicI64::new(-1),
@@ -157,6 +159,21 @@ impl Client {
     /// How long it has been connected.
     pub fn age(&self) -> Duration {
         self.created.elapsed()
+    }
+
+    /// Shows others which keys its command waits for, by the number of their database.
+    pub fn set_waits_for(&self, keys: Vec<(u8, Vec<u8>)>) {
+        *self.waits_for.lock().expect("no holder panics") = keys;
+    }
+
+    /// The keys that its command waits for, if it does.
+    pub fn waits_for(&self) -> Vec<(u8, Vec<u8>)> {
+        self.waits_for.lock().expect("no holder panics").clone()
+    }
+
+    /// How many keys it watches.
+    pub fn watched(&self) -> usize {
+        self.watched.load(Relaxed)
     }
 
     /// Notes which command it executes.
@@ -201,6 +218,16 @@ impl Client {
         self.input_free.store(buffers.input_free, Relaxed);
         self.output.store(buffers.output, Relaxed);
         self.memory.store(buffers.memory, Relaxed);
+    }
+
+    /// Bytes read and not executed.
+    pub fn input(&self) -> usize {
+        self.input.load(Relaxed)
+    }
+
+    /// Bytes of output that are not sent.
+    pub fn output(&self) -> usize {
+        self.output.load(Relaxed)
     }
 
     /// Shows others how many bytes were read and not executed, and how much room there is beyond.

@@ -65,8 +65,8 @@ impl Command {
     pub const NEW: Command = Command {
         name: "",
         arity: -1,
-        flags: Flags(0),
-        categories: Categories(0),
+        flags: Flags::NONE,
+        categories: Categories::NONE,
         keys: &[],
         key_access: None,
         channels: Channels::None,
@@ -132,6 +132,10 @@ macro_rules! bits {
 
         impl $set {
             bits!(@each 0, $($(#[$bit_doc])* $bit,)*);
+
+            /// None of them.
+            #[allow(dead_code)]
+            pub const NONE: $set = $set(0);
 
             /// Names, each at its bit.
             pub const NAMES: &[&str] = &[$($name),*];

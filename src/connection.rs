@@ -350,7 +350,9 @@ impl Connection {
     async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
         let handle = self.handle.clone();
         let worker = self.worker.clone();
-        let signal = self.session.waiting.as_ref().expect("it waits for something").signal();
+        let waiting = self.session.waiting.as_ref().expect("it waits for something");
+        let signal = waiting.signal();
+        handle.client.set_waits_for(waiting.keys().map(|(db, key)| (db, key.to_vec())).collect());
         let mut alarm = pin!(async {
             match until {
                 Some(until) => time::sleep_until(until).await,
@@ -372,6 +374,7 @@ impl Connection {
         }));
         let woken = woken.await;
         handle.set_blocked(false);
+        handle.client.set_waits_for(Vec::new());
         worker.stats().blocked.fetch_sub(1, Relaxed);
         woken
     }

@@ -30,6 +30,7 @@ use tokio::time;
 
 const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
 const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
+const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
 /// Bytes of a command that an error shows.
@@ -288,9 +289,9 @@ impl<'a> Turn<'a> {
                 log!(Warning, "possible attack: {} sends HTTP; closing its connection", session.client.addr);
                 return Outcome::Close;
             }
-            Lookup::UnknownCommand => return self.refuse(session, out, unknown_command(args)),
+            Lookup::UnknownCommand => return self.refuse(session, None, out, unknown_command(args)),
             Lookup::UnknownSubcommand(id) => {
-                return self.refuse(session, out, unknown_subcommand(TABLE.command(id), args));
+                return self.refuse(session, None, out, unknown_subcommand(TABLE.command(id), args));
             }
         };
         let command = TABLE.command(id);
@@ -301,11 +302,7 @@ impl<'a> Turn<'a> {
         }
         if let Err(error) = self.check(session, id, args) {
             self.worker.stats().command(id).rejected.add(1);
-            if let Some(waiting) = session.waiting.take() {
-                // It waited when the rights were taken away.
-                waiting.abandon(&self.worker.server.store);
-            }
-            return self.refuse(session, out, error);
+            return self.refuse(session, Some(id), out, error);
         }
         if self.worker.server.push.post.is_full()
             && command.flags.has(Flags::WRITE) | command.flags.has(Flags::PUBSUB)
@@ -318,9 +315,16 @@ impl<'a> Turn<'a> {
         }
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
             // The queue itself takes memory, whatever is in it.
-            if self.worker.server.store.is_out_of_memory() {
+            let refused = if self.worker.server.store.is_out_of_memory() {
+                Err(OUT_OF_MEMORY)
+            } else if command.flags.has(Flags::WRITE) {
+                self.check_replicas()
+            } else {
+                Ok(())
+            };
+            if let Err(error) = refused {
                 self.worker.stats().command(id).rejected.add(1);
-                return self.refuse(session, out, OUT_OF_MEMORY);
+                return self.refuse(session, Some(id), out, error);
             }
             multi.queue.push((id, args.to_owned()));
             out.extend_from_slice(b"+QUEUED\r\n");
@@ -335,7 +339,7 @@ impl<'a> Turn<'a> {
                 Ok(Some(later)) => return later,
                 Err(error) => {
                     self.worker.stats().command(id).rejected.add(1);
-                    return self.refuse(session, out, error);
+                    return self.refuse(session, Some(id), out, error);
                 }
             }
         }
@@ -366,7 +370,7 @@ impl<'a> Turn<'a> {
         }
         let error = self.worker.server.busy.error()?;
         self.worker.stats().command(id).rejected.add(1);
-        Some(self.refuse(session, out, error))
+        Some(self.refuse(session, Some(id), out, error))
     }
 
     /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
@@ -374,10 +378,18 @@ impl<'a> Turn<'a> {
         if may_grow && self.worker.server.store.is_out_of_memory() {
             return Err(OUT_OF_MEMORY);
         }
+        self.check_replicas()?;
         self.admit_log(bytes, may_grow)
     }
 
-    /// The same, whatever memory there is.
+    /// Whether there are as many replicas as writes need; there are none.
+    pub fn check_replicas(&self) -> Result<(), Stop> {
+        let config = &self.worker.server.config;
+        let needed = config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0;
+        if needed { Err(NO_REPLICAS) } else { Ok(()) }
+    }
+
+    /// Whether the log takes a write, whatever memory and replicas there are.
     pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         let store = &self.worker.server.store;
         let bytes = bytes + REDO_ROOM;
@@ -490,6 +502,7 @@ impl<'a> Turn<'a> {
                 handler(&mut call)
             }
             (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => {
+                txn.count_lookups(command.flags.has(Flags::READONLY));
                 let answer = handler(&mut call, txn);
                 let over = match &answer {
                     Ok(outcome) => outcome.is_final(),
@@ -625,9 +638,24 @@ impl<'a> Turn<'a> {
         [&b"NOPERM "[..], &denied.message(&session.user, id, args)].concat().into()
     }
 
+    /// Answers a command that is not executed. Within MULTI nothing will be; if it is EXEC, MULTI ends with it.
     #[cold]
-    fn refuse(&self, session: &mut Session, out: &mut Vec<u8>, error: Stop) -> Outcome {
-        if let Some(multi) = &mut session.multi {
+    fn refuse(
+        &self,
+        session: &mut Session,
+        id: Option<CommandId>,
+        out: &mut Vec<u8>,
+        mut error: Stop,
+    ) -> Outcome {
+        if let Some(waiting) = session.waiting.take() {
+            // It waited when its rights were taken away, or room ran out.
+            waiting.abandon(&self.worker.server.store);
+        }
+        let is_exec = id.is_some_and(|id| TABLE.command(id).name == "exec");
+        if is_exec && session.multi.take().is_some() {
+            session.forget_watched(&self.worker.server);
+            error = discarded(error);
+        } else if let Some(multi) = &mut session.multi {
             multi.aborted = true;
         }
         if let Stop::Error(text) = error {
@@ -635,6 +663,14 @@ impl<'a> Turn<'a> {
             Writer::new(out, session.proto).error(text);
         }
         Outcome::Done
+    }
+}
+
+/// The error of EXEC that is refused for `reason`.
+pub fn discarded(reason: Stop) -> Stop {
+    match reason {
+        Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
+        cold => cold,
     }
 }
 

@@ -95,6 +95,11 @@ impl Waiting {
         waiting
     }
 
+    /// What it waits for: keys, and the numbers of their databases as clients know them.
+    pub fn keys(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.keys.keys.iter().map(|observed| (observed.db, observed.key.as_slice()))
+    }
+
     /// Is set when there may be something to take.
     pub fn signal(&self) -> Arc<Signal> {
         self.keys.signal.clone()

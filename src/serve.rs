@@ -2,7 +2,7 @@
 
 use crate::{
     acl,
-    config::{Change, Config, Opt},
+    config::{Config, Opt},
     limits,
     listener::Listeners,
     log::{self, log},
@@ -176,7 +176,7 @@ async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) ->
 fn warn_of_options_without_effect(config: &Config) {
     for &opt in Opt::ALL {
         let spec = opt.spec();
-        if spec.change == Change::NoEffect && !config.is_default(opt) {
+        if !spec.change.has_effect() && !config.is_default(opt) {
             log!(Warning, "option '{}' has no effect: {}", spec.name, spec.doc);
         }
     }

@@ -12,15 +12,15 @@ use crate::{
     push::Push,
     script::{busy::Busy, cache::Scripts, library::Libraries},
     slowlog::Slowlog,
-    stats::{ErrorStats, WorkerStats},
+    stats::{Counter, ErrorStats, Rates, WorkerStats},
     tls::Tls,
     worker::Message,
 };
-use holdfast_store::Store;
+use holdfast_store::{Stats, Store};
 use std::{
     fmt::Write,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -67,6 +67,10 @@ pub struct Server {
     pub push: Arc<Push>,
     /// How far the log is durable.
     pub progress: Arc<Progress>,
+    /// What they do in a second.
+    pub rates: Rates,
+    /// The store's figures at the last CONFIG RESETSTAT.
+    pub stats_base: Mutex<Stats>,
     /// Clients accepted so far.
     pub accepted: AtomicU64,
     /// Clients refused so far: too many.
@@ -75,6 +79,8 @@ pub struct Server {
     pub started: Instant,
     /// 40 random hexadecimal digits.
     pub run_id: String,
+    /// The same for replication: this history of the data, which no other server has.
+    pub replication_id: String,
     /// A client that has waited for a key has looked at it.
     pub turns: Notify,
     /// Somebody wants it to end.
@@ -107,10 +113,13 @@ impl Server {
             push,
             progress,
             store,
+            rates: Rates::default(),
+            stats_base: Mutex::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             started: Instant::now(),
             run_id: random_hex(40),
+            replication_id: random_hex(40),
             turns: Notify::new(),
             shutdown: Notify::new(),
             mailboxes,
@@ -130,6 +139,22 @@ impl Server {
     /// Sends a message to a worker. A worker that has ended needs none.
     pub fn send(&self, worker: usize, message: Message) {
         let _ = self.mailboxes[worker].send(message);
+    }
+
+    /// A counter of all workers.
+    pub fn sum(&self, counter: fn(&WorkerStats) -> &Counter) -> u64 {
+        self.workers.iter().map(|worker| counter(worker).get()).sum()
+    }
+
+    /// Commands executed.
+    pub fn calls(&self) -> u64 {
+        self.workers.iter().map(WorkerStats::calls).sum()
+    }
+
+    /// Measures what is done in a second.
+    pub fn measure_rates(&self) {
+        let bytes = (self.sum(|worker| &worker.input_bytes), self.sum(|worker| &worker.output_bytes));
+        self.rates.sample(Instant::now(), [self.calls(), bytes.0, bytes.1]);
     }
 
     /// Disconnects the largest clients while all take more memory than they may.
@@ -155,10 +180,11 @@ impl Server {
         }
     }
 
-    /// CONFIG RESETSTAT.
-    pub fn reset_stats(&self) {
+    /// CONFIG RESETSTAT, with the store's figures as they are.
+    pub fn reset_stats(&self, store: Stats) {
         self.workers.iter().for_each(WorkerStats::reset);
         self.errors.reset();
+        *self.stats_base.lock().expect("no holder panics") = store;
         self.clients.reset_evicted();
         self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);

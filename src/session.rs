@@ -13,8 +13,8 @@ use crate::{
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::{Fetched, Store, collections::stream::Id};
-use std::sync::Arc;
+use holdfast_store::{Fetched, collections::stream::Id};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The state of a connection that its commands see.
@@ -45,6 +45,8 @@ pub struct Session {
     pub in_exec: bool,
     /// Whether a script calls them now.
     pub in_script: bool,
+    /// What TIME has told EXEC's commands or a script, which see one time: since 1970.
+    pub time: Option<Duration>,
     /// Keys that EXEC must find unchanged.
     pub watched: Watched,
     /// What the current command waits for.
@@ -130,6 +132,7 @@ impl Session {
             multi: None,
             in_exec: false,
             in_script: false,
+            time: None,
             watched: Watched::default(),
             waiting: None,
             progress: None,
@@ -154,19 +157,19 @@ impl Session {
         *self = Session::new(self.client.clone(), &server.acl);
     }
 
+    /// UNWATCH, also while a script has locked the keys.
+    pub fn forget_watched(&mut self, server: &Server) {
+        let mut watched = std::mem::take(&mut self.watched);
+        if !watched.is_empty() {
+            server.busy.when_over(&server.store, move |store| watched.forget(store));
+        }
+    }
+
     /// Takes the session out of what others know of it.
     pub fn leave(&mut self, server: &Server) {
-        let (watched, waiting) = (std::mem::take(&mut self.watched), self.waiting.take());
-        let forget = move |store: &Store| {
-            let mut watched = watched;
-            watched.forget(store);
-            if let Some(waiting) = waiting {
-                waiting.abandon(store);
-            }
-        };
-        match server.busy.is_on() {
-            true => server.busy.later(forget),
-            false => forget(&server.store),
+        self.forget_watched(server);
+        if let Some(waiting) = self.waiting.take() {
+            server.busy.when_over(&server.store, |store| waiting.abandon(store));
         }
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);

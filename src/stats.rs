@@ -10,7 +10,7 @@ use std::{
         Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A counter with one writer and many readers.
@@ -120,6 +120,35 @@ impl WorkerStats {
     }
 }
 
+/// What happens in a second, as of the last one.
+#[derive(Default)]
+pub struct Rates {
+    last: Mutex<Option<(Instant, Totals)>>,
+    per_second: [AtomicU64; 3],
+}
+
+/// Commands, bytes read from clients, bytes sent to them.
+pub type Totals = [u64; 3];
+
+impl Rates {
+    /// Takes the counts so far; to be called about once a second.
+    pub fn sample(&self, now: Instant, totals: Totals) {
+        let last = self.last.lock().expect("no holder panics").replace((now, totals));
+        let Some((then, before)) = last else { return };
+        let seconds = now.saturating_duration_since(then).as_secs_f64();
+        for ((rate, count), before) in self.per_second.iter().zip(totals).zip(before) {
+            // CONFIG RESETSTAT may come between.
+            let new = count.saturating_sub(before) as f64;
+            rate.store(if seconds > 0.0 { (new / seconds).round() as u64 } else { 0 }, Relaxed);
+        }
+    }
+
+    /// The rates.
+    pub fn per_second(&self) -> Totals {
+        [0, 1, 2].map(|nth: usize| self.per_second[nth].load(Relaxed))
+    }
+}
+
 /// Error replies by their code.
 #[derive(Default)]
 pub struct ErrorStats(Mutex<BTreeMap<Vec<u8>, u64>>);
@@ -147,5 +176,21 @@ impl ErrorStats {
     /// CONFIG RESETSTAT.
     pub fn reset(&self) {
         self.0.lock().expect("no holder panics").clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_last_second() {
+        let (rates, start) = (Rates::default(), Instant::now());
+        rates.sample(start, [5, 10, 20]);
+        assert_eq!(rates.per_second(), [0; 3]);
+        rates.sample(start + Duration::from_secs(2), [105, 10, 21]);
+        assert_eq!(rates.per_second(), [50, 0, 1]);
+        rates.sample(start + Duration::from_secs(3), [1, 10, 121]);
+        assert_eq!(rates.per_second(), [0, 0, 100]);
     }
 }

@@ -259,6 +259,7 @@ impl Worker {
                 handle.tick(timeout);
             }
             if self.index == 0 {
+                self.server.measure_rates();
                 self.server.evict_clients();
             }
         }

@@ -61,3 +61,52 @@ fn keys_are_made() {
          dbsize => :5",
     );
 }
+
+#[test]
+fn scripts_are_let_in_if_debug_says_so() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let script = |client: &mut harness::Client, call: &str| {
+        show(&client.call_args(&["eval", &format!("return redis.pcall({call})"), "0"]))
+    };
+    let refused = "-ERR This Redis command is not allowed from script";
+    assert_eq!(script(&mut client, "'debug', 'protocol', 'integer'"), refused);
+    client.run_script("debug set-disable-deny-scripts 1 => +OK");
+    assert_eq!(script(&mut client, "'debug', 'protocol', 'integer'"), ":12345");
+    // Not what waits or runs scripts.
+    for call in ["'eval', 'return 1', 0", "'save'", "'multi'", "'monitor'"] {
+        assert!(script(&mut client, call).starts_with('-'), "{call}");
+    }
+    assert_eq!(
+        script(&mut client, "'debug', 'protocol', 'attrib'"),
+        "Some real reply following the attribute"
+    );
+    let attribute = "redis.setresp(3) return redis.call('debug', 'protocol', 'attrib')";
+    let reply = client.call_args(&["eval", attribute, "0"]);
+    assert_eq!(show(&reply), "Some real reply following the attribute");
+    client.run_script("debug set-disable-deny-scripts 0 => +OK");
+    assert_eq!(script(&mut client, "'debug', 'protocol', 'integer'"), refused);
+}
+
+#[test]
+fn a_key_that_has_expired_is_shown_until_somebody_looks() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script("debug set-active-expire 0 => +OK\n set a 1 px 1 => +OK");
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert!(show(&client.call("debug object a")).starts_with("+Value at:"));
+    client.run_script("get a => nil\n debug object a => -ERR no such key");
+}
+
+#[test]
+fn a_crash_on_request_loses_nothing() {
+    for how in ["segfault", "panic"] {
+        let mut server = Server::start(&[]);
+        let mut client = server.client();
+        client.run_script("set a 1 => +OK");
+        client.send(format!("debug {how}\r\n").as_bytes());
+        assert_eq!(client.try_reply(), None);
+        assert!(!server.wait().success());
+        server.restart(Server::kill).client().run_script("get a => 1");
+    }
+}

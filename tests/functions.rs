@@ -75,6 +75,10 @@ fn faulty_libraries_are_refused() {
             "Error registering functions: ERR redis.register_function must get a function name argument",
         ),
         (
+            "server.register_function('a', 1)",
+            "Error registering functions: ERR second argument to server.register_function must be a function",
+        ),
+        (
             "redis.register_function{function_name='a', callback=function() end, flags={'bad'}}",
             "Error registering functions: ERR unknown flag given",
         ),

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Server, array, is_error, ok, show, text, wait_until};
+use harness::{Client, Server, array, is_error, ok, show, text, wait_until};
 use holdfast_resp::Reply;
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,84 @@ fn a_server_without_replicas_and_cluster_says_so() {
          failover => -ERR FAILOVER requires connected replicas.
          failover abort => -ERR No failover in progress.
          failover to a => -ERR syntax error
-         module list => []",
+         cluster reset x y => -ERR This instance has cluster support disabled
+         cluster nosuch => -ERR unknown subcommand 'nosuch'. Try CLUSTER HELP.
+         module list => []
+         module load x => -ERR Modules are not supported
+         command list filterby pattern cl*|help => [client|help cluster|help]
+         command getkeys eval x 0 => []",
     );
     assert!(show(&client.call("role")).starts_with("[master :"));
     let art = text(&client.call("lolwut version 5 40 6"));
     assert!(art.lines().count() == 8 && art.contains("Redis ver. "), "{art}");
+}
+
+#[test]
+fn writes_that_need_replicas_are_refused_without() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "multi => +OK
+         set a 1 => +QUEUED",
+    );
+    let mut other = server.client();
+    other.run_script(
+        "config set min-slaves-to-write 1 => +OK
+         config get min-replicas-to-write => [min-replicas-to-write 1]
+         set a 2 => -NOREPLICAS Not enough good replicas to write.
+         get a => nil
+         multi => +OK
+         set a 2 => -NOREPLICAS Not enough good replicas to write.
+         exec => -EXECABORT Transaction discarded because of previous errors.
+         eval return(redis.pcall('set','a',2)) 0 => -NOREPLICAS Not enough good replicas to write.
+         eval return(redis.pcall('get','a')) 0 => nil",
+    );
+    assert_eq!(other.info("min_slaves_good_slaves"), "0");
+    client.run_script(
+        "exec => -EXECABORT Transaction discarded because of: NOREPLICAS Not enough good replicas to write.
+         config set min-replicas-max-lag 0 => +OK
+         set a 1 => +OK",
+    );
+}
+
+#[test]
+fn figures_are_counted_and_reset() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    client.run_script(
+        "set a 1 => +OK
+         setbit b 5 1 => :0
+         setbit b 5 1 => :1
+         get a => 1
+         get none => nil",
+    );
+    assert_eq!([client.info("rdb_changes_since_last_save"), client.info("keyspace_misses")], ["2", "1"]);
+    client.run_script("multi => +OK\n get a => +QUEUED\n config resetstat => +QUEUED\n exec => [1 +OK]");
+    assert_eq!([client.info("keyspace_hits"), client.info("keyspace_misses")], ["0", "0"]);
+    client.run_script("save => +OK\n flushall async => +OK");
+    assert_eq!(client.info("rdb_changes_since_last_save"), "0");
+    for _ in 0..1000 {
+        client.call("rpush long element");
+    }
+    client.run_script("config resetstat => +OK\n unlink long => :1");
+    wait_until(
+        || "it is freed".into(),
+        || client.info("lazyfree_pending_objects") == "0" && client.info("lazyfreed_objects") == "1",
+    );
+
+    let (mut list, mut group) = (server.client(), server.client());
+    list.send(b"blpop list other 0\r\n");
+    wait_until(|| "it waits".into(), || client.info("blocked_clients") == "1");
+    client.run_script("xgroup create list g $ mkstream => +OK");
+    group.send(b"xreadgroup group g me block 0 streams list >\r\n");
+    wait_until(|| "both wait".into(), || client.info("blocked_clients") == "2");
+    let figures =
+        |client: &mut Client| ["", "_on_nokey"].map(|of| client.info(&format!("total_blocking_keys{of}")));
+    assert_eq!(figures(&mut client), ["2", "1"]);
+    client.run_script("del list => :1");
+    assert!(is_error(&group.reply(), "NOGROUP"));
+    wait_until(|| "it waits no more".into(), || figures(&mut client) == ["2", "0"]);
 }
 
 #[test]

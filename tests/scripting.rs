@@ -111,6 +111,10 @@ fn errors_say_where() {
             ("error({err='MY boom'})", "-MY boom @1."),
             ("error()", "-ERR nil @1."),
             ("return redis.call('nosuch')", "-ERR Unknown Redis command called from script @1."),
+            ("return server.call('nosuch')", "-ERR Unknown command called from script @1."),
+            ("return server.pcall('get')", "-ERR Wrong number of args calling command from script"),
+            ("return server.call()", "-ERR Please specify at least one argument for this call @1."),
+            ("return server.call({})", "-ERR Command arguments must be strings or integers @1."),
             ("return redis.pcall('nosuch')", "-ERR Unknown Redis command called from script"),
             ("return redis.call('get')", "-ERR Wrong number of args calling Redis command from script @1."),
             ("return redis.call()", "-ERR Please specify at least one argument for this redis lib call @1."),
@@ -393,6 +397,10 @@ fn rights_are_checked() {
                 "return redis.acl_check_cmd('nosuch')",
                 "-ERR Invalid command passed to redis.acl_check_cmd() @1.",
             ),
+            (
+                "return server.acl_check_cmd('nosuch')",
+                "-ERR Invalid command passed to server.acl_check_cmd() @1.",
+            ),
         ],
     );
     assert_eq!(client.call("eval return(1) 1 b"), error("NOPERM No permissions to access a key"));
@@ -447,10 +455,61 @@ fn a_script_that_runs_for_long_can_be_killed() {
 }
 
 #[test]
+fn exec_while_a_script_is_busy_ends_the_transaction() {
+    let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "50"]);
+    let mut client = server.client();
+    client.run_script("set x 1 => +OK\n watch x => +OK\n multi => +OK\n incr x => +QUEUED");
+    let mut killer = server.client();
+    let mut runner =
+        keep_busy(&server, &["eval", "redis.call('get', KEYS[1]) while true do end", "1", "x"], SCRIPT_BUSY);
+    let reply = client.call("exec");
+    assert!(is_error(&reply, "EXECABORT Transaction discarded because of: BUSY "), "{}", show(&reply));
+    assert_eq!(killer.call("script kill"), ok());
+    runner.reply();
+    client.run_script("exec => -ERR EXEC without MULTI\n get x => 1");
+    // Nothing is watched any more.
+    client.call("multi");
+    assert_eq!(killer.call("set x 2"), ok());
+    client.run_script("get x => +QUEUED\n exec => [2]");
+}
+
+#[test]
+fn the_time_stands_still_within_a_script_and_exec() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let script = "local a = redis.call('time') for i = 1, 100000 do end local b = redis.call('time')
+                  return {a[1] == b[1] and a[2] == b[2], b[1], b[2]}";
+    let first = show(&client.call_args(&["eval", script, "0"]));
+    assert!(first.starts_with("[:1 "), "{first}");
+    assert_ne!(show(&client.call_args(&["eval", script, "0"])), first);
+    client.run_script("multi => +OK\n time => +QUEUED\n time => +QUEUED");
+    client.call_args(&["eval", "return redis.call('time')", "0"]);
+    let Reply::Array(times) = client.call("exec") else { panic!("an array") };
+    assert!(times.len() == 3 && times.iter().all(|time| *time == times[0]), "{times:?}");
+    assert_ne!(client.call("time"), times[0]);
+}
+
+#[test]
+fn what_a_script_returns_as_an_error_is_counted_once() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    for (script, code) in [
+        ("return redis.error_reply('MINE here')", "MINE"),
+        ("error({err='OURS here'})", "OURS"),
+        ("return redis.pcall('hget', KEYS[1], 'a')", "WRONGTYPE"),
+        ("return redis.call('hget', KEYS[1], 'a')", "WRONGTYPE"),
+    ] {
+        client.run_script("config resetstat => +OK\n set a 1 => +OK");
+        assert!(is_error(&client.call_args(&["eval", script, "1", "a"]), code), "{script}");
+        assert_eq!(client.info(&format!("errorstat_{code}")), "count=1", "{script}");
+    }
+}
+
+#[test]
 fn a_script_that_has_written_comes_to_its_end_or_is_lost_whole() {
     let mut server = Server::start(&["--workers", "1", "--busy-reply-threshold", "50"]);
     let mut client = server.client();
-    let slow = "local function now() local t = redis.call('time') return t[1] * 1000 + t[2] / 1000 end
+    let slow = "local function now() return os.clock() * 1000 end
         redis.call('set', 'x', 1) local stop = now() + ARGV[1]
         repeat for i = 1, 1000 do end until now() > stop
         redis.call('set', 'y', 1)";

@@ -4,9 +4,13 @@ use crate::{
     acl,
     answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_arity},
-    command::{Command, Flags, Handler::Plain},
-    config::{Change, Opt, file, kind::Value, split_words},
+    command::{
+        Command, Flags,
+        Handler::{Browsing, Plain},
+    },
+    config::{Opt, file, kind::Value, split_words},
     glob,
+    keyspace::Keyspace,
     log::log,
     server::Server,
 };
@@ -48,7 +52,7 @@ pub static COMMANDS: &[Command] = &[Command {
             name: "config|resetstat",
             arity: 2,
             summary: "Resets the server's statistics.",
-            handler: Plain(resetstat),
+            handler: Browsing(resetstat),
             ..SUB
         },
         Command {
@@ -118,9 +122,10 @@ fn set(call: &mut Call) -> Answer {
     let pairs: Vec<(&[u8], &[u8])> =
         call.args.from(2).iter().zip(call.args.from(3).iter()).step_by(2).collect();
     let mut opts = Vec::new();
-    for (name, _) in &pairs {
+    for (name, value) in &pairs {
         let opt = std::str::from_utf8(name).ok().and_then(Opt::find).ok_or_else(|| unknown_option(name))?;
-        if opt.spec().change == Change::AtStart {
+        // To what it is already it may be set, unlike in Redis: who sets all that CONFIG GET shows need not know these.
+        if opt.spec().change.is_at_start() && call.server().config.show(opt).as_bytes() != *value {
             return Err(failed(name, "can't set immutable config"));
         }
         if opts.contains(&opt) {
@@ -172,8 +177,8 @@ fn failed(name: &[u8], what: &str) -> Stop {
         .into()
 }
 
-fn resetstat(call: &mut Call) -> Answer {
-    call.server().reset_stats();
+fn resetstat(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
+    call.server().reset_stats(keyspace.stats());
     call.out.ok();
     Ok(Done)
 }

@@ -5,21 +5,22 @@ mod store;
 use crate::{
     answer::{Answer, Outcome::*},
     call::Call,
+    client::{Client, flag},
     command::{Categories, Command, Flags, Handler::Browsing},
     config::Opt,
     keyspace::Keyspace,
     latency,
     pubsub::Kind,
     server::{REDIS_VERSION, Server, VERSION},
-    stats::{Counter, WorkerStats},
     table::TABLE,
 };
 use holdfast_store::Stats;
 use std::{
     cell::OnceCell,
+    collections::HashSet,
     fmt::Write,
     fs, process,
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -47,7 +48,10 @@ struct View<'a, 'k, 't> {
 impl View<'_, '_, '_> {
     /// The store's figures, which several sections share.
     fn stats(&self) -> &Stats {
-        self.stats.get_or_init(|| self.keyspace.stats())
+        self.stats.get_or_init(|| {
+            let base = self.server.stats_base.lock().expect("no holder panics");
+            self.keyspace.stats().counted_since(&base)
+        })
     }
 }
 
@@ -100,10 +104,6 @@ macro_rules! lines {
 }
 use lines;
 
-fn sum(server: &Server, counter: fn(&WorkerStats) -> &Counter) -> u64 {
-    server.workers.iter().map(|worker| counter(worker).get()).sum()
-}
-
 fn server(view: &View, text: &mut String) {
     let server = view.server;
     let uptime = server.started.elapsed();
@@ -115,15 +115,25 @@ fn server(view: &View, text: &mut String) {
     lines!(text,
         "redis_version": REDIS_VERSION,
         "holdfast_version": VERSION,
+        // As in a build from a release's archive.
+        "redis_git_sha1": "00000000",
+        "redis_git_dirty": 0,
+        "redis_build_id": format!("{REDIS_VERSION}-holdfast-{VERSION}"),
         "redis_mode": "standalone",
-        "os": std::env::consts::OS,
+        "os": operating_system(),
         "arch_bits": usize::BITS,
+        "monotonic_clock": "POSIX clock_gettime",
+        "multiplexing_api": "epoll",
         "process_id": process::id(),
+        "process_supervised": "no",
         "run_id": server.run_id,
         "tcp_port": port,
         "server_time_usec": now.as_micros(),
         "uptime_in_seconds": uptime.as_secs(),
         "uptime_in_days": uptime.as_secs() / 86_400,
+        "hz": server.config.number(Opt::Hz),
+        "configured_hz": server.config.number(Opt::Hz),
+        "lru_clock": now.as_secs() & 0xFF_FFFF,
         "workers": server.workers.len(),
         "executable": executable,
         "config_file": file,
@@ -145,40 +155,69 @@ fn server(view: &View, text: &mut String) {
 fn clients(view: &View, text: &mut String) {
     let server = view.server;
     let blocked: u64 = server.workers.iter().map(|worker| worker.blocked.load(Relaxed)).sum();
+    let all = server.clients.all();
+    // Who waits for new entries of a group also waits for it to go away.
+    let waits_for_end = |client: &&Arc<Client>| {
+        client.has_flag(flag::BLOCKED) && TABLE.command(client.command()).name == "xreadgroup"
+    };
+    let ends: HashSet<_> = all.iter().filter(waits_for_end).flat_map(|client| client.waits_for()).collect();
+    let keys: HashSet<_> = all.iter().flat_map(|client| client.waits_for()).collect();
     lines!(text,
-        "connected_clients": server.clients.count(),
+        "connected_clients": all.len(),
+        "cluster_connections": 0,
         "maxclients": server.config.number(Opt::MaxClients),
+        "client_recent_max_input_buffer": all.iter().map(|client| client.input()).max().unwrap_or(0),
+        "client_recent_max_output_buffer": all.iter().map(|client| client.output()).max().unwrap_or(0),
         "blocked_clients": blocked,
         "tracking_clients": server.push.tracking.clients(),
-        "pubsub_clients": server.clients.all().iter().filter(|client| client.is_subscribed()).count(),
+        "pubsub_clients": all.iter().filter(|client| client.is_subscribed()).count(),
+        "watching_clients": all.iter().filter(|client| client.watched() > 0).count(),
+        "total_watched_keys": all.iter().map(|client| client.watched()).sum::<usize>(),
+        "total_blocking_keys": keys.len(),
+        "total_blocking_keys_on_nokey": ends.len(),
     );
 }
 
-/// Bytes of this process in RAM, `VmRSS` now, `VmHWM` at most so far; 0 if the system does not tell.
-fn resident_bytes(name: &str) -> u64 {
+/// What the system tells of this process, among it the bytes in RAM: `VmRSS` now, `VmHWM` at most so far.
+const STATUS: &str = "/proc/self/status";
+
+/// A field of such a file of the system, which is given in KiB, in bytes; 0 if the system does not tell.
+fn kib_field(file: &str, name: &str) -> u64 {
     let field = |text: String| {
         let value = |line: &str| {
             line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok()
         };
         text.lines().find_map(value)
     };
-    fs::read_to_string("/proc/self/status").ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
+    fs::read_to_string(file).ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
 }
 
 fn stats(view: &View, text: &mut String) {
     let server = view.server;
-    let calls: u64 = server.workers.iter().map(WorkerStats::calls).sum();
+    let [commands, input, output] = server.rates.per_second();
     let errors: u64 = server.errors.all().iter().map(|(_, count)| count).sum();
     lines!(text,
         "total_connections_received": server.accepted.load(Relaxed),
-        "total_commands_processed": calls,
-        "total_net_input_bytes": sum(server, |worker| &worker.input_bytes),
-        "total_net_output_bytes": sum(server, |worker| &worker.output_bytes),
+        "total_commands_processed": server.calls(),
+        "instantaneous_ops_per_sec": commands,
+        "total_net_input_bytes": server.sum(|worker| &worker.input_bytes),
+        "total_net_output_bytes": server.sum(|worker| &worker.output_bytes),
+        "total_net_repl_input_bytes": 0,
+        "total_net_repl_output_bytes": 0,
+        "instantaneous_input_kbps": format!("{:.2}", input as f64 / 1024.0),
+        "instantaneous_output_kbps": format!("{:.2}", output as f64 / 1024.0),
+        "instantaneous_input_repl_kbps": "0.00",
+        "instantaneous_output_repl_kbps": "0.00",
+        "sync_full": 0,
+        "sync_partial_ok": 0,
+        "sync_partial_err": 0,
+        "latest_fork_usec": 0,
+        "total_forks": 0,
         "rejected_connections": server.refused.load(Relaxed),
         "evicted_clients": server.clients.evicted(),
         "total_error_replies": errors,
-        "total_reads_processed": sum(server, |worker| &worker.reads),
-        "total_writes_processed": sum(server, |worker| &worker.writes),
+        "total_reads_processed": server.sum(|worker| &worker.reads),
+        "total_writes_processed": server.sum(|worker| &worker.writes),
     );
     let [auth, command, key, channel] = server.acl.log.counts();
     lines!(text,
@@ -199,20 +238,49 @@ fn stats(view: &View, text: &mut String) {
     );
 }
 
-fn replication(_: &View, text: &mut String) {
+fn replication(view: &View, text: &mut String) {
+    let config = &view.server.config;
     lines!(text, "role": "master", "connected_slaves": 0);
+    if config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0 {
+        lines!(text, "min_slaves_good_slaves": 0);
+    }
+    lines!(text,
+        "master_failover_state": "no-failover",
+        "master_replid": view.server.replication_id,
+        "master_replid2": "0".repeat(40),
+        "master_repl_offset": view.server.store.log().tail(),
+        "second_repl_offset": -1,
+        "repl_backlog_active": 0,
+        "repl_backlog_size": config.number(Opt::ReplBacklogSize),
+        "repl_backlog_first_byte_offset": 0,
+        "repl_backlog_histlen": 0,
+    );
 }
 
 fn cpu(_: &View, text: &mut String) {
-    // SAFETY: all zeroes is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid, writable rusage.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
-    let seconds = |time: libc::timeval| format!("{}.{:06}", time.tv_sec, time.tv_usec);
+    let of = |who| {
+        // SAFETY: all zeroes is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is a valid, writable rusage.
+        unsafe { libc::getrusage(who, &mut usage) };
+        [usage.ru_stime, usage.ru_utime].map(|time| format!("{}.{:06}", time.tv_sec, time.tv_usec))
+    };
+    let ([sys, user], [sys_children, user_children]) = (of(libc::RUSAGE_SELF), of(libc::RUSAGE_CHILDREN));
     lines!(text,
-        "used_cpu_sys": seconds(usage.ru_stime),
-        "used_cpu_user": seconds(usage.ru_utime),
+        "used_cpu_sys": sys,
+        "used_cpu_user": user,
+        "used_cpu_sys_children": sys_children,
+        "used_cpu_user_children": user_children,
     );
+}
+
+/// Name, version and machine, as `uname` tells them.
+fn operating_system() -> String {
+    let of = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    format!("{} {} {}", of("ostype"), of("osrelease"), std::env::consts::ARCH)
 }
 
 fn commandstats(view: &View, text: &mut String) {

@@ -211,7 +211,7 @@ fn write_keys(call: &mut Call, with_flags: bool) -> Answer {
     }
     let mut keys = Vec::new();
     each_key(command, inner, |index, access| keys.push((index, access))).map_err(|_| INVALID_ARGUMENTS)?;
-    if keys.is_empty() {
+    if keys.is_empty() && !command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err(INVALID_ARGUMENTS);
     }
     call.out.array(keys.len());

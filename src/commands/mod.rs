@@ -3,6 +3,7 @@
 mod acl;
 mod bitmaps;
 mod clients;
+mod cluster;
 mod configuration;
 mod connection;
 mod debug;
@@ -44,6 +45,7 @@ pub static FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
     bitmaps::COMMANDS,
     clients::COMMANDS,
+    cluster::COMMANDS,
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,

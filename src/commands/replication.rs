@@ -1,5 +1,4 @@
-//! What a server that has no replicas and no cluster answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF,
-//! CLUSTER and their kin.
+//! What a server that has no replicas answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF and their kin.
 
 use crate::{
     answer::{Answer, NOT_INTEGER, NOT_POSITIVE, Outcome, Outcome::*, SYNTAX, Stop, UNBLOCKED, Wake},
@@ -12,13 +11,11 @@ use holdfast_store::Turn;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const CONNECTION: Command = Command {
-    group: "connection",
+const WAIT: Command = Command {
+    group: "generic",
     categories: Categories::CONNECTION,
-    arity: 1,
     since: "3.0.0",
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    handler: Plain(|_| Err(NO_CLUSTER)),
+    flags: Flags::BLOCKING,
     ..Command::NEW
 };
 
@@ -34,22 +31,6 @@ const SYNC: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Command] = &[
     Command {
-        name: "asking",
-        group: "cluster",
-        flags: Flags::FAST,
-        summary: "Signals that a cluster client is following an -ASK redirect.",
-        ..CONNECTION
-    },
-    Command {
-        name: "cluster",
-        arity: -2,
-        group: "cluster",
-        since: "3.0.0",
-        summary: "A container for Redis Cluster commands.",
-        handler: Plain(|_| Err(NO_CLUSTER)),
-        ..Command::NEW
-    },
-    Command {
         name: "failover",
         since: "6.2.0",
         summary: "Starts a coordinated failover from a server to one of its replicas.",
@@ -62,18 +43,6 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "An internal command used in replication.",
         ..SYNC
-    },
-    Command {
-        name: "readonly",
-        group: "cluster",
-        summary: "Enables read-only queries for a connection to a Redis Cluster replica node.",
-        ..CONNECTION
-    },
-    Command {
-        name: "readwrite",
-        group: "cluster",
-        summary: "Enables read-write queries for a connection to a Redis Cluster replica node.",
-        ..CONNECTION
     },
     Command {
         name: "replconf",
@@ -113,25 +82,20 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "wait",
         arity: 3,
-        group: "generic",
-        flags: Flags::BLOCKING,
         summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
         handler: Plain(wait),
-        ..CONNECTION
+        ..WAIT
     },
     Command {
         name: "waitaof",
         arity: 4,
-        group: "generic",
         since: "7.2.0",
-        flags: Flags::BLOCKING,
         summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",
         handler: Plain(waitaof),
-        ..CONNECTION
+        ..WAIT
     },
 ];
 
-const NO_CLUSTER: Stop = Stop::new("ERR This instance has cluster support disabled");
 const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");
 const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");

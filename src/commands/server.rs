@@ -1,4 +1,4 @@
-//! MONITOR, TIME, SHUTDOWN, MODULE LIST.
+//! MONITOR, TIME, SHUTDOWN, MODULE.
 
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
@@ -6,6 +6,14 @@ use crate::{
     command::{Command, Flags, Handler::Plain},
 };
 use std::time::{SystemTime, UNIX_EPOCH};
+
+const MODULE: Command = Command {
+    since: "4.0.0",
+    group: "server",
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+    handler: Plain(|_| Err(NO_MODULES)),
+    ..Command::NEW
+};
 
 /// The rows.
 pub static COMMANDS: &[Command] = &[
@@ -25,21 +33,41 @@ pub static COMMANDS: &[Command] = &[
         group: "server",
         summary: "A container for module commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: &[Command {
-            name: "module|list",
-            arity: 2,
-            since: "4.0.0",
-            group: "server",
-            flags: Flags::ADMIN.and(Flags::NOSCRIPT),
-            summary: "Returns all loaded modules.",
-            complexity: "O(N) where N is the number of loaded modules.",
-            // There are none.
-            handler: Plain(|call| {
-                call.out.array(0);
-                Ok(Done)
-            }),
-            ..Command::NEW
-        }],
+        subcommands: &[
+            Command {
+                name: "module|help",
+                arity: 2,
+                since: "5.0.0",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the different subcommands.",
+                handler: Plain(|call| {
+                    call.help(&["LIST", "    Return a list of loaded modules."]);
+                    Ok(Done)
+                }),
+                ..MODULE
+            },
+            Command {
+                name: "module|list",
+                arity: 2,
+                summary: "Returns all loaded modules.",
+                complexity: "O(N) where N is the number of loaded modules.",
+                // There are none.
+                handler: Plain(|call| {
+                    call.out.array(0);
+                    Ok(Done)
+                }),
+                ..MODULE
+            },
+            Command { name: "module|load", arity: -3, summary: "Loads a module.", ..MODULE },
+            Command {
+                name: "module|loadex",
+                arity: -3,
+                since: "7.0.0",
+                summary: "Loads a module using extended parameters.",
+                ..MODULE
+            },
+            Command { name: "module|unload", arity: 3, summary: "Unloads a module.", ..MODULE },
+        ],
         ..Command::NEW
     },
     Command {
@@ -69,6 +97,7 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
+const NO_MODULES: Stop = Stop::new("ERR Modules are not supported");
 const NOT_SHUTTING_DOWN: Stop = Stop::new("ERR No shutdown in progress.");
 
 const MONITOR_IN_MULTI: Stop = Stop::new("ERR MONITOR isn't allowed for DENY BLOCKING client");
@@ -83,7 +112,11 @@ fn monitor(call: &mut Call) -> Answer {
 }
 
 fn time(call: &mut Call) -> Answer {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = match call.session.in_exec {
+        true => *call.session.time.get_or_insert_with(now),
+        false => now(),
+    };
     call.out.array(2);
     call.out.bulk_int(now.as_secs() as i64);
     call.out.bulk_int(i64::from(now.subsec_micros()));

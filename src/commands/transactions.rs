@@ -9,7 +9,7 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
-    dispatch::{self, Given, cold_values},
+    dispatch::{self, Given, cold_values, discarded},
     keys::each_key,
     observe::Watched,
     session::Multi,
@@ -137,7 +137,7 @@ fn exec(call: &mut Call) -> Answer {
         }
         Err(error) => {
             call.session.watched.forget(store);
-            return Err(error);
+            return Err(discarded(error));
         }
     }
 
@@ -174,6 +174,7 @@ fn exec(call: &mut Call) -> Answer {
         }
     }
     call.session.in_exec = false;
+    call.session.time = None;
     call.session.client.set_command(own_id);
     call.turn.commit(txn);
     Ok(result)

@@ -183,6 +183,14 @@ pub fn read_output_limits(text: &str) -> [[i64; 3]; 3] {
     limits
 }
 
+/// A server to replicate, which nothing here can do; `no one` is a value that Redis takes.
+pub fn no_primary(words: &[&str], _current: &str) -> Result<String, String> {
+    match words {
+        [""] | ["no", "one"] => Ok(String::new()),
+        _ => Err("replication is not supported".into()),
+    }
+}
+
 /// Bytes, or a percentage of `maxmemory`.
 pub fn bytes_or_percent(words: &[&str], _current: &str) -> Result<String, String> {
     let [word] = words else { return Err("wrong number of arguments".into()) };
@@ -190,7 +198,7 @@ pub fn bytes_or_percent(words: &[&str], _current: &str) -> Result<String, String
         let percent = percent.parse().ok().filter(|percent: &u8| (1..=100).contains(percent));
         return percent
             .map(|percent| format!("{percent}%"))
-            .ok_or_else(|| "argument must be less or equal to 100%".into());
+            .ok_or_else(|| "percentage argument must be less or equal to 100".into());
     }
     let bytes = parse_memory(word).ok_or("argument must be a memory or percent value")?;
     Ok(bytes.to_string())

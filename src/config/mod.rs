@@ -5,7 +5,7 @@ pub mod kind;
 pub mod options;
 
 use kind::{Kind, Value};
-pub use options::{Change, Opt};
+pub use options::Opt;
 use std::{
     path::PathBuf,
     sync::{

@@ -33,6 +33,20 @@ pub enum Change {
     AtStart,
     /// At any time, but it has no effect: it is accepted so that files and clients made for Redis work unchanged.
     NoEffect,
+    /// The same, but at start only.
+    NoEffectAtStart,
+}
+
+impl Change {
+    /// Whether it can be set at start only.
+    pub fn is_at_start(self) -> bool {
+        matches!(self, Change::AtStart | Change::NoEffectAtStart)
+    }
+
+    /// Whether it makes a difference.
+    pub fn has_effect(self) -> bool {
+        !matches!(self, Change::NoEffect | Change::NoEffectAtStart)
+    }
 }
 
 /// Builds [`Opt`] and [`SPECS`] from one list, so that an option's number is its place in the table.
@@ -116,6 +130,10 @@ options! {
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
     MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
 
+    // Replication: there are no replicas yet.
+    MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
+    MinReplicasMaxLag "min-replicas-max-lag" or "min-slaves-max-lag", Kind::Int { min: 0, max: i32::MAX as i64 }, "10", Live, "Seconds since a replica was heard of until it does not count; 0: min-replicas-to-write is of no effect";
+
     // Publish/subscribe.
     NotifyKeyspaceEvents "notify-keyspace-events", Kind::Custom(crate::notify::normalize), "", Live, apply crate::notify::apply, "Classes of events on keys that are published, a letter each";
     TrackingTableMaxKeys "tracking-table-max-keys", COUNT, "1000000", Live, apply crate::tracking::apply_max_keys, "Keys remembered for clients that track them; 0: no limit";
@@ -143,25 +161,36 @@ options! {
     LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Custom(kind::percentiles), "50 99 99.9", Live, "Percentiles of each command's time that INFO shows";
 
     // Known to Redis, without meaning here.
+    ActiveExpireEffort "active-expire-effort", Kind::Int { min: 1, max: 10 }, "1", NoEffect, "Expired keys are removed as fast as they are found";
+    ActiveDefrag "activedefrag", YES_NO, "no", NoEffect, "Pages of the heap are used again as they are";
     ActiveRehashing "activerehashing", YES_NO, "yes", NoEffect, "The index has no rehashing";
-    AlwaysShowLogo "always-show-logo", YES_NO, "no", NoEffect, "There is no logo";
+    AlwaysShowLogo "always-show-logo", YES_NO, "no", NoEffectAtStart, "There is no logo";
     AofLoadTruncated "aof-load-truncated", YES_NO, "yes", NoEffect, "A torn tail of the log is always cut";
+    AofRewriteCpulist "aof-rewrite-cpulist" or "aof_rewrite_cpulist", Kind::Text, "", NoEffectAtStart, "Nothing forks";
     AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", YES_NO, "yes", NoEffect, "The log is not rewritten";
     AofTimestampEnabled "aof-timestamp-enabled", YES_NO, "no", NoEffect, "The log has positions";
     AofUseRdbPreamble "aof-use-rdb-preamble", YES_NO, "yes", NoEffect, "The log is not rewritten";
-    AppendDirname "appenddirname", Kind::Text, "appendonlydir", NoEffect, "The log lies in the data folder";
-    AppendFilename "appendfilename", Kind::Text, "appendonly.aof", NoEffect, "The log lies in the data folder";
+    AppendDirname "appenddirname", Kind::Text, "appendonlydir", NoEffectAtStart, "The log lies in the data folder";
+    AppendFilename "appendfilename", Kind::Text, "appendonly.aof", NoEffectAtStart, "The log lies in the data folder";
     AppendOnly "appendonly", YES_NO, "yes", NoEffect, "There is always a log";
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size", BYTES, "64mb", NoEffect, "The log is not rewritten";
     AutoAofRewritePercentage "auto-aof-rewrite-percentage", COUNT, "100", NoEffect, "The log is not rewritten";
-    Daemonize "daemonize", YES_NO, "no", NoEffect, "Leave this to a service manager";
+    BgsaveCpulist "bgsave-cpulist" or "bgsave_cpulist", Kind::Text, "", NoEffectAtStart, "Nothing forks";
+    BindSourceAddr "bind-source-addr", Kind::Text, "", NoEffect, "The server makes no connections";
+    BioCpulist "bio-cpulist" or "bio_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";
+    ClusterEnabled "cluster-enabled", Kind::Choice(&["no"]), "no", NoEffectAtStart, "There is no cluster";
+    CrashLogEnabled "crash-log-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
+    CrashMemcheckEnabled "crash-memcheck-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
+    Daemonize "daemonize", YES_NO, "no", NoEffectAtStart, "Leave this to a service manager";
     DbFilename "dbfilename", Kind::Text, "dump.rdb", NoEffect, "There are no snapshot files";
-    DisableThp "disable-thp", YES_NO, "yes", NoEffect, "Nothing forks";
+    DisableThp "disable-thp", YES_NO, "yes", NoEffectAtStart, "Nothing forks";
     DynamicHz "dynamic-hz", YES_NO, "yes", NoEffect, "Background work is not polled for";
+    EnableModuleCommand "enable-module-command", Kind::Choice(&["no", "yes", "local"]), "no", NoEffectAtStart, "There are no modules";
     EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", NoEffect, "No option is protected";
     Hz "hz", Kind::Int { min: 1, max: 500 }, "10", NoEffect, "Background work is not polled for";
-    IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffect, "See workers";
-    IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffect, "See workers";
+    IgnoreWarnings "ignore-warnings", Kind::Text, "", NoEffect, "There are no such warnings";
+    IoThreads "io-threads", Kind::Int { min: 1, max: 128 }, "1", NoEffectAtStart, "See workers";
+    IoThreadsDoReads "io-threads-do-reads", YES_NO, "no", NoEffectAtStart, "See workers";
     JemallocBgThread "jemalloc-bg-thread", YES_NO, "yes", NoEffect, "Jemalloc is not used";
     LazyfreeLazyEviction "lazyfree-lazy-eviction", YES_NO, "no", NoEffect, "Freeing is always lazy";
     LazyfreeLazyExpire "lazyfree-lazy-expire", YES_NO, "no", NoEffect, "Freeing is always lazy";
@@ -171,17 +200,52 @@ options! {
     LfuDecayTime "lfu-decay-time", COUNT, "1", NoEffect, "The cache adapts by itself";
     LfuLogFactor "lfu-log-factor", COUNT, "10", NoEffect, "The cache adapts by itself";
     ListCompressDepth "list-compress-depth", COUNT, "0", NoEffect, "Lists in memory are not compressed";
+    LocaleCollate "locale-collate", Kind::Text, "", NoEffect, "Strings are compared by their bytes";
+    MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", NoEffect, "There is no replication";
+    MasterUser "masteruser" or "primaryuser", Kind::Secret, "", NoEffect, "There is no replication";
+    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", NoEffect, "Only copies are evicted, never data";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", NoEffect, "Only copies are evicted, never data";
     MaxMemorySamples "maxmemory-samples", COUNT, "5", NoEffect, "The cache does not sample";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", YES_NO, "no", NoEffect, "The log is not rewritten";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Leave this to a service manager";
-    RdbChecksum "rdbchecksum", YES_NO, "yes", NoEffect, "There are no snapshot files";
-    RdbCompression "rdbcompression", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    OomScoreAdjValues "oom-score-adj-values", Kind::Words, "0 200 800", NoEffect, "Leave this to a service manager";
+    ProcTitleTemplate "proc-title-template", Kind::Words, "{title} {listen-addr} {server-mode}", NoEffect, "The process keeps its name";
     RdbDelSyncFiles "rdb-del-sync-files", YES_NO, "no", NoEffect, "There are no snapshot files";
     RdbSaveIncrementalFsync "rdb-save-incremental-fsync", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    RdbChecksum "rdbchecksum", YES_NO, "yes", NoEffectAtStart, "There are no snapshot files";
+    RdbCompression "rdbcompression", YES_NO, "yes", NoEffect, "There are no snapshot files";
+    ReplBacklogSize "repl-backlog-size", Kind::Memory { min: 1, max: i64::MAX }, "1mb", NoEffect, "There is no replication";
+    ReplBacklogTtl "repl-backlog-ttl", COUNT, "3600", NoEffect, "There is no replication";
+    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", YES_NO, "no", NoEffect, "There is no replication";
+    ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb", "flush-before-load"]), "disabled", NoEffect, "There is no replication";
+    ReplDisklessSync "repl-diskless-sync", YES_NO, "yes", NoEffect, "There is no replication";
+    ReplDisklessSyncDelay "repl-diskless-sync-delay", COUNT, "5", NoEffect, "There is no replication";
+    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", COUNT, "0", NoEffect, "There is no replication";
+    ReplPingReplicaPeriod "repl-ping-replica-period" or "repl-ping-slave-period", Kind::Int { min: 1, max: i32::MAX as i64 }, "10", NoEffect, "There is no replication";
+    ReplTimeout "repl-timeout", Kind::Int { min: 1, max: i32::MAX as i64 }, "60", NoEffect, "There is no replication";
+    ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", NoEffect, "There is no replication";
+    ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", NoEffect, "There is no replication";
+    ReplicaAnnounced "replica-announced", YES_NO, "yes", NoEffect, "There is no replication";
+    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", YES_NO, "no", NoEffect, "There is no replication";
+    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" or "slave-ignore-maxmemory", YES_NO, "yes", NoEffect, "There is no replication";
+    ReplicaLazyFlush "replica-lazy-flush" or "slave-lazy-flush", YES_NO, "no", NoEffect, "There is no replication";
+    ReplicaPriority "replica-priority" or "slave-priority", COUNT, "100", NoEffect, "There is no replication";
+    ReplicaReadOnly "replica-read-only" or "slave-read-only", YES_NO, "yes", NoEffect, "There is no replication";
+    ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", NoEffect, "There is no replication";
+    ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::no_primary), "", NoEffectAtStart, "There is no replication";
+    SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", NoEffect, "Payloads are always checked";
     Save "save", Kind::Custom(kind::save_points), "", NoEffect, "The log is the database; see appendfsync";
-    SetProcTitle "set-proc-title", YES_NO, "yes", NoEffect, "The process keeps its name";
+    ServerCpulist "server-cpulist" or "server_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";
+    SetProcTitle "set-proc-title", YES_NO, "yes", NoEffectAtStart, "The process keeps its name";
+    ShutdownOnSigint "shutdown-on-sigint", Kind::Words, "default", NoEffect, "All that was acknowledged is durable, and there is nothing else to save";
+    ShutdownOnSigterm "shutdown-on-sigterm", Kind::Words, "default", NoEffect, "All that was acknowledged is durable, and there is nothing else to save";
+    ShutdownTimeout "shutdown-timeout", COUNT, "10", NoEffect, "There are no replicas to wait for";
+    SocketMarkId "socket-mark-id", COUNT, "0", NoEffectAtStart, "Sockets are not marked";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
+    Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground";
+    SyslogEnabled "syslog-enabled", YES_NO, "no", NoEffectAtStart, "See logfile";
+    SyslogFacility "syslog-facility", Kind::Text, "local0", NoEffectAtStart, "See logfile";
+    SyslogIdent "syslog-ident", Kind::Text, "redis", NoEffectAtStart, "See logfile";
     TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server makes no connections";
@@ -189,8 +253,6 @@ options! {
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", NoEffect, "Keys are agreed on elliptic curves only";
     TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server makes no connections";
     TlsSessionCacheTimeout "tls-session-cache-timeout", COUNT, "300", NoEffect, "Sessions go when there are too many";
-    Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffect, "The process stays in the foreground";
-    SyslogEnabled "syslog-enabled", YES_NO, "no", NoEffect, "See logfile";
 }
 
 impl Opt {

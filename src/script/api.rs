@@ -1,4 +1,4 @@
-//! The table `redis`, which is `server` as well: what scripts call the server by.
+//! The tables `redis` and `server`: what scripts call the server by.
 
 use super::{
     host::{Host, with_host},
@@ -13,6 +13,7 @@ use crate::{
 };
 use holdfast_resp::{Args, Proto, Span};
 use sha1::{Digest, Sha1};
+use std::borrow::Cow;
 
 /// What runs commands.
 pub const COMMANDS: &[(&str, Function)] = &[("call", call), ("pcall", pcall)];
@@ -102,10 +103,35 @@ pub fn push_error(lua: &mut Lua, text: &[u8], counted: bool) {
     }
 }
 
+/// What Redis says of `redis`, and Valkey of `server`.
+const WORDS: &[(&str, &str)] = &[
+    ("redis.", "server."),
+    ("Lua redis lib command", "Command"),
+    (" redis lib ", " "),
+    ("Unknown Redis command", "Unknown command"),
+    ("calling Redis command", "calling command"),
+];
+
+/// An error in the words that belong to the table from which the running function was taken.
+fn in_words(lua: &mut Lua, text: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
+    lua.push_kept(1);
+    let is_server = lua.bytes(-1) == Some(b"server");
+    lua.pop(1);
+    match std::str::from_utf8(&text) {
+        Ok(words) if is_server => {
+            let replace =
+                |words: String, (of_redis, of_server): &(&str, &str)| words.replace(of_redis, of_server);
+            WORDS.iter().fold(words.to_owned(), replace).into_bytes().into()
+        }
+        _ => text,
+    }
+}
+
 /// Raises an error with the code ERR.
 fn error(lua: &mut Lua, text: &str) -> Raise {
     lua.clear();
-    push_error(lua, format!("ERR {text}").as_bytes(), false);
+    let text = in_words(lua, format!("ERR {text}").into_bytes().into());
+    push_error(lua, &text, false);
     Raise::Value
 }
 
@@ -136,7 +162,8 @@ fn run_command(lua: &mut Lua) -> bool {
 
 fn run_command_with(lua: &mut Lua, host: &mut dyn Host, scratch: &mut Scratch) -> bool {
     if let Err(text) = read_args(lua, scratch) {
-        push_error(lua, text.as_bytes(), false);
+        let text = in_words(lua, text.as_bytes().into());
+        push_error(lua, &text, false);
         return false;
     }
     scratch.reply.clear();
@@ -147,6 +174,7 @@ fn run_command_with(lua: &mut Lua, host: &mut dyn Host, scratch: &mut Scratch) -
             scratch.reply.first() != Some(&b'-')
         }
         Err(text) => {
+            let text = in_words(lua, text);
             push_error(lua, &text, true);
             false
         }
@@ -180,7 +208,8 @@ fn read_args(lua: &mut Lua, scratch: &mut Scratch) -> Result<(), &'static str> {
 fn acl_check_cmd(lua: &mut Lua) -> Result<i32, Raise> {
     let mut scratch = Scratch::default();
     if let Err(text) = read_args(lua, &mut scratch) {
-        push_error(lua, text.as_bytes(), false);
+        let text = in_words(lua, text.as_bytes().into());
+        push_error(lua, &text, false);
         return Err(Raise::Value);
     }
     let args = Args::new(&scratch.bytes, &scratch.spans);

@@ -104,9 +104,12 @@ impl Busy {
         }
     }
 
-    /// Does something that locks partitions, which a script may hold, when none is busy.
-    pub fn later(&self, f: impl FnOnce(&Store) + Send + 'static) {
-        self.deferred.lock().expect("no holder panics").push(Box::new(f));
+    /// Does something that locks partitions, which a script may hold, as soon as none is busy.
+    pub fn when_over(&self, store: &Store, f: impl FnOnce(&Store) + Send + 'static) {
+        match self.is_on() {
+            true => self.deferred.lock().expect("no holder panics").push(Box::new(f)),
+            false => f(store),
+        }
     }
 
     /// Does what has been put off.

@@ -70,6 +70,7 @@ pub struct Scripts {
     removed: AtomicU64,
     /// Those of them that had to make room.
     evicted: AtomicU64,
+    lets_all_in: AtomicBool,
 }
 
 impl Scripts {
@@ -114,6 +115,16 @@ impl Scripts {
     /// How many were removed so far: if it has not changed, none was.
     pub fn removed(&self) -> u64 {
         self.removed.load(Relaxed)
+    }
+
+    /// Whether scripts may call what is for administrators, for Redis's tests.
+    pub fn lets_all_in(&self) -> bool {
+        self.lets_all_in.load(Relaxed)
+    }
+
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS.
+    pub fn let_all_in(&self, on: bool) {
+        self.lets_all_in.store(on, Relaxed);
     }
 
     /// How many had to make room for others.

@@ -8,7 +8,7 @@ use super::{
     host::{Host, run_with},
     library::{Function, Library},
     lua::{Kind, Lua, Ref, State},
-    reply::write_value,
+    reply::{count_error, write_value},
     sandbox::Sandbox,
 };
 use crate::answer::Stop;
@@ -184,14 +184,13 @@ impl Engine {
             .ok_or_else(|| "Function not found".into())
     }
 
-    /// Runs a program, and writes what it returns. `proto` tells the protocol that it has chosen, in the end.
+    /// Runs a program, and writes what it returns.
     pub fn run<H: Host>(
         &mut self,
         program: &Program,
         keys: Args,
         args: Args,
         host: &mut H,
-        proto: impl FnOnce(&H) -> Proto,
         out: &mut Writer,
     ) {
         let (lua, sandbox) = (self.state.lua(), &self.sandbox);
@@ -217,8 +216,11 @@ impl Engine {
             run_with(lua, host, |lua| lua.call(2, Some(1), Some(handler)))
         };
         match done {
-            Ok(()) => write_value(lua, proto(host), out),
+            Ok(()) => write_value(lua, host, out),
             Err(()) => {
+                if lua.kind(-1) == Kind::Table {
+                    count_error(lua, -1, host);
+                }
                 let error = error_text(lua, program.name);
                 lua.pop(1);
                 out.error(error);
@@ -248,6 +250,12 @@ impl Host for Loader {
     }
 
     fn set_proto(&mut self, _: Proto) {}
+
+    fn proto(&self) -> Proto {
+        Proto::Resp2
+    }
+
+    fn count_error(&mut self, _: &[u8]) {}
 
     fn register(&mut self, lua: &mut Lua, function: NewFunction) -> Result<(), String> {
         let mut flags = ScriptFlags::default();

@@ -18,6 +18,12 @@ pub trait Host {
     /// Chooses the protocol of replies to the script.
     fn set_proto(&mut self, proto: Proto);
 
+    /// The protocol that the script has chosen for replies to it.
+    fn proto(&self) -> Proto;
+
+    /// Counts an error that the script returns.
+    fn count_error(&mut self, text: &[u8]);
+
     /// Registers a function of the library that is loaded; its callback is on top of the stack.
     fn register(&mut self, lua: &mut Lua, function: NewFunction) -> Result<(), String>;
 

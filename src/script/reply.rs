@@ -2,6 +2,7 @@
 
 use super::{
     api::push_error,
+    host::Host,
     lua::{Kind, Lua},
     number,
 };
@@ -74,6 +75,14 @@ fn push_value(lua: &mut Lua, reader: &mut Reader) {
             }
             lua.set_field(-2, "set");
         }
+        b'|' => {
+            // Scripts do not see attributes, only what they belong to.
+            for _ in 0..2 * count() {
+                push_value(lua, reader);
+                lua.pop(1);
+            }
+            push_value(lua, reader);
+        }
         b'_' => lua.push_nil(),
         b'#' => lua.push_bool(line == b"t"),
         b',' => {
@@ -108,8 +117,8 @@ fn begin(lua: &mut Lua) {
     lua.push_table(0, 0);
 }
 
-/// Writes the value on top as a reply, and takes it off. `proto` is the one that the script has chosen.
-pub fn write_value(lua: &mut Lua, proto: Proto, out: &mut Writer) {
+/// Writes the value on top as a reply, and takes it off.
+pub fn write_value(lua: &mut Lua, host: &mut dyn Host, out: &mut Writer) {
     if !lua.has_room() {
         lua.pop(1);
         out.error("ERR reached lua stack limit");
@@ -118,13 +127,25 @@ pub fn write_value(lua: &mut Lua, proto: Proto, out: &mut Writer) {
     match lua.kind(-1) {
         Kind::String => out.bulk(lua.bytes(-1).expect("a string")),
         Kind::Number => out.int(number::truncate(lua.number(-1).expect("a number"))),
-        Kind::Bool => match (proto, lua.truth(-1)) {
+        Kind::Bool => match (host.proto(), lua.truth(-1)) {
             (Proto::Resp3, value) => out.bool(value),
             (Proto::Resp2, true) => out.int(1),
             (Proto::Resp2, false) => out.null(),
         },
-        Kind::Table => write_table(lua, proto, out),
+        Kind::Table => write_table(lua, host, out),
         _ => out.null(),
+    }
+    lua.pop(1);
+}
+
+/// Counts the error at an index, unless it is one of a command that the script has called: that is counted.
+pub fn count_error(lua: &mut Lua, index: i32, host: &mut dyn Host) {
+    lua.get_field(index, "ignore_error_stats_update");
+    let is_counted = lua.truth(-1);
+    lua.pop(1);
+    lua.get_field(index, "err");
+    if !is_counted {
+        host.count_error(lua.bytes(-1).unwrap_or_default());
     }
     lua.pop(1);
 }
@@ -134,11 +155,12 @@ fn on_one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }).collect()
 }
 
-fn write_table(lua: &mut Lua, proto: Proto, out: &mut Writer) {
+fn write_table(lua: &mut Lua, host: &mut dyn Host, out: &mut Writer) {
     let top = lua.top();
     lua.get_field(-1, "err");
     if let Some(text) = lua.bytes(-1) {
         out.error(text);
+        count_error(lua, -2, host);
         return lua.pop(1);
     }
     lua.pop(1);
@@ -179,8 +201,8 @@ fn write_table(lua: &mut Lua, proto: Proto, out: &mut Writer) {
         lua.push_nil();
         while lua.next(-2) {
             lua.push_copy(-2);
-            write_value(lua, proto, out);
-            write_value(lua, proto, out);
+            write_value(lua, host, out);
+            write_value(lua, host, out);
             len += 1;
         }
         out.set_map(place, len);
@@ -194,7 +216,7 @@ fn write_table(lua: &mut Lua, proto: Proto, out: &mut Writer) {
         while lua.next(-2) {
             lua.pop(1);
             lua.push_copy(-1);
-            write_value(lua, proto, out);
+            write_value(lua, host, out);
             len += 1;
         }
         out.set_set(place, len);
@@ -202,10 +224,10 @@ fn write_table(lua: &mut Lua, proto: Proto, out: &mut Writer) {
     }
     lua.pop(1);
     debug_assert_eq!(lua.top(), top);
-    write_array(lua, proto, out);
+    write_array(lua, host, out);
 }
 
-fn write_array(lua: &mut Lua, proto: Proto, out: &mut Writer) {
+fn write_array(lua: &mut Lua, host: &mut dyn Host, out: &mut Writer) {
     // Up to the first element that is not there.
     let mut len = 0;
     loop {
@@ -220,6 +242,6 @@ fn write_array(lua: &mut Lua, proto: Proto, out: &mut Writer) {
     out.array(len as usize);
     for number in 1..=len {
         lua.get_element(-1, number);
-        write_value(lua, proto, out);
+        write_value(lua, host, out);
     }
 }

@@ -84,6 +84,9 @@ pub fn run(
     if flags.is_some() && out_of_memory && !no_writes {
         return Err(OOM_SCRIPT);
     }
+    if flags.is_some() && !no_writes {
+        call.turn.check_replicas()?;
+    }
     let run = |call: &mut Call, txn: &mut Txn| {
         let host = (no_writes, out_of_memory);
         execute(call, txn, program, host, count);
@@ -152,7 +155,7 @@ fn execute(
         started: start,
         running: None,
     };
-    engine.run(program, keys, args, &mut host, |host| host.proto, &mut call.out);
+    engine.run(program, keys, args, &mut host, &mut call.out);
     if let Some(running) = &host.running {
         turn.worker.server.busy.end(running);
     }
@@ -161,6 +164,9 @@ fn execute(
     call.session.db = db;
     call.session.in_exec = was_in_exec;
     call.session.in_script = false;
+    if !was_in_exec {
+        call.session.time = None;
+    }
     // The time that its commands took is its own.
     turn.set_now(start);
 }
@@ -214,7 +220,12 @@ impl Run<'_, '_, '_> {
         if !command.accepts(args.len()) {
             return Err(WRONG_ARITY.into());
         }
-        if command.flags.has(Flags::NOSCRIPT) {
+        let is_let_in = || {
+            // What waits, or runs scripts, cannot be.
+            let may_be = command.flags.has(Flags::ADMIN) && !command.flags.has(Flags::NO_MULTI);
+            may_be && self.turn.worker.server.scripts.lets_all_in()
+        };
+        if command.flags.has(Flags::NOSCRIPT) && !is_let_in() {
             return Err(NOT_ALLOWED.into());
         }
         if let Err(denied) = self.session.user.may_run(id, args) {
@@ -232,6 +243,7 @@ impl Run<'_, '_, '_> {
             if self.out_of_memory && may_grow && !self.wrote {
                 return Err(text(OUT_OF_MEMORY));
             }
+            self.turn.check_replicas().map_err(text)?;
             if self.txn.batch_bytes() > BATCH_MAX {
                 return Err(TOO_LONG.into());
             }
@@ -300,6 +312,14 @@ impl Host for Run<'_, '_, '_> {
 
     fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
+    }
+
+    fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    fn count_error(&mut self, text: &[u8]) {
+        self.turn.worker.server.errors.count(text);
     }
 
     fn register(&mut self, _: &mut Lua, _: NewFunction) -> Result<(), String> {

@@ -177,7 +177,7 @@ fn set_functions(lua: &mut Lua, functions: &[(&str, Function)]) {
     }
 }
 
-/// Adds the tables `redis` and `server`, which are one.
+/// Adds the tables `redis` and `server`, whose functions differ in the name that their errors call them by.
 fn add_api(
     lua: &mut Lua,
     to: i32,
@@ -186,22 +186,26 @@ fn add_api(
     constants: bool,
     strict: bool,
 ) {
-    lua.push_table(0, 40);
-    functions.iter().for_each(|functions| set_functions(lua, functions));
-    api::add_versions(lua);
-    api::add_log_levels(lua);
-    if constants {
-        api::add_repl_flags(lua);
-    }
-    if strict {
-        refuse_unknown(lua);
-    }
-    let kept = stand_in(lua, stand_ins, false);
-    for name in ["redis", "server"] {
+    for table in ["redis", "server"] {
+        lua.push_table(0, 40);
+        for (name, function) in functions.iter().copied().flatten() {
+            lua.push_bytes(table);
+            lua.push_closure(*function, 1);
+            lua.set_field(-2, name);
+        }
+        api::add_versions(lua);
+        api::add_log_levels(lua);
+        if constants {
+            api::add_repl_flags(lua);
+        }
+        if strict {
+            refuse_unknown(lua);
+        }
+        let kept = stand_in(lua, stand_ins, false);
         lua.push_ref(kept);
-        lua.set_field(to, name);
+        lua.forget(kept);
+        lua.set_field(to, table);
     }
-    lua.forget(kept);
 }
 
 /// Names the table of globals within itself.

@@ -51,11 +51,13 @@ impl Inner {
         // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
         counters.begun.fetch_add(1, SeqCst);
         let started = Instant::now();
+        let changes = self.partitions.iter().map(|partition| partition.lock().counts.changes).sum();
         let result = self.checkpoint_locked(&mut superblock);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
         if result.is_ok() {
             counters.complete.fetch_add(1, Relaxed);
+            counters.changes.store(changes, Relaxed);
             counters.complete_ms.store(self.shared.io.now_ms(), Relaxed);
             counters.us_last.store(us, Relaxed);
             counters.us_sum.fetch_add(us, Relaxed);

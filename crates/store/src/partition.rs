@@ -14,7 +14,7 @@ use crate::{
     observers::{Observers, Tell},
     scan::ScanStep,
     shared::Shared,
-    stats::Lookups,
+    stats::Counts,
     txn::Cold,
     word::{Type, Word, class_bytes_min},
 };
@@ -58,7 +58,7 @@ pub(crate) struct Partition {
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
     pub observers: Observers,
-    pub lookups: Lookups,
+    pub counts: Counts,
     pub frozen: Frozen,
     /// Thresholds of the collections' encodings.
     pub limits: Arc<Limits>,
@@ -99,7 +99,7 @@ impl Partition {
             cache_counted: 0,
             recent: [0; RECENT],
             observers: Observers::default(),
-            lookups: Lookups::default(),
+            counts: Counts::default(),
             frozen: Frozen::default(),
             limits: Arc::default(),
             limits_version: 0,

@@ -39,6 +39,8 @@ pub(crate) struct CheckpointCounters {
     pub us_sum: AtomicU64,
     /// When the last one was complete: Unix time in milliseconds.
     pub complete_ms: AtomicU64,
+    /// Batches that had changed keys when the last one that is complete began.
+    pub changes: AtomicU64,
     pub failed_last: AtomicBool,
 }
 
@@ -91,6 +93,12 @@ pub struct Stats {
     pub freed_segments: u64,
     /// Checkpoints that were completed.
     pub checkpoints: u64,
+    /// Batches that changed keys since the last checkpoint began.
+    pub changes: u64,
+    /// Keys and collections that nothing leads to any more and that are still to be freed.
+    pub rubbish: u64,
+    /// Those that were freed.
+    pub swept: u64,
     /// Whether a checkpoint is being taken.
     pub is_checkpointing: bool,
     /// Whether the last checkpoint failed.
@@ -104,6 +112,23 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// The same, but counts as if they had begun when `base` was taken.
+    pub fn counted_since(mut self, base: &Stats) -> Stats {
+        self.lookup_hits -= base.lookup_hits;
+        self.lookup_misses -= base.lookup_misses;
+        self.cache_hits -= base.cache_hits;
+        self.cache_misses -= base.cache_misses;
+        self.fetched_keys -= base.fetched_keys;
+        self.expired_keys -= base.expired_keys;
+        self.swept -= base.swept;
+        self
+    }
+
+    fn since_checkpoint(mut self, inner: &Inner) -> Stats {
+        self.changes = self.changes.saturating_sub(inner.counters.checkpoints.changes.load(Relaxed));
+        self
+    }
+
     /// The figures that need no partition.
     fn new(inner: &Inner) -> Stats {
         let (counters, shared) = (&inner.counters, &inner.shared);
@@ -134,10 +159,13 @@ impl Stats {
         }
     }
 
-    fn add(&mut self, part: &Partition) {
-        self.lookup_hits += part.lookups.hits;
-        self.lookup_misses += part.lookups.misses;
-        self.cache_hits += part.lookups.cached;
+    fn add(&mut self, inner: &Inner, part: &Partition) {
+        self.lookup_hits += part.counts.hits;
+        self.lookup_misses += part.counts.misses;
+        self.cache_hits += part.counts.cached;
+        self.changes += part.counts.changes;
+        self.swept += part.counts.swept;
+        self.rubbish += part.rubbish_len(&inner.shared);
         self.frozen_keys += part.frozen.keys;
         self.frozen_bytes += part.frozen.bytes;
         self.cache_bytes += part.cache().bytes() as u64;
@@ -146,13 +174,18 @@ impl Stats {
     }
 }
 
-/// Look-ups of a partition's keys.
+/// What a partition counts under its lock.
 #[derive(Default)]
-pub(crate) struct Lookups {
+pub(crate) struct Counts {
+    /// Look-ups of keys that were there.
     pub hits: u64,
     pub misses: u64,
     /// Values found in the cache.
     pub cached: u64,
+    /// Batches whose first change was here.
+    pub changes: u64,
+    /// What was rubbish and is freed.
+    pub swept: u64,
 }
 
 impl Store {
@@ -172,8 +205,8 @@ impl Store {
     /// Figures of the store. Locks one partition at a time.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new(&self.inner);
-        self.inner.partitions.iter().for_each(|part| stats.add(&part.lock()));
-        stats
+        self.inner.partitions.iter().for_each(|part| stats.add(&self.inner, &part.lock()));
+        stats.since_checkpoint(&self.inner)
     }
 }
 
@@ -181,7 +214,7 @@ impl Txn<'_> {
     /// As [`Store::stats`]; all partitions must be locked.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new(self.store());
-        self.partitions().for_each(|part| stats.add(part));
-        stats
+        self.partitions().for_each(|part| stats.add(self.store(), part));
+        stats.since_checkpoint(self.store())
     }
 }

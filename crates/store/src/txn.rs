@@ -165,6 +165,7 @@ pub struct Txn<'s> {
     now_ms: u64,
     /// What has expired is not there, but is not removed.
     keeps_expired: bool,
+    counts_lookups: bool,
     gate: Lsn,
 }
 
@@ -208,6 +209,7 @@ impl<'s> Txn<'s> {
             changes,
             now_ms,
             keeps_expired: false,
+            counts_lookups: true,
             gate: 0,
         }
     }
@@ -225,6 +227,17 @@ impl<'s> Txn<'s> {
     /// Leaves keys and fields that have expired where they are, though they count as gone. The transaction must not write.
     pub fn keep_expired(&mut self) {
         self.keeps_expired = true;
+    }
+
+    /// Says whether look-ups count as hits and misses; in Redis those of commands that write do not.
+    #[inline]
+    pub fn count_lookups(&mut self, on: bool) {
+        self.counts_lookups = on;
+    }
+
+    /// Goes to another time, Unix time in milliseconds, at which other keys have expired; returns the time so far.
+    pub fn go_to(&mut self, now_ms: u64) -> u64 {
+        std::mem::replace(&mut self.now_ms, now_ms)
     }
 
     /// What was fetched of that which is wanted.
@@ -262,12 +275,12 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         self.gate = self.gate.max(part.recent(target.digest));
         let Some(found) = part.find(shared, db, target.digest) else {
-            part.lookups.misses += 1;
+            part.counts.misses += u64::from(self.counts_lookups);
             self.changes.add(What::Missed, db, target.key);
             return None;
         };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
-            part.lookups.misses += 1;
+            part.counts.misses += u64::from(self.counts_lookups);
             // If the log takes no writes it is as good as gone, and goes when it does again.
             if !self.keeps_expired && shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
                 part.remove(shared, &mut self.batch, db, target.digest, found);
@@ -278,7 +291,7 @@ impl<'s> Txn<'s> {
             self.changes.add(What::Missed, db, target.key);
             return None;
         }
-        part.lookups.hits += 1;
+        part.counts.hits += u64::from(self.counts_lookups);
         if found.word.ty() == Type::Hash && found.word.in_heap() && !self.purge_fields(db, target, found) {
             return None;
         }
@@ -361,7 +374,7 @@ impl<'s> Txn<'s> {
         }
         let part = self.locks.get(target.partition);
         if part.is_cached(db, found.slot) {
-            part.lookups.cached += 1;
+            part.counts.cached += 1;
             return Ok(part.cached(db, found.slot, target.key));
         }
         if let Some(number) = found.word.pending_number() {
@@ -751,6 +764,9 @@ impl<'s> Txn<'s> {
             if self.batch.flushed {
                 let gate = self.gate;
                 self.locks.each(|part| part.note_flushed(gate));
+            }
+            if let Some(first) = self.batch.written.first() {
+                self.locks.get(first.partition).counts.changes += 1;
             }
             for written in &self.batch.written {
                 self.locks.get(written.partition).note_written(

@@ -20,7 +20,7 @@ use crate::{
 };
 use holdfast_resp::{Proto, parse_int};
 use holdfast_store::{Txn, Type, collections::serial};
-use std::{thread, time::Duration};
+use std::{process, thread, time::Duration};
 
 const SUB: Command = Command {
     group: "server",
@@ -98,6 +98,7 @@ pub static COMMANDS: &[Command] = &[Command {
             handler: Keyed(object),
             ..SUB
         },
+        Command { name: "debug|panic", arity: 2, summary: "As SEGFAULT.", handler: Plain(crash), ..SUB },
         Command {
             name: "debug|pause-cron",
             arity: 3,
@@ -136,10 +137,24 @@ pub static COMMANDS: &[Command] = &[Command {
             ..RELOAD
         },
         Command {
+            name: "debug|segfault",
+            arity: 2,
+            summary: "Ends the server at once, as a crash does.",
+            handler: Plain(crash),
+            ..SUB
+        },
+        Command {
             name: "debug|set-active-expire",
             arity: 3,
             summary: "Says whether expired keys are removed that nobody looks at.",
             handler: Plain(set_active_expire),
+            ..SUB
+        },
+        Command {
+            name: "debug|set-disable-deny-scripts",
+            arity: 3,
+            summary: "Says whether scripts may call what is for administrators.",
+            handler: Plain(set_disable_deny_scripts),
             ..SUB
         },
         Command {
@@ -189,6 +204,8 @@ fn help(call: &mut Call) -> Answer {
         "    Write <message> to the server log.",
         "OBJECT <key>",
         "    Show low level info about `key` and associated value.",
+        "PANIC",
+        "    As SEGFAULT.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create <count> string keys named key:<num>. If <prefix> is specified then",
         "    it is used instead of the 'key' prefix. These are not propagated to",
@@ -202,10 +219,14 @@ fn help(call: &mut Call) -> Answer {
         "    Take a checkpoint and forget the copies of values in memory, so that they are",
         "    read from disk again. The options NOSAVE, NOFLUSH and MERGE make no difference:",
         "    what is on disk is always complete.",
+        "SEGFAULT",
+        "    Crash the server.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Setting it to 0 disables expiring keys in background when they are not",
         "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",
         "    default.",
+        "SET-DISABLE-DENY-SCRIPTS <0|1>",
+        "    Setting it to 1 lets scripts call commands for administrators.",
         "SLEEP <seconds>",
         "    Stop the worker for <seconds>. Decimals allowed.",
     ]);
@@ -217,10 +238,18 @@ fn error(call: &mut Call) -> Answer {
     Err(call.args.at(2).to_vec().into())
 }
 
-/// Values have no fixed place and no times of use, so those fields are 0 for strings and for all, respectively.
+/// Shows a key that has expired too, if nobody has looked since.
 fn object(call: &mut Call, txn: &mut Txn) -> Answer {
     check(call)?;
-    let (db, key) = (call.db(), call.args.at(2));
+    let now_ms = txn.go_to(0);
+    let shown = describe(txn, call.db(), call.args.at(2));
+    txn.go_to(now_ms);
+    call.out.simple(shown?);
+    Ok(Done)
+}
+
+/// Values have no fixed place and no times of use, so those fields are 0 for strings and for all, respectively.
+fn describe(txn: &mut Txn, db: u8, key: &[u8]) -> Result<String, Stop> {
     let ty = txn.type_of(db, key).ok_or(NO_KEY)?;
     let encoding = encoding(txn, db, key, ty)?;
     let (offset, len) = if ty == Type::String {
@@ -232,10 +261,9 @@ fn object(call: &mut Call, txn: &mut Txn) -> Answer {
         serial::export(arena, context, located.obj, &mut bytes);
         (located.obj, bytes.len())
     };
-    call.out.simple(format!(
+    Ok(format!(
         "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:0 lru_seconds_idle:0"
-    ));
-    Ok(Done)
+    ))
 }
 
 fn digest_all(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -328,6 +356,19 @@ fn set_active_expire(call: &mut Call) -> Answer {
     call.server().store.set_active_expiry(call.args.at(2) != b"0");
     call.out.ok();
     Ok(Done)
+}
+
+fn set_disable_deny_scripts(call: &mut Call) -> Answer {
+    check(call)?;
+    call.server().scripts.let_all_in(call.args.at(2) != b"0");
+    call.out.ok();
+    Ok(Done)
+}
+
+fn crash(call: &mut Call) -> Answer {
+    check(call)?;
+    log!(Warning, "crashing as DEBUG asks for");
+    process::abort()
 }
 
 fn sleep(call: &mut Call) -> Answer {

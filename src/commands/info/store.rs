@@ -42,8 +42,8 @@ pub fn memory_parts(server: &Server, stats: &Stats) -> MemoryParts {
         log_buffers: stats.log_buffer_bytes,
         clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
         scripts: (interpreters + server.scripts.size().1) as u64,
-        resident: super::resident_bytes("VmRSS"),
-        peak: super::resident_bytes("VmHWM"),
+        resident: super::kib_field(super::STATUS, "VmRSS"),
+        peak: super::kib_field(super::STATUS, "VmHWM"),
     }
 }
 
@@ -54,6 +54,8 @@ pub fn memory(view: &View, text: &mut String) {
     let interpreters: usize =
         server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
     let ((scripts, script_bytes), libraries) = (server.scripts.size(), server.libraries.get());
+    let library_bytes: usize = libraries.libraries.values().map(|library| library.source.len()).sum();
+    let system = super::kib_field("/proc/meminfo", "MemTotal");
     lines!(text,
         "used_memory": used,
         "used_memory_human": human(used),
@@ -61,21 +63,43 @@ pub fn memory(view: &View, text: &mut String) {
         "used_memory_rss_human": human(resident),
         "used_memory_peak": parts.peak,
         "used_memory_peak_human": human(parts.peak),
+        "used_memory_peak_perc": percent(used, parts.peak),
+        "used_memory_overhead": used - parts.data(),
         "used_memory_dataset": parts.data(),
+        "used_memory_dataset_perc": percent(parts.data(), used),
+        "total_system_memory": system,
+        "total_system_memory_human": human(system),
         "mem_heap": stats.heap_resident_bytes,
         "mem_heap_allocated": stats.heap_allocated_bytes,
         "mem_cache": stats.cache_bytes,
         "mem_cache_items": stats.cache_copies,
         "mem_index": stats.index_bytes,
         "mem_log_buffers": stats.log_buffer_bytes,
+        "mem_clients_slaves": 0,
         "mem_clients_normal": clients,
+        "mem_cluster_links": 0,
+        "mem_aof_buffer": stats.log_buffer_bytes,
+        "mem_replication_backlog": 0,
+        "mem_total_replication_buffers": 0,
+        "mem_not_counted_for_evict": 0,
+        "mem_allocator": "libc",
+        "active_defrag_running": 0,
+        "lazyfree_pending_objects": stats.rubbish,
+        "lazyfreed_objects": stats.swept,
         "used_memory_lua": interpreters,
+        "used_memory_lua_human": human(interpreters as u64),
         "used_memory_vm_eval": interpreters,
+        "used_memory_vm_total": interpreters,
+        "used_memory_vm_total_human": human(interpreters as u64),
         "used_memory_scripts_eval": script_bytes,
+        "used_memory_functions": library_bytes,
+        "used_memory_scripts": script_bytes + library_bytes,
+        "used_memory_scripts_human": human((script_bytes + library_bytes) as u64),
         "number_of_cached_scripts": scripts,
         "number_of_functions": libraries.functions_len(),
         "number_of_libraries": libraries.libraries.len(),
         "mem_fragmentation_ratio": format!("{:.2}", resident as f64 / used.max(1) as f64),
+        "mem_fragmentation_bytes": resident as i64 - used as i64,
         "maxmemory": server.config.number(Opt::MaxMemory),
         "maxmemory_human": human(server.config.number(Opt::MaxMemory) as u64),
         "maxmemory_policy": server.config.choice(Opt::MaxMemoryPolicy),
@@ -87,18 +111,24 @@ pub fn persistence(view: &View, text: &mut String) {
     let (log, recovery) = (server.store.log().stats(), server.store.recovery());
     let failed = server.store.log().failed().is_some();
     let checkpointing = u8::from(stats.is_checkpointing);
+    let last_s = if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 };
     let garbage = stats.log_bytes.saturating_sub(stats.log_live_bytes);
     let live = stats.log_live_bytes as f64 / stats.log_bytes.max(1) as f64;
     lines!(text,
         "loading": 0,
         "async_loading": 0,
+        "rdb_changes_since_last_save": stats.changes,
         "rdb_bgsave_in_progress": checkpointing,
         "rdb_last_save_time": stats.checkpoint_ms / 1000,
         "rdb_last_bgsave_status": status(stats.checkpoint_failed),
-        "rdb_last_bgsave_time_sec": if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 },
+        "rdb_last_bgsave_time_sec": last_s,
+        "rdb_saves": stats.checkpoints,
+        "rdb_last_cow_size": 0,
         "aof_enabled": 1,
         "aof_rewrite_in_progress": checkpointing,
         "aof_rewrite_scheduled": 0,
+        "aof_last_rewrite_time_sec": last_s,
+        "aof_rewrites": stats.checkpoints,
         "aof_last_bgrewrite_status": status(stats.checkpoint_failed),
         "aof_last_write_status": status(failed),
         "aof_current_size": stats.log_bytes,
@@ -159,6 +189,10 @@ pub fn keyspace(view: &View, text: &mut String) {
             write!(text, "db{number}:keys={keys},expires={expires},avg_ttl=0\r\n").expect(STRING);
         }
     }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64)
 }
 
 /// A number of bytes for people to read.

@@ -42,6 +42,11 @@ impl Partition {
         keys.segment_count() + expires.segment_count() > 0
     }
 
+    /// How many keys and collections are still to be freed.
+    pub fn rubbish_len(&self, shared: &Shared) -> u64 {
+        shared.databases.all_rubbish().map(|db| self.databases[db as usize].keys.len()).sum()
+    }
+
     /// Frees a slice of a database that is rubbish.
     pub fn sweep(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
         let Database { keys, expires, swept } = &mut self.databases[db as usize];
@@ -69,10 +74,12 @@ impl Partition {
                 return;
             }
             self.databases[db as usize].keys.remove(&mut self.arena, batch, found.slot);
+            self.counts.swept += 1;
             if allocated - self.arena.allocated_bytes() >= SLICE_BYTES {
                 return;
             }
         }
+        self.counts.swept += items.len() as u64;
         for found in items {
             self.drop_value(shared, batch, db, found);
         }

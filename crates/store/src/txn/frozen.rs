@@ -119,7 +119,7 @@ impl Txn<'_> {
         if !part.is_cached(db, found.slot) {
             return Err(Error::Cold(Cold::new(shared, found.word)));
         }
-        part.lookups.cached += 1;
+        part.counts.cached += 1;
         let bytes = part.cached(db, found.slot, target.key).map(<[u8]>::to_vec);
         // The name of an object is not compared either: that two keys have the same digest is a thing for strings, whose
         // values can be told apart at no cost.
