@@ -503,6 +503,7 @@ impl<'a> Turn<'a> {
             }
             (Handler::Keyed(handler) | Handler::Whole(handler), Given::Txn(txn)) => {
                 txn.count_lookups(command.flags.has(Flags::READONLY));
+                txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
                 let answer = handler(&mut call, txn);
                 let over = match &answer {
                     Ok(outcome) => outcome.is_final(),

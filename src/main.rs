@@ -13,6 +13,7 @@ mod config;
 mod connection;
 mod dispatch;
 mod document;
+mod eviction;
 mod expiry;
 mod extended;
 mod gate;

@@ -141,6 +141,7 @@ fn set(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let condition = Condition::parse(call.args.from(3))?;
     let time = any_time(call, txn, given, 2)?;
+    txn.use_key(db, key);
     let set = txn.expiry(db, key).is_some_and(|old| condition.holds(old, time));
     if set {
         match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
@@ -160,6 +161,7 @@ fn set(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
 
 fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
+    txn.use_key(db, key);
     let expires = txn.expiry(db, key).flatten().is_some();
     if expires {
         txn.set_expiry(db, key, None)?;

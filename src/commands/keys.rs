@@ -8,7 +8,6 @@ use crate::{
         Handler::{Keyed, Plain},
         KeyAccess, KeySpec,
     },
-    config::Opt,
     notify::Class,
 };
 use holdfast_store::{Txn, Type, collections::object};
@@ -23,13 +22,8 @@ const DELETING: Command = Command {
     handler: Keyed(delete),
     ..ROW
 };
-const COUNTING: Command = Command {
-    arity: -2,
-    flags: READ_FAST,
-    keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)],
-    handler: Keyed(count),
-    ..ROW
-};
+const COUNTING: Command =
+    Command { arity: -2, flags: READ_FAST, keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)], ..ROW };
 const RENAMING: Command = Command { arity: 3, handler: Keyed(rename), ..ROW };
 const RENAMED: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1);
 const OBJECT: Command = Command {
@@ -68,6 +62,7 @@ pub static COMMANDS: &[Command] = &[
         name: "exists",
         summary: "Determines whether one or more keys exist.",
         complexity: "O(N) where N is the number of keys to check.",
+        handler: Keyed(|call, txn| count(call, |db, key| txn.exists(db, key))),
         ..COUNTING
     },
     Command {
@@ -140,6 +135,7 @@ pub static COMMANDS: &[Command] = &[
         since: "3.2.1",
         summary: "Returns the number of existing keys out of those specified after updating the time they were last accessed.",
         complexity: "O(N) where N is the number of keys that will be touched.",
+        handler: Keyed(touch),
         ..COUNTING
     },
     Command {
@@ -184,11 +180,18 @@ fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-fn count(call: &mut Call, txn: &mut Txn) -> Answer {
+/// Replies how many keys are there, which `is_there` tells.
+fn count(call: &mut Call, mut is_there: impl FnMut(u8, &[u8]) -> bool) -> Answer {
     let db = call.db();
-    let there = call.args.from(1).iter().filter(|key| txn.touch(db, key)).count();
+    let there = call.args.from(1).iter().filter(|key| is_there(db, key)).count();
     call.out.int(there as i64);
     Ok(Done)
+}
+
+fn touch(call: &mut Call, txn: &mut Txn) -> Answer {
+    // Also for a client whose other commands are no uses.
+    txn.note_uses(true);
+    count(call, |db, key| txn.touch(db, key))
 }
 
 fn type_(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -282,21 +285,24 @@ fn object_help(call: &mut Call) -> Answer {
 
 fn object(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(2));
+    txn.note_uses(false);
     let Some(ty) = txn.type_of(db, key) else {
         call.out.null();
         return Ok(Done);
     };
-    let counts_uses = call.server().config.choice(Opt::MaxMemoryPolicy).ends_with("lfu");
     match call.command.short_name() {
         "encoding" => {
             let encoding = encoding(txn, db, key, ty)?;
             call.out.bulk(encoding);
         }
-        "freq" if !counts_uses => return Err(NO_FREQUENCY),
-        "freq" => call.out.int(i64::from(txn.uses(db, key))),
-        "idletime" if counts_uses => return Err(NO_IDLE_TIME),
-        // The cache orders copies by use and keeps no times.
-        "idletime" => call.out.int(0),
+        "freq" => {
+            let count = txn.uses(db, key).ok_or(NO_FREQUENCY)?;
+            call.out.int(count.into());
+        }
+        "idletime" => {
+            let idle_s = txn.idle_s(db, key).ok_or(NO_IDLE_TIME)?;
+            call.out.int(idle_s.into());
+        }
         _ => call.out.int(1),
     }
     Ok(Done)

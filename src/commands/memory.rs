@@ -103,6 +103,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
         at += 2;
     }
     let (db, key) = (call.db(), call.args.at(2));
+    txn.note_uses(false);
     let bytes = match txn.type_of(db, key) {
         None => {
             call.out.null();

@@ -78,6 +78,7 @@ macro_rules! options {
 
 const YES_NO: Kind = Kind::Bool;
 const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
+const LFU: Kind = Kind::Int { min: 0, max: i32::MAX as i64 };
 const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 
 options! {
@@ -128,7 +129,10 @@ options! {
     // Durability and memory.
     Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, apply crate::serve::apply_appendfsync, "When a write is durable: before its reply, within a second, or some time";
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
+    LfuDecayTime "lfu-decay-time", LFU, "1", Live, apply crate::eviction::apply_policy, "Minutes after which a key's count of uses falls by one; 0: it does not";
+    LfuLogFactor "lfu-log-factor", LFU, "10", Live, apply crate::eviction::apply_policy, "The greater, the more uses it takes to raise a key's count";
     MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
+    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, apply crate::eviction::apply_policy, "Whether uses of keys are counted, or only the last one is known";
 
     // Replication: there are no replicas yet.
     MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
@@ -197,14 +201,11 @@ options! {
     LazyfreeLazyServerDel "lazyfree-lazy-server-del", YES_NO, "no", NoEffect, "Freeing is always lazy";
     LazyfreeLazyUserDel "lazyfree-lazy-user-del", YES_NO, "no", NoEffect, "Freeing is always lazy";
     LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", YES_NO, "no", NoEffect, "Freeing is always lazy";
-    LfuDecayTime "lfu-decay-time", COUNT, "1", NoEffect, "The cache adapts by itself";
-    LfuLogFactor "lfu-log-factor", COUNT, "10", NoEffect, "The cache adapts by itself";
     ListCompressDepth "list-compress-depth", COUNT, "0", NoEffect, "Lists in memory are not compressed";
     LocaleCollate "locale-collate", Kind::Text, "", NoEffect, "Strings are compared by their bytes";
     MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", NoEffect, "There is no replication";
     MasterUser "masteruser" or "primaryuser", Kind::Secret, "", NoEffect, "There is no replication";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", NoEffect, "Only copies are evicted, never data";
-    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", NoEffect, "Only copies are evicted, never data";
     MaxMemorySamples "maxmemory-samples", COUNT, "5", NoEffect, "The cache does not sample";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", YES_NO, "no", NoEffect, "The log is not rewritten";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Leave this to a service manager";

@@ -10,7 +10,9 @@
 //! The cache does not know the index: whoever takes a chunk apart (`Partition`) asks the index which copies still count.
 
 use crate::{
+    access::{self, Meter},
     chunk::{self, CHUNK_BYTES, Pool},
+    copy::{self, Copy, Head, Header},
     digest::Digest,
     index::Handle,
     partition::PHYSICAL_DATABASES,
@@ -21,28 +23,8 @@ use std::{collections::VecDeque, sync::Arc};
 /// Unit of positions in a chunk, in bytes.
 const GRANULE: usize = 4;
 const POSITION_BITS: u32 = (CHUNK_BYTES / GRANULE).ilog2();
-const CHUNKS_MAX: usize = (1 << (32 - POSITION_BITS)) - 1;
-/// Uses of a copy are counted up to this.
-const USES_MAX: u32 = 3;
-
-/// Header of a copy: uses (2 bits), dead (1), long (1), database (5), key length (7), value length (16); a long one
-/// has its lengths in two more words.
-#[derive(Clone, Copy)]
-struct Header(u32);
-
-const DEAD: u32 = 1 << 2;
-const LONG: u32 = 1 << 3;
-
-impl Header {
-    fn new(db: u8, key_len: usize, value_len: usize) -> Header {
-        let db = u32::from(db) << 4;
-        if key_len < 1 << 7 && value_len < 1 << 16 {
-            Header(db | (key_len as u32) << 9 | (value_len as u32) << 16)
-        } else {
-            Header(db | LONG)
-        }
-    }
-}
+/// A handle is less than a mark is ([`access::MARK`]).
+const CHUNKS_MAX: usize = (1 << (access::MARK.ilog2() - POSITION_BITS)) - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
@@ -54,14 +36,52 @@ struct Chunk {
     memory: chunk::Chunk,
     used: usize,
     queue: Queue,
+    /// The database of those of its copies that do not say so themselves.
+    db: u8,
+    /// What the stamps of its copies are relative to, and whether they count uses.
+    base: u32,
+    counts: bool,
 }
 
-/// A copy: what it is of, and the value.
-#[derive(Clone, Copy)]
-pub(crate) struct Copy<'a> {
-    pub db: u8,
-    pub key: &'a [u8],
-    pub value: &'a [u8],
+impl Chunk {
+    /// Sees to it that stamps can tell of now.
+    #[inline]
+    fn follow(&mut self, meter: &Meter) {
+        if self.counts != meter.counts() || !meter.reaches(self.base) {
+            self.rebase(meter);
+        }
+    }
+
+    /// Writes all stamps anew for a base of now. That is some 500 headers, once in hours.
+    #[cold]
+    fn rebase(&mut self, meter: &Meter) {
+        let mut at = 0;
+        while at < self.used {
+            let known = self.known(meter, at);
+            let header = copy::header(&self.memory, at).with_stamp(meter.stamp(known, meter.tick()));
+            copy::set_header(&mut self.memory, at, header);
+            at = copy::decode(&self.memory, self.db, at).1.next_multiple_of(GRANULE);
+        }
+        (self.base, self.counts) = (meter.tick(), meter.counts());
+    }
+
+    /// Says what is known of the uses of the copy at `at`.
+    fn set_known(&mut self, meter: &Meter, at: usize, known: u32) {
+        self.follow(meter);
+        let old = copy::header(&self.memory, at);
+        let new = old.with_stamp(meter.stamp(known, self.base));
+        if new != old {
+            copy::set_header(&mut self.memory, at, new);
+        }
+    }
+
+    /// What is known of the uses of the copy at `at`.
+    fn known(&self, meter: &Meter, at: usize) -> u32 {
+        match self.counts == meter.counts() {
+            true => meter.read(copy::header(&self.memory, at).stamp(), self.base),
+            false => meter.unknown(),
+        }
+    }
 }
 
 /// The cache of one partition.
@@ -108,17 +128,16 @@ impl Cache {
         self.chunks[number].as_ref().expect("a handle names a chunk in use")
     }
 
-    fn header_mut(&mut self, handle: Handle) -> &mut [u8; 4] {
-        let (number, at) = Cache::split(handle);
-        let chunk = self.chunks[number].as_mut().expect("a handle names a chunk in use");
-        chunk.memory[at..].first_chunk_mut().expect("a header")
+    fn chunk_mut(&mut self, number: usize) -> &mut Chunk {
+        self.chunks[number].as_mut().expect("a handle names a chunk in use")
     }
 
     /// The copy that a handle names.
     #[inline]
     pub fn get(&self, handle: Handle) -> Copy<'_> {
         let (number, at) = Cache::split(handle);
-        decode(&self.chunk(number).memory, at).0
+        let chunk = self.chunk(number);
+        copy::decode(&chunk.memory, chunk.db, at).0
     }
 
     /// Asks for the memory of the first bytes of a copy.
@@ -130,73 +149,81 @@ impl Cache {
         probe::prefetch(&memory[at..memory.len().min(at + BYTES)]);
     }
 
-    /// How many uses of a copy were counted since it was looked at for eviction: 3 stands for more, too.
-    pub fn uses(&self, handle: Handle) -> u8 {
+    /// What is known of the uses of a copy.
+    pub fn known(&self, handle: Handle, meter: &Meter) -> u32 {
         let (number, at) = Cache::split(handle);
-        self.chunk(number).memory[at] & USES_MAX as u8
+        self.chunk(number).known(meter, at)
+    }
+
+    /// Says what is known of the uses of a copy.
+    pub fn set_known(&mut self, handle: Handle, meter: &Meter, known: u32) {
+        let (number, at) = Cache::split(handle);
+        self.chunk_mut(number).set_known(meter, at, known);
     }
 
     /// Counts a use of a copy.
     #[inline]
-    pub fn touch(&mut self, handle: Handle) {
-        let header = self.header_mut(handle);
-        if u32::from(header[0]) & USES_MAX < USES_MAX {
-            header[0] += 1;
+    pub fn touch(&mut self, handle: Handle, meter: &mut Meter) {
+        let (number, at) = Cache::split(handle);
+        let chunk = self.chunk_mut(number);
+        chunk.follow(meter);
+        let old = copy::header(&chunk.memory, at);
+        let new = old.used().with_stamp(meter.touched(old.stamp(), chunk.base));
+        if new != old {
+            copy::set_header(&mut chunk.memory, at, new);
         }
     }
 
-    /// Overwrites a copy's value by one of the same length; false if the length differs.
+    /// Overwrites a copy's value by one of the same length, and what is known of its uses; false if the length differs.
     #[inline]
-    pub fn overwrite(&mut self, handle: Handle, value: &[u8]) -> bool {
+    pub fn overwrite(&mut self, handle: Handle, value: &[u8], meter: &Meter, known: u32) -> bool {
         let (number, at) = Cache::split(handle);
-        let chunk = self.chunks[number].as_mut().expect("a handle names a chunk in use");
-        let (copy, end) = decode(&chunk.memory, at);
+        let chunk = self.chunk_mut(number);
+        let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
         let len = copy.value.len();
         if len != value.len() {
             return false;
         }
         chunk.memory[end - len..end].copy_from_slice(value);
+        chunk.set_known(meter, at, known);
         true
     }
 
-    /// Takes in a copy; the handle, or 0 if the partition holds as many chunks as handles can name.
-    pub fn insert(&mut self, digest: Digest, db: u8, key: &[u8], value: &[u8]) -> Handle {
+    /// Takes in a copy of which so much is known; the handle, or 0 if the partition holds as many chunks as handles can
+    /// name.
+    pub fn insert(&mut self, digest: Digest, copy: Copy, meter: &Meter, known: u32) -> Handle {
         let queue = if self.ghosts.recall(digest) { Queue::Main } else { Queue::Small };
-        self.insert_into(queue, Header::new(db, key.len(), value.len()), key, value)
+        self.insert_into(queue, copy, 0, meter, known)
     }
 
-    fn insert_into(&mut self, queue: Queue, header: Header, key: &[u8], value: &[u8]) -> Handle {
-        let lengths = if header.0 & LONG == 0 { 0 } else { 8 };
-        let len = 4 + lengths + key.len() + value.len();
-        let Some((number, at)) = self.room(queue, len.next_multiple_of(GRANULE)) else { return 0 };
-        let chunk = self.chunks[number as usize].as_mut().expect("a chunk with room");
-        let mut target = &mut chunk.memory[at..at + len];
-        let mut put = |bytes: &[u8]| {
-            let (head, tail) = std::mem::take(&mut target).split_at_mut(bytes.len());
-            head.copy_from_slice(bytes);
-            target = tail;
+    fn insert_into(&mut self, queue: Queue, copy: Copy, uses: u32, meter: &Meter, known: u32) -> Handle {
+        let list = if queue == Queue::Small { &self.small } else { &self.main };
+        let last = list.back().map(|&number| (number, self.chunk(number as usize).db));
+        let head_in = |db| Head::new(db, copy, uses, 0);
+        let len_in = |db| head_in(db).len() + copy.key.len() + copy.value.len();
+        let has_room = |&(number, db): &(u32, u8)| {
+            let chunk = self.chunk(number as usize);
+            chunk.memory.len() - chunk.used >= len_in(db).next_multiple_of(GRANULE)
         };
-        put(&header.0.to_le_bytes());
-        if lengths != 0 {
-            put(&(key.len() as u32).to_le_bytes());
-            put(&(value.len() as u32).to_le_bytes());
-        }
-        put(key);
-        put(value);
+        let Some(number) = last
+            .filter(has_room)
+            .map(|(number, _)| number)
+            .or_else(|| self.new_chunk(queue, copy.db, len_in(copy.db).next_multiple_of(GRANULE), meter))
+        else {
+            return 0;
+        };
+        let chunk = self.chunk_mut(number as usize);
+        chunk.follow(meter);
+        let (db, at) = (chunk.db, chunk.used);
+        let len = len_in(db);
+        Head::new(db, copy, uses, meter.stamp(known, chunk.base))
+            .write(&mut chunk.memory[at..at + len], copy);
+        chunk.used += len.next_multiple_of(GRANULE);
         self.copies += 1;
         (number + 1) << POSITION_BITS | (at / GRANULE) as u32
     }
 
-    fn room(&mut self, queue: Queue, len: usize) -> Option<(u32, usize)> {
-        let list = if queue == Queue::Small { &self.small } else { &self.main };
-        if let Some(&number) = list.back() {
-            let chunk = self.chunks[number as usize].as_mut().expect("a queued chunk");
-            if chunk.memory.len() - chunk.used >= len {
-                let at = chunk.used;
-                chunk.used += len;
-                return Some((number, at));
-            }
-        }
+    fn new_chunk(&mut self, queue: Queue, db: u8, len: usize, meter: &Meter) -> Option<u32> {
         let size = len.max(CHUNK_BYTES);
         let number = match self.vacant.pop() {
             Some(number) => number,
@@ -206,7 +233,8 @@ impl Cache {
             }
             None => return None,
         };
-        self.chunks[number as usize] = Some(Chunk { memory: self.pool.take(size), used: len, queue });
+        let (memory, base, counts) = (self.pool.take(size), meter.tick(), meter.counts());
+        self.chunks[number as usize] = Some(Chunk { memory, used: 0, queue, db, base, counts });
         self.bytes += size;
         // A copy that fills a chunk alone goes in behind the one that is being filled, not in its place.
         let list = if queue == Queue::Small { &mut self.small } else { &mut self.main };
@@ -215,17 +243,18 @@ impl Cache {
         if queue == Queue::Small {
             self.small_bytes += size;
         }
-        Some((number, 0))
+        Some(number)
     }
 
     /// Forgets a copy whose entry no longer names it.
     pub fn kill(&mut self, handle: Handle) {
         let (number, at) = Cache::split(handle);
-        let (copy, end) = decode(&self.chunk(number).memory, at);
+        let chunk = self.chunk_mut(number);
+        let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
         debug_assert!(usize::from(copy.db) < PHYSICAL_DATABASES);
+        copy::kill(&mut chunk.memory, at);
         self.dead_bytes += (end - at).next_multiple_of(GRANULE);
         self.copies -= 1;
-        self.header_mut(handle)[0] |= DEAD as u8;
     }
 
     /// Takes the chunk out that is the next to go: the oldest of the small queue if this holds over a tenth of the
@@ -253,10 +282,10 @@ impl Cache {
     }
 
     /// Puts a live copy of a victim back: into the main queue when the queues make room, or where it was.
-    pub fn put_back(&mut self, copy: &VictimCopy<'_>, queue: Queue) -> Handle {
+    pub fn put_back(&mut self, copy: &VictimCopy<'_>, queue: Queue, meter: &Meter) -> Handle {
         self.copies -= 1;
-        let used_once_less = copy.header.0 & !USES_MAX | (copy.header.0 & USES_MAX).saturating_sub(1);
-        self.insert_into(queue, Header(used_once_less), copy.copy.key, copy.copy.value)
+        let uses = copy.header.uses().saturating_sub(1);
+        self.insert_into(queue, copy.copy, uses, meter, copy.known)
     }
 
     /// Lets a live copy of a victim go, and remembers it as a ghost.
@@ -271,21 +300,6 @@ impl Cache {
     }
 }
 
-fn decode(memory: &[u8], at: usize) -> (Copy<'_>, usize) {
-    let word =
-        |at: usize| u32::from_le_bytes(*memory[at..].first_chunk().expect("a word of a copy's header"));
-    let header = word(at);
-    let db = (header >> 4 & 0x1f) as u8;
-    let (start, key_len, value_len) = if header & LONG == 0 {
-        (at + 4, (header >> 9 & 0x7f) as usize, (header >> 16) as usize)
-    } else {
-        (at + 12, word(at + 4) as usize, word(at + 8) as usize)
-    };
-    let end = start + key_len + value_len;
-    let (key, value) = memory[start..end].split_at(key_len);
-    (Copy { db, key, value }, end)
-}
-
 /// A chunk that was taken out of the cache.
 pub(crate) struct Victim {
     chunk: Chunk,
@@ -296,16 +310,18 @@ pub(crate) struct Victim {
 pub(crate) struct VictimCopy<'a> {
     pub copy: Copy<'a>,
     header: Header,
+    /// What is known of its uses.
+    pub known: u32,
     len: usize,
 }
 
 impl VictimCopy<'_> {
     pub fn is_dead(&self) -> bool {
-        self.header.0 & DEAD != 0
+        self.header.is_dead()
     }
 
     pub fn is_used(&self) -> bool {
-        self.header.0 & USES_MAX != 0
+        self.header.uses() != 0
     }
 }
 
@@ -315,16 +331,15 @@ impl Victim {
     }
 
     /// The next copy, in the order in which they came.
-    pub fn next_copy(&mut self) -> Option<VictimCopy<'_>> {
+    pub fn next_copy(&mut self, meter: &Meter) -> Option<VictimCopy<'_>> {
         if self.at >= self.chunk.used {
             return None;
         }
-        let at = self.at;
-        let memory = &self.chunk.memory;
-        let header = Header(u32::from_le_bytes(*memory[at..].first_chunk().expect("a header")));
-        let (copy, end) = decode(memory, at);
+        let (at, chunk) = (self.at, &self.chunk);
+        let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
         self.at = end.next_multiple_of(GRANULE);
-        Some(VictimCopy { copy, header, len: self.at - at })
+        let (header, known) = (copy::header(&chunk.memory, at), chunk.known(meter, at));
+        Some(VictimCopy { copy, header, known, len: self.at - at })
     }
 }
 
@@ -368,39 +383,92 @@ impl Ghosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Method, Uses};
+
+    const DAY_MS: u64 = 86_400_000;
 
     fn digest(n: u64) -> Digest {
         Digest { h0: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), h1: n.wrapping_mul(0xbf58_476d_1ce4_e5b9) }
     }
 
+    fn insert(cache: &mut Cache, meter: &Meter, n: u64, key: &[u8], value: &[u8]) -> Handle {
+        cache.insert(digest(n), Copy { db: 7, key, value }, meter, meter.new_key())
+    }
+
     #[test]
     fn copies_of_all_lengths_come_back() {
-        let mut cache = Cache::default();
+        let (mut cache, meter) = (Cache::default(), Meter::new(1));
         let cases = [(0, 0), (1, 1), (255, 65_535), (256, 1), (1, 65_536), (16, 100), (10, 5 << 20), (3, 7)];
-        let handles: Vec<Handle> =
-            cases.iter().map(|&(k, v)| cache.insert(digest(k as u64), 7, &vec![1; k], &vec![2; v])).collect();
+        let handles: Vec<Handle> = cases
+            .iter()
+            .map(|&(k, v)| insert(&mut cache, &meter, k as u64, &vec![1; k], &vec![2; v]))
+            .collect();
         for (&handle, &(k, v)) in handles.iter().zip(&cases) {
             let copy = cache.get(handle);
             assert_eq!((copy.db, copy.key, copy.value), (7, &vec![1; k][..], &vec![2; v][..]));
-            assert!(cache.overwrite(handle, &vec![3; v]) && !cache.overwrite(handle, &vec![3; v + 1]));
+            let overwrite = |cache: &mut Cache, value: Vec<u8>| cache.overwrite(handle, &value, &meter, 0);
+            assert!(overwrite(&mut cache, vec![3; v]) && !overwrite(&mut cache, vec![3; v + 1]));
             assert_eq!(cache.get(handle).value, vec![3; v]);
         }
         assert_eq!(cache.len(), cases.len());
     }
 
     #[test]
+    fn what_is_known_of_uses_stays_with_copies_when_bases_and_methods_change() {
+        let (mut cache, mut meter) = (Cache::default(), Meter::new(1));
+        let method = Method::new(DAY_MS);
+        meter.follow(method);
+        meter.set_now(DAY_MS);
+        let handles: Vec<Handle> = (0..10_000u64)
+            .map(|n| {
+                cache.insert(
+                    digest(n),
+                    Copy { db: n as u8 % 3, key: &n.to_le_bytes(), value: &[0; 40] },
+                    &meter,
+                    meter.new_key(),
+                )
+            })
+            .collect();
+        for hour in 0..100 {
+            meter.set_now(DAY_MS + hour * 3_600_000);
+            cache.touch(handles[0], &mut meter);
+            cache.touch(handles[hour as usize * 100], &mut meter);
+        }
+        let idle =
+            |cache: &Cache, meter: &Meter, n: usize| meter.idle_s(cache.known(handles[n], meter)).unwrap();
+        for hour in 1..100 {
+            let (age, idle) = ((99 - hour) as u32 * 3600, idle(&cache, &meter, hour * 100));
+            assert!(idle >= age && idle - age <= age / 128, "{idle} instead of {age}");
+            let never = meter.idle_s(cache.known(handles[hour * 100 + 1], &meter)).unwrap();
+            assert!((99 * 3600..=100 * 3600).contains(&never), "{never}");
+        }
+        for (n, &handle) in handles.iter().enumerate() {
+            let copy = cache.get(handle);
+            assert_eq!((copy.db, copy.key), (n as u8 % 3, &(n as u64).to_le_bytes()[..]));
+        }
+        meter.follow(method.change(Uses::Count { log_factor: 10, decay_minutes: 1 }, 2 * DAY_MS));
+        meter.set_now(2 * DAY_MS);
+        cache.touch(handles[3], &mut meter);
+        assert_eq!(cache.known(handles[3], &meter), 6);
+        assert_eq!(cache.known(handles[9999], &meter), 5);
+        cache.set_known(handles[9999], &meter, 200);
+        meter.set_now(2 * DAY_MS + 60_000);
+        assert_eq!((cache.known(handles[3], &meter), cache.known(handles[9999], &meter)), (5, 199));
+    }
+
+    #[test]
     fn a_scan_does_not_drive_out_what_is_used() {
-        let mut cache = Cache::default();
+        let (mut cache, mut meter) = (Cache::default(), Meter::new(1));
         let mut live = std::collections::HashMap::new();
         let limit = 64 * CHUNK_BYTES;
-        let evict = |cache: &mut Cache, live: &mut std::collections::HashMap<u64, Handle>| {
+        let evict = |cache: &mut Cache, meter: &Meter, live: &mut std::collections::HashMap<u64, Handle>| {
             while cache.bytes > limit {
                 let mut victim = cache.pop().unwrap();
-                while let Some(copy) = victim.next_copy() {
+                while let Some(copy) = victim.next_copy(meter) {
                     let n = u64::from_le_bytes(copy.copy.key.try_into().unwrap());
                     assert!(live.remove(&n).is_some());
                     if copy.is_used() {
-                        live.insert(n, cache.put_back(&copy, Queue::Main));
+                        live.insert(n, cache.put_back(&copy, Queue::Main, meter));
                     } else {
                         cache.let_go(digest(n));
                     }
@@ -412,18 +480,18 @@ mod tests {
         for round in 0..200 {
             for n in 0..hot {
                 match live.get(&n) {
-                    Some(&handle) => cache.touch(handle),
+                    Some(&handle) => cache.touch(handle, &mut meter),
                     None => {
                         assert!(round < 3, "hot copy {n} was driven out in round {round}");
-                        live.insert(n, cache.insert(digest(n), 0, &n.to_le_bytes(), &[0; 1000]));
+                        live.insert(n, insert(&mut cache, &meter, n, &n.to_le_bytes(), &[0; 1000]));
                     }
                 }
-                evict(&mut cache, &mut live);
+                evict(&mut cache, &meter, &mut live);
             }
             for _ in 0..2000 {
-                live.insert(next, cache.insert(digest(next), 0, &next.to_le_bytes(), &[0; 1000]));
+                live.insert(next, insert(&mut cache, &meter, next, &next.to_le_bytes(), &[0; 1000]));
                 next += 1;
-                evict(&mut cache, &mut live);
+                evict(&mut cache, &meter, &mut live);
             }
             assert_eq!(cache.len(), live.len());
         }

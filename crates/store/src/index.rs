@@ -9,6 +9,7 @@
 //! use after a start, when its entries are counted into the log's live bytes.
 
 use crate::{
+    access::MARK,
     batch::Batch,
     digest::Digest,
     probe,
@@ -30,7 +31,7 @@ pub const CURSOR_BITS: u32 = MAX_DEPTH + BUCKETS.ilog2();
 /// Bytes of an index's root: directory offset, depth, number of entries.
 pub const ROOT_BYTES: u64 = 24;
 
-/// A copy in the cache, 0: none.
+/// A copy in the cache, 0: none. An entry that has none may have a mark in its place ([`MARK`]).
 pub type Handle = u32;
 
 /// Where an entry lies.
@@ -208,13 +209,20 @@ impl Index {
     /// The cached copy of an entry.
     #[inline]
     pub fn handle(&self, slot: Slot) -> Handle {
+        let handle = self.handle_or_mark(slot);
+        if handle & MARK == 0 { handle } else { 0 }
+    }
+
+    /// The cached copy of an entry, or the mark in its place.
+    #[inline]
+    pub fn handle_or_mark(&self, slot: Slot) -> u32 {
         match &self.segments[slot.segment as usize].handles {
             Some(handles) => handles[slot.bucket as usize * SLOTS + slot.entry as usize],
             None => 0,
         }
     }
 
-    /// Names the cached copy of an entry.
+    /// Names the cached copy of an entry, or puts a mark in its place.
     pub fn set_handle(&mut self, slot: Slot, handle: Handle) {
         let handles = &mut self.segments[slot.segment as usize].handles;
         if handle == 0 && handles.is_none() {
@@ -401,7 +409,7 @@ impl Index {
             arena.u8(self.bucket_offset(from.segment, from.bucket as usize) + u64::from(from.entry));
         let bucket_at = self.bucket_offset(to.segment, to.bucket as usize);
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(to.entry), fingerprint);
-        self.set_handle(to, self.handle(from));
+        self.set_handle(to, self.handle_or_mark(from));
         self.set_handle(from, 0);
         self.retarget(arena, batch, to);
     }
@@ -457,7 +465,7 @@ impl Index {
             for &(from, to) in &moved[..count] {
                 let from = Slot { segment, bucket: number as u8, entry: from };
                 let to = Slot { segment: new, bucket: number as u8, entry: to };
-                self.set_handle(to, self.handle(from));
+                self.set_handle(to, self.handle_or_mark(from));
                 self.set_handle(from, 0);
                 self.retarget(arena, batch, to);
             }
@@ -544,6 +552,7 @@ impl Index {
 
     /// Removes the entries of a segment, which have no cached copies any more. The values are the caller's.
     pub fn clear_segment(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32) {
+        self.segments[segment as usize].handles = None;
         let mut entries = 0;
         self.for_each_in(arena, segment, |_, _, _| entries += 1);
         arena.fill(&mut batch.tx, self.segments[segment as usize].offset, SEGMENT_BYTES, 0);

@@ -19,6 +19,7 @@
 //!
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
+mod access;
 mod batch;
 mod cache;
 mod changes;
@@ -26,6 +27,7 @@ mod check;
 mod chunk;
 mod cleaner;
 pub mod collections;
+mod copy;
 mod digest;
 mod freezer;
 mod index;
@@ -45,6 +47,7 @@ mod txn;
 pub mod typed;
 mod word;
 
+pub use access::Uses;
 pub use changes::{Change, Follow, Wanted, What};
 pub use check::CheckReport;
 pub use digest::{SLOTS, hash_slot};

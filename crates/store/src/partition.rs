@@ -5,10 +5,12 @@ mod rubbish;
 mod transfer;
 
 use crate::{
+    access::Meter,
     batch::{Batch, Written},
     cache::{Cache, Queue},
     chunk::Pool,
     collections::{Context, Limits, hash, object},
+    copy::Copy,
     digest::Digest,
     index::{Index, ROOT_BYTES, Slot},
     observers::{Observers, Tell},
@@ -54,6 +56,8 @@ pub(crate) struct Partition {
     cache: Cache,
     /// What of the cache's memory is counted in `Shared::cache_bytes`.
     cache_counted: usize,
+    /// Takes note of the uses of keys.
+    meter: Meter,
     /// The LSN of the newest batch that wrote a key, by class of its digest: a reply that depends on such a key
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
@@ -97,6 +101,7 @@ impl Partition {
             databases,
             cache,
             cache_counted: 0,
+            meter: Meter::new((u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             recent: [0; RECENT],
             observers: Observers::default(),
             counts: Counts::default(),
@@ -106,12 +111,23 @@ impl Partition {
         })
     }
 
-    /// Takes over new thresholds of the collections' encodings.
+    /// Takes over new thresholds of the collections' encodings, and how uses are kept.
     #[inline]
     pub fn follow_limits(&mut self, shared: &Shared) {
-        if let Some((limits, version)) = shared.limits_after(self.limits_version) {
+        if let Some((limits, method, version)) = shared.limits_after(self.limits_version) {
             (self.limits, self.limits_version) = (limits, version);
+            self.meter.follow(method);
         }
+    }
+
+    /// Uses that follow take place at this time.
+    #[inline]
+    pub fn set_now(&mut self, now_ms: u64) {
+        self.meter.set_now(now_ms);
+    }
+
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Number of keys in a database, expired ones that are still there included.
@@ -253,25 +269,68 @@ impl Partition {
         (copy.key == key).then_some(copy.value)
     }
 
-    /// Counts a use of an entry's cached copy.
+    /// Takes note of a use of a key.
     #[inline]
     pub fn touch(&mut self, db: u8, slot: Slot) {
-        let handle = self.databases[db as usize].keys.handle(slot);
-        if handle != 0 {
-            self.cache.prefetch(handle);
-            self.cache.touch(handle);
+        if self.touch_copy(db, slot) {
+            return;
+        }
+        let keys = &mut self.databases[db as usize].keys;
+        let old = keys.handle_or_mark(slot);
+        let known = self.meter.read_mark(old).unwrap_or_else(|| self.meter.unknown());
+        let known = self.meter.used(known);
+        let new = self.meter.mark(known);
+        if new != old {
+            keys.set_handle(slot, new);
         }
     }
 
-    /// The uses that were counted of an entry's cached copy.
-    pub fn uses(&self, db: u8, slot: Slot) -> u8 {
-        match self.databases[db as usize].keys.handle(slot) {
-            0 => 0,
-            handle => self.cache.uses(handle),
+    /// The same if its value has a copy; whether it has.
+    #[inline]
+    pub fn touch_copy(&mut self, db: u8, slot: Slot) -> bool {
+        let handle = self.databases[db as usize].keys.handle(slot);
+        if handle != 0 {
+            self.cache.prefetch(handle);
+            self.cache.touch(handle, &mut self.meter);
+        }
+        handle != 0
+    }
+
+    /// What is known of the uses of a key; see [`Meter`].
+    pub fn known(&self, db: u8, slot: Slot) -> u32 {
+        let keys = &self.databases[db as usize].keys;
+        match keys.handle(slot) {
+            0 => self.meter.read_mark(keys.handle_or_mark(slot)).unwrap_or_else(|| self.meter.unknown()),
+            handle => self.cache.known(handle, &self.meter),
+        }
+    }
+
+    /// Says what is known of the uses of a key.
+    pub fn set_known(&mut self, db: u8, slot: Slot, known: u32) {
+        let keys = &mut self.databases[db as usize].keys;
+        match keys.handle(slot) {
+            0 => keys.set_handle(slot, self.meter.mark(known)),
+            handle => self.cache.set_known(handle, &self.meter, known),
+        }
+    }
+
+    /// What is to be known of a key after a look at it, which may be a use.
+    pub fn known_after(&mut self, db: u8, slot: Slot, is_use: bool) -> u32 {
+        let known = self.known(db, slot);
+        if is_use { self.meter.used(known) } else { known }
+    }
+
+    /// What is to be known of a key that gets a value: a count that it has stays, with one use more.
+    #[inline]
+    pub fn known_of_new(&mut self, db: u8, found: Option<Found>, is_use: bool) -> u32 {
+        match found {
+            Some(found) if self.meter.counts() => self.known_after(db, found.slot, is_use),
+            _ => self.meter.new_key(),
         }
     }
 
     /// Takes a copy of an entry's value into the cache.
+    #[allow(clippy::too_many_arguments)]
     pub fn cache_value(
         &mut self,
         shared: &Shared,
@@ -280,25 +339,27 @@ impl Partition {
         digest: Digest,
         key: &[u8],
         value: &[u8],
+        known: u32,
     ) {
         let handle = self.databases[db as usize].keys.handle(slot);
         if handle != 0 {
-            if self.cache.get(handle).key == key && self.cache.overwrite(handle, value) {
+            if self.cache.get(handle).key == key && self.cache.overwrite(handle, value, &self.meter, known) {
                 return;
             }
             self.cache.kill(handle);
         }
-        let handle = self.cache.insert(digest, db, key, value);
+        let handle = self.cache.insert(digest, Copy { db, key, value }, &self.meter, known);
         self.databases[db as usize].keys.set_handle(slot, handle);
         self.trim_cache(shared);
     }
 
+    /// Forgets the copy of an entry's value, if there is one, but not what is known of its uses.
     fn drop_copy(&mut self, db: u8, slot: Slot) {
         let keys = &mut self.databases[db as usize].keys;
         let handle = keys.handle(slot);
         if handle != 0 {
+            keys.set_handle(slot, self.meter.mark(self.cache.known(handle, &self.meter)));
             self.cache.kill(handle);
-            keys.set_handle(slot, 0);
         }
     }
 
@@ -322,14 +383,15 @@ impl Partition {
     /// Lets copies go while the cache is over its share, at most a few chunks a call, and closes up sparse memory.
     pub fn trim_cache(&mut self, shared: &Shared) {
         const CHUNKS_A_CALL: usize = 4;
+        let meter = self.meter;
         if self.cache.is_sparse() {
             if let Some(mut victim) = self.cache.pop_sparse() {
                 let queue = victim.queue();
-                while let Some(copy) = victim.next_copy() {
+                while let Some(copy) = victim.next_copy(&meter) {
                     if copy.is_dead() {
                         self.cache.bury(&copy);
                     } else {
-                        let handle = self.cache.put_back(&copy, queue);
+                        let handle = self.cache.put_back(&copy, queue, &meter);
                         self.rename_copy(shared, copy.copy.db, copy.copy.key, handle);
                     }
                 }
@@ -341,7 +403,7 @@ impl Partition {
                 break;
             }
             let Some(mut victim) = self.cache.pop() else { break };
-            while let Some(copy) = victim.next_copy() {
+            while let Some(copy) = victim.next_copy(&meter) {
                 if copy.is_dead() {
                     self.cache.bury(&copy);
                     continue;
@@ -350,10 +412,10 @@ impl Partition {
                 let keys = &mut self.databases[db as usize].keys;
                 let slot = keys.find(&self.arena, digest).expect("a live copy has an entry");
                 let handle = if copy.is_used() || !shared.is_readable(keys.word(&self.arena, slot)) {
-                    self.cache.put_back(&copy, Queue::Main)
+                    self.cache.put_back(&copy, Queue::Main, &meter)
                 } else {
                     self.cache.let_go(digest);
-                    0
+                    meter.mark(copy.known)
                 };
                 keys.set_handle(slot, handle);
             }
@@ -400,6 +462,7 @@ impl Partition {
         found: Option<Found>,
         key: &[u8],
         value: &[u8],
+        known: u32,
     ) -> Result<(), Full> {
         let keys = &mut self.databases[db as usize].keys;
         let (slot, has_expiry) = match found {
@@ -413,7 +476,7 @@ impl Partition {
         let keys = &mut self.databases[db as usize].keys;
         let word = batch.add_item(self.number, keys.offset(slot), db, Type::String, key, value);
         keys.set_item_word(&mut self.arena, batch, slot, word.with_expiry(has_expiry));
-        self.cache_value(shared, db, slot, digest, key, value);
+        self.cache_value(shared, db, slot, digest, key, value, known);
         Ok(())
     }
 
@@ -446,6 +509,7 @@ impl Partition {
         let keys = &mut self.databases[db as usize].keys;
         let slot = keys.insert(&mut self.arena, batch, digest)?;
         keys.set_word(&mut self.arena, batch, slot, Word::object(ty, offset));
+        keys.set_handle(slot, self.meter.mark(self.meter.new_key()));
         Ok(())
     }
 

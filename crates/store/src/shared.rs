@@ -1,6 +1,7 @@
 //! What all partitions of a store share.
 
 use crate::{
+    access::{Method, Uses},
     changes::Following,
     collections::{Hasher, Limits},
     digest::Secret,
@@ -73,6 +74,8 @@ pub(crate) struct Shared {
     /// Who wants to know what is done to keys.
     pub following: Following,
     limits: Mutex<Arc<Limits>>,
+    method: Mutex<Method>,
+    /// Of both.
     limits_version: AtomicU64,
     cache_bytes: AtomicIsize,
     cache_limit: AtomicUsize,
@@ -84,7 +87,7 @@ impl Shared {
     pub fn new(io: Arc<dyn Io>, log: Arc<Log>, heap: Arc<Heap>, secret: Secret, memory_max: usize) -> Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(memory_max));
         let (memory_max, out_of_memory) = (AtomicUsize::new(memory_max), AtomicBool::new(false));
-        let hasher = secret.hasher();
+        let (hasher, method) = (secret.hasher(), Mutex::new(Method::new(io.now_ms())));
         Shared {
             io,
             log,
@@ -94,7 +97,8 @@ impl Shared {
             databases: Databases::default(),
             following: Following::default(),
             limits: Mutex::default(),
-            limits_version: AtomicU64::new(0),
+            method,
+            limits_version: AtomicU64::new(1),
             cache_bytes,
             cache_limit,
             memory_max,
@@ -109,11 +113,18 @@ impl Shared {
         self.limits_version.fetch_add(1, Release);
     }
 
-    /// New thresholds, if there are any since `version`.
+    /// Sets what is kept of the uses of keys. Partitions follow likewise.
+    pub fn set_uses(&self, uses: Uses) {
+        let mut method = self.method.lock();
+        *method = method.change(uses, self.io.now_ms());
+        self.limits_version.fetch_add(1, Release);
+    }
+
+    /// New thresholds, or a new way to keep uses, if there are any since `version`; at first, 0, there are.
     #[inline]
-    pub fn limits_after(&self, version: u64) -> Option<(Arc<Limits>, u64)> {
+    pub fn limits_after(&self, version: u64) -> Option<(Arc<Limits>, Method, u64)> {
         let current = self.limits_version.load(Acquire);
-        (current != version).then(|| (self.limits.lock().clone(), current))
+        (current != version).then(|| (self.limits.lock().clone(), *self.method.lock(), current))
     }
 
     pub fn add_cache_bytes(&self, bytes: isize) {

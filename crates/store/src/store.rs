@@ -1,6 +1,7 @@
 //! The store: opening, recovery, transactions and what else its user calls.
 
 use crate::{
+    access::Uses,
     chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
@@ -356,6 +357,11 @@ impl Store {
     /// Sets the thresholds of the collections' encodings.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.set_limits(limits);
+    }
+
+    /// Sets what is kept of the uses of keys.
+    pub fn keep_uses(&self, uses: Uses) {
+        self.shared.set_uses(uses);
     }
 
     /// Sets the RAM that the store may take, in bytes.

@@ -4,6 +4,7 @@ mod frozen;
 mod keyspace;
 mod locks;
 mod transfer;
+mod uses;
 
 use crate::{
     batch::{Batch, Written},
@@ -166,6 +167,8 @@ pub struct Txn<'s> {
     /// What has expired is not there, but is not removed.
     keeps_expired: bool,
     counts_lookups: bool,
+    /// Looking at a key is a use of it.
+    notes_uses: bool,
     gate: Lsn,
 }
 
@@ -196,7 +199,8 @@ impl<'s> Txn<'s> {
         Txn::with(store, Locks::take(store, partitions), now_ms)
     }
 
-    pub(crate) fn with(store: &'s Inner, locks: Locks<'s>, now_ms: u64) -> Txn<'s> {
+    pub(crate) fn with(store: &'s Inner, mut locks: Locks<'s>, now_ms: u64) -> Txn<'s> {
+        locks.each(|part| part.set_now(now_ms));
         let batch = ManuallyDrop::new(SPARE.take().unwrap_or_default());
         let changes = Changes::new(&store.shared);
         Txn {
@@ -210,6 +214,7 @@ impl<'s> Txn<'s> {
             now_ms,
             keeps_expired: false,
             counts_lookups: true,
+            notes_uses: true,
             gate: 0,
         }
     }
@@ -238,6 +243,11 @@ impl<'s> Txn<'s> {
     /// Goes to another time, Unix time in milliseconds, at which other keys have expired; returns the time so far.
     pub fn go_to(&mut self, now_ms: u64) -> u64 {
         std::mem::replace(&mut self.now_ms, now_ms)
+    }
+
+    /// Whether looking at keys from now on is a use of them, as it is unless told otherwise.
+    pub fn note_uses(&mut self, on: bool) {
+        self.notes_uses = on;
     }
 
     /// What was fetched of that which is wanted.
@@ -338,23 +348,6 @@ impl<'s> Txn<'s> {
         self.type_of(db, key).is_some()
     }
 
-    /// Whether a key is there. Counts as a use of it.
-    pub fn touch(&mut self, db: u8, key: &[u8]) -> bool {
-        let target = self.target(key);
-        let Some(found) = self.find(db, target) else { return false };
-        if !found.word.in_heap() {
-            self.locks.get(target.partition).touch(db, found.slot);
-        }
-        true
-    }
-
-    /// How often a key's value was used of late, as far as its cached copy counts that.
-    pub fn uses(&mut self, db: u8, key: &[u8]) -> u8 {
-        let target = self.target(key);
-        let found = self.find(db, target).filter(|found| !found.word.in_heap());
-        found.map_or(0, |found| self.locks.get(target.partition).uses(db, found.slot))
-    }
-
     /// The string value of a key.
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
         let target = self.target(key);
@@ -362,7 +355,10 @@ impl<'s> Txn<'s> {
         if found.word.ty() != Type::String {
             return Err(Error::WrongType);
         }
-        self.locks.get(target.partition).touch(db, found.slot);
+        if self.notes_uses {
+            // Without a copy there is one only once the value was fetched.
+            self.locks.get(target.partition).touch_copy(db, found.slot);
+        }
         self.value(db, target, found)
     }
 
@@ -391,7 +387,8 @@ impl<'s> Txn<'s> {
         if item.key != target.key {
             return Ok(None);
         }
-        part.cache_value(shared, db, found.slot, target.digest, target.key, item.value);
+        let known = part.known_after(db, found.slot, self.notes_uses);
+        part.cache_value(shared, db, found.slot, target.digest, target.key, item.value, known);
         Ok(Some(item.value))
     }
 
@@ -402,6 +399,7 @@ impl<'s> Txn<'s> {
         let is_new = found.is_none();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
+        let known = part.known_of_new(db, found, self.notes_uses);
         let mut expiry = None;
         if let Some(f) = found {
             if f.word.in_heap() {
@@ -413,7 +411,7 @@ impl<'s> Txn<'s> {
                 found = Some(Found { slot: f.slot, word: f.word.with_expiry(false) });
             }
         }
-        part.put_string(shared, &mut self.batch, db, target.digest, found, key, value)?;
+        part.put_string(shared, &mut self.batch, db, target.digest, found, key, value, known)?;
         self.put(db, target, is_new);
         if expiry.is_some() {
             self.set_expiry(db, key, expiry)?;
@@ -486,6 +484,7 @@ impl<'s> Txn<'s> {
         let found = self.find(db, target);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
+        let known = part.known_of_new(db, found, self.notes_uses);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         let mut done = fill(&mut part.arena, &mut self.batch.tx, context, offset);
@@ -500,6 +499,7 @@ impl<'s> Txn<'s> {
             object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
             return Err(full.into());
         }
+        self.set_known(db, target, known);
         self.put(db, target, found.is_none());
         Ok(())
     }

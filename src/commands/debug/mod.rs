@@ -242,14 +242,15 @@ fn error(call: &mut Call) -> Answer {
 fn object(call: &mut Call, txn: &mut Txn) -> Answer {
     check(call)?;
     let now_ms = txn.go_to(0);
-    let shown = describe(txn, call.db(), call.args.at(2));
+    txn.note_uses(false);
+    let shown = describe(txn, call.db(), call.args.at(2), now_ms);
     txn.go_to(now_ms);
     call.out.simple(shown?);
     Ok(Done)
 }
 
-/// Values have no fixed place and no times of use, so those fields are 0 for strings and for all, respectively.
-fn describe(txn: &mut Txn, db: u8, key: &[u8]) -> Result<String, Stop> {
+/// Strings have no fixed place, so theirs is 0.
+fn describe(txn: &mut Txn, db: u8, key: &[u8], now_ms: u64) -> Result<String, Stop> {
     let ty = txn.type_of(db, key).ok_or(NO_KEY)?;
     let encoding = encoding(txn, db, key, ty)?;
     let (offset, len) = if ty == Type::String {
@@ -261,13 +262,20 @@ fn describe(txn: &mut Txn, db: u8, key: &[u8]) -> Result<String, Stop> {
         serial::export(arena, context, located.obj, &mut bytes);
         (located.obj, bytes.len())
     };
+    let idle_s = u64::from(txn.idle_s(db, key).unwrap_or(0));
+    // As Redis keeps it in 24 bits: the second of the last use, or the minute and the count of uses.
+    let lru = match txn.uses(db, key) {
+        Some(count) => (now_ms / 60_000) << 8 | u64::from(count),
+        None => now_ms / 1000 - idle_s,
+    } & 0xff_ffff;
     Ok(format!(
-        "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:0 lru_seconds_idle:0"
+        "Value at:{offset:#x} refcount:1 encoding:{encoding} serializedlength:{len} lru:{lru} lru_seconds_idle:{idle_s}"
     ))
 }
 
 fn digest_all(call: &mut Call, txn: &mut Txn) -> Answer {
     check(call)?;
+    txn.note_uses(false);
     let digest = digest::of_everything(call, txn)?;
     call.out.simple(digest.hex());
     Ok(Done)
@@ -275,6 +283,7 @@ fn digest_all(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn digest_values(call: &mut Call, txn: &mut Txn) -> Answer {
     check(call)?;
+    txn.note_uses(false);
     let db = call.db();
     let keys = call.args.from(2);
     call.out.array(keys.len());

@@ -88,17 +88,17 @@ pub fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, S
     })
 }
 
-/// The options of RESTORE. How long a value was not used and how often it was is not kept with it: the cache finds out
-/// by itself.
+/// The options of RESTORE.
 struct Options {
     replace: bool,
     absolute: bool,
+    idle_s: Option<u64>,
+    uses: Option<u8>,
 }
 
 impl Options {
     fn parse(call: &Call) -> Result<Options, Stop> {
-        let mut options = Options { replace: false, absolute: false };
-        let (mut idle, mut frequency) = (false, false);
+        let mut options = Options { replace: false, absolute: false, idle_s: None, uses: None };
         let mut at = 4;
         while at < call.args.len() {
             let has_value = at + 1 < call.args.len();
@@ -106,18 +106,14 @@ impl Options {
                 options.replace = true;
             } else if call.is(at, "absttl") {
                 options.absolute = true;
-            } else if call.is(at, "idletime") && has_value && !frequency {
+            } else if call.is(at, "idletime") && has_value && options.uses.is_none() {
                 at += 1;
-                idle = true;
-                if call.int(at)? < 0 {
-                    return Err(NEGATIVE_IDLE_TIME);
-                }
-            } else if call.is(at, "freq") && has_value && !idle {
+                let idle_s = u64::try_from(call.int(at)?).map_err(|_| NEGATIVE_IDLE_TIME)?;
+                options.idle_s = Some(idle_s);
+            } else if call.is(at, "freq") && has_value && options.idle_s.is_none() {
                 at += 1;
-                frequency = true;
-                if !(0..=255).contains(&call.int(at)?) {
-                    return Err(BAD_FREQUENCY);
-                }
+                let uses = u8::try_from(call.int(at)?).map_err(|_| BAD_FREQUENCY)?;
+                options.uses = Some(uses);
             } else {
                 return Err(SYNTAX);
             }
@@ -155,6 +151,12 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
         store(txn, db, key, value)?;
         if expires.is_some() {
             txn.set_expiry(db, key, expires)?;
+        }
+        if let Some(idle_s) = options.idle_s {
+            txn.set_idle_s(db, key, idle_s);
+        }
+        if let Some(uses) = options.uses {
+            txn.set_uses(db, key, uses);
         }
         call.notify(Class::GENERIC, "restore", key);
     }

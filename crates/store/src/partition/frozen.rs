@@ -120,12 +120,14 @@ impl Partition {
         object::destroy(&mut self.arena, &mut batch.tx, obj, usize::MAX);
     }
 
-    /// Makes an object of this arena, which holds what an entry's item does, that entry's value.
-    pub fn thaw(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, obj: u64) {
+    /// Makes an object of this arena, which holds what an entry's item does, that entry's value, and returns what the
+    /// entry is then.
+    pub fn thaw(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, obj: u64) -> Found {
         self.release_item(shared, batch, found.word);
         self.drop_copy(db, found.slot);
         let word = Word::object(found.word.ty(), obj).with_expiry(found.word.has_expiry());
         self.databases[db as usize].keys.set_word(&mut self.arena, batch, found.slot, word);
+        Found { slot: found.slot, word }
     }
 }
 

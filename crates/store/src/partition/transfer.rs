@@ -48,6 +48,7 @@ impl Partition {
             self.databases[db as usize].keys.remove(&mut self.arena, batch, slot);
         }
         let offset = made?;
+        let known = self.known_of_new(db, found, false);
         if let Some(found) = found {
             self.drop_value(shared, batch, db, found);
         }
@@ -62,6 +63,7 @@ impl Partition {
         }
         let word = Word::object(ty, offset).with_expiry(expiry.is_some());
         self.databases[db as usize].keys.set_word(&mut self.arena, batch, slot, word);
+        self.set_known(db, slot, known);
         Ok(())
     }
 

@@ -37,6 +37,7 @@ impl Txn<'_> {
         if found.word.in_heap() {
             let obj = found.word.offset();
             object::touch(&mut self.locks.get(target.partition).arena, obj);
+            self.note_use(db, target, found);
             return Ok(Located { obj, is_view: false });
         }
         if found.word.pending_number().is_some() {
@@ -51,11 +52,13 @@ impl Txn<'_> {
             return self.thaw(db, target, found, &value.bytes).map(|obj| Located { obj, is_view: false });
         }
         let shared = self.shared();
-        let part = self.locks.get(target.partition);
         if value.was_cached {
-            part.touch(db, found.slot);
-        } else {
-            part.cache_value(shared, db, found.slot, target.digest, target.key, &value.bytes);
+            self.note_use(db, target, found);
+        }
+        let part = self.locks.get(target.partition);
+        if !value.was_cached {
+            let known = part.known_after(db, found.slot, self.notes_uses);
+            part.cache_value(shared, db, found.slot, target.digest, target.key, &value.bytes, known);
         }
         let limits = part.limits.clone();
         let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
@@ -69,6 +72,7 @@ impl Txn<'_> {
         if found.word.in_heap() {
             let obj = found.word.offset();
             object::touch(&mut self.locks.get(target.partition).arena, obj);
+            self.note_use(db, target, found);
             return Ok(obj);
         }
         let value = self.frozen_value(db, target, found)?;
@@ -142,7 +146,8 @@ impl Txn<'_> {
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         let obj = serial::import(&mut part.arena, &mut self.batch.tx, context, target.key, bytes)?;
         object::touch(&mut part.arena, obj);
-        part.thaw(shared, &mut self.batch, db, found, obj);
+        let found = part.thaw(shared, &mut self.batch, db, found, obj);
+        self.note_use(db, target, found);
         self.store.counters.thawed.fetch_add(1, Relaxed);
         Ok(obj)
     }

@@ -180,6 +180,7 @@ impl<'s> Txn<'s> {
     pub fn include(&mut self, key: &[u8]) {
         let partition = self.store.partition_of(key);
         self.locks.include(self.store, partition);
+        self.locks.get(partition).set_now(self.now_ms);
         self.changes.follow(self.shared());
     }
 
@@ -191,6 +192,7 @@ impl<'s> Txn<'s> {
     /// Locks all partitions; the transaction was begun to grow.
     pub fn include_all(&mut self) {
         (0..self.store.partitions.len() as u16).for_each(|number| self.locks.include(self.store, number));
+        self.locks.each(|part| part.set_now(self.now_ms));
         self.changes.follow(self.shared());
     }
 }

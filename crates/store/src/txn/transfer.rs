@@ -16,7 +16,14 @@ impl Txn<'_> {
     /// Gives the value of a key, with its expiry, to another key, whatever that held; the first key is then gone. False
     /// if there is no such key. A key that is renamed to itself stays as it is.
     pub fn rename(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
-        self.transfer(from_db, from, to_db, to, false)
+        // With the value goes when it was used; this is a use, too.
+        self.use_key(from_db, from);
+        let known = self.known(from_db, self.target(from));
+        let is_done = self.transfer(from_db, from, to_db, to, false)?;
+        if let Some(known) = known.filter(|_| is_done) {
+            self.set_known(to_db, self.target(to), known);
+        }
+        Ok(is_done)
     }
 
     /// Gives a copy of the value of a key, and its expiry, to another key, whatever that held. False if there is no such
