@@ -315,6 +315,7 @@ impl<'a> Turn<'a> {
         }
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
             // The queue itself takes memory, whatever is in it.
+            self.make_room();
             let refused = if self.worker.server.store.is_out_of_memory() {
                 Err(OUT_OF_MEMORY)
             } else if command.flags.has(Flags::WRITE) {
@@ -334,6 +335,9 @@ impl<'a> Turn<'a> {
             return Outcome::OnStack;
         }
         if command.flags.has(Flags::WRITE) {
+            if command.flags.has(Flags::DENYOOM) {
+                self.make_room();
+            }
             match self.admit(args.bytes(), command.flags.has(Flags::DENYOOM)) {
                 Ok(None) => {}
                 Ok(Some(later)) => return later,

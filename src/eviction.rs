@@ -1,17 +1,94 @@
-//! What `maxmemory-policy` asks for.
+//! `maxmemory-policy`: which keys are evicted, and when commands see to it.
 
-use crate::{config::Opt, server::Server};
-use holdfast_store::Uses;
+use crate::{
+    config::{Config, Opt},
+    dispatch::Turn,
+    server::Server,
+};
+use holdfast_store::{Among, Eviction, First, Uses};
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 /// Follows a new `maxmemory-policy`, or new parameters of it.
 pub fn apply_policy(server: &Server) -> Result<(), String> {
     let number = |opt| server.config.number(opt) as u32;
-    let counts = server.config.choice(Opt::MaxMemoryPolicy).ends_with("lfu");
-    server.store.keep_uses(match counts {
-        true => {
+    let policy = server.config.choice(Opt::MaxMemoryPolicy);
+    let (among, by) = policy.split_once('-').unwrap_or(("", ""));
+    server.store.keep_uses(match by {
+        "lfu" => {
             Uses::Count { log_factor: number(Opt::LfuLogFactor), decay_minutes: number(Opt::LfuDecayTime) }
         }
-        false => Uses::Last,
+        _ => Uses::Last,
     });
+    let first = match by {
+        "lru" | "lfu" => First::LeastUsed,
+        "ttl" => First::SoonestToExpire,
+        _ => First::Random,
+    };
+    let among = match among {
+        "allkeys" => Some(Among::All),
+        "volatile" => Some(Among::Expiring),
+        _ => None,
+    };
+    let samples = number(Opt::MaxMemorySamples) as usize;
+    server.store.set_eviction(among.map(|among| Eviction { among, first, samples }));
     Ok(())
+}
+
+/// For how long a command evicts keys before it writes.
+fn time(config: &Config) -> Duration {
+    /// That of the longest of Redis's levels; the last one has no limit there.
+    const LONGEST: Duration = Duration::from_secs(60);
+    let us = match config.number(Opt::MaxMemoryEvictionTenacity) {
+        tenacity @ ..=10 => 50.0 * tenacity as f64,
+        tenacity @ ..=99 => 500.0 * 1.15_f64.powi(tenacity as i32 - 10),
+        _ => return LONGEST,
+    };
+    Duration::from_micros(us as u64).min(LONGEST)
+}
+
+impl Turn<'_> {
+    /// Evicts keys if there is more data than may be, so that it can grow. To be called while nothing is locked.
+    #[inline]
+    pub fn make_room(&self) {
+        if self.worker.server.store.wants_room() {
+            self.evict();
+        }
+    }
+
+    #[cold]
+    fn evict(&self) {
+        let server = &self.worker.server;
+        let start = Instant::now();
+        server.store.make_room(time(&server.config));
+        // The log may have something to write.
+        self.worker.appended.store(true, Relaxed);
+        let took = start.elapsed();
+        let long_ms = server.config.number(Opt::LatencyMonitorThreshold);
+        if long_ms > 0 && took.as_millis() >= long_ms as u128 {
+            server.latency.add("eviction-cycle", took);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::kind::Value;
+
+    #[test]
+    fn time_grows_with_tenacity() {
+        let config = Config::default();
+        let mut last = Duration::ZERO;
+        for (tenacity, expected_us) in
+            [(0, 0), (1, 50), (10, 500), (11, 575), (50, 133_931), (100, 60_000_000)]
+        {
+            config.store(Opt::MaxMemoryEvictionTenacity, Value::Number(tenacity));
+            assert_eq!(time(&config).as_micros(), expected_us, "{tenacity}");
+            last = last.max(time(&config));
+        }
+        assert_eq!(last, time(&config));
+    }
 }

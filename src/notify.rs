@@ -147,6 +147,7 @@ impl Notices {
         let _one = self.wanted.lock().expect("no holder panics");
         let kinds = [
             (self.has(Class::EXPIRED | Class::HASH | Class::GENERIC), Wanted::EXPIRED),
+            (self.has(Class::EVICTED), Wanted::EVICTED),
             (server.push.tracking.is_used(), Wanted::WRITTEN),
             (self.has(Class::NEW), Wanted::ADDED),
             (self.has(Class::KEYMISS), Wanted::MISSED),
@@ -175,6 +176,7 @@ impl Event {
             What::Written => return None,
             What::Added => (Class::NEW, "new"),
             What::Expired => (Class::EXPIRED, "expired"),
+            What::Evicted => (Class::EVICTED, "evicted"),
             What::FieldsExpired => (Class::HASH, "hexpired"),
             What::LastFieldExpired => (Class::GENERIC, "del"),
             What::Missed => (Class::KEYMISS, "keymiss"),

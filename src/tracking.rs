@@ -65,7 +65,9 @@ impl Changed {
     pub fn of_change(change: Change, by: Option<u64>) -> Option<Changed> {
         match change.what {
             What::Written => Some(Changed { key: change.key, by }),
-            What::Expired | What::FieldsExpired => Some(Changed { key: change.key, by: None }),
+            What::Expired | What::Evicted | What::FieldsExpired => {
+                Some(Changed { key: change.key, by: None })
+            }
             What::Added | What::LastFieldExpired | What::Missed => None,
         }
     }

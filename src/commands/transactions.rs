@@ -186,6 +186,9 @@ fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
         return Ok(None);
     }
     let may_grow = multi.writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
+    if may_grow {
+        call.turn.make_room();
+    }
     call.turn.admit(multi.writes().map(|(_, args)| args.args().bytes()).sum(), may_grow)
 }
 

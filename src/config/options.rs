@@ -131,8 +131,10 @@ options! {
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
     LfuDecayTime "lfu-decay-time", LFU, "1", Live, apply crate::eviction::apply_policy, "Minutes after which a key's count of uses falls by one; 0: it does not";
     LfuLogFactor "lfu-log-factor", LFU, "10", Live, apply crate::eviction::apply_policy, "The greater, the more uses it takes to raise a key's count";
-    MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most; 0: no limit";
-    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, apply crate::eviction::apply_policy, "Whether uses of keys are counted, or only the last one is known";
+    MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: no limit";
+    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", Live, "How long a command evicts keys before it writes: 50 us each up to 10, then more and more; 100: a minute";
+    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, apply crate::eviction::apply_policy, "Which keys are evicted when there is more data than maxmemory";
+    MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, apply crate::eviction::apply_policy, "Keys that are looked at for each that is evicted, at most 64";
 
     // Replication: there are no replicas yet.
     MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
@@ -205,8 +207,6 @@ options! {
     LocaleCollate "locale-collate", Kind::Text, "", NoEffect, "Strings are compared by their bytes";
     MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", NoEffect, "There is no replication";
     MasterUser "masteruser" or "primaryuser", Kind::Secret, "", NoEffect, "There is no replication";
-    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", NoEffect, "Only copies are evicted, never data";
-    MaxMemorySamples "maxmemory-samples", COUNT, "5", NoEffect, "The cache does not sample";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", YES_NO, "no", NoEffect, "The log is not rewritten";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Leave this to a service manager";
     OomScoreAdjValues "oom-score-adj-values", Kind::Words, "0 200 800", NoEffect, "Leave this to a service manager";

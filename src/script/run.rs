@@ -79,6 +79,9 @@ pub fn run(
     if flags.is_some() && read_only && !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES)) {
         return Err(RO_COMMAND);
     }
+    if given.is_none() && !no_writes {
+        call.turn.make_room();
+    }
     let allows_oom = flags.is_some_and(|flags| flags.has(ScriptFlags::ALLOW_OOM));
     let out_of_memory = !allows_oom && store.is_out_of_memory();
     if flags.is_some() && out_of_memory && !no_writes {

@@ -208,6 +208,11 @@ impl Log {
         self.appender.tail()
     }
 
+    /// The same without waiting for anybody: it may be some batches behind.
+    pub fn tail_roughly(&self) -> Lsn {
+        self.appender.tail_roughly()
+    }
+
     /// Everything below survives a power cut.
     pub fn durable(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)

@@ -215,6 +215,15 @@ impl Meter {
         })
     }
 
+    /// How little a key is used: the more, the rather it goes.
+    pub fn disuse(&self, known: u32) -> u64 {
+        u64::from(if self.counts() {
+            COUNT_MAX.saturating_sub(known)
+        } else {
+            self.tick.saturating_sub(known)
+        })
+    }
+
     /// Seconds since the last use, or since none is known of; `None`: uses are counted.
     pub fn idle_s(&self, known: u32) -> Option<u32> {
         (!self.counts()).then(|| self.tick.saturating_sub(known))

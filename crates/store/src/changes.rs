@@ -21,6 +21,8 @@ pub enum What {
     Added,
     /// It had expired and was removed.
     Expired,
+    /// It was evicted.
+    Evicted,
     /// Fields of it had expired and were removed.
     FieldsExpired,
     /// With its last field, it was removed itself.
@@ -42,6 +44,8 @@ impl Wanted {
     pub const EXPIRED: Wanted = Wanted(4);
     /// [`What::Missed`].
     pub const MISSED: Wanted = Wanted(8);
+    /// [`What::Evicted`].
+    pub const EVICTED: Wanted = Wanted(16);
 
     fn has(self, what: What) -> bool {
         let bits = match what {
@@ -49,6 +53,7 @@ impl Wanted {
             What::Added => Wanted::ADDED,
             What::Expired | What::FieldsExpired | What::LastFieldExpired => Wanted::EXPIRED | Wanted::WRITTEN,
             What::Missed => Wanted::MISSED,
+            What::Evicted => Wanted::EVICTED | Wanted::WRITTEN,
         };
         self.0 & bits.0 != 0
     }
@@ -117,9 +122,9 @@ impl Changes {
         }
     }
 
-    /// Whether the name of a key that expires is wanted.
-    pub fn want_names(&self) -> bool {
-        self.wanted.0 & (Wanted::EXPIRED | Wanted::WRITTEN).0 != 0
+    /// Whether the names of keys to which this is done are wanted.
+    pub fn want_names(&self, what: What) -> bool {
+        self.wanted.has(what)
     }
 
     /// Takes them, with the databases by the numbers that clients know; those of databases that are being freed are

@@ -39,7 +39,7 @@ const MEDIUM_SLACK: u64 = 4 << 20;
 /// Log that an idle store may leave to be replayed, in bytes.
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
 /// Bytes of log that freeing a slice of rubbish may take.
-const SWEEP_BYTES: usize = 256 << 10;
+pub(crate) const SWEEP_BYTES: usize = 256 << 10;
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
 const EXPIRE_SAMPLE: usize = 20;
 
@@ -103,11 +103,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the cache what the heap, the index's volatile side and the log's buffers leave it (I-7).
+    /// Looks how much memory the indexes take, and gives the cache what is left (I-7).
     pub fn share_memory(&self) {
         let volatile: usize = self.partitions.iter().map(|p| p.lock().volatile_bytes()).sum();
-        let buffers = self.shared.log.stats().buffer_bytes as usize;
-        self.shared.share_memory(self.shared.heap.allocated_bytes() as usize + volatile, buffers);
+        self.shared.set_index_bytes(volatile);
+        self.judge_memory();
+    }
+
+    /// Gives the cache what the heap, the index's volatile side, as far as this is known, and the log's buffers leave it. Locks
+    /// nothing.
+    pub fn judge_memory(&self) {
+        let data = self.shared.heap.allocated_bytes() as usize + self.shared.index_bytes();
+        self.shared.share_memory(data, self.shared.log.stats().buffer_bytes as usize);
+        if !self.evictions.are_on() {
+            self.shared.set_out_of_memory(data > self.shared.memory_max());
+        }
     }
 
     pub fn checkpoint_lsn(&self) -> Lsn {
@@ -248,6 +258,9 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             let mut idle = false;
             if looked.is_none_or(|at| at.elapsed() >= TICK) {
                 let tail = inner.shared.log.tail();
+                if tail != tail_seen {
+                    inner.evictions.look_soon();
+                }
                 idle = tail == tail_seen && tail - inner.checkpoint_lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = inner.shared.heap.allocated_bytes();
@@ -263,7 +276,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
             if inner.checkpoint_wanted.swap(false, SeqCst) || idle || inner.checkpoint_is_due(heap_bytes) {
                 report("checkpoint", inner.checkpoint().map(|()| true));
             }
-            if inner.sweep() | report("clean", inner.clean()) {
+            if inner.sweep() | inner.evict_more() | report("clean", inner.clean()) {
                 continue;
             }
         }

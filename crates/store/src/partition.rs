@@ -149,6 +149,11 @@ impl Partition {
         self.databases.iter().map(|d| d.keys.volatile_bytes() + d.expires.volatile_bytes()).sum()
     }
 
+    /// Bytes that the indexes of keys and expiries take in the heap.
+    pub fn index_heap_bytes(&self) -> u64 {
+        self.databases.iter().map(|d| d.keys.heap_bytes() + d.expires.heap_bytes()).sum()
+    }
+
     fn class(digest: Digest) -> usize {
         (digest.h0 >> 6) as usize & (RECENT - 1)
     }
@@ -640,6 +645,14 @@ impl Partition {
             }
         }
         due
+    }
+
+    /// The digests of the keys in one bucket, of all or of those that have an expiry; returns the next cursor, 0 after the
+    /// last.
+    pub fn digests(&self, db: u8, expiring: bool, cursor: u64, digests: &mut Vec<Digest>) -> u64 {
+        let Database { keys, expires, .. } = &self.databases[db as usize];
+        let index = if expiring { expires } else { keys };
+        index.scan(&self.arena, cursor, |_, digest, _| digests.push(digest)).unwrap_or(0)
     }
 
     /// The name of a key, if it is in RAM.

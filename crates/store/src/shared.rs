@@ -80,6 +80,7 @@ pub(crate) struct Shared {
     cache_bytes: AtomicIsize,
     cache_limit: AtomicUsize,
     memory_max: AtomicUsize,
+    index_bytes: AtomicUsize,
     out_of_memory: AtomicBool,
 }
 
@@ -102,6 +103,7 @@ impl Shared {
             cache_bytes,
             cache_limit,
             memory_max,
+            index_bytes: AtomicUsize::new(0),
             out_of_memory,
         }
     }
@@ -139,13 +141,29 @@ impl Shared {
         self.memory_max.store(bytes, Relaxed);
     }
 
+    pub fn memory_max(&self) -> usize {
+        self.memory_max.load(Relaxed)
+    }
+
+    pub fn set_index_bytes(&self, bytes: usize) {
+        self.index_bytes.store(bytes, Relaxed);
+    }
+
+    /// RAM that the indexes took beside the heap when that was looked at last.
+    pub fn index_bytes(&self) -> usize {
+        self.index_bytes.load(Relaxed)
+    }
+
     /// Gives the cache what memory is left (I-7) beside the bytes of data that cannot be evicted and those of buffers,
     /// which come and go.
     pub fn share_memory(&self, data_bytes: usize, buffer_bytes: usize) {
         let max = self.memory_max.load(Relaxed);
         let left = max.saturating_sub(data_bytes.saturating_add(buffer_bytes));
         self.cache_limit.store(left.max(CACHE_MIN), Relaxed);
-        self.out_of_memory.store(data_bytes > max, Relaxed);
+    }
+
+    pub fn set_out_of_memory(&self, is_out: bool) {
+        self.out_of_memory.store(is_out, Relaxed);
     }
 
     pub fn is_out_of_memory(&self) -> bool {

@@ -15,6 +15,8 @@ use std::sync::atomic::{
 pub(crate) struct Counters {
     /// Keys removed because they had expired.
     pub expired: AtomicU64,
+    /// Keys evicted.
+    pub evicted: AtomicU64,
     /// Values read from the medium.
     pub fetched: AtomicU64,
     /// Keys read from the medium for scans.
@@ -59,6 +61,12 @@ pub struct Stats {
     pub fetched_keys: u64,
     /// Keys removed because they had expired.
     pub expired_keys: u64,
+    /// Keys evicted.
+    pub evicted_keys: u64,
+    /// For how long more was stored than may be with an eviction policy: in all, and now in one go, in milliseconds.
+    pub exceeded_ms: (u64, u64),
+    /// Bytes of data as eviction counts them, which are to be no more than the memory that the store may take.
+    pub data_bytes: u64,
     /// Collections that are frozen: items in the log, and not in the heap.
     pub frozen_keys: u64,
     /// Bytes that their items take at least, by their size classes.
@@ -120,6 +128,8 @@ impl Stats {
         self.cache_misses -= base.cache_misses;
         self.fetched_keys -= base.fetched_keys;
         self.expired_keys -= base.expired_keys;
+        self.evicted_keys -= base.evicted_keys;
+        self.exceeded_ms.0 = self.exceeded_ms.0.saturating_sub(base.exceeded_ms.0);
         self.swept -= base.swept;
         self
     }
@@ -138,6 +148,9 @@ impl Stats {
             cache_misses: counters.fetched.load(Relaxed),
             fetched_keys: counters.fetched_keys.load(Relaxed),
             expired_keys: counters.expired.load(Relaxed),
+            evicted_keys: counters.evicted.load(Relaxed),
+            data_bytes: log.live_bytes().max(0) as u64,
+            exceeded_ms: inner.evictions.exceeded_ms(shared.io.now_ms()),
             freezes: counters.frozen.load(Relaxed),
             thaws: counters.thawed.load(Relaxed),
             heap_resident_bytes: heap.resident_bytes,
@@ -171,6 +184,7 @@ impl Stats {
         self.cache_bytes += part.cache().bytes() as u64;
         self.cache_copies += part.cache().len() as u64;
         self.index_bytes += part.volatile_bytes() as u64;
+        self.data_bytes += part.data_bytes(&inner.shared);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
+    eviction::Evictions,
     freezer::Hand,
     item,
     maintenance::Maintenance,
@@ -103,6 +104,7 @@ pub(crate) struct Inner {
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     pub checkpoint_lsn: AtomicU64,
     pub counters: Counters,
+    pub evictions: Evictions,
     /// Where freezing goes on.
     pub hand: Mutex<Hand>,
     pub options: Options,
@@ -295,7 +297,7 @@ impl Store {
         }
     }
 
-    fn wake_maintenance(&self) {
+    pub(crate) fn wake_maintenance(&self) {
         if let Some((_, maintenance)) = &*self.threads.lock() {
             maintenance.wake();
         }
@@ -364,14 +366,17 @@ impl Store {
         self.shared.set_uses(uses);
     }
 
-    /// Sets the RAM that the store may take, in bytes.
+    /// Sets the RAM that the store may take, in bytes. May be called with partitions locked.
     pub fn set_memory_bytes_max(&self, bytes: usize) {
         self.shared.set_memory_max(bytes);
         self.shared.log.set_max_pending_bytes(max_pending_bytes(bytes));
-        self.inner.share_memory();
+        self.inner.judge_memory();
+        self.inner.evictions.look_soon();
+        self.wake_maintenance();
     }
 
-    /// Whether what cannot be evicted takes more memory than the store may have; then data should not grow.
+    /// Whether what cannot be evicted takes more memory than the store may have; then data should not grow. See
+    /// [`Store::make_room`].
     pub fn is_out_of_memory(&self) -> bool {
         self.shared.is_out_of_memory()
     }
@@ -670,6 +675,7 @@ impl Inner {
             superblock,
             checkpoint_lsn,
             counters,
+            evictions: Evictions::default(),
             hand: Mutex::default(),
             options,
             segment_size,

@@ -1,5 +1,6 @@
 //! Transactions: what one command, one MULTI or one script does to its partitions, under their locks.
 
+mod eviction;
 mod frozen;
 mod keyspace;
 mod locks;
@@ -707,15 +708,34 @@ impl<'s> Txn<'s> {
     /// Removes a key that has expired, unless its name is wanted and must be fetched.
     fn expire_one(&mut self, db: u8, digest: Digest) -> Option<Cold> {
         let shared = self.shared();
+        let found = self.locks.first().1.find(shared, db, digest).expect("a key with an expiry has an entry");
+        let cold = self.remove_found(db, digest, found, What::Expired, None);
+        if cold.is_none() {
+            self.store.counters.expired.fetch_add(1, Relaxed);
+        }
+        cold
+    }
+
+    /// Removes a key of the transaction's partition that is named by its digest, unless its name is wanted and must be
+    /// fetched.
+    fn remove_found(
+        &mut self,
+        db: u8,
+        digest: Digest,
+        found: Found,
+        why: What,
+        name: Option<&[u8]>,
+    ) -> Option<Cold> {
+        let shared = self.shared();
         let part = self.locks.first().1;
-        let found = part.find(shared, db, digest).expect("a key with an expiry has an entry");
-        if self.changes.want_names() {
-            let Some(key) = part.name(db, found) else { return Some(Cold::key(shared, found.word, digest)) };
-            self.changes.add(What::Expired, db, key);
+        if self.changes.want_names(why) {
+            let Some(key) = name.or_else(|| part.name(db, found)) else {
+                return Some(Cold::key(shared, found.word, digest));
+            };
+            self.changes.add(why, db, key);
         }
         part.remove(shared, &mut self.batch, db, digest, found);
         self.batch.written.push(Written { partition: part.number, db, digest, tell: Tell::All });
-        self.store.counters.expired.fetch_add(1, Relaxed);
         None
     }
 

@@ -36,6 +36,11 @@ impl Partition {
         object::destroy(&mut self.arena, &mut batch.tx, offset, usize::MAX);
     }
 
+    /// Whether there is something to free in any database that is rubbish.
+    pub fn has_rubbish(&self, shared: &Shared) -> bool {
+        shared.databases.all_rubbish().any(|db| self.needs_sweep(db))
+    }
+
     /// Whether there is something to free in a database that is rubbish.
     pub fn needs_sweep(&self, db: u8) -> bool {
         let Database { keys, expires, .. } = &self.databases[db as usize];

@@ -1,0 +1,509 @@
+//! Eviction: keys go for good where the data set is a cache and has outgrown its limit.
+//!
+//! As in Redis, who goes is chosen from samples: some random keys are looked at, and the worst that were seen so far are
+//! remembered. A key that was used in the meantime is passed over. Writers do this before they write, each for a limited
+//! time; what they leave is the maintenance thread's.
+//!
+//! What is counted is the data: live items in the log, collections in the heap, and a share of the index for each key. The
+//! memory that an index keeps for keys that are gone is not: no eviction gives it back.
+
+use crate::{
+    digest::Digest,
+    index::CURSOR_BITS,
+    maintenance::SWEEP_BYTES,
+    partition::{DATABASES, Partition},
+    shared::Shared,
+    store::{Inner, Store},
+    txn::Txn,
+};
+use holdfast_log::Admission;
+use parking_lot::Mutex;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Which keys may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Among {
+    /// All.
+    All,
+    /// Those that have an expiry.
+    Expiring,
+}
+
+/// Which of them go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Those that were used longest ago, or least often, whichever is kept ([`Uses`](crate::Uses)).
+    LeastUsed,
+    /// Those that expire soonest. Only among such that expire.
+    SoonestToExpire,
+    /// Any.
+    Random,
+}
+
+/// How keys are chosen that are to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Among which.
+    pub among: Among,
+    /// Who is the first.
+    pub first: First,
+    /// How many are looked at for each that goes: 1 to 64.
+    pub samples: usize,
+}
+
+/// Whether there is room for more data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is.
+    Enough,
+    /// There will be: what is to go has not all gone yet.
+    Soon,
+    /// There is not, and no key may be evicted.
+    None,
+}
+
+/// Bytes of index that a key takes, about, beside what is counted as its value.
+const KEY_BYTES: u64 = 36;
+/// Threads that evict at the same time.
+const EVICTORS: usize = 16;
+/// Candidates that an evictor remembers.
+const POOL: usize = 16;
+/// Keys that are evicted between two looks at the clock, and at how much the data is.
+const KEYS_A_LOOK: usize = 16;
+/// Keys that are looked at for each that goes, at most.
+const SAMPLES_MAX: usize = 64;
+/// Places that these come from, at least.
+const PLACES: usize = 4;
+const CURSOR_MASK: u64 = (1 << CURSOR_BITS) - 1;
+/// How often a candidate is looked for until it is given up for now.
+const DRAWS: usize = 64;
+/// The data is counted again when so much was written, as a share of its limit, or at least so many bytes.
+const LOOKS: u64 = 1024;
+const LOOK_BYTES: u64 = 4 << 10;
+const LOOK_BYTES_MAX: u64 = 256 << 10;
+
+/// What eviction keeps in mind.
+pub(crate) struct Evictions {
+    on: AtomicBool,
+    how: Mutex<Option<Eviction>>,
+    /// How often that was set.
+    version: AtomicU64,
+    /// More is stored than may be, as far as is known.
+    over: AtomicBool,
+    /// The end of the log that makes another look due.
+    look_at: AtomicU64,
+    /// Since when more is stored than may be: Unix time in milliseconds; and for how long it was before.
+    over_since_ms: AtomicU64,
+    over_ms: AtomicU64,
+    evictors: Box<[Mutex<Evictor>]>,
+}
+
+impl Default for Evictions {
+    fn default() -> Evictions {
+        Evictions {
+            on: AtomicBool::new(false),
+            how: Mutex::default(),
+            version: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            look_at: AtomicU64::new(0),
+            over_since_ms: AtomicU64::new(0),
+            over_ms: AtomicU64::new(0),
+            evictors: (1..=EVICTORS as u64).map(|seed| Mutex::new(Evictor::new(seed))).collect(),
+        }
+    }
+}
+
+impl Evictions {
+    #[inline]
+    pub fn are_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    /// Whether the data is to be counted, by the end of the log.
+    fn are_due(&self, tail: u64) -> bool {
+        self.over.load(Relaxed) || tail >= self.look_at.load(Relaxed)
+    }
+
+    /// Has the data be counted before anything else is written.
+    pub fn look_soon(&self) {
+        self.look_at.store(0, Relaxed);
+    }
+
+    /// For how long more was stored than may be, until now and in one go, in milliseconds.
+    pub fn exceeded_ms(&self, now_ms: u64) -> (u64, u64) {
+        let current = match self.over.load(Relaxed) {
+            true => now_ms.saturating_sub(self.over_since_ms.load(Relaxed)),
+            false => 0,
+        };
+        (self.over_ms.load(Relaxed) + current, current)
+    }
+
+    fn set_over(&self, over: bool, now_ms: u64) {
+        if self.over.swap(over, Relaxed) == over {
+            return;
+        }
+        match over {
+            true => self.over_since_ms.store(now_ms, Relaxed),
+            false => {
+                let since = self.over_since_ms.load(Relaxed);
+                self.over_ms.fetch_add(now_ms.saturating_sub(since), Relaxed);
+            }
+        }
+    }
+}
+
+/// Keys of a database in a partition that may be evicted.
+struct Group {
+    partition: u16,
+    db: u8,
+    keys: u64,
+    /// Where the next look begins.
+    cursor: u64,
+}
+
+/// A key that may be evicted. The greater its score, the rather.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    partition: u16,
+    db: u8,
+    pub digest: Digest,
+    pub score: u64,
+}
+
+/// Who chooses keys. There are several, so that no thread waits for another one's.
+struct Evictor {
+    groups: Vec<Group>,
+    /// Keys in all groups.
+    candidates: u64,
+    /// Keys that there are.
+    keys: u64,
+    /// Partitions in which something is being freed, which counts until it is.
+    rubbish: Vec<u16>,
+    /// Bytes that indexes take in the heap.
+    index_bytes: u64,
+    /// The worst that were seen, in the order of their scores, and the version of how these were given.
+    pool: Vec<Candidate>,
+    version: u64,
+    random: u64,
+}
+
+/// What came of trying to evict a key.
+pub(crate) enum Tried {
+    /// It is gone, and so many bytes of live items with it.
+    Evicted(u64),
+    /// It is not what it was when it was looked at.
+    Changed,
+    /// The log takes no writes.
+    Refused,
+}
+
+impl Evictor {
+    fn new(seed: u64) -> Evictor {
+        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Evictor {
+            groups: Vec::new(),
+            candidates: 0,
+            keys: 0,
+            rubbish: Vec::new(),
+            index_bytes: 0,
+            pool: Vec::new(),
+            version: 0,
+            random,
+        }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// Counts the keys, and looks what else is to be known of the partitions.
+    fn count(&mut self, inner: &Inner, among: Among) {
+        (self.candidates, self.keys, self.index_bytes) = (0, 0, 0);
+        self.groups.clear();
+        self.rubbish.clear();
+        for (partition, part) in inner.partitions.iter().enumerate() {
+            let part = part.lock();
+            let partition = partition as u16;
+            self.index_bytes += part.index_heap_bytes();
+            if part.has_rubbish(&inner.shared) {
+                self.rubbish.push(partition);
+            }
+            for logical in 0..DATABASES as u8 {
+                let db = inner.shared.databases.physical(logical);
+                self.keys += part.len(db);
+                let keys = if among == Among::All { part.len(db) } else { part.expires_len(db) };
+                if keys > 0 {
+                    self.candidates += keys;
+                    self.groups.push(Group { partition, db, keys, cursor: 0 });
+                }
+            }
+        }
+        for at in 0..self.groups.len() {
+            self.groups[at].cursor = self.random() & CURSOR_MASK;
+        }
+    }
+
+    /// Looks at some keys, and remembers those that are worse than the best one remembered.
+    fn look(&mut self, inner: &Inner, how: Eviction) {
+        let mut seen = 0;
+        // Some from each of a few places: databases and partitions may differ, and one may have few keys.
+        for _ in 0..how.samples {
+            let samples = how.samples.div_ceil(PLACES).min(how.samples - seen);
+            seen += self.look_at_one_place(inner, Eviction { samples, ..how });
+            if seen >= how.samples {
+                return;
+            }
+        }
+    }
+
+    /// The same in one partition; returns how many keys it has seen.
+    fn look_at_one_place(&mut self, inner: &Inner, how: Eviction) -> usize {
+        let mut rank = self.random() % self.candidates.max(1);
+        let jump = self.random() & CURSOR_MASK;
+        let group = self.groups.iter_mut().find(|group| {
+            let is_it = rank < group.keys;
+            rank = rank.wrapping_sub(group.keys);
+            is_it
+        });
+        let Some(group) = group else { return 0 };
+        let (partition, db) = (group.partition, group.db);
+        let mut seen = Vec::with_capacity(how.samples);
+        let mut part = inner.partitions[partition as usize].lock();
+        part.follow_limits(&inner.shared);
+        part.set_now(inner.shared.io.now_ms());
+        if !inner.shared.databases.is_rubbish(db) {
+            part.sample(&inner.shared, db, how, &mut group.cursor, &mut seen);
+        }
+        drop(part);
+        if !seen.is_empty() {
+            group.cursor = jump;
+        }
+        for &(digest, score) in &seen {
+            let is_known = self.pool.iter().any(|c| (c.partition, c.db, c.digest) == (partition, db, digest));
+            let place = self.pool.partition_point(|candidate| candidate.score < score);
+            if is_known || self.pool.len() == POOL && place == 0 {
+                continue;
+            }
+            self.pool.insert(place, Candidate { partition, db, digest, score });
+            if self.pool.len() > POOL {
+                self.pool.remove(0);
+            }
+        }
+        seen.len()
+    }
+
+    /// Counts a key less.
+    fn subtract(&mut self, gone: Candidate) {
+        self.keys = self.keys.saturating_sub(1);
+        let group =
+            self.groups.iter_mut().find(|group| (group.partition, group.db) == (gone.partition, gone.db));
+        if let Some(group) = group.filter(|group| group.keys > 0) {
+            group.keys -= 1;
+            self.candidates -= 1;
+        }
+    }
+
+    /// Evicts one key; how many bytes of live items are gone with it, or why it cannot.
+    fn evict(&mut self, inner: &Inner, how: Eviction) -> Result<u64, Room> {
+        for _ in 0..DRAWS {
+            if self.candidates == 0 {
+                return Err(Room::None);
+            }
+            self.look(inner, how);
+            while let Some(candidate) = self.pool.pop() {
+                let partition = candidate.partition;
+                match inner.evict(candidate, how) {
+                    Tried::Evicted(bytes) => {
+                        self.subtract(candidate);
+                        if inner.partitions[partition as usize].lock().has_rubbish(&inner.shared) {
+                            self.rubbish.push(partition);
+                        }
+                        return Ok(bytes);
+                    }
+                    Tried::Changed => {}
+                    Tried::Refused => return Err(Room::Soon),
+                }
+            }
+        }
+        Err(Room::Soon)
+    }
+}
+
+impl Partition {
+    /// Bytes of data, those of items aside.
+    pub fn data_bytes(&self, shared: &Shared) -> u64 {
+        let keys = (0..DATABASES as u8).map(|logical| self.len(shared.databases.physical(logical)));
+        self.arena.allocated_bytes() - self.index_heap_bytes() + keys.sum::<u64>() * KEY_BYTES
+    }
+
+    /// Looks at some keys from a cursor on, and tells their scores. There may be none where it looks.
+    fn sample(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        how: Eviction,
+        cursor: &mut u64,
+        seen: &mut Vec<(Digest, u64)>,
+    ) {
+        const BUCKETS: usize = 1024;
+        let mut digests = Vec::with_capacity(32);
+        let (start, mut is_around) = (*cursor, false);
+        for _ in 0..BUCKETS {
+            *cursor = self.digests(db, how.among == Among::Expiring, *cursor, &mut digests);
+            let was_around = is_around;
+            is_around |= *cursor == 0;
+            if digests.len() >= how.samples || was_around && (*cursor == 0 || *cursor > start) {
+                break;
+            }
+        }
+        digests.truncate(how.samples);
+        let scored =
+            digests.into_iter().filter_map(|digest| Some((digest, self.score(shared, db, digest, how)?)));
+        seen.extend(scored);
+    }
+
+    /// How much a key is to be evicted, if it may be.
+    pub fn score(&mut self, shared: &Shared, db: u8, digest: Digest, how: Eviction) -> Option<u64> {
+        let found = self.find(shared, db, digest)?;
+        if how.among == Among::Expiring && !found.word.has_expiry() {
+            return None;
+        }
+        Some(match how.first {
+            First::Random => 0,
+            First::LeastUsed => self.meter().disuse(self.known(db, found.slot)),
+            First::SoonestToExpire => u64::MAX - self.expiry(db, digest, found.word)?,
+        })
+    }
+}
+
+impl Inner {
+    /// Bytes of data.
+    fn data_bytes(&self, items: u64, keys: u64, index_bytes: u64) -> u64 {
+        items + self.shared.heap.allocated_bytes().saturating_sub(index_bytes) + keys * KEY_BYTES
+    }
+
+    /// Evicts keys until there is room, or for about so long.
+    fn make_room(&self, time: Duration) -> Room {
+        let evictions = &self.evictions;
+        let Some(how) = *evictions.how.lock() else { return Room::Enough };
+        let Some(mut evictor) = evictions.evictors.iter().find_map(Mutex::try_lock) else {
+            return Room::Soon;
+        };
+        let limit = self.shared.memory_max() as u64;
+        let look_bytes = (limit / LOOKS).clamp(LOOK_BYTES, LOOK_BYTES_MAX);
+        let look_at = self.shared.log.tail_roughly() + look_bytes;
+        let room = self.evict_down_to(limit, &mut evictor, how, Instant::now() + time);
+        evictions.look_at.store(look_at, Relaxed);
+        evictions.set_over(room != Room::Enough, self.shared.io.now_ms());
+        self.shared.set_out_of_memory(room == Room::None);
+        room
+    }
+
+    fn evict_down_to(&self, limit: u64, evictor: &mut Evictor, how: Eviction, deadline: Instant) -> Room {
+        let version = self.evictions.version.load(Relaxed);
+        if std::mem::replace(&mut evictor.version, version) != version {
+            evictor.pool.clear();
+        }
+        evictor.count(self, how.among);
+        loop {
+            let mut items = self.shared.log.live_bytes().max(0) as u64;
+            for _ in 0..KEYS_A_LOOK {
+                if self.data_bytes(items, evictor.keys, evictor.index_bytes) <= limit {
+                    return Room::Enough;
+                }
+                if let Some(&partition) = evictor.rubbish.last() {
+                    if self.shared.log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
+                        return Room::Soon;
+                    }
+                    if !Txn::begin(self, &[partition], self.shared.io.now_ms()).sweep() {
+                        evictor.rubbish.pop();
+                    }
+                    break;
+                }
+                match evictor.evict(self, how) {
+                    Ok(bytes) => items = items.saturating_sub(bytes),
+                    Err(room) => return room,
+                }
+            }
+            if Instant::now() >= deadline {
+                return Room::Soon;
+            }
+        }
+    }
+
+    /// Evicts a key, if it is still one of those that go first. Its name, if somebody wants to know that, may have to be
+    /// read from the medium.
+    fn evict(&self, candidate: Candidate, how: Eviction) -> Tried {
+        let Candidate { partition, db, digest, score } = candidate;
+        let mut name: Option<Vec<u8>> = None;
+        loop {
+            let mut txn = Txn::begin(self, &[partition], self.shared.io.now_ms());
+            let may_go = |part: &mut Partition| part.score(&self.shared, db, digest, how) >= Some(score);
+            match txn.evict(db, digest, may_go, name.as_deref()) {
+                Ok(tried) => return tried,
+                Err(cold) => {
+                    drop(txn);
+                    match self.read_key(cold, digest) {
+                        Ok(key) => name = Some(key),
+                        // It has moved, or is damaged.
+                        Err(_) => return Tried::Changed,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A slice of eviction for the maintenance thread; whether there is more to do.
+    pub fn evict_more(&self) -> bool {
+        const SLICE: Duration = Duration::from_millis(5);
+        let evictions = &self.evictions;
+        let is_due = evictions.are_on() && evictions.are_due(self.shared.log.tail_roughly());
+        if !is_due {
+            return false;
+        }
+        let room = self.make_room(SLICE);
+        self.shared.log.kick();
+        room == Room::Soon
+    }
+}
+
+impl Store {
+    /// Sets whether and how keys are evicted when there is more data than [`Store::set_memory_bytes_max`] says. May be called
+    /// with partitions locked.
+    pub fn set_eviction(&self, eviction: Option<Eviction>) {
+        let evictions = &self.inner.evictions;
+        // One is as good as another.
+        let max = |how: Eviction| if how.first == First::Random { 1 } else { SAMPLES_MAX };
+        *evictions.how.lock() =
+            eviction.map(|how| Eviction { samples: how.samples.clamp(1, max(how)), ..how });
+        evictions.version.fetch_add(1, Relaxed);
+        evictions.on.store(eviction.is_some(), Relaxed);
+        evictions.look_soon();
+        self.inner.judge_memory();
+        self.wake_maintenance();
+    }
+
+    /// Whether keys are to be evicted, as far as that can be told at once: then [`Store::make_room`] should be called before
+    /// data grows.
+    #[inline]
+    pub fn wants_room(&self) -> bool {
+        let evictions = &self.inner.evictions;
+        evictions.are_on() && evictions.are_due(self.log().tail_roughly())
+    }
+
+    /// Evicts keys until there is room for more data, or for about so long. No partition may be locked by the caller.
+    /// [`Store::is_out_of_memory`] tells from then on whether there was nothing to evict.
+    pub fn make_room(&self, time: Duration) -> Room {
+        let room = self.inner.make_room(time);
+        if room == Room::Soon {
+            self.wake_maintenance();
+        }
+        room
+    }
+}

@@ -1,0 +1,38 @@
+//! The eviction of one key.
+
+use super::{Cold, REMOVAL_BYTES, Txn};
+use crate::{changes::What, digest::Digest, eviction::Tried, partition::Partition, word::class_bytes_min};
+use holdfast_log::Admission;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Txn<'_> {
+    /// Evicts a key of the transaction's partition, if `may_go` says so of it; the error says that its name is wanted, and
+    /// must be fetched.
+    pub(crate) fn evict(
+        &mut self,
+        db: u8,
+        digest: Digest,
+        may_go: impl FnOnce(&mut Partition) -> bool,
+        name: Option<&[u8]>,
+    ) -> Result<Tried, Cold> {
+        let shared = self.shared();
+        if shared.databases.is_rubbish(db) {
+            return Ok(Tried::Changed);
+        }
+        if shared.log.admit_to_reserve(REMOVAL_BYTES) != Admission::Ok {
+            return Ok(Tried::Refused);
+        }
+        let part = self.locks.first().1;
+        let Some(found) = part.find(shared, db, digest).filter(|_| may_go(part)) else {
+            return Ok(Tried::Changed);
+        };
+        let bytes = if found.word.in_heap() { 0 } else { class_bytes_min(found.word.class()) };
+        match self.remove_found(db, digest, found, What::Evicted, name) {
+            Some(cold) => Err(cold),
+            None => {
+                self.store.counters.evicted.fetch_add(1, Relaxed);
+                Ok(Tried::Evicted(bytes))
+            }
+        }
+    }
+}
