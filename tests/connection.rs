@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Server, bulk, error, ok, show, text, wait_until};
+use harness::{Client, Server, bulk, error, is_error, ok, show, text, wait_until};
 use holdfast_resp::Reply;
 use std::{thread, time::Duration};
 
@@ -142,6 +142,23 @@ fn errors_are_worded_as_in_redis() {
     ] {
         assert_eq!(client.call(command), error(message), "{command}");
     }
+}
+
+#[test]
+fn options_change_within_exec_too() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    client.run_script(
+        "multi => +OK
+         set a 1 => +QUEUED
+         config set maxmemory 100mb appendfsync everysec maxclients 100 => +QUEUED
+         config set maxmemory bad => +QUEUED
+         get a => +QUEUED",
+    );
+    let Reply::Array(replies) = client.call("exec") else { panic!("an array") };
+    assert!(is_error(&replies[2], "ERR CONFIG SET failed"), "{replies:?}");
+    assert_eq!(replies[3], bulk("1"));
+    client.run_script("config get maxmemory => [maxmemory 104857600]");
 }
 
 #[test]
