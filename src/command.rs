@@ -13,6 +13,8 @@ pub struct Command {
     pub name: &'static str,
     /// Number of arguments, the name included (and the container's); negative: at least so many.
     pub arity: i32,
+    /// Its arguments behind the name, as [`crate::syntax`] says.
+    pub syntax: &'static str,
     /// Properties that dispatch looks at.
     pub flags: Flags,
     /// ACL categories beyond those that follow from the flags.
@@ -65,6 +67,7 @@ impl Command {
     pub const NEW: Command = Command {
         name: "",
         arity: -1,
+        syntax: "",
         flags: Flags::NONE,
         categories: Categories::NONE,
         keys: &[],

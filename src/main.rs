@@ -46,6 +46,7 @@ mod session;
 mod slowlog;
 mod stats;
 mod stream;
+mod syntax;
 mod table;
 mod tls;
 mod tracking;

@@ -31,6 +31,7 @@ pub static COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command {
             name: "acl|cat",
+            syntax: "[category]",
             arity: -2,
             summary: "Lists the ACL categories, or the commands inside a category.",
             complexity: "O(1) since the categories and commands are a fixed set.",
@@ -39,6 +40,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|deluser",
+            syntax: "username...",
             arity: -3,
             flags: ADMIN,
             summary: "Deletes ACL users, and terminates their connections.",
@@ -48,6 +50,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|dryrun",
+            syntax: "username command [arg...]",
             arity: -4,
             since: "7.0.0",
             flags: ADMIN,
@@ -57,6 +60,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|genpass",
+            syntax: "[bits:i]",
             arity: -2,
             summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
             handler: Plain(genpass),
@@ -64,6 +68,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|getuser",
+            syntax: "username",
             arity: 3,
             flags: ADMIN,
             summary: "Lists the ACL rules of a user.",
@@ -99,6 +104,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|log",
+            syntax: "[operation<count:i|RESET>]",
             arity: -2,
             flags: ADMIN,
             summary: "Lists recent security events generated due to ACL rules.",
@@ -117,6 +123,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "acl|setuser",
+            syntax: "username [rule...]",
             arity: -3,
             flags: ADMIN,
             summary: "Creates and modifies an ACL user and its rules.",

@@ -32,6 +32,7 @@ const WRITE: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "bitcount",
+        syntax: "key [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
         arity: -2,
         since: "2.6.0",
         summary: "Counts the number of set bits (population counting) in a string.",
@@ -41,6 +42,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitfield",
+        syntax: "key [operation<GET=get-block(encoding offset:i)|write([OVERFLOW=overflow-block<WRAP|SAT|FAIL>] write-operation<SET=set-block(encoding offset:i value:i)|INCRBY=incrby-block(encoding offset:i increment:i)>)>...]",
         arity: -2,
         keys: &[KeySpec::one(
             KeyAccess::RW.and(KeyAccess::UPDATE).and(KeyAccess::ACCESS).and(KeyAccess::VARIABLE_FLAGS),
@@ -63,6 +65,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitfield_ro",
+        syntax: "key [GET=get-block(encoding offset:i)+...]",
         arity: -2,
         flags: Flags::READONLY.and(Flags::FAST),
         since: "6.0.0",
@@ -73,6 +76,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitop",
+        syntax: "operation<AND|OR|XOR|NOT> destkey:k key:k1...",
         arity: -4,
         keys: &[
             KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2),
@@ -86,6 +90,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitpos",
+        syntax: "key bit:i [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
         arity: -3,
         since: "2.8.7",
         summary: "Finds the first set (1) or clear (0) bit in a string.",
@@ -95,6 +100,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "getbit",
+        syntax: "key offset:i",
         arity: 3,
         flags: Flags::READONLY.and(Flags::FAST),
         summary: "Returns a bit value by offset.",
@@ -103,6 +109,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "setbit",
+        syntax: "key offset:i value:i",
         arity: 4,
         summary: "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.",
         handler: Keyed(setbit),

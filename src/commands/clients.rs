@@ -33,6 +33,7 @@ pub static COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command {
             name: "client|caching",
+            syntax: "mode<YES|NO>",
             arity: 3,
             since: "6.0.0",
             summary: "Instructs the server whether to track the keys in the next request.",
@@ -82,6 +83,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|kill",
+            syntax: "filter<old-format~ip:port|new-format<[ID=client-id:i@2.8.12]|[TYPE=client-type@2.8.12<NORMAL|MASTER@3.2.0|PRIMARY|SLAVE|REPLICA@5.0.0|PUBSUB>]|[USER=username]|[ADDR=addr~ip:port]|[LADDR=laddr~ip:port@6.2.0]|[SKIPME=skipme<YES|NO>]|[MAXAGE=maxage:i]>...>",
             arity: -3,
             summary: "Terminates open connections.",
             complexity: "O(N) where N is the number of client connections",
@@ -91,6 +93,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|list",
+            syntax: "[TYPE=client-type@5.0.0<NORMAL|MASTER|REPLICA|PUBSUB>] [ID=client-id:i@6.2.0...]",
             arity: -2,
             since: "2.4.0",
             summary: "Lists open connections.",
@@ -100,6 +103,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|no-evict",
+            syntax: "enabled<ON|OFF>",
             arity: 3,
             since: "7.0.0",
             summary: "Sets the client eviction mode of the connection.",
@@ -108,6 +112,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|no-touch",
+            syntax: "enabled<ON|OFF>",
             arity: 3,
             since: "7.2.0",
             summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
@@ -116,6 +121,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|pause",
+            syntax: "timeout:i [mode@6.2.0<WRITE|ALL>]",
             arity: -3,
             since: "3.0.0",
             summary: "Suspends commands processing.",
@@ -124,6 +130,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|reply",
+            syntax: "action<ON|OFF|SKIP>",
             arity: 3,
             since: "3.2.0",
             summary: "Instructs the server whether to reply to commands.",
@@ -132,6 +139,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|setinfo",
+            syntax: "attr<LIB-NAME=libname|LIB-VER=libver>",
             arity: 4,
             since: "7.2.0",
             summary: "Sets information specific to the client or connection.",
@@ -140,6 +148,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|setname",
+            syntax: "connection-name",
             arity: 3,
             since: "2.6.9",
             summary: "Sets the connection name.",
@@ -148,6 +157,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|tracking",
+            syntax: "status<ON|OFF> [REDIRECT=client-id:i] [PREFIX=prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
             arity: -3,
             since: "6.0.0",
             summary: "Controls server-assisted client-side caching for the connection.",
@@ -165,6 +175,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "client|unblock",
+            syntax: "client-id:i [unblock-type<TIMEOUT|ERROR>]",
             arity: -3,
             since: "5.0.0",
             summary: "Unblocks a client blocked by a blocking command from a different connection.",

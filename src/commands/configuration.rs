@@ -33,6 +33,7 @@ pub static COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command {
             name: "config|get",
+            syntax: "parameter...",
             arity: -3,
             summary: "Returns the effective values of configuration parameters.",
             complexity: "O(N) when N is the number of configuration parameters provided",
@@ -65,6 +66,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "config|set",
+            syntax: "data(parameter value)...",
             arity: -4,
             summary: "Sets configuration parameters in-flight.",
             complexity: "O(N) when N is the number of configuration parameters provided",

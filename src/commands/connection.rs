@@ -21,6 +21,7 @@ const ROW: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "auth",
+        syntax: "[username@6.0.0] password",
         arity: -2,
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
@@ -33,9 +34,17 @@ pub static COMMANDS: &[Command] = &[
         handler: Plain(auth),
         ..ROW
     },
-    Command { name: "echo", arity: 2, summary: "Returns the given string.", handler: Plain(echo), ..ROW },
+    Command {
+        name: "echo",
+        syntax: "message",
+        arity: 2,
+        summary: "Returns the given string.",
+        handler: Plain(echo),
+        ..ROW
+    },
     Command {
         name: "hello",
+        syntax: "[arguments(protover:i [AUTH=auth(username password)] [SETNAME=clientname])]",
         arity: -1,
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
@@ -50,6 +59,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "ping",
+        syntax: "[message]",
         arity: -1,
         flags: Flags::FAST,
         summary: "Returns the server's liveliness response.",
@@ -87,6 +97,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "select",
+        syntax: "index:i",
         arity: 2,
         summary: "Changes the selected database.",
         handler: Plain(select),

@@ -28,12 +28,14 @@ const ASKING: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "expire",
+        syntax: "key seconds:i [condition@7.0.0<NX|XX|GT|LT>]",
         summary: "Sets the expiration time of a key in seconds.",
         handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Seconds))),
         ..SETTING
     },
     Command {
         name: "expireat",
+        syntax: "key unix-time-seconds:t [condition@7.0.0<NX|XX|GT|LT>]",
         since: "1.2.0",
         summary: "Sets the expiration time of a key to a Unix timestamp.",
         handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Seconds))),
@@ -41,6 +43,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "expiretime",
+        syntax: "key",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix timestamp.",
         handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Seconds))),
@@ -48,6 +51,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "persist",
+        syntax: "key",
         arity: 2,
         since: "2.2.0",
         summary: "Removes the expiration time of a key.",
@@ -56,6 +60,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpire",
+        syntax: "key milliseconds:i [condition@7.0.0<NX|XX|GT|LT>]",
         since: "2.6.0",
         summary: "Sets the expiration time of a key in milliseconds.",
         handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Milliseconds))),
@@ -63,6 +68,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpireat",
+        syntax: "key unix-time-milliseconds:t [condition@7.0.0<NX|XX|GT|LT>]",
         since: "2.6.0",
         summary: "Sets the expiration time of a key to a Unix milliseconds timestamp.",
         handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Milliseconds))),
@@ -70,6 +76,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpiretime",
+        syntax: "key",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix milliseconds timestamp.",
         handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Milliseconds))),
@@ -77,6 +84,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pttl",
+        syntax: "key",
         since: "2.6.0",
         summary: "Returns the expiration time in milliseconds of a key.",
         handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Milliseconds))),
@@ -84,6 +92,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "ttl",
+        syntax: "key",
         summary: "Returns the expiration time in seconds of a key.",
         handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Seconds))),
         ..ASKING

@@ -43,24 +43,28 @@ const TIME: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
+        syntax: "key seconds:i [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using relative time to expire (seconds).",
         handler: Keyed(|call, txn| expire(call, txn, SECONDS, From::Now)),
         ..EXPIRE
     },
     Command {
         name: "hexpireat",
+        syntax: "key unix-time-seconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (seconds).",
         handler: Keyed(|call, txn| expire(call, txn, SECONDS, From::Epoch)),
         ..EXPIRE
     },
     Command {
         name: "hexpiretime",
+        syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
         handler: Keyed(|call, txn| time(call, txn, SECONDS, From::Epoch)),
         ..TIME
     },
     Command {
         name: "hpersist",
+        syntax: "key FIELDS=fields(numfields:i field...)",
         flags: Flags::WRITE.and(Flags::FAST),
         keys: EXPIRE.keys,
         summary: "Removes the expiration time for each specified field.",
@@ -69,30 +73,35 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hpexpire",
+        syntax: "key milliseconds:i [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using relative time to expire (milliseconds).",
         handler: Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Now)),
         ..EXPIRE
     },
     Command {
         name: "hpexpireat",
+        syntax: "key unix-time-milliseconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds).",
         handler: Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Epoch)),
         ..EXPIRE
     },
     Command {
         name: "hpexpiretime",
+        syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
         handler: Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Epoch)),
         ..TIME
     },
     Command {
         name: "hpttl",
+        syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in milliseconds of a hash field.",
         handler: Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Now)),
         ..TIME
     },
     Command {
         name: "httl",
+        syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in seconds of a hash field.",
         handler: Keyed(|call, txn| time(call, txn, SECONDS, From::Now)),
         ..TIME

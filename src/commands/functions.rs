@@ -46,12 +46,14 @@ const WRITE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "fcall",
+        syntax: "function numkeys:i [key...] [arg...]",
         summary: "Invokes a function.",
         handler: Script(|call, txn| fcall(call, txn, false)),
         ..FCALL
     },
     Command {
         name: "fcall_ro",
+        syntax: "function numkeys:i [key...] [arg...]",
         flags: RUNS.and(Flags::READONLY),
         keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
         summary: "Invokes a read-only function.",
@@ -71,6 +73,7 @@ pub static COMMANDS: &[Command] = &[
 static SUBCOMMANDS: &[Command] = &[
     Command {
         name: "function|delete",
+        syntax: "library-name",
         arity: 3,
         flags: WRITE,
         summary: "Deletes a library and its functions.",
@@ -87,6 +90,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "function|flush",
+        syntax: "[flush-type<ASYNC|SYNC>]",
         arity: -2,
         flags: WRITE,
         summary: "Deletes all libraries and functions.",
@@ -112,6 +116,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "function|list",
+        syntax: "[LIBRARYNAME=library-name-pattern] [WITHCODE]",
         arity: -2,
         summary: "Returns information about all libraries.",
         complexity: "O(N) where N is the number of functions",
@@ -120,6 +125,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "function|load",
+        syntax: "[REPLACE] function-code",
         arity: -3,
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Creates a library.",
@@ -129,6 +135,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "function|restore",
+        syntax: "serialized-value [policy<FLUSH|APPEND|REPLACE>]",
         arity: -3,
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Restores all libraries from a payload.",

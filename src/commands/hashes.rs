@@ -45,6 +45,7 @@ const INCREMENT: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "hdel",
+        syntax: "key field...",
         arity: -3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
@@ -55,6 +56,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hexists",
+        syntax: "key field",
         arity: 3,
         summary: "Determines whether a field exists in a hash.",
         handler: Keyed(hexists),
@@ -62,6 +64,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hget",
+        syntax: "key field",
         arity: 3,
         summary: "Returns the value of a field in a hash.",
         handler: Keyed(hget),
@@ -69,6 +72,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hgetall",
+        syntax: "key",
         arity: 2,
         summary: "Returns all fields and values in a hash.",
         handler: Keyed(|call, txn| list(call, txn, Shown::Both)),
@@ -76,12 +80,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hincrby",
+        syntax: "key field increment:i",
         summary: "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.",
         handler: Keyed(hincrby),
         ..INCREMENT
     },
     Command {
         name: "hincrbyfloat",
+        syntax: "key field increment:d",
         since: "2.6.0",
         summary: "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
         handler: Keyed(hincrbyfloat),
@@ -89,6 +95,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hkeys",
+        syntax: "key",
         arity: 2,
         summary: "Returns all fields in a hash.",
         handler: Keyed(|call, txn| list(call, txn, Shown::Names)),
@@ -96,6 +103,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hlen",
+        syntax: "key",
         arity: 2,
         summary: "Returns the number of fields in a hash.",
         handler: Keyed(hlen),
@@ -103,6 +111,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hmget",
+        syntax: "key field...",
         arity: -3,
         summary: "Returns the values of all fields in a hash.",
         complexity: "O(N) where N is the number of fields being requested.",
@@ -111,6 +120,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hmset",
+        syntax: "key data(field value)...",
         arity: -4,
         summary: "Sets the values of multiple fields.",
         complexity: "O(N) where N is the number of fields being set.",
@@ -123,6 +133,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hrandfield",
+        syntax: "key [options(count:i [WITHVALUES])]",
         arity: -2,
         flags: Flags::READONLY,
         since: "6.2.0",
@@ -133,6 +144,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hscan",
+        syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOVALUES]",
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.0",
@@ -143,6 +155,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hset",
+        syntax: "key data(field value)...",
         arity: -4,
         summary: "Creates or modifies the value of a field in a hash.",
         complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
@@ -155,6 +168,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hsetnx",
+        syntax: "key field value",
         arity: 4,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Sets the value of a field in a hash only when the field doesn't exist.",
@@ -163,6 +177,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hstrlen",
+        syntax: "key field",
         arity: 3,
         since: "3.2.0",
         summary: "Returns the length of the value of a field.",
@@ -171,6 +186,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "hvals",
+        syntax: "key",
         arity: 2,
         summary: "Returns all values in a hash.",
         handler: Keyed(|call, txn| list(call, txn, Shown::Values)),

@@ -28,6 +28,7 @@ const ROW: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "pfadd",
+        syntax: "key [element...]",
         arity: -2,
         flags: ROW.flags.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
@@ -38,6 +39,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfcount",
+        syntax: "key...",
         arity: -2,
         flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
         keys: &[KeySpec::range(KeyAccess::RW.and(KeyAccess::ACCESS), 1, -1, 1)],
@@ -48,6 +50,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfdebug",
+        syntax: "subcommand key",
         arity: 3,
         flags: ROW.flags.and(Flags::ADMIN),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS), 2)],
@@ -58,6 +61,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfmerge",
+        syntax: "destkey:k [sourcekey:k1...]",
         arity: -2,
         keys: &[
             KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::INSERT), 1),

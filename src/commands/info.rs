@@ -29,6 +29,7 @@ pub use store::memory_parts;
 /// The rows.
 pub static COMMANDS: &[Command] = &[Command {
     name: "info",
+    syntax: "[section...]",
     arity: -1,
     group: "server",
     flags: Flags::LOADING.and(Flags::STALE),

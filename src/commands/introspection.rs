@@ -6,6 +6,7 @@ use crate::{
     command::{Begin, Categories, Command, Find, Flags, Handler::Plain, KeySpec},
     glob,
     keys::{each_key, legacy_range},
+    syntax::{self, Argument},
     table::{Lookup, TABLE},
 };
 use holdfast_resp::{Args, Writer};
@@ -35,6 +36,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "command|docs",
+            syntax: "[command-name...]",
             arity: -2,
             since: "7.0.0",
             summary: "Returns documentary information about one, multiple or all commands.",
@@ -44,6 +46,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "command|getkeys",
+            syntax: "command [arg...]",
             arity: -3,
             summary: "Extracts the key names from an arbitrary command.",
             complexity: "O(N) where N is the number of arguments to the command",
@@ -52,6 +55,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "command|getkeysandflags",
+            syntax: "command [arg...]",
             arity: -3,
             since: "7.0.0",
             summary: "Extracts the key names and access flags for an arbitrary command.",
@@ -69,6 +73,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "command|info",
+            syntax: "[command-name...]",
             arity: -2,
             summary: "Returns information about one, multiple or all commands.",
             complexity: "O(N) where N is the number of commands to look up",
@@ -77,6 +82,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "command|list",
+            syntax: "[FILTERBY=filterby<MODULE=module-name|ACLCAT=category|PATTERN=pattern:p>]",
             arity: -2,
             since: "7.0.0",
             summary: "Returns a list of command names.",
@@ -312,7 +318,8 @@ fn write_search(out: &mut Writer, kind: &str, spec: &[(&str, i64)]) {
 /// One pair of COMMAND DOCS.
 fn write_docs(out: &mut Writer, command: &Command) {
     out.bulk(command.name);
-    out.map(4 + usize::from(!command.subcommands.is_empty()));
+    let arguments = syntax::parse(command.syntax);
+    out.map(4 + usize::from(!arguments.is_empty()) + usize::from(!command.subcommands.is_empty()));
     for (name, value) in [
         ("summary", command.summary),
         ("since", command.since),
@@ -322,11 +329,59 @@ fn write_docs(out: &mut Writer, command: &Command) {
         out.bulk(name);
         out.bulk(value);
     }
+    if !arguments.is_empty() {
+        out.bulk("arguments");
+        write_arguments(out, &arguments);
+    }
     if !command.subcommands.is_empty() {
         out.bulk("subcommands");
         out.map(command.subcommands.len());
         for subcommand in command.subcommands {
             write_docs(out, subcommand);
+        }
+    }
+}
+
+fn write_arguments(out: &mut Writer, arguments: &[Argument]) {
+    out.array(arguments.len());
+    for argument in arguments {
+        let has_parts = !argument.parts.is_empty();
+        let flags = [
+            (argument.is_optional, "optional"),
+            (argument.is_multiple, "multiple"),
+            (argument.repeats_token, "multiple_token"),
+        ];
+        let flags = flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name));
+        let more = [argument.token.is_some(), argument.since.is_some(), argument.key_spec.is_some()];
+        // Its parts, or else what is shown of it.
+        let len = 3 + usize::from(flags.clone().count() > 0) + more.into_iter().filter(|is| *is).count();
+        out.map(len);
+        let mut pair = |name: &str, value: &str| {
+            out.bulk(name);
+            out.bulk(value);
+        };
+        pair("name", &argument.name);
+        pair("type", argument.kind.name());
+        if !has_parts {
+            pair("display_text", argument.display.unwrap_or(&argument.name));
+        }
+        if let Some(number) = argument.key_spec {
+            out.bulk("key_spec_index");
+            out.int(number.into());
+        }
+        for (name, value) in [("token", argument.token), ("since", argument.since)] {
+            if let Some(value) = value {
+                out.bulk(name);
+                out.bulk(value);
+            }
+        }
+        if flags.clone().count() > 0 {
+            out.bulk("flags");
+            write_set(out, flags);
+        }
+        if has_parts {
+            out.bulk("arguments");
+            write_arguments(out, &argument.parts);
         }
     }
 }

@@ -39,6 +39,7 @@ const OBJECT: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "copy",
+        syntax: "source:k destination:k1 [DB=destination-db:i] [REPLACE]",
         arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[
@@ -53,6 +54,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "del",
+        syntax: "key...",
         flags: Flags::WRITE,
         summary: "Deletes one or more keys.",
         complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
@@ -60,6 +62,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "exists",
+        syntax: "key...",
         summary: "Determines whether one or more keys exist.",
         complexity: "O(N) where N is the number of keys to check.",
         handler: Keyed(|call, txn| count(call, |db, key| txn.exists(db, key))),
@@ -67,6 +70,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "move",
+        syntax: "key db:i",
         arity: 3,
         flags: WRITE_FAST,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
@@ -84,11 +88,13 @@ pub static COMMANDS: &[Command] = &[
         subcommands: &[
             Command {
                 name: "object|encoding",
+                syntax: "key",
                 summary: "Returns the internal encoding of a Redis object.",
                 ..OBJECT
             },
             Command {
                 name: "object|freq",
+                syntax: "key",
                 since: "4.0.0",
                 summary: "Returns the logarithmic access frequency counter of a Redis object.",
                 ..OBJECT
@@ -105,11 +111,13 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "object|idletime",
+                syntax: "key",
                 summary: "Returns the time since the last access to a Redis object.",
                 ..OBJECT
             },
             Command {
                 name: "object|refcount",
+                syntax: "key",
                 summary: "Returns the reference count of a value of a key.",
                 ..OBJECT
             },
@@ -118,6 +126,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "rename",
+        syntax: "key newkey:k1",
         flags: Flags::WRITE,
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2)],
         summary: "Renames a key and overwrites the destination.",
@@ -125,6 +134,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "renamenx",
+        syntax: "key newkey:k1",
         flags: WRITE_FAST,
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 2)],
         summary: "Renames a key only when the target key name doesn't exist.",
@@ -132,6 +142,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "touch",
+        syntax: "key...",
         since: "3.2.1",
         summary: "Returns the number of existing keys out of those specified after updating the time they were last accessed.",
         complexity: "O(N) where N is the number of keys that will be touched.",
@@ -140,6 +151,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "type",
+        syntax: "key",
         arity: 2,
         flags: READ_FAST,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
@@ -149,6 +161,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "unlink",
+        syntax: "key...",
         flags: WRITE_FAST,
         since: "4.0.0",
         summary: "Asynchronously deletes one or more keys.",

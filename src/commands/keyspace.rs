@@ -35,6 +35,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "flushall",
+        syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
         group: "server",
         flags: Flags::WRITE,
         categories: DANGEROUS,
@@ -45,6 +46,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "flushdb",
+        syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
         group: "server",
         flags: Flags::WRITE,
         categories: DANGEROUS,
@@ -55,6 +57,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "keys",
+        syntax: "pattern:p",
         arity: 2,
         group: "generic",
         flags: Flags::READONLY,
@@ -75,6 +78,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "scan",
+        syntax: "cursor:i [MATCH=pattern:p] [COUNT=count:i] [TYPE=type@6.0.0]",
         arity: -2,
         group: "generic",
         since: "2.8.0",
@@ -86,6 +90,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "swapdb",
+        syntax: "index1:i index2:i",
         arity: 3,
         group: "server",
         since: "4.0.0",

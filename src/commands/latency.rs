@@ -38,6 +38,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "latency|graph",
+            syntax: "event",
             arity: 3,
             summary: "Returns a latency graph for an event.",
             handler: Plain(graph),
@@ -52,6 +53,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "latency|histogram",
+            syntax: "[command...]",
             arity: -2,
             since: "7.0.0",
             summary: "Returns the cumulative distribution of latencies of a subset or all commands.",
@@ -61,6 +63,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "latency|history",
+            syntax: "event",
             arity: 3,
             summary: "Returns timestamp-latency samples for an event.",
             handler: Plain(history),
@@ -74,6 +77,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "latency|reset",
+            syntax: "[event...]",
             arity: -2,
             summary: "Resets the latency data for one or more events.",
             handler: Plain(reset),

@@ -61,6 +61,7 @@ const MULTI_POP_COMPLEXITY: &str =
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "blmove",
+        syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT> timeout:d",
         arity: 6,
         since: "6.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.",
@@ -72,6 +73,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "blmpop",
+        syntax: "timeout:d numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
         arity: -5,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 2)],
@@ -83,18 +85,21 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "blpop",
+        syntax: "key... timeout:d",
         summary: "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         handler: Keyed(|call, txn| blocking_pop(call, txn, Front)),
         ..BLOCKING_POP
     },
     Command {
         name: "brpop",
+        syntax: "key... timeout:d",
         summary: "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         handler: Keyed(|call, txn| blocking_pop(call, txn, Back)),
         ..BLOCKING_POP
     },
     Command {
         name: "brpoplpush",
+        syntax: "source:k destination:k1 timeout:d",
         arity: 4,
         since: "2.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
@@ -103,6 +108,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lindex",
+        syntax: "key index:i",
         arity: 3,
         summary: "Returns an element from a list by its index.",
         complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
@@ -111,6 +117,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "linsert",
+        syntax: "key where<BEFORE|AFTER> pivot element",
         arity: 5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: PUSH.keys,
@@ -122,6 +129,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "llen",
+        syntax: "key",
         arity: 2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
@@ -131,6 +139,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lmove",
+        syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT>",
         arity: 5,
         since: "6.2.0",
         summary: "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.",
@@ -142,6 +151,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lmpop",
+        syntax: "numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
         arity: -4,
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 1)],
@@ -153,12 +163,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lpop",
+        syntax: "key [count:i@6.2.0]",
         summary: "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.",
         handler: Keyed(|call, txn| pop(call, txn, Front)),
         ..POP
     },
     Command {
         name: "lpos",
+        syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
         arity: -3,
         since: "6.0.6",
         summary: "Returns the index of matching elements in a list.",
@@ -168,12 +180,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lpush",
+        syntax: "key element...",
         summary: "Prepends one or more elements to a list. Creates the key if it doesn't exist.",
         handler: Keyed(|call, txn| push(call, txn, Front, true)),
         ..PUSH
     },
     Command {
         name: "lpushx",
+        syntax: "key element...",
         since: "2.2.0",
         summary: "Prepends one or more elements to a list only when the list exists.",
         handler: Keyed(|call, txn| push(call, txn, Front, false)),
@@ -181,6 +195,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lrange",
+        syntax: "key start:i stop:i",
         arity: 4,
         summary: "Returns a range of elements from a list.",
         complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
@@ -189,6 +204,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lrem",
+        syntax: "key count:i element",
         summary: "Removes elements from a list. Deletes the list if the last element was removed.",
         complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
         handler: Keyed(lrem),
@@ -196,6 +212,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lset",
+        syntax: "key index:i element",
         arity: 4,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
@@ -206,6 +223,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "ltrim",
+        syntax: "key start:i stop:i",
         summary: "Removes elements from both ends a list. Deletes the list if all elements were trimmed.",
         complexity: "O(N) where N is the number of elements to be removed by the operation.",
         handler: Keyed(ltrim),
@@ -213,12 +231,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpop",
+        syntax: "key [count:i@6.2.0]",
         summary: "Returns and removes the last elements of a list. Deletes the list if the last element was popped.",
         handler: Keyed(|call, txn| pop(call, txn, Back)),
         ..POP
     },
     Command {
         name: "rpoplpush",
+        syntax: "source:k destination:k1",
         arity: 3,
         since: "1.2.0",
         summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
@@ -227,12 +247,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpush",
+        syntax: "key element...",
         summary: "Appends one or more elements to a list. Creates the key if it doesn't exist.",
         handler: Keyed(|call, txn| push(call, txn, Back, true)),
         ..PUSH
     },
     Command {
         name: "rpushx",
+        syntax: "key element...",
         since: "2.2.0",
         summary: "Appends an element to a list only when the list exists.",
         handler: Keyed(|call, txn| push(call, txn, Back, false)),

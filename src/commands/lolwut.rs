@@ -11,6 +11,7 @@ use crate::{
 /// The rows.
 pub static COMMANDS: &[Command] = &[Command {
     name: "lolwut",
+    syntax: "[VERSION=version:i]",
     group: "server",
     since: "5.0.0",
     flags: Flags::READONLY.and(Flags::FAST),

@@ -58,6 +58,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "memory|usage",
+            syntax: "key [SAMPLES=count:i]",
             arity: -3,
             flags: Flags::READONLY,
             keys: &[KeySpec::one(KeyAccess::RO, 2)],

@@ -21,6 +21,7 @@ const ACCESS: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DE
 /// The rows.
 pub static COMMANDS: &[Command] = &[Command {
     name: "migrate",
+    syntax: r#"host port:i key-selector<key|""=empty-string:!> destination-db:i timeout:i [COPY@3.0.0] [REPLACE@3.0.0] [authentication<AUTH=auth~password@4.0.7|AUTH2=auth2@6.0.0(username password)>] [KEYS=keys:k1~key@3.0.6...]"#,
     arity: -6,
     group: "generic",
     categories: Categories::KEYSPACE.and(Categories::DANGEROUS),

@@ -22,6 +22,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgsave",
+        syntax: "[SCHEDULE@3.2.2]",
         arity: -1,
         summary: "Asynchronously saves the database(s) to disk.",
         handler: Plain(bgsave),

@@ -30,6 +30,7 @@ const SHARD: &[KeySpec] = &[KeySpec::range(KeyAccess::NOT_KEY, 1, -1, 1)];
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "psubscribe",
+        syntax: "pattern:p...",
         channels: Channels::Patterns,
         summary: "Listens for messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to subscribe to.",
@@ -38,6 +39,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "publish",
+        syntax: "channel message",
         channels: Channels::First,
         summary: "Posts a message to a channel.",
         complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
@@ -54,6 +56,7 @@ pub static COMMANDS: &[Command] = &[
         subcommands: &[
             Command {
                 name: "pubsub|channels",
+                syntax: "[pattern:p]",
                 summary: "Returns the active channels.",
                 handler: Plain(|call| channels(call, Kind::Channel)),
                 ..ASKING
@@ -78,6 +81,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "pubsub|numsub",
+                syntax: "[channel...]",
                 summary: "Returns a count of subscribers to channels.",
                 complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
                 handler: Plain(|call| numsub(call, Kind::Channel)),
@@ -85,6 +89,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "pubsub|shardchannels",
+                syntax: "[pattern:p]",
                 since: "7.0.0",
                 summary: "Returns the active shard channels.",
                 handler: Plain(|call| channels(call, Kind::Shard)),
@@ -92,6 +97,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "pubsub|shardnumsub",
+                syntax: "[shardchannel...]",
                 since: "7.0.0",
                 summary: "Returns the count of subscribers of shard channels.",
                 complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
@@ -103,6 +109,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "punsubscribe",
+        syntax: "[pattern:p...]",
         summary: "Stops listening to messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to unsubscribe.",
         handler: Plain(|call| unsubscribe(call, Kind::Pattern)),
@@ -110,6 +117,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "spublish",
+        syntax: "shardchannel message",
         channels: Channels::First,
         since: "7.0.0",
         keys: &[KeySpec::one(KeyAccess::NOT_KEY, 1)],
@@ -120,6 +128,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "ssubscribe",
+        syntax: "shardchannel...",
         channels: Channels::All,
         since: "7.0.0",
         keys: SHARD,
@@ -130,6 +139,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "subscribe",
+        syntax: "channel...",
         channels: Channels::All,
         summary: "Listens for messages published to channels.",
         complexity: "O(N) where N is the number of channels to subscribe to.",
@@ -138,6 +148,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunsubscribe",
+        syntax: "[shardchannel...]",
         since: "7.0.0",
         keys: SHARD,
         summary: "Stops listening to messages posted to shard channels.",
@@ -147,6 +158,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "unsubscribe",
+        syntax: "[channel...]",
         summary: "Stops listening to messages posted to channels.",
         complexity: "O(N) where N is the number of channels to unsubscribe.",
         handler: Plain(|call| unsubscribe(call, Kind::Channel)),

@@ -32,6 +32,7 @@ const SYNC: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "failover",
+        syntax: "[TO=target(host port:i [FORCE])] [ABORT] [TIMEOUT=milliseconds:i]",
         since: "6.2.0",
         summary: "Starts a coordinated failover from a server to one of its replicas.",
         handler: Plain(failover),
@@ -39,6 +40,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "psync",
+        syntax: "replicationid offset:i",
         arity: -3,
         since: "2.8.0",
         summary: "An internal command used in replication.",
@@ -54,6 +56,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "replicaof",
+        syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         arity: 3,
         since: "5.0.0",
         summary: "Configures a server as replica of another, or promotes it to a master.",
@@ -73,6 +76,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "slaveof",
+        syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         arity: 3,
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
         handler: Plain(replicaof),
@@ -81,6 +85,7 @@ pub static COMMANDS: &[Command] = &[
     Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC },
     Command {
         name: "wait",
+        syntax: "numreplicas:i timeout:i",
         arity: 3,
         summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
         handler: Plain(wait),
@@ -88,6 +93,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "waitaof",
+        syntax: "numlocal:i numreplicas:i timeout:i",
         arity: 4,
         since: "7.2.0",
         summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",

@@ -47,24 +47,28 @@ const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, since: "2.6.0",
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "eval",
+        syntax: "script numkeys:i [key...] [arg...]",
         summary: "Executes a server-side Lua script.",
         handler: Script(|call, txn| eval(call, txn, false)),
         ..EVAL
     },
     Command {
         name: "eval_ro",
+        syntax: "script numkeys:i [key...] [arg...]",
         summary: "Executes a read-only server-side Lua script.",
         handler: Script(|call, txn| eval(call, txn, true)),
         ..EVAL_RO
     },
     Command {
         name: "evalsha",
+        syntax: "sha1 numkeys:i [key...] [arg...]",
         summary: "Executes a server-side Lua script by SHA1 digest.",
         handler: Script(|call, txn| evalsha(call, txn, false)),
         ..EVAL
     },
     Command {
         name: "evalsha_ro",
+        syntax: "sha1 numkeys:i [key...] [arg...]",
         summary: "Executes a read-only server-side Lua script by SHA1 digest.",
         handler: Script(|call, txn| evalsha(call, txn, true)),
         ..EVAL_RO
@@ -83,6 +87,7 @@ pub static COMMANDS: &[Command] = &[
 static SUBCOMMANDS: &[Command] = &[
     Command {
         name: "script|debug",
+        syntax: "mode<YES|SYNC|NO>",
         arity: 3,
         since: "3.2.0",
         summary: "Sets the debug mode of server-side Lua scripts.",
@@ -91,6 +96,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "script|exists",
+        syntax: "sha1...",
         arity: -3,
         summary: "Determines whether server-side Lua scripts exist in the script cache.",
         complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
@@ -99,6 +105,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "script|flush",
+        syntax: "[flush-type@6.2.0<ASYNC|SYNC>]",
         arity: -2,
         summary: "Removes all server-side Lua scripts from the script cache.",
         complexity: "O(N) with N being the number of scripts in cache",
@@ -122,6 +129,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "script|load",
+        syntax: "script",
         arity: 3,
         flags: Flags::NOSCRIPT.and(Flags::STALE),
         summary: "Loads a server-side Lua script to the script cache.",
@@ -131,6 +139,7 @@ static SUBCOMMANDS: &[Command] = &[
     },
     Command {
         name: "script|show",
+        syntax: "sha1",
         arity: 3,
         since: "8.0.0",
         summary: "Show server-side Lua script in the script cache.",

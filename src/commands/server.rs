@@ -58,20 +58,34 @@ pub static COMMANDS: &[Command] = &[
                 }),
                 ..MODULE
             },
-            Command { name: "module|load", arity: -3, summary: "Loads a module.", ..MODULE },
+            Command {
+                name: "module|load",
+                syntax: "path [arg...]",
+                arity: -3,
+                summary: "Loads a module.",
+                ..MODULE
+            },
             Command {
                 name: "module|loadex",
+                syntax: "path [CONFIG=configs(name value)+...] [ARGS=args...]",
                 arity: -3,
                 since: "7.0.0",
                 summary: "Loads a module using extended parameters.",
                 ..MODULE
             },
-            Command { name: "module|unload", arity: 3, summary: "Unloads a module.", ..MODULE },
+            Command {
+                name: "module|unload",
+                syntax: "name",
+                arity: 3,
+                summary: "Unloads a module.",
+                ..MODULE
+            },
         ],
         ..Command::NEW
     },
     Command {
         name: "shutdown",
+        syntax: "[abort-selector<save-selector-block([save-selector<NOSAVE|SAVE>] [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0>]",
         arity: -1,
         group: "server",
         flags: Flags::ADMIN

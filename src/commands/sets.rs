@@ -46,6 +46,7 @@ const INTERSECTION: &str =
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "sadd",
+        syntax: "key member...",
         arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
@@ -56,6 +57,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "scard",
+        syntax: "key",
         arity: 2,
         summary: "Returns the number of members in a set.",
         handler: Keyed(scard),
@@ -63,18 +65,21 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sdiff",
+        syntax: "key...",
         summary: "Returns the difference of multiple sets.",
         handler: Keyed(|call, txn| combine(call, txn, Combine::Difference)),
         ..COMBINE
     },
     Command {
         name: "sdiffstore",
+        syntax: "destination:k key:k1...",
         summary: "Stores the difference of multiple sets in a key.",
         handler: Keyed(|call, txn| store(call, txn, Combine::Difference)),
         ..STORE
     },
     Command {
         name: "sinter",
+        syntax: "key...",
         summary: "Returns the intersect of multiple sets.",
         complexity: INTERSECTION,
         handler: Keyed(|call, txn| combine(call, txn, Combine::Intersection)),
@@ -82,6 +87,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sintercard",
+        syntax: "numkeys:i key... [LIMIT=limit:i]",
         arity: -3,
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
@@ -93,6 +99,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sinterstore",
+        syntax: "destination:k key:k1...",
         summary: "Stores the intersect of multiple sets in a key.",
         complexity: INTERSECTION,
         handler: Keyed(|call, txn| store(call, txn, Combine::Intersection)),
@@ -100,6 +107,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sismember",
+        syntax: "key member",
         arity: 3,
         summary: "Determines whether a member belongs to a set.",
         handler: Keyed(sismember),
@@ -107,6 +115,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "smembers",
+        syntax: "key",
         arity: 2,
         flags: Flags::READONLY,
         summary: "Returns all members of a set.",
@@ -117,6 +126,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "smismember",
+        syntax: "key member...",
         arity: -3,
         since: "6.2.0",
         summary: "Determines whether multiple members belong to a set.",
@@ -126,6 +136,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "smove",
+        syntax: "source:k destination:k1 member",
         arity: 4,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[
@@ -138,6 +149,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "spop",
+        syntax: "key [count:i@3.2.0]",
         arity: -2,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
@@ -148,6 +160,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "srandmember",
+        syntax: "key [count:i@2.6.0]",
         arity: -2,
         flags: Flags::READONLY,
         summary: "Get one or multiple random members from a set.",
@@ -157,6 +170,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "srem",
+        syntax: "key member...",
         arity: -3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
@@ -167,6 +181,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sscan",
+        syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i]",
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.0",
@@ -177,12 +192,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunion",
+        syntax: "key...",
         summary: "Returns the union of multiple sets.",
         handler: Keyed(|call, txn| combine(call, txn, Combine::Union)),
         ..COMBINE
     },
     Command {
         name: "sunionstore",
+        syntax: "destination:k key:k1...",
         summary: "Stores the union of multiple sets in a key.",
         handler: Keyed(|call, txn| store(call, txn, Combine::Union)),
         ..STORE

@@ -24,6 +24,7 @@ pub static COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command {
             name: "slowlog|get",
+            syntax: "[count:i]",
             arity: -2,
             summary: "Returns the slow log's entries.",
             complexity: "O(N) where N is the number of entries returned",

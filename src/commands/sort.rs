@@ -34,6 +34,7 @@ const ROW: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "sort",
+        syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!] [STORE=destination:k2]",
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::one(SORTED, 1), somewhere(SORTED), somewhere(STORED)],
         summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
@@ -41,6 +42,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "sort_ro",
+        syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!]",
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::one(SORTED, 1), somewhere(SORTED)],
         since: "7.0.0",

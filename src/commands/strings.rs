@@ -43,6 +43,7 @@ const RANGE: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "append",
+        syntax: "key value",
         arity: 3,
         keys: &[INSERT],
         since: "2.0.0",
@@ -53,6 +54,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "decr",
+        syntax: "key",
         arity: 2,
         summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         handler: Keyed(|call, txn| add(call, txn, -1)),
@@ -60,6 +62,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "decrby",
+        syntax: "key decrement:i",
         arity: 3,
         summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
         handler: Keyed(decr_by),
@@ -67,6 +70,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "get",
+        syntax: "key",
         arity: 2,
         summary: "Returns the string value of a key.",
         handler: Keyed(get),
@@ -74,6 +78,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "getdel",
+        syntax: "key",
         arity: 2,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
@@ -84,6 +89,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "getex",
+        syntax: "key [expiration<EX=seconds:i|PX=milliseconds:i|EXAT=unix-time-seconds:t|PXAT=unix-time-milliseconds:t|PERSIST>]",
         arity: -2,
         flags: Flags::WRITE.and(Flags::FAST),
         since: "6.2.0",
@@ -93,12 +99,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "getrange",
+        syntax: "key start:i end:i",
         since: "2.4.0",
         summary: "Returns a substring of the string stored at a key.",
         ..RANGE
     },
     Command {
         name: "getset",
+        syntax: "key value",
         arity: 3,
         summary: "Returns the previous string value of a key after setting it to a new value.",
         handler: Keyed(get_set),
@@ -106,6 +114,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "incr",
+        syntax: "key",
         arity: 2,
         summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         handler: Keyed(|call, txn| add(call, txn, 1)),
@@ -113,6 +122,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "incrby",
+        syntax: "key increment:i",
         arity: 3,
         summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         handler: Keyed(incr_by),
@@ -120,6 +130,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "incrbyfloat",
+        syntax: "key increment:d",
         arity: 3,
         since: "2.6.0",
         summary: "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
@@ -128,6 +139,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "lcs",
+        syntax: "key1:k key2:k [LEN] [IDX] [MINMATCHLEN=min-match-len:i] [WITHMATCHLEN]",
         arity: -3,
         flags: Flags::READONLY,
         keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, 1, 1)],
@@ -139,6 +151,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "mget",
+        syntax: "key...",
         arity: -2,
         keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Atomically returns the string values of one or more keys.",
@@ -148,6 +161,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "mset",
+        syntax: "data(key value)...",
         arity: -3,
         keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::UPDATE), 1, -1, 2)],
         since: "1.0.1",
@@ -158,6 +172,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "msetnx",
+        syntax: "data(key value)...",
         arity: -3,
         keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::INSERT), 1, -1, 2)],
         since: "1.0.1",
@@ -168,6 +183,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "psetex",
+        syntax: "key milliseconds:i value",
         arity: 4,
         since: "2.6.0",
         summary: "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
@@ -176,6 +192,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "set",
+        syntax: "key value [condition@2.6.12<NX|XX>] [GET@6.2.0] [expiration<EX=seconds:i@2.6.12|PX=milliseconds:i@2.6.12|EXAT=unix-time-seconds:t@6.2.0|PXAT=unix-time-milliseconds:t@6.2.0|KEEPTTL@6.0.0>]",
         arity: -3,
         keys: &[KeySpec::one(
             KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE).and(KeyAccess::VARIABLE_FLAGS),
@@ -194,6 +211,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "setex",
+        syntax: "key seconds:i value",
         arity: 4,
         since: "2.0.0",
         summary: "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
@@ -202,6 +220,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "setnx",
+        syntax: "key value",
         arity: 3,
         keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 1)],
         summary: "Set the string value of a key only when the key doesn't exist.",
@@ -210,6 +229,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "setrange",
+        syntax: "key offset:i value",
         arity: 4,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         since: "2.2.0",
@@ -220,6 +240,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "strlen",
+        syntax: "key",
         arity: 2,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         since: "2.2.0",
@@ -227,7 +248,12 @@ pub static COMMANDS: &[Command] = &[
         handler: Keyed(strlen),
         ..READ
     },
-    Command { name: "substr", summary: "Returns a substring from a string value.", ..RANGE },
+    Command {
+        name: "substr",
+        syntax: "key start:i end:i",
+        summary: "Returns a substring from a string value.",
+        ..RANGE
+    },
 ];
 
 const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");

@@ -63,6 +63,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "watch",
+        syntax: "key...",
         arity: -2,
         since: "2.2.0",
         summary: "Monitors changes to keys to determine the execution of a transaction.",

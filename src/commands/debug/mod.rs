@@ -46,6 +46,7 @@ pub static COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command {
             name: "debug|dict-resizing",
+            syntax: "enabled:i",
             arity: 3,
             summary: "Accepted for Redis's tests: no table here is resized as a whole.",
             handler: Plain(no_effect),
@@ -61,6 +62,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|digest-value",
+            syntax: "[key...]",
             arity: -2,
             summary: "Returns the digests of the values of keys.",
             complexity: "O(N) where N is the size of the values",
@@ -70,6 +72,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|error",
+            syntax: "message",
             arity: 3,
             summary: "Returns the given text as an error.",
             handler: Plain(error),
@@ -85,6 +88,7 @@ pub static COMMANDS: &[Command] = &[Command {
         Command { name: "debug|loadaof", arity: 2, summary: "As RELOAD.", handler: Plain(reload), ..RELOAD },
         Command {
             name: "debug|log",
+            syntax: "message",
             arity: 3,
             summary: "Writes a message to the server's log.",
             handler: Plain(log_message),
@@ -92,6 +96,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|object",
+            syntax: "key",
             arity: 3,
             summary: "Tells how a value is stored.",
             keys: &[KeySpec::one(KeyAccess::RO, 2)],
@@ -101,6 +106,7 @@ pub static COMMANDS: &[Command] = &[Command {
         Command { name: "debug|panic", arity: 2, summary: "As SEGFAULT.", handler: Plain(crash), ..SUB },
         Command {
             name: "debug|pause-cron",
+            syntax: "enabled:i",
             arity: 3,
             summary: "Accepted for Redis's tests: what its cron does is not done by one task here.",
             handler: Plain(no_effect),
@@ -108,6 +114,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|populate",
+            syntax: "count:i [prefix] [size:i]",
             arity: -3,
             flags: SUB.flags.and(Flags::WRITE).and(Flags::DENYOOM),
             summary: "Makes keys with string values.",
@@ -117,6 +124,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|protocol",
+            syntax: "type",
             arity: 3,
             summary: "Returns a test value of the given type.",
             handler: Plain(protocol),
@@ -124,6 +132,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|quicklist-packed-threshold",
+            syntax: "size",
             arity: 3,
             summary: "Accepted for Redis's tests: large elements of lists are stored as all others are.",
             handler: Plain(no_effect),
@@ -131,6 +140,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|reload",
+            syntax: "[option...]",
             arity: -2,
             summary: "Writes everything to the medium, and forgets what is in memory only.",
             handler: Plain(reload),
@@ -145,6 +155,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|set-active-expire",
+            syntax: "enabled:i",
             arity: 3,
             summary: "Says whether expired keys are removed that nobody looks at.",
             handler: Plain(set_active_expire),
@@ -152,6 +163,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|set-disable-deny-scripts",
+            syntax: "enabled:i",
             arity: 3,
             summary: "Says whether scripts may call what is for administrators.",
             handler: Plain(set_disable_deny_scripts),
@@ -159,6 +171,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "debug|sleep",
+            syntax: "seconds:d",
             arity: 3,
             summary: "Stops the worker for so many seconds.",
             handler: Plain(sleep),

@@ -29,6 +29,7 @@ const RESTORE: Command = Command {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "dump",
+        syntax: "key",
         arity: 2,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
@@ -39,11 +40,13 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "restore",
+        syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
         summary: "Creates a key from the serialized representation of a value.",
         ..RESTORE
     },
     Command {
         name: "restore-asking",
+        syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
         group: "server",
         since: "3.0.0",
         summary: "An internal command for migrating keys in a cluster.",

@@ -66,6 +66,7 @@ const fn after_streams(from: i32) -> KeySpec {
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "xack",
+        syntax: "key group id...",
         arity: -4,
         summary: "Returns the number of messages that were successfully acknowledged by the consumer group member of a stream.",
         complexity: "O(1) for each message ID processed.",
@@ -74,6 +75,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xadd",
+        syntax: r#"key [NOMKSTREAM@6.2.0] [trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])] id-selector<"*"=auto-id:!|id> data(field value)..."#,
         arity: -5,
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "Appends a new message to a stream. Creates the key if it doesn't exist.",
@@ -83,6 +85,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xautoclaim",
+        syntax: "key group consumer min-idle-time start [COUNT=count:i] [JUSTID]",
         arity: -6,
         since: "6.2.0",
         summary: "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
@@ -92,6 +95,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xclaim",
+        syntax: "key group consumer min-idle-time id... [IDLE=ms:i] [TIME=unix-time-milliseconds:t] [RETRYCOUNT=count:i] [FORCE] [JUSTID] [LASTID=lastid]",
         arity: -6,
         summary: "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
         complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
@@ -100,6 +104,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xdel",
+        syntax: "key id...",
         arity: -3,
         summary: "Returns the number of messages after removing them from a stream.",
         complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
@@ -112,6 +117,7 @@ pub static COMMANDS: &[Command] = &[
         subcommands: &[
             Command {
                 name: "xgroup|create",
+                syntax: r#"key group id-selector<id|"$"=new-id:!> [MKSTREAM] [ENTRIESREAD=entriesread:i~entries-read]"#,
                 arity: -5,
                 summary: "Creates a consumer group.",
                 handler: Keyed(groups::create),
@@ -119,6 +125,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "xgroup|createconsumer",
+                syntax: "key group consumer",
                 arity: 5,
                 since: "6.2.0",
                 summary: "Creates a consumer in a consumer group.",
@@ -127,6 +134,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "xgroup|delconsumer",
+                syntax: "key group consumer",
                 arity: 5,
                 summary: "Deletes a consumer from a consumer group.",
                 handler: Keyed(groups::delete_consumer),
@@ -134,6 +142,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "xgroup|destroy",
+                syntax: "key group",
                 arity: 4,
                 summary: "Destroys a consumer group.",
                 complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
@@ -143,6 +152,7 @@ pub static COMMANDS: &[Command] = &[
             Command { name: "xgroup|help", handler: Plain(groups::help), ..HELP },
             Command {
                 name: "xgroup|setid",
+                syntax: r#"key group id-selector<id|"$"=new-id:!> [ENTRIESREAD=entriesread:i~entries-read]"#,
                 arity: -5,
                 keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)],
                 summary: "Sets the last-delivered ID of a consumer group.",
@@ -158,6 +168,7 @@ pub static COMMANDS: &[Command] = &[
         subcommands: &[
             Command {
                 name: "xinfo|consumers",
+                syntax: "key group",
                 arity: 4,
                 summary: "Returns a list of the consumers in a consumer group.",
                 handler: Keyed(info::consumers),
@@ -165,6 +176,7 @@ pub static COMMANDS: &[Command] = &[
             },
             Command {
                 name: "xinfo|groups",
+                syntax: "key",
                 arity: 3,
                 summary: "Returns a list of the consumer groups of a stream.",
                 handler: Keyed(info::groups),
@@ -173,6 +185,7 @@ pub static COMMANDS: &[Command] = &[
             Command { name: "xinfo|help", handler: Plain(info::help), ..HELP },
             Command {
                 name: "xinfo|stream",
+                syntax: "key [full-block(FULL [COUNT=count:i])]",
                 arity: -3,
                 summary: "Returns information about a stream.",
                 handler: Keyed(info::stream),
@@ -183,6 +196,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xlen",
+        syntax: "key",
         arity: 2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
@@ -192,6 +206,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xpending",
+        syntax: "key group [filters([IDLE=min-idle-time:i@6.2.0] start end count:i [consumer])]",
         arity: -3,
         summary: "Returns the information and entries from a stream consumer group's pending entries list.",
         complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
@@ -200,6 +215,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrange",
+        syntax: "key start end [COUNT=count:i]",
         arity: -4,
         summary: "Returns the messages from a stream within a range of IDs.",
         complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
@@ -208,6 +224,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xread",
+        syntax: "[COUNT=count:i] [BLOCK=milliseconds:i] STREAMS=streams(key... id...)",
         arity: -4,
         flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[after_streams(1)],
@@ -219,6 +236,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xreadgroup",
+        syntax: "GROUP=group-block(group consumer) [COUNT=count:i] [BLOCK=milliseconds:i] [NOACK] STREAMS=streams(key... id...)",
         arity: -7,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[after_streams(4)],
@@ -230,6 +248,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrevrange",
+        syntax: "key end start [COUNT=count:i]",
         arity: -4,
         summary: "Returns the messages from a stream within a range of IDs in reverse order.",
         complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
@@ -238,6 +257,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xsetid",
+        syntax: "key last-id [ENTRIESADDED=entries-added:i@7.0.0] [MAXDELETEDID=max-deleted-id@7.0.0]",
         arity: -3,
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "An internal command for replicating stream values.",
@@ -246,6 +266,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "xtrim",
+        syntax: r#"key trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])"#,
         arity: -4,
         flags: Flags::WRITE,
         summary: "Deletes messages from the beginning of a stream.",

@@ -79,6 +79,7 @@ const DIFFERENCE_COMPLEXITY: &str = "O(L + (N-K)log(N)) worst case where L is th
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "bzmpop",
+        syntax: "timeout:d numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
         arity: -5,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 2)],
@@ -90,18 +91,21 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "bzpopmax",
+        syntax: "key... timeout:d",
         summary: "Removes and returns the member with the highest score from one or more sorted sets. Blocks until a member available otherwise. Deletes the sorted set if the last element was popped.",
         handler: Keyed(|call, txn| pops::blocking_pop(call, txn, true)),
         ..BLOCKING_POP
     },
     Command {
         name: "bzpopmin",
+        syntax: "key... timeout:d",
         summary: "Removes and returns the member with the lowest score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
         handler: Keyed(|call, txn| pops::blocking_pop(call, txn, false)),
         ..BLOCKING_POP
     },
     Command {
         name: "zadd",
+        syntax: "key [condition@3.0.2<NX|XX>] [comparison@6.2.0<GT|LT>] [CH=change:!@3.0.2] [INCR=increment:!@3.0.2] data(score:d member)...",
         arity: -4,
         flags: WRITE.flags.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
@@ -112,6 +116,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zcard",
+        syntax: "key",
         arity: 2,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the number of members in a sorted set.",
@@ -120,6 +125,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zcount",
+        syntax: "key min:d max:d",
         arity: 4,
         since: "2.0.0",
         summary: "Returns the count of members in a sorted set that have scores within a range.",
@@ -129,6 +135,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zdiff",
+        syntax: "numkeys:i key... [WITHSCORES]",
         summary: "Returns the difference between multiple sorted sets.",
         complexity: DIFFERENCE_COMPLEXITY,
         handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference)),
@@ -136,6 +143,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zdiffstore",
+        syntax: "destination:k numkeys:i key:k1...",
         since: "6.2.0",
         summary: "Stores the difference of multiple sorted sets in a key.",
         complexity: DIFFERENCE_COMPLEXITY,
@@ -144,6 +152,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zincrby",
+        syntax: "key increment:i member",
         arity: 4,
         flags: WRITE.flags.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
@@ -154,6 +163,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zinter",
+        syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
         summary: "Returns the intersect of multiple sorted sets.",
         complexity: INTERSECTION_COMPLEXITY,
         handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection)),
@@ -161,6 +171,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zintercard",
+        syntax: "numkeys:i key... [LIMIT=limit:i]",
         since: "7.0.0",
         summary: "Returns the number of members of the intersect of multiple sorted sets.",
         complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
@@ -169,6 +180,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zinterstore",
+        syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
         summary: "Stores the intersect of multiple sorted sets in a key.",
         complexity: INTERSECTION_COMPLEXITY,
         handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection)),
@@ -176,6 +188,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zlexcount",
+        syntax: "key min max",
         arity: 4,
         since: "2.8.9",
         summary: "Returns the number of members in a sorted set within a lexicographical range.",
@@ -185,6 +198,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zmpop",
+        syntax: "numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
         arity: -4,
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 1)],
@@ -196,6 +210,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zmscore",
+        syntax: "key member...",
         arity: -3,
         since: "6.2.0",
         summary: "Returns the score of one or more members in a sorted set.",
@@ -205,18 +220,21 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zpopmax",
+        syntax: "key [count:i]",
         summary: "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         handler: Keyed(|call, txn| pops::pop(call, txn, true)),
         ..POP
     },
     Command {
         name: "zpopmin",
+        syntax: "key [count:i]",
         summary: "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         handler: Keyed(|call, txn| pops::pop(call, txn, false)),
         ..POP
     },
     Command {
         name: "zrandmember",
+        syntax: "key [options(count:i [WITHSCORES])]",
         arity: -2,
         since: "6.2.0",
         summary: "Returns one or more random members from a sorted set.",
@@ -226,12 +244,14 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrange",
+        syntax: "key start stop [sortby@6.2.0<BYSCORE|BYLEX>] [REV@6.2.0] [LIMIT=limit@6.2.0(offset:i count:i)] [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes.",
         handler: Keyed(|call, txn| ranges::range(call, txn, None, None)),
         ..RANGE
     },
     Command {
         name: "zrangebylex",
+        syntax: "key min max [LIMIT=limit(offset:i count:i)]",
         since: "2.8.9",
         summary: "Returns members in a sorted set within a lexicographical range.",
         complexity: LIMITED_RANGE_COMPLEXITY,
@@ -240,6 +260,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangebyscore",
+        syntax: "key min:d max:d [WITHSCORES@2.0.0] [LIMIT=limit(offset:i count:i)]",
         since: "1.0.5",
         summary: "Returns members in a sorted set within a range of scores.",
         complexity: LIMITED_RANGE_COMPLEXITY,
@@ -248,6 +269,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangestore",
+        syntax: "dst:k src:k1 min max [sortby<BYSCORE|BYLEX>] [REV] [LIMIT=limit(offset:i count:i)]",
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(STORED, 1), KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
@@ -259,6 +281,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrank",
+        syntax: "key member [WITHSCORE]",
         arity: -3,
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by ascending scores.",
@@ -268,6 +291,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrem",
+        syntax: "key member...",
         arity: -3,
         summary: "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed.",
         complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
@@ -276,6 +300,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebylex",
+        syntax: "key min max",
         since: "2.8.9",
         summary: "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed.",
         handler: Keyed(|call, txn| ranges::remove(call, txn, By::Name)),
@@ -283,6 +308,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebyrank",
+        syntax: "key start:i stop:i",
         since: "2.0.0",
         summary: "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed.",
         handler: Keyed(|call, txn| ranges::remove(call, txn, By::Rank)),
@@ -290,18 +316,21 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebyscore",
+        syntax: "key min:d max:d",
         summary: "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed.",
         handler: Keyed(|call, txn| ranges::remove(call, txn, By::Score)),
         ..REMOVE
     },
     Command {
         name: "zrevrange",
+        syntax: "key start:i stop:i [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes in reverse order.",
         handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true))),
         ..RANGE
     },
     Command {
         name: "zrevrangebylex",
+        syntax: "key max min [LIMIT=limit(offset:i count:i)]",
         since: "2.8.9",
         summary: "Returns members in a sorted set within a lexicographical range in reverse order.",
         complexity: LIMITED_RANGE_COMPLEXITY,
@@ -310,6 +339,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrangebyscore",
+        syntax: "key max:d min:d [WITHSCORES] [LIMIT=limit(offset:i count:i)]",
         since: "2.2.0",
         summary: "Returns members in a sorted set within a range of scores in reverse order.",
         complexity: LIMITED_RANGE_COMPLEXITY,
@@ -318,6 +348,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrank",
+        syntax: "key member [WITHSCORE]",
         arity: -3,
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by descending scores.",
@@ -327,6 +358,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zscan",
+        syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOSCORES]",
         arity: -3,
         since: "2.8.0",
         summary: "Iterates over members and scores of a sorted set.",
@@ -336,6 +368,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zscore",
+        syntax: "key member",
         arity: 3,
         summary: "Returns the score of a member in a sorted set.",
         handler: Keyed(members::zscore),
@@ -343,6 +376,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zunion",
+        syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
         summary: "Returns the union of multiple sorted sets.",
         complexity: UNION_COMPLEXITY,
         handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Union)),
@@ -350,6 +384,7 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "zunionstore",
+        syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
         summary: "Stores the union of multiple sorted sets in a key.",
         complexity: UNION_COMPLEXITY,
         handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Union)),
