@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use holdfast_io::Result;
+
 use crate::{EXTENT, Heap, PAGE, Tx, class::Fit, memory::Owned, space::Space};
 
 /// There is no room left in the heap for what was asked.
@@ -114,6 +116,11 @@ impl Arena {
     #[inline]
     pub fn hint(&mut self, offset: u64, value: u8) {
         self.memory.hint(offset, value);
+    }
+
+    /// Applies what the last replay has left to be done in an extent, if it is this arena's; whether there was anything.
+    pub fn apply_redo(&mut self, extent: u32) -> Result<bool> {
+        self.memory.apply_redo(extent)
     }
 
     /// What an allocation of `size` bytes really takes.

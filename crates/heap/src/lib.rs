@@ -42,6 +42,7 @@ mod load;
 mod memory;
 mod pool;
 mod recovery;
+mod redo;
 mod slots;
 mod space;
 mod tx;
@@ -201,6 +202,12 @@ impl Heap {
         let state = self.memory.file.state();
         let (used, len) = ((state.slots.used() * PAGE) as u64, (state.slots.len() * PAGE) as u64);
         (2 * used.max(self.allocated_bytes())).saturating_sub(len)
+    }
+
+    /// Extents to which redo of the last replay is still to be applied, each with its arena: for [`Arena::apply_redo`].
+    pub fn with_redo(&self) -> Vec<(u16, u32)> {
+        let owned = |extent| Some((self.memory.owner(extent)?, extent));
+        self.memory.extents_with_redo().into_iter().filter_map(owned).collect()
     }
 
     /// Figures, some of which may change while they are collected.

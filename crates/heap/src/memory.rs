@@ -7,11 +7,14 @@
 //! * A page whose `present` bit is not set is in nobody's slice: slices are handed out only after the bits are
 //!   checked. It may be filled by whoever sets its `claimed` bit first (an accessor or the background loader).
 //!   A page never becomes absent again; so no slice ever covers a page that is being filled.
+//! * An extent whose [`REDO`] bit is set is in nobody's slice either: it is set by `&mut Owned` only, and slices are
+//!   handed out only after it is clear. Whoever takes the redo out of the map is the one to apply it.
 //! * A released extent is zeroed by whoever moves its word from [`RELEASED`] to [`ZEROING`].
 //!
 //! Pages are not mapped from the file: they are read, checked (I-8) and then shown, which a mapping cannot do.
 
 use std::{
+    collections::HashMap,
     hint, io,
     ptr::NonNull,
     sync::{
@@ -22,8 +25,9 @@ use std::{
 };
 
 use holdfast_io::{Error, Result};
+use parking_lot::Mutex;
 
-use crate::{EXTENT, PAGE, PAGES, file::PageFile};
+use crate::{EXTENT, PAGE, PAGES, file::PageFile, redo::Redo};
 
 /// The owner word of an extent that can be acquired and is all zero. Zero, so that a new reservation's states take no
 /// RAM; arena `n` is `n + 1`.
@@ -33,6 +37,8 @@ const RELEASED: u32 = 0xfffe;
 const ZEROING: u32 = 0xfffd;
 /// Set beside the owner when all pages are present, so that one compare answers both questions.
 const RESIDENT: u32 = 1 << 31;
+/// Set beside the owner while redo waits to be applied; [`RESIDENT`] is not set then.
+const REDO: u32 = 1 << 30;
 
 /// All zero: free. What else it says counts once the extent has an owner.
 struct ExtentState {
@@ -85,6 +91,8 @@ pub(crate) struct Memory {
     base: NonNull<u8>,
     extents: States,
     owners_made: AtomicBool,
+    /// By extent: what waits to be applied to it.
+    redo: Mutex<HashMap<u32, Redo>>,
     pub(crate) file: PageFile,
 }
 
@@ -100,7 +108,8 @@ impl Memory {
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
         let extents = States::reserve(extents)
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
-        Ok(Arc::new(Memory { base, extents, owners_made: AtomicBool::new(false), file }))
+        let owners_made = AtomicBool::new(false);
+        Ok(Arc::new(Memory { base, extents, owners_made, redo: Mutex::default(), file }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
@@ -116,7 +125,7 @@ impl Memory {
 
     /// The arena that owns an extent; `None`: none does, or not for sure (released and not yet committed).
     pub(crate) fn owner(&self, extent: u32) -> Option<u16> {
-        let owner = self.extents[extent as usize].owner.load(Acquire) & !RESIDENT;
+        let owner = self.extents[extent as usize].owner.load(Acquire) & !(RESIDENT | REDO);
         (owner != FREE && owner < ZEROING).then(|| owner as u16 - 1)
     }
 
@@ -180,6 +189,34 @@ impl Memory {
         Ok(())
     }
 
+    /// Reads the absent ones of some pages from the file, those that lie near each other there together.
+    fn page_in_all(&self, extent: u32, pages: u64) -> Result<()> {
+        let absent = pages & !self.extents[extent as usize].present.load(Acquire);
+        let mut wanted: Vec<(u32, usize)> =
+            bits(absent).map(|page| (self.file.page_ref(extent, page).slot, page)).collect();
+        wanted.sort_unstable();
+        let mut rest = &wanted[..];
+        while !rest.is_empty() {
+            let (n, first, bytes) = self.file.read_window(rest, usize::MAX)?;
+            for &(slot, page) in &rest[..n] {
+                let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
+                self.fill(extent, page, |to| {
+                    self.file.check_page(self.file.page_ref(extent, page), extent, page, from)?;
+                    to.copy_from_slice(from);
+                    Ok(())
+                })?;
+            }
+            rest = &rest[n..];
+        }
+        // Some may be somebody else's to fill.
+        bits(absent).try_for_each(|page| self.page_in(extent, page))
+    }
+
+    /// Extents to which redo waits to be applied.
+    pub(crate) fn extents_with_redo(&self) -> Vec<u32> {
+        self.redo.lock().keys().copied().collect()
+    }
+
     /// Zeroes a released extent; it is free then.
     pub(crate) fn recycle(&self, extent: u32) {
         let state = &self.extents[extent as usize];
@@ -202,6 +239,15 @@ impl Drop for Memory {
 fn wait(spins: &mut u32) {
     *spins += 1;
     if *spins < 64 { hint::spin_loop() } else { thread::yield_now() }
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
 }
 
 /// The pages from `first` to `last`, as bits.
@@ -283,18 +329,63 @@ impl Owned {
     pub(crate) fn try_ensure(&self, offset: u64, len: usize) -> Result<()> {
         for (extent, pages) in ranges(offset, len) {
             assert!(self.owns(extent), "arena {} does not own extent {extent} (offset {offset})", self.id);
+            self.apply_redo(extent)?;
             let state = &self.memory.extents[extent as usize];
             let present = state.present.load(Acquire);
-            let mut absent = pages & !present;
-            while absent != 0 {
-                self.memory.page_in(extent, absent.trailing_zeros() as usize)?;
-                absent &= absent - 1;
-            }
+            bits(pages & !present).try_for_each(|page| self.memory.page_in(extent, page))?;
             if present == !0 {
                 state.owner.store(self.resident, Release);
             }
         }
         Ok(())
+    }
+
+    /// Copies a page of an extent of ours, without the redo that waits for it, from memory if it is there.
+    pub(crate) fn read_page(&self, extent: u32, page: usize, to: &mut [u8]) -> Result<()> {
+        if self.memory.extents[extent as usize].present.load(Acquire) & 1 << page == 0 {
+            return self.memory.file.read_page(extent, page, to);
+        }
+        to.copy_from_slice(self.bytes(u64::from(extent) * EXTENT + (page * PAGE) as u64, PAGE));
+        Ok(())
+    }
+
+    /// Lets redo wait until the extent is needed.
+    pub(crate) fn defer(&mut self, extent: u32, redo: Redo) {
+        assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        let other = self.memory.redo.lock().insert(extent, redo);
+        assert!(other.is_none(), "redo waits for extent {extent} already");
+        self.memory.extents[extent as usize].owner.store(word_of(self.id) | REDO, Release);
+    }
+
+    /// Applies the redo that waits for an extent of ours, if any does; whether some did.
+    pub(crate) fn apply_redo(&self, extent: u32) -> Result<bool> {
+        let state = &self.memory.extents[extent as usize];
+        let (mut has_waited, mut spins) = (false, 0);
+        while self.owns(extent) && state.owner.load(Acquire) & REDO != 0 {
+            has_waited = true;
+            let taken = self.memory.redo.lock().remove(&extent);
+            let Some(redo) = taken else {
+                wait(&mut spins);
+                continue;
+            };
+            if let Err(e) = self.memory.page_in_all(extent, redo.pages()) {
+                self.memory.redo.lock().insert(extent, redo);
+                return Err(e);
+            }
+            for (at, bytes) in redo.writes() {
+                assert!(at + bytes.len() <= EXTENT as usize, "redo of extent {extent} reaches beyond it");
+                let offset = extent as usize * EXTENT as usize + at;
+                // SAFETY: in the extent, which is reserved and ours; its pages are present, since `redo.pages()` are those
+                // that the writes touch. No slice is there as long as the bit is set, and we have taken the redo.
+                let to = unsafe {
+                    std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(offset), bytes.len())
+                };
+                to.copy_from_slice(bytes);
+            }
+            self.memory.mark_dirty(extent, redo.pages());
+            state.owner.store(word_of(self.id), Release);
+        }
+        Ok(has_waited)
     }
 
     #[inline]
@@ -349,6 +440,7 @@ impl Owned {
     pub(crate) fn release(&mut self, extent: u32) {
         assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
         let state = &self.memory.extents[extent as usize];
+        self.memory.redo.lock().remove(&extent);
         let absent = !state.claimed.fetch_or(!0, AcqRel);
         state.present.fetch_or(absent, Release);
         let mut spins = 0;

@@ -1,16 +1,20 @@
 //! Replay: the heap is brought from its last complete checkpoint to the end of the log.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use holdfast_io::{Error, Result};
+use holdfast_io::{AlignedBuf, Error, Result};
 
 use crate::{
-    Arena, EXTENT, Heap,
+    Arena, EXTENT, Heap, PAGE,
     file::{NOBODY, owner_is_valid},
     memory::ranges,
+    redo::Redo,
     space::{Extent, RAW},
     tx::{FILL, OWNER, RECORD, WRITE},
 };
+
+/// Bytes of redo that wait for an extent at most: no more than the extent itself would take.
+const WAITING_MAX: usize = EXTENT as usize;
 
 /// A heap in which the log is being replayed.
 ///
@@ -19,14 +23,16 @@ use crate::{
 pub struct Recovery {
     heap: Arc<Heap>,
     arenas: Vec<Arena>,
+    /// By extent.
+    waiting: Vec<Redo>,
 }
 
 impl Recovery {
     pub(crate) fn new(heap: Arc<Heap>, arenas: Vec<Arena>) -> Recovery {
-        Recovery { heap, arenas }
+        Recovery { heap, arenas, waiting: Vec::new() }
     }
 
-    /// Applies the redo record at the start of `record`, of kind 1, 2 or 3. Returns its length in bytes.
+    /// Takes in the redo record at the start of `record`, of kind 1, 2 or 3. Returns its length in bytes.
     pub fn apply(&mut self, record: &[u8]) -> Result<usize> {
         let Some((head, payload)) = record.split_first_chunk::<RECORD>() else {
             return Err(self.invalid(0, "a redo record is cut short"));
@@ -60,19 +66,33 @@ impl Recovery {
         if end.is_none_or(|end| end > self.heap.memory.len() as u64 * EXTENT) {
             return Err(self.invalid(offset, "a redo record reaches beyond the heap"));
         }
-        for (extent, _) in ranges(offset, bytes.len()) {
+        for (extent, pages) in ranges(offset, bytes.len()) {
             let start = u64::from(extent) * EXTENT;
             let at = offset.max(start);
             let part = &bytes[(at - offset) as usize..];
             let part = &part[..part.len().min((start + EXTENT - at) as usize)];
             // An extent that nobody owns yet, or any more in the checkpoint, is zeroed by a later record.
-            if let Some(arena) = self.heap.memory.owner(extent) {
-                let arena = &mut self.arenas[usize::from(arena)];
-                arena.memory.try_ensure(at, part.len())?;
-                arena.patch(at, part);
+            if self.heap.memory.owner(extent).is_some() {
+                let index = extent as usize;
+                if index >= self.waiting.len() {
+                    self.waiting.resize_with(index + 1, Redo::default);
+                }
+                self.waiting[index].push((at - start) as u32, part, pages);
+                if self.waiting[index].len() > WAITING_MAX {
+                    let arena = self.defer(extent).expect("some redo was just added");
+                    arena.memory.apply_redo(extent)?;
+                }
             }
         }
         Ok(())
+    }
+
+    fn defer(&mut self, extent: u32) -> Option<&mut Arena> {
+        let redo = self.waiting.get_mut(extent as usize).filter(|redo| !redo.is_empty())?;
+        let owner = self.heap.memory.owner(extent).expect("redo waits for extents with an owner only");
+        let arena = &mut self.arenas[usize::from(owner)];
+        arena.memory.defer(extent, std::mem::take(redo));
+        Some(arena)
     }
 
     fn set_owner(&mut self, extent: u32, owner: u16, used: u16) -> Result<()> {
@@ -81,6 +101,9 @@ impl Recovery {
         if extent as usize >= self.heap.memory.len() || is_home || !owner_is_valid(owner, used, arenas) {
             let offset = u64::from(extent) * EXTENT;
             return Err(self.invalid(offset, format!("extent {extent} cannot belong to owner {owner:#x}")));
+        }
+        if let Some(redo) = self.waiting.get_mut(extent as usize) {
+            *redo = Redo::default();
         }
         if let Some(old) = self.heap.memory.owner(extent) {
             self.arenas[usize::from(old)].drop_extent(extent);
@@ -94,10 +117,37 @@ impl Recovery {
         Ok(())
     }
 
-    /// Ends the replay. Arena `i` is at index `i`.
-    pub fn finish(self) -> Result<Vec<Arena>> {
-        let Recovery { heap, mut arenas } = self;
-        arenas.iter_mut().try_for_each(Arena::recover_space)?;
+    /// The header of an extent, if it has one and redo that waits changes it: the allocator is to know what is free.
+    fn changed_header(&self, extent: u32) -> Result<Option<AlignedBuf>> {
+        let redo = &self.waiting[extent as usize];
+        if redo.pages() & 1 == 0 {
+            return Ok(None);
+        }
+        let owner = self.heap.memory.owner(extent).expect("redo waits for extents with an owner only");
+        let arena = &self.arenas[usize::from(owner)];
+        if arena.memory.place(extent).is_some_and(|place| arena.space.extents[place].raw) {
+            return Ok(None);
+        }
+        let mut header = AlignedBuf::zeroed(PAGE);
+        arena.memory.read_page(extent, 0, &mut header)?;
+        for (at, bytes) in redo.writes().filter(|(at, _)| *at < PAGE) {
+            let len = bytes.len().min(PAGE - at);
+            header[at..at + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(Some(header))
+    }
+
+    /// Ends the replay. What waits for an extent is applied when the extent is used, or by [`Arena::apply_redo`]. Arena `i` is at index `i`.
+    pub fn finish(mut self) -> Result<Vec<Arena>> {
+        let mut headers = HashMap::new();
+        for extent in 0..self.waiting.len() as u32 {
+            if let Some(header) = self.changed_header(extent)? {
+                headers.insert(extent, header);
+            }
+            self.defer(extent);
+        }
+        let Recovery { heap, mut arenas, .. } = self;
+        arenas.iter_mut().try_for_each(|arena| arena.recover_space(&headers))?;
         let mut pool = heap.pool.lock();
         let extents = 0..heap.memory.len() as u32;
         extents.filter(|&extent| heap.memory.owner(extent).is_none()).for_each(|extent| pool.put(extent));

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use holdfast_io::{Error, Result};
+use holdfast_io::{AlignedBuf, Error, Result};
 
 use crate::{
     Arena, PAGE, PAGES, Tx,
@@ -150,7 +150,11 @@ impl Arena {
     }
 
     fn read_header(&self, extent: u32) -> Result<Summary> {
-        header::read(self.bytes(header(extent), PAGE), self.is_home(extent))
+        self.summarize(extent, self.bytes(header(extent), PAGE))
+    }
+
+    fn summarize(&self, extent: u32, page: &[u8]) -> Result<Summary> {
+        header::read(page, self.is_home(extent))
             .map_err(|what| self.corrupt(header(extent), format!("header of extent {extent}: {what}")))
     }
 
@@ -161,31 +165,45 @@ impl Arena {
             return Ok(());
         }
         let summary = self.read_header(extent)?;
+        self.note_scanned(extent, summary);
+        Ok(())
+    }
+
+    fn note_scanned(&mut self, extent: u32, summary: Summary) {
         for (page, class) in summary.partial {
             self.space.partial[class].push(SlabAt::new(extent, page));
         }
-        let known = &mut self.space.extents[place];
+        let known = self.extent_mut(extent);
         let grown = (i64::from(summary.used) - i64::from(known.used)) * GRANULE as i64;
         (known.scanned, known.used) = (true, summary.used);
         self.note_free(extent, summary.free_pages);
         self.count_allocated(grown);
-        Ok(())
     }
 
-    /// Finds out what is used after a replay. It knows what the checkpoint said of each extent; headers that the
-    /// replay has changed, and thus read, are scanned now, the others when they are needed.
-    pub(crate) fn recover_space(&mut self) -> Result<()> {
+    /// Finds out what is used after a replay. It knows what the checkpoint said of each extent. Of those whose headers the
+    /// replay has changed, `headers` has those that wait for their redo; they are scanned now, the others when they are
+    /// needed.
+    pub(crate) fn recover_space(&mut self, headers: &HashMap<u32, AlignedBuf>) -> Result<()> {
         let used: i64 = self.space.extents.iter().map(|extent| i64::from(extent.used)).sum();
         self.count_allocated(used * GRANULE as i64);
         let (changed, mut others): (Vec<u32>, Vec<u32>) = (self.space.extents.iter())
             .filter(|extent| !extent.raw)
             .map(|extent| extent.number)
-            .partition(|&extent| self.memory.memory().dirty(extent) & 1 != 0);
+            .partition(|extent| headers.contains_key(extent) || self.memory.memory().dirty(*extent) & 1 != 0);
         // A full one is scanned when something in it is freed.
         others.retain(|&extent| usize::from(self.extent_mut(extent).used) < (PAGES - 1) * PAGE / GRANULE);
         others.sort_by_key(|&extent| std::cmp::Reverse(self.extent_mut(extent).used));
         self.space.unscanned = others;
-        changed.into_iter().try_for_each(|extent| self.try_scan(extent))
+        for extent in changed {
+            match headers.get(&extent) {
+                Some(header) => {
+                    let summary = self.summarize(extent, header)?;
+                    self.note_scanned(extent, summary);
+                }
+                None => self.try_scan(extent)?,
+            }
+        }
+        Ok(())
     }
 
     /// As [`Arena::try_scan`]: a header that was correct on the medium and is nonsense is our own fault.

@@ -5,7 +5,12 @@
 //! the store refuses to start. Batches behind a torn one may be intact, and could later seem to follow a new
 //! batch that ends where the torn one did; so they are overwritten with zeroes before anything is appended.
 
-use std::{collections::BTreeMap, io::ErrorKind, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::ErrorKind,
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result};
 
@@ -16,11 +21,15 @@ use crate::{
         block_offset, claimed_len,
     },
     segments::{FOLDER, Segment, Segments, file_name},
-    window::{Claim, Window},
+    window::{Batch, Claim, Window},
 };
 
 /// Bytes written at once when the end of the log is written again.
 const SETTLE_BYTES: usize = 1 << 20;
+/// Bytes of payloads that are handed over at once, about: few enough to be in the processor's cache still.
+const CHECKED_BYTES: usize = 128 << 10;
+/// How often this much may be checked ahead.
+const AHEAD: usize = 4;
 
 /// What opening a log found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +153,45 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(Segmen
     Ok(Some((header, segment)))
 }
 
+/// Batches that are intact.
+#[derive(Default)]
+struct Checked {
+    batches: Vec<CheckedBatch>,
+    /// Their payloads, one behind another.
+    payloads: Vec<u8>,
+}
+
+struct CheckedBatch {
+    end: Lsn,
+    /// Everything below was durable when the batch was appended.
+    durable: Lsn,
+    payload_len: usize,
+}
+
+impl Checked {
+    fn push(&mut self, batch: &Batch) {
+        let Batch { payload, end, durable } = *batch;
+        self.batches.push(CheckedBatch { end, durable, payload_len: payload.len() });
+        self.payloads.extend_from_slice(payload);
+    }
+
+    fn batches(&self) -> impl Iterator<Item = (&CheckedBatch, &[u8])> {
+        let mut rest = &self.payloads[..];
+        self.batches.iter().map(move |batch| {
+            let (payload, behind) = rest.split_at(batch.payload_len);
+            rest = behind;
+            (batch, payload)
+        })
+    }
+
+    /// Empties it, and keeps its memory unless that was taken for one large batch.
+    fn clear(&mut self) {
+        self.batches.clear();
+        self.payloads.clear();
+        self.payloads.shrink_to(2 * CHECKED_BYTES);
+    }
+}
+
 impl Files {
     pub fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
         let next = self.kept.keys().next_back().map_or(0, |newest| newest + 1);
@@ -169,17 +217,16 @@ impl Segments {
         let mut mark = durable.max(from);
         let mut is_marked = true;
         let mut entries = Vec::new();
-        self.with_window(from, seed, |window| -> Result<()> {
-            while let Some(batch) = window.batch(report.tail)? {
-                is_marked = batch.payload.is_empty();
+        self.with_checked(from, seed, |checked| -> Result<()> {
+            for (batch, payload) in checked.batches() {
+                is_marked = payload.is_empty();
                 if !is_marked {
-                    f(report.tail, batch.payload)?;
+                    f(report.tail, payload)?;
                 }
                 mark = mark.max(batch.durable);
-                let end = batch.end;
-                self.note_entries(report.tail, end, &mut entries);
+                self.note_entries(report.tail, batch.end, &mut entries);
                 report.batches += 1;
-                report.tail = end;
+                report.tail = batch.end;
             }
             Ok(())
         })?;
@@ -209,6 +256,50 @@ impl Segments {
         }
         self.settle(mark, tail, torn_end)?;
         Ok(Replayed { report, tail_block, is_marked })
+    }
+
+    /// Calls `f` with the batches from `from` on, in order, up to the first that is not intact. Another thread checks them
+    /// ahead, and yet another one reads.
+    fn with_checked(&self, from: Lsn, seed: u32, mut f: impl FnMut(&Checked) -> Result<()>) -> Result<()> {
+        let (sender, receiver) = mpsc::sync_channel::<Result<Checked>>(AHEAD);
+        let (give_back, spare) = mpsc::channel::<Checked>();
+        let check = move || {
+            let mut checked = Checked::default();
+            // `None`: nobody listens any more.
+            let send = |checked: &mut Checked| {
+                let next = spare.try_recv().unwrap_or_default();
+                sender.send(Ok(std::mem::replace(checked, next))).ok()
+            };
+            let mut at = from;
+            let result = self.with_window(from, seed, |window| {
+                while let Some(batch) = window.batch(at)? {
+                    at = batch.end;
+                    checked.push(&batch);
+                    if checked.payloads.len() >= CHECKED_BYTES && send(&mut checked).is_none() {
+                        break;
+                    }
+                }
+                Ok(())
+            });
+            send(&mut checked);
+            if let Err(e) = result {
+                let _ = sender.send(Err(e));
+            }
+        };
+        thread::scope(|scope| {
+            // Dropped before the scope waits for the thread, which ends the thread.
+            let receiver = receiver;
+            let spawned = thread::Builder::new().name("holdfast-check".to_owned()).spawn_scoped(scope, check);
+            spawned.map_err(|e| Error::io("start the thread holdfast-check", e))?;
+            for checked in receiver {
+                let mut checked = checked?;
+                f(&checked)?;
+                checked.clear();
+                // The thread has ended when all is checked.
+                let _ = give_back.send(checked);
+            }
+            Ok(())
+        })
     }
 
     /// Adds to `entries` the segments whose headers do not say how the batch `start..end` enters them: the crash

@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, thread};
 
-use holdfast_io::{Error, Result};
+use holdfast_io::{AlignedBuf, Error, Result};
 
 use crate::{
     layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, batch_is_intact, block_floor, claimed_len},
@@ -10,20 +10,31 @@ use crate::{
 };
 
 /// Reads start small, as little may be wanted, and grow.
-const PIECE_MIN: u64 = 16 << 10;
-const PIECE_MAX: u64 = 1 << 20;
+const PIECE_MIN: usize = 16 << 10;
+const PIECE_MAX: usize = 1 << 20;
 /// Pieces read ahead of their use.
 const AHEAD: usize = 4;
 
 /// A part of the log in memory that moves on.
 pub(crate) struct Window<'a> {
-    pieces: &'a mut dyn FnMut() -> Option<Result<Vec<u8>>>,
-    buf: Vec<u8>,
-    /// The LSN of `buf`'s first byte.
+    pieces: &'a mut dyn FnMut(Option<Piece>) -> Option<Result<Piece>>,
+    /// `None` before the first, and behind the last.
+    piece: Option<Piece>,
+    /// The LSN of the piece's first byte.
     start: Lsn,
+    /// Bytes that lie in several pieces, the last of which is `piece`.
+    joined: Vec<u8>,
+    /// The LSN of their first byte.
+    joined_start: Lsn,
     /// Where the files end.
     end: Lsn,
     seed: u32,
+}
+
+/// The first `len` bytes of a buffer.
+struct Piece {
+    memory: AlignedBuf,
+    len: usize,
 }
 
 /// A batch that passed its checks.
@@ -44,22 +55,48 @@ pub(crate) enum Claim {
     Batch(Lsn),
 }
 
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
 impl Window<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.piece.as_ref().map_or(&[], Piece::bytes)
+    }
+
+    fn joined_end(&self) -> Lsn {
+        self.joined_start + self.joined.len() as u64
+    }
+
     /// The `len` bytes at `lsn`, which is never below that of an earlier call; `None` if the log's files end
     /// before.
     fn get(&mut self, lsn: Lsn, len: u64) -> Result<Option<&[u8]>> {
-        if self.end < lsn + len {
+        let end = lsn + len;
+        if self.end < end {
             return Ok(None);
         }
-        while self.start + (self.buf.len() as u64) < lsn + len {
-            let Some(piece) = (self.pieces)() else { return Ok(None) };
-            let passed = (lsn - self.start).min(self.buf.len() as u64);
-            self.buf.drain(..passed as usize);
-            self.start += passed;
-            self.buf.extend_from_slice(&piece?);
+        if lsn >= self.start && end <= self.start + self.bytes().len() as u64 {
+            return Ok(Some(&self.bytes()[(lsn - self.start) as usize..][..len as usize]));
         }
-        let at = (lsn - self.start) as usize;
-        Ok(Some(&self.buf[at..at + len as usize]))
+        if lsn >= self.joined_end() {
+            self.joined.clear();
+            self.joined_start = lsn;
+        }
+        while self.joined_end() < end {
+            let (from, to) = (self.joined_end() - self.start, end - self.start);
+            let len = self.bytes().len();
+            if from >= len as u64 {
+                let Some(next) = (self.pieces)(self.piece.take()) else { return Ok(None) };
+                (self.piece, self.start) = (Some(next?), self.start + len as u64);
+                continue;
+            }
+            let piece = self.piece.as_ref().map_or(&[][..], Piece::bytes);
+            self.joined.extend_from_slice(&piece[from as usize..len.min(to as usize)]);
+        }
+        let at = (lsn - self.joined_start) as usize;
+        Ok(Some(&self.joined[at..at + len as usize]))
     }
 
     /// What the first bytes at `lsn` say.
@@ -102,17 +139,20 @@ impl Segments {
             end = self.start_of(self.seq_of(end) + 1);
         }
         let (sender, receiver) = mpsc::sync_channel(AHEAD);
+        let (give_back, spare) = mpsc::channel::<AlignedBuf>();
         let read_ahead = move || {
             let (mut at, mut len) = (start, PIECE_MIN);
             while at < end {
-                let mut piece = vec![0; (end - at).min(len) as usize];
-                let read = self.read(at, &mut piece).map(|()| piece);
+                // Memory that was never touched is zeroed by the system page by page; used memory is not.
+                let mut memory = spare.try_recv().unwrap_or_else(|_| AlignedBuf::zeroed(PIECE_MAX));
+                let part = (end - at).min(len as u64) as usize;
+                let read = self.read(at, &mut memory[..part]).map(|()| Piece { memory, len: part });
                 let failed = read.is_err();
                 // Nobody listens when the reader has seen enough.
                 if sender.send(read).is_err() || failed {
                     return;
                 }
-                at += len;
+                at += part as u64;
                 len = (len * 2).min(PIECE_MAX);
             }
         };
@@ -122,8 +162,20 @@ impl Segments {
             let spawned =
                 thread::Builder::new().name("holdfast-read".to_owned()).spawn_scoped(scope, read_ahead);
             spawned.map_err(|e| Error::io("start the thread holdfast-read", e))?;
-            let mut pieces = || receiver.recv().ok();
-            f(&mut Window { pieces: &mut pieces, buf: Vec::new(), start, end, seed })
+            let mut pieces = |used: Option<Piece>| {
+                // The thread has ended when all is read.
+                used.map(|used| give_back.send(used.memory));
+                receiver.recv().ok()
+            };
+            f(&mut Window {
+                pieces: &mut pieces,
+                piece: None,
+                start,
+                joined: Vec::new(),
+                joined_start: start,
+                end,
+                seed,
+            })
         })
     }
 }

@@ -135,6 +135,14 @@ impl Inner {
         self.shared.log.tail() - self.checkpoint_lsn() > due + wait
     }
 
+    /// Applies all redo that replay has left waiting.
+    fn finish_replay(&self) -> Result<()> {
+        for (arena, extent) in self.shared.heap.with_redo() {
+            self.partitions[usize::from(arena)].lock().arena.apply_redo(extent)?;
+        }
+        Ok(())
+    }
+
     /// Counts all entries that were not yet used since the start into the log's live bytes. Until then nothing is freed.
     pub fn attach_all(&self) {
         for partition in &self.partitions {
@@ -250,6 +258,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
         }
     };
     while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
+    report("apply redo", inner.finish_replay().map(|()| true));
     inner.attach_all();
     let mut cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; inner.partitions.len()];
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);

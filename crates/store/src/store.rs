@@ -30,7 +30,6 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -548,9 +547,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
         items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
     };
     let log_options = log_options(&superblock, &options);
-    let (log, replayed) = while_loading(&heap, options.background, || {
-        Log::open(io.clone(), log_options, superblock.checkpoint_lsn, &mut replay)
-    })?;
+    let (log, replayed) = Log::open(io.clone(), log_options, superblock.checkpoint_lsn, &mut replay)?;
     if log.tail() < superblock.durable_lsn {
         let (file, offset) = log.locate(log.tail());
         return Err(Error::corrupt(&file, offset, "the log ends before what is known to be durable"));
@@ -562,29 +559,6 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     }));
     let arenas = redo.finish()?;
     Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
-}
-
-/// Calls `replay` while, if `load` says so, another thread loads the heap: replay touches pages at random, and reading each
-/// alone takes many times longer than reading all one behind another. Not where a seed should decide the order of all I/O.
-fn while_loading<T>(heap: &Heap, load: bool, replay: impl FnOnce() -> Result<T>) -> Result<T> {
-    const READ_BYTES: usize = 1 << 20;
-    if !load {
-        return replay();
-    }
-    let replayed = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let loader = scope.spawn(|| -> Result<()> {
-            loop {
-                if replayed.load(Relaxed) || !heap.load_next(READ_BYTES)? {
-                    return Ok(());
-                }
-            }
-        });
-        let result = replay();
-        replayed.store(true, Relaxed);
-        loader.join().expect("panics abort")?;
-        result
-    })
 }
 
 pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {

@@ -193,3 +193,83 @@ fn a_real_file_does_as_well() {
     heap.verify().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Blocks in three extents that were changed after a checkpoint: the checkpoint, the redo, the blocks.
+fn changed_after_a_checkpoint(sim: &SimIo) -> (HeapRoot, Vec<u8>, [u64; 3]) {
+    let (heap, mut arenas) = create(sim);
+    let mut tx = Tx::new();
+    let blocks = [0, 1, 1].map(|arena| {
+        let block = arenas[arena].alloc(&mut tx, EXTENT as usize).unwrap();
+        arenas[arena].fill(&mut tx, block, 20 * PAGE, 7);
+        block
+    });
+    let root = checkpoint(&heap, &mut arenas);
+    tx.committed();
+    tx.clear();
+    for (block, arena) in blocks.into_iter().zip([0, 1, 1]) {
+        for value in 1..=9 {
+            arenas[arena].write_u64(&mut tx, block + PAGE as u64 - 4, value);
+            arenas[arena].write_u64(&mut tx, block + 100, value);
+            arenas[arena].write_u64(&mut tx, block + 100, value * 10);
+        }
+    }
+    (root, tx.buf.clone(), blocks)
+}
+
+#[test]
+fn redo_waits_for_who_needs_it() {
+    let sim = SimIo::new(1);
+    let (root, redo, blocks) = changed_after_a_checkpoint(&sim);
+    let changed = |arena: &Arena, block| {
+        assert_eq!(arena.u64(block + PAGE as u64 - 4), 9);
+        assert_eq!(arena.u64(block + 100), 90);
+        assert_eq!((arena.u8(block + 99), arena.u8(block + 108)), (7, 7));
+    };
+    let (heap, mut arenas) = open(&sim, &root, &redo);
+    let waiting = || {
+        let mut waiting = heap.with_redo();
+        waiting.sort_unstable();
+        waiting
+    };
+    let extent = |block| (block / EXTENT) as u32;
+    assert_eq!(waiting(), [(0, extent(blocks[0])), (1, extent(blocks[1])), (1, extent(blocks[2]))]);
+    let untouched = heap.stats().resident_bytes;
+    changed(&arenas[0], blocks[0]);
+    assert_eq!(heap.stats().resident_bytes, untouched + 2 * PAGE as u64);
+    assert_eq!(waiting(), [(1, extent(blocks[1])), (1, extent(blocks[2]))]);
+    // Given up, it needs none.
+    arenas[1].free(&mut Tx::new(), blocks[1], EXTENT as usize);
+    assert_eq!(waiting(), [(1, extent(blocks[2]))]);
+    assert!(!arenas[0].apply_redo(extent(blocks[2])).unwrap(), "another arena's");
+    assert!(arenas[1].apply_redo(extent(blocks[2])).unwrap());
+    assert!(!arenas[1].apply_redo(extent(blocks[2])).unwrap());
+    assert_eq!(waiting(), []);
+    changed(&arenas[1], blocks[2]);
+
+    // Also for a checkpoint.
+    let (heap, mut arenas) = open(&sim, &root, &redo);
+    let root = checkpoint(&heap, &mut arenas);
+    let (_, arenas) = open(&sim, &root, &[]);
+    blocks.into_iter().zip([0, 1, 1]).for_each(|(block, arena)| changed(&arenas[arena], block));
+}
+
+#[test]
+fn redo_for_a_damaged_page_is_an_error_every_time() {
+    let sim = SimIo::new(1);
+    let (root, redo, blocks) = changed_after_a_checkpoint(&sim);
+    for (page, bytes) in sim.snapshot("heap").chunks(PAGE).enumerate() {
+        if bytes.iter().all(|&byte| byte == 7) {
+            sim.flip_bit("heap", (page * PAGE + 50) as u64, 3);
+        }
+    }
+    let (_, mut recovery) = Heap::open(sim.open("heap", false).unwrap(), OPTIONS, &root).unwrap();
+    let mut rest = &redo[..];
+    while !rest.is_empty() {
+        rest = &rest[recovery.apply(rest).unwrap()..];
+    }
+    let mut arenas = recovery.finish().unwrap();
+    for _ in 0..2 {
+        let error = arenas[0].apply_redo((blocks[0] / EXTENT) as u32).unwrap_err();
+        assert!(error.to_string().contains("heap"), "{error}");
+    }
+}
