@@ -18,9 +18,10 @@ use std::{
         unix::{fs::PermissionsExt, net::UnixListener},
     },
     path::{Path, PathBuf},
-    sync::atomic::Ordering::Relaxed,
+    sync::{Mutex, atomic::Ordering::Relaxed, mpsc},
     time::Duration,
 };
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 const PROTECTED: &[u8] = b"-DENIED Holdfast is running in protected mode because protected mode is enabled and no \
@@ -36,11 +37,80 @@ of the above things in order for the server to start accepting connections from 
 /// How long to wait after accepting has failed, as it does while the process has no file descriptor left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Where a server listens, by its options.
+#[derive(Clone, PartialEq, Eq)]
+struct Addresses {
+    bind: String,
+    port: u16,
+    tls_port: u16,
+}
+
+impl Addresses {
+    fn of(config: &Config) -> Addresses {
+        let port = |opt| config.number(opt) as u16;
+        Addresses { bind: config.text(Opt::Bind), port: port(Opt::Port), tls_port: port(Opt::TlsPort) }
+    }
+
+    fn listen(&self, backlog: i32) -> Result<Vec<(TcpListener, Wrap)>, String> {
+        let tcp = listen_on_port(&self.bind, self.port, backlog)?;
+        let tls = listen_on_port(&self.bind, self.tls_port, backlog)?;
+        let tcp = tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
+        let tls = tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
+        Ok(tcp.chain(tls).collect())
+    }
+}
+
+/// What a connection that was accepted becomes.
+type Wrap = fn(std::net::TcpStream) -> Socket;
+
 /// The sockets that a server listens on.
 pub struct Listeners {
-    tcp: Vec<TcpListener>,
-    tls: Vec<TcpListener>,
+    addresses: Addresses,
+    tcp: Vec<(TcpListener, Wrap)>,
     unix: Option<UnixSocket>,
+}
+
+/// Asks who accepts clients to listen where the options say now; what came of it is sent back.
+type Request = mpsc::SyncSender<Result<(), String>>;
+
+/// The way to who accepts clients, once it does.
+#[derive(Default)]
+pub struct Acceptor(Mutex<Option<UnboundedSender<Request>>>);
+
+impl Acceptor {
+    /// Listens where the options say now. What fails leaves it where it was.
+    fn follow(&self) -> Result<(), String> {
+        let Some(acceptor) = self.0.lock().expect("no holder panics").clone() else { return Ok(()) };
+        let (answer, answered) = mpsc::sync_channel(1);
+        // Who accepts no more is about to end.
+        if acceptor.send(answer).is_err() {
+            return Ok(());
+        }
+        answered.recv().unwrap_or(Ok(()))
+    }
+}
+
+fn follow(server: &Server, refusal: &str) -> Result<(), String> {
+    server.acceptor.follow().map_err(|what| {
+        log!(Warning, "{what}");
+        refusal.to_owned()
+    })
+}
+
+/// Follows a new `port`.
+pub fn apply_port(server: &Server) -> Result<(), String> {
+    follow(server, "Unable to listen on this port. Check server logs.")
+}
+
+/// Follows a new `tls-port`.
+pub fn apply_tls_port(server: &Server) -> Result<(), String> {
+    crate::tls::apply(server)?;
+    apply_port(server)
+}
+
+/// Follows a new `bind`.
+pub fn apply_bind(server: &Server) -> Result<(), String> {
+    follow(server, "Failed to bind to specified addresses.")
 }
 
 struct UnixSocket {
@@ -58,8 +128,8 @@ impl Drop for UnixSocket {
 impl Listeners {
     /// Opens what the options name; the error says which address it is about.
     pub fn open(config: &Config) -> Result<Listeners, String> {
-        let tcp = listen_on_port(config, config.number(Opt::Port) as u16)?;
-        let tls = listen_on_port(config, config.number(Opt::TlsPort) as u16)?;
+        let addresses = Addresses::of(config);
+        let tcp = addresses.listen(config.number(Opt::TcpBacklog) as i32)?;
         let path = config.text(Opt::UnixSocket);
         let unix = if path.is_empty() {
             None
@@ -68,42 +138,42 @@ impl Listeners {
             let socket = listen_unix(Path::new(&path), permissions);
             Some(socket.map_err(|e| format!("cannot listen on the Unix socket {path}: {e}"))?)
         };
-        if tcp.is_empty() && tls.is_empty() && unix.is_none() {
+        if tcp.is_empty() && unix.is_none() {
             return Err(
                 "nothing to listen on: port and tls-port are 0 or no address could be bound, and unixsocket is not set"
                     .into(),
             );
         }
-        Ok(Listeners { tcp, tls, unix })
+        Ok(Listeners { addresses, tcp, unix })
     }
 
     /// Where the server can be reached, for the log.
     pub fn describe(&self) -> String {
+        let tls_port = self.addresses.tls_port;
+        let addresses = self.tcp.iter().filter_map(|(listener, _)| listener.local_addr().ok());
         let tcp =
-            self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).map(|addr| addr.to_string());
-        let tls = self.tls.iter().filter_map(|listener| listener.local_addr().ok());
-        let tls = tls.map(|addr| format!("{addr} (TLS)"));
+            addresses.map(|addr| format!("{addr}{}", if addr.port() == tls_port { " (TLS)" } else { "" }));
         let unix = self.unix.iter().map(|socket| socket.path.display().to_string());
-        tcp.chain(tls).chain(unix).collect::<Vec<_>>().join(", ")
+        tcp.chain(unix).collect::<Vec<_>>().join(", ")
     }
 
     /// Accepts clients until it is dropped.
     pub async fn accept(self, server: &Server) -> io::Result<()> {
-        type Wrap = fn(std::net::TcpStream) -> Socket;
-        let tcp = self.tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
-        let tls = self.tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
-        let tcp: io::Result<Vec<_>> = tcp
-            .chain(tls)
-            .map(|(listener, wrap)| Ok((tokio::net::TcpListener::from_std(listener)?, wrap)))
-            .collect();
-        let tcp = tcp?;
-        let unix = self.unix;
+        let Listeners { mut addresses, tcp, unix } = self;
+        let mut tcp = register(tcp)?;
+        let (acceptor, mut requests) = unbounded_channel();
+        *server.acceptor.0.lock().expect("no holder panics") = Some(acceptor);
         let unix_listener = match &unix {
             Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
             None => None,
         };
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {
+            while let std::task::Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
+                let moved = move_to(Addresses::of(&server.config), &mut addresses, &mut tcp, server);
+                // Who has asked waits for it.
+                let _ = answer.send(moved);
+            }
             for (listener, wrap) in &tcp {
                 while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
                     let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
@@ -127,6 +197,42 @@ impl Listeners {
         })
         .await;
         Ok(())
+    }
+}
+
+type Registered = Vec<(tokio::net::TcpListener, Wrap)>;
+
+fn register(listeners: Vec<(TcpListener, Wrap)>) -> io::Result<Registered> {
+    let register = |(listener, wrap)| Ok((tokio::net::TcpListener::from_std(listener)?, wrap));
+    listeners.into_iter().map(register).collect()
+}
+
+/// Listens at other addresses, or, if that fails, goes on with those so far. They must be given up before: an address may be a
+/// part of another one.
+fn move_to(
+    wanted: Addresses,
+    addresses: &mut Addresses,
+    tcp: &mut Registered,
+    server: &Server,
+) -> Result<(), String> {
+    if wanted == *addresses {
+        return Ok(());
+    }
+    let backlog = server.config.number(Opt::TcpBacklog) as i32;
+    let listen = |addresses: &Addresses| register(addresses.listen(backlog)?).map_err(|e| e.to_string());
+    tcp.clear();
+    match listen(&wanted) {
+        Ok(listeners) => {
+            (*addresses, *tcp) = (wanted, listeners);
+            Ok(())
+        }
+        Err(what) => {
+            *tcp = listen(addresses).unwrap_or_else(|what| {
+                log!(Warning, "cannot go back to where clients were accepted: {what}");
+                Vec::new()
+            });
+            Err(what)
+        }
     }
 }
 
@@ -219,13 +325,12 @@ fn is_missing(error: &io::Error) -> bool {
 }
 
 /// Listens on a port of all addresses of the option `bind`; on none if the port is 0.
-fn listen_on_port(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
-    let backlog = config.number(Opt::TcpBacklog) as i32;
+fn listen_on_port(bind: &str, port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
     if port == 0 {
         return Ok(listeners);
     }
-    for name in config.text(Opt::Bind).split_whitespace() {
+    for name in bind.split_whitespace() {
         let (optional, name) = match name.strip_prefix('-') {
             Some(name) => (true, name),
             None => (false, name),

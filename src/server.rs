@@ -7,6 +7,7 @@ use crate::{
     gate::Progress,
     latency::Monitor,
     limits::OutputLimit,
+    listener::Acceptor,
     log::log,
     pubsub,
     push::Push,
@@ -41,6 +42,8 @@ pub struct Server {
     pub store: Arc<Store>,
     /// Who may do what.
     pub acl: Acl,
+    /// The way to who accepts its clients.
+    pub acceptor: Acceptor,
     /// How connections to the `tls-port` are made safe.
     pub tls: Tls,
     /// Its clients.
@@ -99,6 +102,7 @@ impl Server {
         Arc::new(Server {
             config,
             acl: Acl::default(),
+            acceptor: Acceptor::default(),
             tls: Tls::default(),
             clients,
             slowlog: Slowlog::default(),

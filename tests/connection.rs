@@ -4,7 +4,12 @@ mod harness;
 
 use harness::{Client, Server, bulk, error, is_error, ok, show, text, wait_until};
 use holdfast_resp::Reply;
-use std::{thread, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
 
 #[test]
 fn protocol_errors_are_answered_and_end_the_connection() {
@@ -129,8 +134,8 @@ fn errors_are_worded_as_in_redis() {
         ("exec", "ERR EXEC without MULTI"),
         ("config set nope 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nope'"),
         (
-            "config set port 1",
-            "ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
+            "config set databases 1",
+            "ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",
         ),
         (
             "config set timeout 1 timeout 2",
@@ -142,6 +147,46 @@ fn errors_are_worded_as_in_redis() {
     ] {
         assert_eq!(client.call(command), error(message), "{command}");
     }
+}
+
+#[test]
+fn a_server_moves_to_other_addresses() {
+    let server = Server::start(&["--bind", "127.0.0.1"]);
+    let mut client = server.client();
+    let mut set = |options: &str| show(&client.call(&format!("config set {options}")));
+    let serves = |port: u16| {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+        stream.write_all(b"PING\r\n").expect("it is sent");
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).is_ok_and(|()| reply == *b"+PONG\r\n")
+    };
+    let listener = || TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port_of = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+    let (taken, free) = (listener(), listener());
+    let (first, second) = (port_of(&free), port_of(&listener()));
+    drop(free);
+    assert_eq!(set(&format!("port {first}")), "+OK");
+    assert!(serves(first));
+    assert_eq!(set(&format!("maxclients 200 port {second}")), "+OK");
+    assert!(serves(second) && !serves(first));
+    // What fails leaves all as it was.
+    for (wrong, option, what) in [
+        (
+            format!("maxclients 300 port {}", port_of(&taken)),
+            "port",
+            "Unable to listen on this port. Check server logs.",
+        ),
+        ("maxclients 300 bind 192.0.2.1".to_owned(), "bind", "Failed to bind to specified addresses."),
+    ] {
+        let error = format!("-ERR CONFIG SET failed (possibly related to argument '{option}') - {what}");
+        assert_eq!(set(&wrong), error);
+        assert!(serves(second));
+    }
+    assert_eq!(set("bind *"), "+OK");
+    assert!(serves(second));
+    assert_eq!(set("port 0"), "+OK");
+    assert!(!serves(second));
+    client.run_script("config get maxclients => [maxclients 200]");
 }
 
 #[test]

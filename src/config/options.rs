@@ -83,8 +83,8 @@ const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 
 options! {
     // Network.
-    Bind "bind", Kind::Words, "* -::*", AtStart, "Addresses to listen on; one that starts with '-' may be missing";
-    Port "port", Kind::Int { min: 0, max: 65535 }, "6379", AtStart, "TCP port to listen on; 0: none";
+    Bind "bind", Kind::Words, "* -::*", Live, apply crate::listener::apply_bind, "Addresses to listen on; one that starts with '-' may be missing";
+    Port "port", Kind::Int { min: 0, max: 65535 }, "6379", Live, apply crate::listener::apply_port, "TCP port to listen on; 0: none";
     UnixSocket "unixsocket", Kind::Text, "", AtStart, "Path of a Unix socket to listen on";
     UnixSocketPerm "unixsocketperm", Kind::Octal { max: 0o777 }, "0", AtStart, "Permissions of the Unix socket; 0: by the umask";
     TcpBacklog "tcp-backlog", Kind::Int { min: 0, max: i32::MAX as i64 }, "511", AtStart, "Connections that may wait to be accepted";
@@ -101,7 +101,7 @@ options! {
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, apply crate::limits::apply_output_limits, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
 
     // TLS.
-    TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, apply crate::tls::apply, "TCP port for TLS; 0: none";
+    TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, apply crate::listener::apply_tls_port, "TCP port for TLS; 0: none";
     TlsCertFile "tls-cert-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's certificates, in PEM";
     TlsKeyFile "tls-key-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's key, in PEM";
     TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, apply crate::tls::apply, "Must be empty: keys with a passphrase are not supported";
