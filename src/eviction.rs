@@ -11,6 +11,40 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Whether `maxmemory-policy` has keys evicted.
+pub fn is_on(config: &Config) -> bool {
+    config.choice(Opt::MaxMemoryPolicy) != "noeviction"
+}
+
+/// Tells the store what counts against `maxmemory` beside the data when keys are evicted: clients and scripts. To be called
+/// now and then.
+pub fn count_others(server: &Server) {
+    if is_on(&server.config) {
+        let Others { clients, scripts } = Others::of(server);
+        server.store.set_other_bytes(clients + scripts);
+    }
+}
+
+/// Bytes of memory that are not the store's.
+pub struct Others {
+    /// Requests and replies.
+    pub clients: u64,
+    /// Scripts, and their interpreters.
+    pub scripts: u64,
+}
+
+impl Others {
+    /// What there is now.
+    pub fn of(server: &Server) -> Others {
+        let interpreters: usize =
+            server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
+        Others {
+            clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
+            scripts: (interpreters + server.scripts.size().1) as u64,
+        }
+    }
+}
+
 /// Follows a new `maxmemory-policy`, or new parameters of it.
 pub fn apply_policy(server: &Server) -> Result<(), String> {
     let number = |opt| server.config.number(opt) as u32;
@@ -32,6 +66,7 @@ pub fn apply_policy(server: &Server) -> Result<(), String> {
         "volatile" => Some(Among::Expiring),
         _ => None,
     };
+    count_others(server);
     let samples = number(Opt::MaxMemorySamples) as usize;
     server.store.set_eviction(among.map(|among| Eviction { among, first, samples }));
     Ok(())

@@ -5,6 +5,7 @@ use crate::{
     client::Client,
     config::Opt,
     connection::{Connection, Handle},
+    eviction,
     gate::Gate,
     log::log,
     post::Letter,
@@ -261,6 +262,7 @@ impl Worker {
             if self.index == 0 {
                 self.server.measure_rates();
                 self.server.evict_clients();
+                eviction::count_others(&self.server);
             }
         }
     }

@@ -98,6 +98,8 @@ pub(crate) struct Evictions {
     /// Since when more is stored than may be: Unix time in milliseconds; and for how long it was before.
     over_since_ms: AtomicU64,
     over_ms: AtomicU64,
+    /// Bytes that count beside the data, as the store's user says.
+    other_bytes: AtomicU64,
     evictors: Box<[Mutex<Evictor>]>,
 }
 
@@ -111,6 +113,7 @@ impl Default for Evictions {
             look_at: AtomicU64::new(0),
             over_since_ms: AtomicU64::new(0),
             over_ms: AtomicU64::new(0),
+            other_bytes: AtomicU64::new(0),
             evictors: (1..=EVICTORS as u64).map(|seed| Mutex::new(Evictor::new(seed))).collect(),
         }
     }
@@ -120,6 +123,10 @@ impl Evictions {
     #[inline]
     pub fn are_on(&self) -> bool {
         self.on.load(Relaxed)
+    }
+
+    pub fn other_bytes(&self) -> u64 {
+        self.other_bytes.load(Relaxed)
     }
 
     /// Whether the data is to be counted, by the end of the log.
@@ -411,10 +418,11 @@ impl Inner {
             evictor.pool.clear();
         }
         evictor.count(self, how.among);
+        let others = self.evictions.other_bytes();
         loop {
             let mut items = self.shared.log.live_bytes().max(0) as u64;
             for _ in 0..KEYS_A_LOOK {
-                if self.data_bytes(items, evictor.keys, evictor.index_bytes) <= limit {
+                if others + self.data_bytes(items, evictor.keys, evictor.index_bytes) <= limit {
                     return Room::Enough;
                 }
                 if let Some(&partition) = evictor.rubbish.last() {
@@ -487,6 +495,11 @@ impl Store {
         evictions.look_soon();
         self.inner.judge_memory();
         self.wake_maintenance();
+    }
+
+    /// Says how many bytes count against the limit beside the data.
+    pub fn set_other_bytes(&self, bytes: u64) {
+        self.inner.evictions.other_bytes.store(bytes, Relaxed);
     }
 
     /// Whether keys are to be evicted, as far as that can be told at once: then [`Store::make_room`] should be called before

@@ -67,6 +67,8 @@ pub struct Stats {
     pub exceeded_ms: (u64, u64),
     /// Bytes of data as eviction counts them, which are to be no more than the memory that the store may take.
     pub data_bytes: u64,
+    /// Bytes that count beside them ([`Store::set_other_bytes`]).
+    pub other_bytes: u64,
     /// Collections that are frozen: items in the log, and not in the heap.
     pub frozen_keys: u64,
     /// Bytes that their items take at least, by their size classes.
@@ -150,6 +152,7 @@ impl Stats {
             expired_keys: counters.expired.load(Relaxed),
             evicted_keys: counters.evicted.load(Relaxed),
             data_bytes: log.live_bytes().max(0) as u64,
+            other_bytes: inner.evictions.other_bytes(),
             exceeded_ms: inner.evictions.exceeded_ms(shared.io.now_ms()),
             freezes: counters.frozen.load(Relaxed),
             thaws: counters.thawed.load(Relaxed),

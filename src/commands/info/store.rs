@@ -1,7 +1,11 @@
 //! The sections of INFO that tell of the store. Names that Redis has mean what they mean there.
 
 use super::{STRING, View, lines};
-use crate::{config::Opt, server::Server};
+use crate::{
+    config::Opt,
+    eviction::{self, Others},
+    server::Server,
+};
 use holdfast_store::Stats;
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
@@ -13,6 +17,8 @@ pub struct MemoryParts {
     pub log_buffers: u64,
     pub clients: u64,
     pub scripts: u64,
+    /// With a policy that evicts keys, what counts against `maxmemory`: data, and all.
+    pub counted: Option<(u64, u64)>,
     /// Of the process, in RAM.
     pub resident: u64,
     /// The most of that so far.
@@ -20,28 +26,29 @@ pub struct MemoryParts {
 }
 
 impl MemoryParts {
-    /// All that is in use.
+    /// All that is in use, or what counts as that.
     pub fn used(&self) -> u64 {
-        self.data() + self.log_buffers + self.clients + self.scripts
+        self.counted.map_or(self.data() + self.log_buffers + self.clients + self.scripts, |(_, all)| all)
     }
 
     /// What is in use for data.
     pub fn data(&self) -> u64 {
-        self.heap + self.cache + self.index
+        self.counted.map_or(self.heap + self.cache + self.index, |(data, _)| data)
     }
 }
 
 /// What uses how much memory.
 pub fn memory_parts(server: &Server, stats: &Stats) -> MemoryParts {
-    let interpreters: usize =
-        server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
+    let Others { clients, scripts } = Others::of(server);
+    let counted = (stats.data_bytes, stats.data_bytes + stats.other_bytes);
     MemoryParts {
+        counted: eviction::is_on(&server.config).then_some(counted),
         heap: stats.heap_resident_bytes,
         cache: stats.cache_bytes,
         index: stats.index_bytes,
         log_buffers: stats.log_buffer_bytes,
-        clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
-        scripts: (interpreters + server.scripts.size().1) as u64,
+        clients,
+        scripts,
         resident: super::kib_field(super::STATUS, "VmRSS"),
         peak: super::kib_field(super::STATUS, "VmHWM"),
     }
@@ -81,8 +88,7 @@ pub fn memory(view: &View, text: &mut String) {
         "mem_aof_buffer": stats.log_buffer_bytes,
         "mem_replication_backlog": 0,
         "mem_total_replication_buffers": 0,
-        "mem_counted_for_evict": stats.data_bytes,
-        "mem_not_counted_for_evict": used.saturating_sub(stats.data_bytes),
+        "mem_not_counted_for_evict": 0,
         "mem_allocator": "libc",
         "active_defrag_running": 0,
         "lazyfree_pending_objects": stats.rubbish,
