@@ -20,7 +20,7 @@ use crate::{
     worker::Worker,
 };
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Admission, Change, Cold, Expected, Fetched, Lsn, Store, Txn, What};
+use holdfast_store::{Admission, Change, Cold, Expected, Fetched, Lsn, Memory, Store, Txn, What};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
@@ -316,12 +316,10 @@ impl<'a> Turn<'a> {
         if let Some(multi) = session.multi.as_mut().filter(|_| !command.flags.has(Flags::IMMEDIATE)) {
             // The queue itself takes memory, whatever is in it.
             self.make_room();
-            let refused = if self.worker.server.store.is_out_of_memory() {
-                Err(OUT_OF_MEMORY)
-            } else if command.flags.has(Flags::WRITE) {
-                self.check_replicas()
-            } else {
-                Ok(())
+            let refused = match self.admit_growth() {
+                Ok(Some(later)) => return later,
+                Ok(None) if command.flags.has(Flags::WRITE) => self.check_replicas(),
+                other => other.map(drop),
             };
             if let Err(error) = refused {
                 self.worker.stats().command(id).rejected.add(1);
@@ -379,8 +377,10 @@ impl<'a> Turn<'a> {
 
     /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
     pub fn admit(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
-        if may_grow && self.worker.server.store.is_out_of_memory() {
-            return Err(OUT_OF_MEMORY);
+        if may_grow {
+            if let Some(later) = self.admit_growth()? {
+                return Ok(Some(later));
+            }
         }
         self.check_replicas()?;
         self.admit_log(bytes, may_grow)
@@ -391,6 +391,15 @@ impl<'a> Turn<'a> {
         let config = &self.worker.server.config;
         let needed = config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0;
         if needed { Err(NO_REPLICAS) } else { Ok(()) }
+    }
+
+    /// Whether there is memory for data to grow; if not, an outcome that tries again, or that there will be none.
+    pub fn admit_growth(&self) -> Result<Option<Outcome>, Stop> {
+        match self.worker.server.store.memory() {
+            Memory::Ok => Ok(None),
+            Memory::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
+            Memory::Out => Err(OUT_OF_MEMORY),
+        }
     }
 
     /// Whether the log takes a write, whatever memory and replicas there are.

@@ -100,6 +100,10 @@ pub fn run(
     }
     if !no_writes {
         // What is wrong for good is told to the command that writes.
+        let later = if allows_oom { Ok(None) } else { call.turn.admit_growth() };
+        if let Ok(Some(later)) = later {
+            return Ok(later);
+        }
         if let Ok(Some(later)) = call.turn.admit_log(call.args.bytes(), false) {
             return Ok(later);
         }

@@ -112,12 +112,6 @@ impl Arena {
         self.memory.bytes_mut(offset, bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Writes a byte that need not survive: there is no record of it, and no checkpoint for its sake.
-    #[inline]
-    pub fn hint(&mut self, offset: u64, value: u8) {
-        self.memory.hint(offset, value);
-    }
-
     /// Applies what the last replay has left to be done in an extent, if it is this arena's; whether there was anything.
     pub fn apply_redo(&mut self, extent: u32) -> Result<bool> {
         self.memory.apply_redo(extent)

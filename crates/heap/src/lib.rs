@@ -95,6 +95,8 @@ pub struct Heap {
     pool: Mutex<Pool>,
     /// By arena: bytes in allocated blocks.
     allocated: Box<[Counter]>,
+    /// Free pages of arenas' extents that take no RAM.
+    discarded: AtomicU64,
     loader: Mutex<Loader>,
     /// See [`checkpoint::Exclusive`].
     exclusive: AtomicBool,
@@ -169,6 +171,7 @@ impl Heap {
             memory: Memory::reserve(extents as usize, file)?,
             pool: Mutex::new(Pool::new(extents as u32)),
             allocated: (0..o.arenas).map(|_| Counter::default()).collect(),
+            discarded: AtomicU64::new(0),
             loader: Mutex::new(Loader::NotStarted),
             exclusive: AtomicBool::new(false),
         }))
@@ -197,6 +200,13 @@ impl Heap {
         self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum()
     }
 
+    /// Bytes of RAM for the extents that arenas own, free pages included that were not given back ([`Arena::give_back`]),
+    /// as if all had been touched.
+    pub fn held_bytes(&self) -> u64 {
+        let extents = self.memory.len() as u64 - u64::from(self.pool.lock().free_count());
+        (extents * EXTENT).saturating_sub(self.discarded.load(Relaxed) * PAGE as u64)
+    }
+
     /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.
     pub fn file_growth_max(&self) -> u64 {
         let state = self.memory.file.state();
@@ -215,7 +225,8 @@ impl Heap {
         let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());
         let state = self.memory.file.state();
         HeapStats {
-            resident_bytes: owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>()
+            resident_bytes: (owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>())
+                .saturating_sub(self.discarded.load(Relaxed))
                 * PAGE as u64,
             allocated_bytes: self.allocated_bytes(),
             extents: owned().count() as u64,

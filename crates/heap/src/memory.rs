@@ -93,6 +93,8 @@ pub(crate) struct Memory {
     owners_made: AtomicBool,
     /// By extent: what waits to be applied to it.
     redo: Mutex<HashMap<u32, Redo>>,
+    /// Whether the system was told to back it with small pages only.
+    is_small_paged: AtomicBool,
     pub(crate) file: PageFile,
 }
 
@@ -108,8 +110,9 @@ impl Memory {
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
         let extents = States::reserve(extents)
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
-        let owners_made = AtomicBool::new(false);
-        Ok(Arc::new(Memory { base, extents, owners_made, redo: Mutex::default(), file }))
+        let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
+        let redo = Mutex::default();
+        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, file }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
@@ -293,14 +296,6 @@ impl Owned {
         unsafe { std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(offset as usize), len) }
     }
 
-    /// Changes a byte, and leaves the page clean if it is.
-    #[inline]
-    pub(crate) fn hint(&mut self, offset: u64, value: u8) {
-        self.ensure(offset, 1);
-        // SAFETY: `ensure` has checked that the byte is reserved, ours and present. `&mut self` is exclusive.
-        unsafe { self.memory.base.as_ptr().add(offset as usize).write(value) };
-    }
-
     /// Copies bytes to another place, which may overlap; marks it dirty.
     pub(crate) fn copy_within(&mut self, from: u64, to: u64, len: usize) {
         self.ensure(from, len);
@@ -396,6 +391,27 @@ impl Owned {
         } else {
             ranges(offset, len).for_each(|(extent, pages)| self.memory.mark_dirty(extent, pages));
         }
+    }
+
+    /// Which pages of an extent of ours are in memory as they should be: none while redo waits for it.
+    pub(crate) fn present(&self, extent: u32) -> u64 {
+        assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        let state = &self.memory.extents[extent as usize];
+        if state.owner.load(Acquire) & REDO != 0 { 0 } else { state.present.load(Acquire) }
+    }
+
+    /// Zeroes some pages of an extent, which must be in memory, by giving their RAM back; marks them dirty.
+    pub(crate) fn discard(&mut self, extent: u32, first: usize, count: usize) {
+        let pages = page_mask(first, first + count - 1);
+        assert!(self.present(extent) & pages == pages, "pages of extent {extent} are absent");
+        if !self.memory.is_small_paged.swap(true, Relaxed) {
+            // Else the system would fill the holes again to make huge pages.
+            mapping::forbid_huge_pages(self.memory.base, self.memory.extents.len() * EXTENT as usize);
+        }
+        let offset = extent as usize * EXTENT as usize + first * PAGE;
+        // SAFETY: in range, ours and present, so that nobody fills it; `&mut self` is exclusive.
+        unsafe { mapping::zero(self.memory.base.add(offset), count * PAGE) };
+        self.memory.mark_dirty(extent, pages);
     }
 
     /// Forgets that a page changed.
@@ -500,6 +516,12 @@ mod mapping {
         assert_eq!(rc, 0, "madvise: {}", io::Error::last_os_error());
     }
 
+    /// Has memory from [`reserve`] backed by small pages from now on.
+    pub(super) fn forbid_huge_pages(at: NonNull<u8>, len: usize) {
+        // SAFETY: advice on memory that stays ours. Where there are no huge pages it fails, and is not needed.
+        let _ = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_NOHUGEPAGE) };
+    }
+
     /// Ends a reservation.
     ///
     /// # Safety
@@ -531,6 +553,8 @@ mod mapping {
         // SAFETY: by contract.
         unsafe { at.write_bytes(0, len) };
     }
+
+    pub(super) fn forbid_huge_pages(_: NonNull<u8>, _: usize) {}
 
     /// # Safety
     /// `base` and `len` are those of [`reserve`], and nobody uses the memory any more.

@@ -3,6 +3,7 @@
 /// Free extents, as bits; the lowest are taken first, so that the tables stay short.
 pub(crate) struct Pool {
     free: Vec<u64>,
+    count: u32,
     len: u32,
     /// No extent below is free.
     lowest: u32,
@@ -11,7 +12,12 @@ pub(crate) struct Pool {
 impl Pool {
     /// Extents `0..len`, none of which is free.
     pub(crate) fn new(len: u32) -> Pool {
-        Pool { free: vec![0; len.div_ceil(64) as usize], len, lowest: len }
+        Pool { free: vec![0; len.div_ceil(64) as usize], count: 0, len, lowest: len }
+    }
+
+    /// How many extents are free.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.count
     }
 
     fn is_free(&self, extent: u32) -> bool {
@@ -22,6 +28,7 @@ impl Pool {
     pub(crate) fn put(&mut self, extent: u32) {
         assert!(extent < self.len && !self.is_free(extent), "extent {extent} is free already");
         self.free[extent as usize / 64] |= 1 << (extent % 64);
+        self.count += 1;
         self.lowest = self.lowest.min(extent);
     }
 
@@ -43,6 +50,7 @@ impl Pool {
             }
         }
         (start..at).for_each(|extent| self.free[extent as usize / 64] &= !(1 << (extent % 64)));
+        self.count -= n as u32;
         if start == self.lowest {
             self.lowest = at;
         }

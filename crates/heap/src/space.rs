@@ -1,6 +1,9 @@
 //! What an arena knows of its extents: which pages and slabs are free. All of it can be found again from the headers.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use holdfast_io::{AlignedBuf, Error, Result};
 
@@ -29,12 +32,14 @@ pub(crate) struct Extent {
     /// Whether it is in [`Space::spacious`].
     listed: bool,
     free_pages: u64,
+    /// Free pages that take no RAM.
+    discarded: u64,
 }
 
 impl Extent {
     /// An extent of which only this is known.
     pub(crate) fn unscanned(number: u32, used: u16, raw: bool) -> Extent {
-        Extent { number, used, raw, scanned: raw, listed: false, free_pages: 0 }
+        Extent { number, used, raw, scanned: raw, listed: false, free_pages: 0, discarded: 0 }
     }
 
     /// What records and the file say of its owner.
@@ -131,7 +136,10 @@ impl Arena {
     /// Forgets an extent, and gives up the right to it.
     pub(crate) fn drop_extent(&mut self, extent: u32) {
         let place = self.memory.place(extent).expect("an extent of ours");
-        self.space.extents.swap_remove(place);
+        let dropped = self.space.extents.swap_remove(place);
+        if dropped.discarded != 0 {
+            self.heap.discarded.fetch_sub(u64::from(dropped.discarded.count_ones()), Relaxed);
+        }
         if let Some(moved) = self.space.extents.get(place) {
             self.memory.set_place(moved.number, place);
         }
@@ -240,6 +248,7 @@ impl Arena {
                 continue;
             }
             expect(summary.free_pages == extent.free_pages, "other pages are free than are known to be")?;
+            expect(extent.discarded & !extent.free_pages == 0, "pages in use were given back")?;
             let is_listed = extent.listed && spacious.contains(&number);
             expect(is_listed || summary.free_pages == 0, "it has free pages, but is not listed")?;
             for (page, class) in summary.partial {
@@ -354,7 +363,13 @@ impl Arena {
         let mut entries = [[kind, 0]; PAGES];
         (0..).zip(&mut entries).for_each(|(index, entry)| entry[1] = index);
         self.write(tx, map_entry(extent, page), entries[..pages].as_flattened());
-        self.extent_mut(extent).free_pages &= !pages_mask(page, pages);
+        let (known, taken) = (self.extent_mut(extent), pages_mask(page, pages));
+        known.free_pages &= !taken;
+        let filled = known.discarded & taken;
+        if filled != 0 {
+            known.discarded &= !taken;
+            self.heap.discarded.fetch_sub(u64::from(filled.count_ones()), Relaxed);
+        }
     }
 
     pub(crate) fn give_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize) {
@@ -369,6 +384,36 @@ impl Arena {
         if !std::mem::replace(&mut known.listed, true) {
             self.space.spacious.push(extent);
         }
+    }
+
+    /// Gives the RAM of pages back that are free, of so many extents; whether there may be more. The pages are zero then, and
+    /// recorded as such: what is free must be the same after a replay, since writes that change nothing are not recorded.
+    pub fn give_back(&mut self, tx: &mut Tx, extents_max: usize) -> bool {
+        let mut left = extents_max;
+        for i in 0..self.space.spacious.len() {
+            let number = self.space.spacious[i];
+            let Some(place) = self.memory.place(number) else { continue };
+            let known = &mut self.space.extents[place];
+            let pages = known.free_pages & !known.discarded & self.memory.present(number);
+            if pages == 0 {
+                continue;
+            }
+            if left == 0 {
+                return true;
+            }
+            left -= 1;
+            known.discarded |= pages;
+            self.heap.discarded.fetch_add(u64::from(pages.count_ones()), Relaxed);
+            let mut rest = pages;
+            while rest != 0 {
+                let first = rest.trailing_zeros() as usize;
+                let count = (rest >> first).trailing_ones() as usize;
+                self.memory.discard(number, first, count);
+                tx.fill(SlabAt::new(number, first).offset(), count * PAGE, 0);
+                rest &= !pages_mask(first, count);
+            }
+        }
+        false
     }
 
     /// Marks the root page of a new arena.

@@ -234,6 +234,11 @@ impl Meter {
         self.counts().then_some(known as u8)
     }
 
+    /// How cold a key is: the seconds since its last use, or how much its count falls short of the greatest.
+    pub fn coldness(&self, known: u32) -> u32 {
+        if self.counts() { COUNT_MAX.saturating_sub(known) } else { self.tick.saturating_sub(known) }
+    }
+
     /// What is to be known of a key that was idle for so long; `None`: uses are counted.
     pub fn idle_for(&self, idle_s: u64) -> Option<u32> {
         (!self.counts()).then(|| self.tick.saturating_sub(idle_s.min(u64::from(u32::MAX)) as u32))

@@ -12,7 +12,7 @@ use crate::{
     index::CURSOR_BITS,
     maintenance::SWEEP_BYTES,
     partition::{DATABASES, Partition},
-    shared::Shared,
+    shared::{Memory, Shared},
     store::{Inner, Store},
     txn::Txn,
 };
@@ -408,7 +408,7 @@ impl Inner {
         let room = self.evict_down_to(limit, &mut evictor, how, Instant::now() + time);
         evictions.look_at.store(look_at, Relaxed);
         evictions.set_over(room != Room::Enough, self.shared.io.now_ms());
-        self.shared.set_out_of_memory(room == Room::None);
+        self.shared.set_memory(if room == Room::None { Memory::Out } else { Memory::Ok });
         room
     }
 

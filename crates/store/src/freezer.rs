@@ -1,12 +1,38 @@
 //! Freezing: collections that were not in use of late leave the heap for the log, as one item each.
 //!
-//! A walk goes around all keys like the hand of a clock. Who was in use since it passed before is let be this time; who
-//! was not is frozen, and comes back when it is wanted (`txn/frozen.rs`). A slice of this is a batch of the log like any
-//! other: the items, the release of the objects, and the entries that name the items instead.
+//! A walk goes around all keys like the hand of a clock and freezes who is cold; it comes back when it is wanted
+//! (`txn/frozen.rs`). How cold that must be is found out: colder when the walk finds enough soon, and less when a whole
+//! round was not enough. A slice of the walk is a batch of the log like any other: the items, the release of the objects, and
+//! the entries that name the items instead.
+//!
+//! A thread of its own does so when memory runs short, since a checkpoint may take longer than memory lasts. Until it has
+//! made room, or found that there is nothing to freeze, what makes data grow beyond the limit waits.
 
-use crate::{partition::PHYSICAL_DATABASES, store::Inner, store::Store, txn::Txn};
-use holdfast_io::Result;
+use crate::{
+    partition::PHYSICAL_DATABASES,
+    store::{Inner, Store},
+    txn::Txn,
+};
+use holdfast_io::{Error, Result};
 use holdfast_log::Admission;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Nobody who is colder is spared: a day.
+const SPARED_MAX: u32 = 86_400;
+/// How long the thread sleeps while there is a limit, and memory is far from it or near.
+const FAR_TICK: Duration = Duration::from_millis(100);
+const NEAR_TICK: Duration = Duration::from_millis(10);
+/// How long it waits for the log to take more.
+const LOG_RETRY: Duration = Duration::from_millis(1);
+/// A walk that has found nothing to freeze is not done again for so many times as long as it took.
+const REST_FACTOR: u32 = 10;
 
 /// Bytes of items that are made, and entries that are looked at, under one hold of a partition's lock.
 const SLICE_BYTES: usize = 16 << 10;
@@ -15,15 +41,27 @@ const SLICE_ENTRIES: usize = 512;
 const SLICE_LOG_BYTES: usize = 512 << 10;
 
 /// Where the walk is.
-#[derive(Default)]
 pub(crate) struct Hand {
     partition: u16,
     db: u8,
     cursor: u64,
     /// How often it has been around.
     rounds: u64,
+    /// Who is less cold is spared: seconds since the last use, or what a count falls short of the greatest.
+    spared: u32,
     /// The end of the log when the slice before was frozen.
     sent: u64,
+    /// Collections frozen in its partition since the RAM of free pages was given back there.
+    frozen_here: u64,
+    /// Whether all entries are counted into the log's live bytes, as the items that it makes are.
+    is_attached: bool,
+}
+
+impl Default for Hand {
+    fn default() -> Hand {
+        let (partition, db, cursor, rounds) = (0, 0, 0, 0);
+        Hand { partition, db, cursor, rounds, spared: 1, sent: 0, frozen_here: 0, is_attached: false }
+    }
 }
 
 impl Hand {
@@ -40,33 +78,74 @@ impl Hand {
     }
 }
 
+/// How freezing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Froze {
+    /// It was enough.
+    Enough,
+    /// There is nothing more to freeze.
+    All,
+    /// The log takes no more now.
+    LogStops(Admission),
+}
+
 impl Inner {
-    /// Freezes collections until `enough` says so of the bytes of heap that they took, all that can be frozen were, or the
-    /// log has no room. Returns how many bytes these were.
-    pub fn freeze(&self, enough: impl Fn(u64) -> bool) -> Result<u64> {
+    /// Freezes collections until `enough` says so of the bytes of heap that they took.
+    pub fn freeze(&self, mut enough: impl FnMut(u64) -> bool) -> Result<(Froze, u64)> {
         let mut hand = self.hand.lock();
-        // All the way around at least once, since what was in use is frozen in the second round only.
-        let last_round = hand.rounds + 3;
-        let (log, mut bytes) = (&self.shared.log, 0);
-        while hand.rounds < last_round && !enough(bytes) && log.admit(SLICE_LOG_BYTES) == Admission::Ok {
-            bytes += self.freeze_slice(&mut hand)?;
+        if !hand.is_attached {
+            self.attach_all();
+            hand.is_attached = true;
         }
+        let (begun, mut change_at) = (hand.rounds, hand.rounds + 2);
+        let (log, mut bytes) = (&self.shared.log, 0);
+        let ended = loop {
+            if enough(bytes) {
+                if hand.rounds == begun {
+                    hand.spared = (2 * hand.spared).clamp(1, SPARED_MAX);
+                }
+                break Froze::Enough;
+            }
+            if hand.rounds >= change_at {
+                if hand.spared == 0 {
+                    break Froze::All;
+                }
+                (hand.spared, change_at) = (hand.spared / 4, hand.rounds + 1);
+            }
+            match log.admit(SLICE_LOG_BYTES) {
+                Admission::Ok => bytes += self.freeze_slice(&mut hand)?,
+                other => break Froze::LogStops(other),
+            }
+        };
         log.kick();
-        Ok(bytes)
+        if std::mem::take(&mut hand.frozen_here) > 0 {
+            self.give_back(hand.partition);
+        }
+        Ok((ended, bytes))
+    }
+
+    /// Gives the RAM of a partition's free pages back, some at a time, since others wait for the partition.
+    fn give_back(&self, partition: u16) {
+        const EXTENTS: usize = 16;
+        /// What this takes in the log at most.
+        const BYTES: usize = EXTENTS * 32 * 16;
+        let (log, now_ms) = (&self.shared.log, self.shared.io.now_ms());
+        while log.admit_to_reserve(BYTES) == Admission::Ok
+            && Txn::begin(self, &[partition], now_ms).give_back(EXTENTS)
+        {}
     }
 
     fn freeze_slice(&self, hand: &mut Hand) -> Result<u64> {
-        let (log, partitions) = (&self.shared.log, self.partitions.len() as u16);
-        let is_rubbish = self.shared.databases.is_rubbish(hand.db);
-        if is_rubbish || self.partitions[hand.partition as usize].lock().len(hand.db) == 0 {
-            hand.next(partitions);
-            return Ok(0);
-        }
-        let mut txn = Txn::begin(self, &[hand.partition], self.shared.io.now_ms());
-        let slice = txn.freeze(hand.db, &mut hand.cursor, (SLICE_BYTES, SLICE_ENTRIES));
+        let (log, partitions, partition) = (&self.shared.log, self.partitions.len() as u16, hand.partition);
+        let mut txn = Txn::begin(self, &[partition], self.shared.io.now_ms());
+        let slice = txn.freeze(hand.db, &mut hand.cursor, hand.spared, (SLICE_BYTES, SLICE_ENTRIES));
         txn.commit();
         if slice.ended {
             hand.next(partitions);
+        }
+        hand.frozen_here += slice.keys;
+        if hand.partition != partition && std::mem::take(&mut hand.frozen_here) > 0 {
+            self.give_back(partition);
         }
         if slice.keys > 0 {
             // So that the log's buffers are not filled with what nobody waits for.
@@ -80,6 +159,78 @@ impl Store {
     /// Freezes collections that take about so many bytes of the heap, those that were not in use of late first, and returns
     /// how many bytes those took that were. The store does so itself when it needs the memory.
     pub fn freeze(&self, bytes: u64) -> Result<u64> {
-        self.inner.freeze(|frozen| frozen >= bytes)
+        self.inner.freeze(|frozen| frozen >= bytes).map(|(_, bytes)| bytes)
+    }
+}
+
+/// The thread that freezes.
+pub(crate) struct Freezer {
+    thread: JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Freezer {
+    pub fn start(inner: Arc<Inner>) -> Freezer {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = stopping.clone();
+        let thread = thread::Builder::new()
+            .name("holdfast-freeze".into())
+            .spawn(move || run(&inner, &stop))
+            .expect("the system starts a thread");
+        Freezer { thread, stopping }
+    }
+
+    /// Lets it look at memory now.
+    pub fn wake(&self) {
+        self.thread.thread().unpark();
+    }
+
+    pub fn stop(self) {
+        self.stopping.store(true, Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+fn run(inner: &Inner, stop: &AtomicBool) {
+    let shared = &inner.shared;
+    let mut rest_until = None::<Instant>;
+    while !stop.load(Relaxed) {
+        if shared.memory_max() == usize::MAX {
+            thread::park();
+            continue;
+        }
+        let can_freeze = rest_until.is_none_or(|until| Instant::now() >= until);
+        shared.can_freeze.store(can_freeze, Relaxed);
+        let is_near = inner.share_memory();
+        if can_freeze && shared.wants_freezing() && shared.log.failed().is_none() {
+            let started = Instant::now();
+            match inner.freeze_down(stop) {
+                Ok(Froze::Enough) => rest_until = None,
+                Ok(Froze::LogStops(Admission::Busy)) => {
+                    thread::park_timeout(LOG_RETRY);
+                    continue;
+                }
+                Ok(_) => {
+                    shared.can_freeze.store(false, Relaxed);
+                    inner.judge_memory();
+                    rest_until = Some(Instant::now() + started.elapsed() * REST_FACTOR + FAR_TICK);
+                }
+                Err(e) => shared.log.fail(&Error::Unusable(format!("freeze: {e}"))),
+            }
+        }
+        thread::park_timeout(if is_near { NEAR_TICK } else { FAR_TICK });
+    }
+}
+
+impl Inner {
+    /// Freezes until the data that memory is short of has room again.
+    fn freeze_down(&self, stop: &AtomicBool) -> Result<Froze> {
+        let enough = |_| {
+            let (data, taken) = self.ram_of_data();
+            self.note_data(data, taken);
+            taken <= self.shared.freeze_to() || stop.load(Relaxed)
+        };
+        self.freeze(enough).map(|(ended, _)| ended)
     }
 }

@@ -59,6 +59,7 @@ pub use holdfast_log::{Admission, Appendfsync, Log, Lsn};
 pub use observers::{Observer, ObserverId, Tell, Turn};
 pub use partition::{DATABASES, SYSTEM_DATABASE};
 pub use scan::ScanStep;
+pub use shared::Memory;
 pub use stats::Stats;
 pub use store::{EXPECTED_MAX, Expected, Options, Recovery, Store};
 pub use superblock::VERSION as FORMAT_VERSION;

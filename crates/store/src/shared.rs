@@ -81,13 +81,30 @@ pub(crate) struct Shared {
     cache_limit: AtomicUsize,
     memory_max: AtomicUsize,
     index_bytes: AtomicUsize,
-    out_of_memory: AtomicBool,
+    /// Bytes that data takes in memory, copies aside, when it was looked last, and at the look before.
+    taken_bytes: AtomicUsize,
+    taken_before: AtomicUsize,
+    /// Whether collections may still be frozen to make room.
+    pub can_freeze: AtomicBool,
+    memory: AtomicU8,
+}
+
+/// Whether there is memory for data to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Memory {
+    /// There is.
+    Ok,
+    /// Room is being made.
+    Busy,
+    /// There is none, and none can be made.
+    Out,
 }
 
 impl Shared {
     pub fn new(io: Arc<dyn Io>, log: Arc<Log>, heap: Arc<Heap>, secret: Secret, memory_max: usize) -> Shared {
         let (cache_bytes, cache_limit) = (AtomicIsize::new(0), AtomicUsize::new(memory_max));
-        let (memory_max, out_of_memory) = (AtomicUsize::new(memory_max), AtomicBool::new(false));
+        let (memory_max, taken_bytes) = (AtomicUsize::new(memory_max), AtomicUsize::new(0));
         let (hasher, method) = (secret.hasher(), Mutex::new(Method::new(io.now_ms())));
         Shared {
             io,
@@ -104,7 +121,10 @@ impl Shared {
             cache_limit,
             memory_max,
             index_bytes: AtomicUsize::new(0),
-            out_of_memory,
+            taken_bytes,
+            taken_before: AtomicUsize::new(0),
+            can_freeze: AtomicBool::new(false),
+            memory: AtomicU8::new(Memory::Ok as u8),
         }
     }
 
@@ -154,25 +174,46 @@ impl Shared {
         self.index_bytes.load(Relaxed)
     }
 
-    /// Gives the cache what memory is left (I-7) beside the bytes of data that cannot be evicted and those of buffers,
-    /// which come and go.
-    pub fn share_memory(&self, data_bytes: usize, buffer_bytes: usize) {
-        let max = self.memory_max.load(Relaxed);
-        let left = max.saturating_sub(data_bytes.saturating_add(buffer_bytes));
+    /// Gives the cache what memory is left (I-7) beside what the data takes that cannot be evicted and the bytes of buffers,
+    /// which come and go. Returns whether data grows and is not far from the limit.
+    pub fn share_memory(&self, taken: usize, buffers: usize) -> bool {
+        let max = self.memory_max();
+        let left = max.saturating_sub(taken.saturating_add(buffers));
         self.cache_limit.store(left.max(CACHE_MIN), Relaxed);
+        taken > self.taken_before.swap(taken, Relaxed) && taken > max / 8 * 5
     }
 
-    pub fn set_out_of_memory(&self, is_out: bool) {
-        self.out_of_memory.store(is_out, Relaxed);
+    pub fn set_taken_bytes(&self, bytes: usize) {
+        self.taken_bytes.store(bytes, Relaxed);
     }
 
-    pub fn is_out_of_memory(&self) -> bool {
-        self.out_of_memory.load(Relaxed)
+    pub fn set_memory(&self, memory: Memory) {
+        self.memory.store(memory as u8, Relaxed);
+    }
+
+    /// Whether there is memory for data to grow.
+    #[inline]
+    pub fn memory(&self) -> Memory {
+        match self.memory.load(Relaxed) {
+            0 => Memory::Ok,
+            1 => Memory::Busy,
+            _ => Memory::Out,
+        }
+    }
+
+    /// Whether collections that are not in use should leave the heap: the cache is to have a part of the memory, too.
+    pub fn wants_freezing(&self) -> bool {
+        self.taken_bytes.load(Relaxed) > self.memory_max() / 4 * 3
+    }
+
+    /// Bytes of data down to which they then should.
+    pub fn freeze_to(&self) -> usize {
+        self.memory_max() / 16 * 11
     }
 
     /// Whether collections that are only looked at may come back to the heap.
     pub fn has_room_in_heap(&self) -> bool {
-        !self.is_out_of_memory()
+        !self.wants_freezing()
     }
 
     pub fn cache_is_over(&self) -> bool {

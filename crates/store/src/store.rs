@@ -6,12 +6,12 @@ use crate::{
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
     eviction::Evictions,
-    freezer::Hand,
+    freezer::{Freezer, Hand},
     item,
     maintenance::Maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Record},
-    shared::Shared,
+    shared::{Memory, Shared},
     stats::Counters,
     superblock::{self, Copies, Superblock},
     txn::{self, Cold, Fetched, Growth, Txn},
@@ -89,8 +89,14 @@ pub struct Recovery {
 pub struct Store {
     shared: Arc<Shared>,
     pub(crate) inner: Arc<Inner>,
-    threads: Mutex<Option<(LogThread, Maintenance)>>,
+    threads: Mutex<Option<Threads>>,
     recovery: Recovery,
+}
+
+struct Threads {
+    log: LogThread,
+    maintenance: Maintenance,
+    freezer: Freezer,
 }
 
 /// What the maintenance thread shares with the store's user.
@@ -144,7 +150,11 @@ impl Store {
         recovery.us = started.elapsed().as_micros() as u64;
         let inner = Arc::new(inner);
         let threads = match inner.options.background {
-            true => Some((inner.shared.log.start_thread()?, Maintenance::start(inner.clone()))),
+            true => Some(Threads {
+                log: inner.shared.log.start_thread()?,
+                maintenance: Maintenance::start(inner.clone()),
+                freezer: Freezer::start(inner.clone()),
+            }),
             false => None,
         };
         Ok(Store { shared: inner.shared.clone(), inner, threads: Mutex::new(threads), recovery })
@@ -297,8 +307,8 @@ impl Store {
     }
 
     pub(crate) fn wake_maintenance(&self) {
-        if let Some((_, maintenance)) = &*self.threads.lock() {
-            maintenance.wake();
+        if let Some(threads) = &*self.threads.lock() {
+            threads.maintenance.wake();
         }
     }
 
@@ -369,15 +379,25 @@ impl Store {
     pub fn set_memory_bytes_max(&self, bytes: usize) {
         self.shared.set_memory_max(bytes);
         self.shared.log.set_max_pending_bytes(max_pending_bytes(bytes));
+        self.shared.can_freeze.store(self.inner.options.background, Relaxed);
         self.inner.judge_memory();
         self.inner.evictions.look_soon();
-        self.wake_maintenance();
+        if let Some(threads) = &*self.threads.lock() {
+            threads.freezer.wake();
+            threads.maintenance.wake();
+        }
     }
 
-    /// Whether what cannot be evicted takes more memory than the store may have; then data should not grow. See
-    /// [`Store::make_room`].
+    /// Whether there is memory for data to grow.
+    #[inline]
+    pub fn memory(&self) -> Memory {
+        self.shared.memory()
+    }
+
+    /// Whether data should not grow, since it takes more memory than the store may have, and none of it can be frozen or
+    /// evicted. See [`Store::make_room`].
     pub fn is_out_of_memory(&self) -> bool {
-        self.shared.is_out_of_memory()
+        self.shared.memory() == Memory::Out
     }
 
     /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
@@ -389,7 +409,8 @@ impl Store {
     }
 
     fn stop(&self) {
-        if let Some((log, maintenance)) = self.threads.lock().take() {
+        if let Some(Threads { log, maintenance, freezer }) = self.threads.lock().take() {
+            freezer.stop();
             maintenance.stop();
             drop(log);
         }

@@ -229,9 +229,9 @@ fn help(call: &mut Call) -> Answer {
         "    integer, double, null, array, set, map, attrib, push, verbatim, true, false,",
         "    bignum.",
         "RELOAD [option ...]",
-        "    Take a checkpoint and forget the copies of values in memory, so that they are",
-        "    read from disk again. The options NOSAVE, NOFLUSH and MERGE make no difference:",
-        "    what is on disk is always complete.",
+        "    Take a checkpoint, freeze all collections that can be, and forget the copies of",
+        "    values in memory, so that they are read from disk again. The options NOSAVE,",
+        "    NOFLUSH and MERGE make no difference: what is on disk is always complete.",
         "SEGFAULT",
         "    Crash the server.",
         "SET-ACTIVE-EXPIRE <0|1>",
@@ -326,6 +326,7 @@ fn reload(call: &mut Call) -> Answer {
     if let Some(later) = persistence::checkpoint(call)? {
         return Ok(later);
     }
+    call.server().store.freeze(u64::MAX).map_err(|e| Stop::from(format!("ERR {e}")))?;
     call.server().store.forget_copies();
     call.out.ok();
     Ok(Done)

@@ -78,6 +78,8 @@ pub fn memory(view: &View, text: &mut String) {
         "total_system_memory_human": human(system),
         "mem_heap": stats.heap_resident_bytes,
         "mem_heap_allocated": stats.heap_allocated_bytes,
+        "mem_frozen_keys": stats.frozen_keys,
+        "mem_frozen_log_bytes": stats.frozen_bytes,
         "mem_cache": stats.cache_bytes,
         "mem_cache_items": stats.cache_copies,
         "mem_index": stats.index_bytes,
@@ -186,6 +188,8 @@ pub fn lookups(view: &View, text: &mut String) {
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
         "cache_scanned_keys": stats.fetched_keys,
+        "collection_freezes": stats.freezes,
+        "collection_thaws": stats.thaws,
     );
 }
 

@@ -79,6 +79,35 @@ fn an_extent_moves_only_after_the_commit() {
 }
 
 #[test]
+fn free_pages_among_used_ones_take_no_memory() {
+    let file = SimIo::new(1).open("heap", true).unwrap();
+    let (heap, mut arenas) = Heap::create(file, HeapOptions { max_bytes: 64 * EXTENT, arenas: 1 }).unwrap();
+    let (arena, mut tx) = (&mut arenas[0], Tx::new());
+    let mut pages: Vec<u64> = (0..600).map(|_| arena.alloc(&mut tx, PAGE).unwrap()).collect();
+    let held = heap.held_bytes();
+    assert!((600 * PAGE as u64..650 * PAGE as u64 + EXTENT).contains(&held));
+    let kept: Vec<u64> = pages.iter().copied().step_by(10).collect();
+    kept.iter().for_each(|&page| arena.write_u64(&mut tx, page, page));
+    pages.retain(|page| !kept.contains(page));
+    pages.iter().for_each(|&page| arena.free(&mut tx, page, PAGE));
+    tx.committed();
+    assert_eq!(heap.held_bytes(), held);
+    arena.give_back(&mut tx, usize::MAX);
+    assert!(heap.held_bytes() < held - 500 * PAGE as u64);
+    assert!(heap.stats().resident_bytes <= heap.held_bytes());
+    assert!(kept.iter().all(|&page| arena.u64(page) == page));
+    let again: Vec<u64> = (0..540).map(|_| arena.alloc(&mut tx, PAGE).unwrap()).collect();
+    assert!(heap.held_bytes() <= held);
+    for page in kept.into_iter().chain(again) {
+        arena.free(&mut tx, page, PAGE);
+    }
+    tx.committed();
+    arena.give_back(&mut tx, usize::MAX);
+    assert!(heap.held_bytes() <= 10 * PAGE as u64, "{}", heap.held_bytes());
+    arena.check().unwrap();
+}
+
+#[test]
 fn integers_are_little_endian() {
     let (mut arenas, mut tx) = (arenas(EXTENT, 1), Tx::new());
     let (arena, root) = (&mut arenas[0], PAGE as u64);

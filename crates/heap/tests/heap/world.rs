@@ -46,7 +46,7 @@ enum Change {
 struct Block {
     arena: usize,
     size: usize,
-    /// Its first bytes; what is behind them is undefined.
+    /// Its first bytes.
     bytes: Vec<u8>,
 }
 
@@ -133,6 +133,12 @@ impl World {
             let changes = match self.random.below(10) {
                 n if n < growth => self.alloc(),
                 n if n < 8 => self.free(),
+                _ if self.random.chance(2) => {
+                    let arena = self.random.below(self.arenas.len() as u64) as usize;
+                    let extents = self.random.below(4) as usize;
+                    self.arenas[arena].give_back(&mut self.tx, extents);
+                    Vec::new()
+                }
                 _ => self.write(&mut batch),
             };
             for c in changes {
@@ -180,6 +186,8 @@ impl World {
         } else {
             self.arenas[arena].write(&mut self.tx, offset, &bytes);
         }
+        // What is behind them is undefined, but the same after a restart: a write that changes nothing is not recorded.
+        let bytes = self.arenas[arena].bytes(offset, size.min(16 * PAGE).max(len)).to_vec();
         vec![Change::Alloc { arena, offset, size, bytes }]
     }
 

@@ -4,8 +4,7 @@
 //! |---|---|---|
 //! | 0 | 1 | type ([`Type`]) |
 //! | 1 | 1 | encoding ([`Encoding`]) |
-//! | 2 | 1 | not zero: in use of late; a hint, which may be lost |
-//! | 3 | 1 | zero |
+//! | 2 | 2 | zero |
 //! | 4 | 4 | key length |
 //! | 8 | 8 | count: elements, fields or members |
 //! | 16 | 8 | root: the payload's first block |
@@ -30,7 +29,6 @@ pub const AUX: u64 = 24;
 pub const AUX2: u64 = 32;
 
 const ENCODING: u64 = 1;
-const IN_USE: u64 = 2;
 const KEY_LEN: u64 = 4;
 const COUNT: u64 = 8;
 
@@ -137,23 +135,6 @@ pub fn set_encoding(arena: &mut Arena, tx: &mut Tx, obj: u64, encoding: Encoding
 /// How many elements, fields or members it has.
 pub fn count(arena: &Arena, obj: u64) -> u64 {
     arena.u64(obj + COUNT)
-}
-
-/// Notes that it is in use.
-#[inline]
-pub fn touch(arena: &mut Arena, obj: u64) {
-    if arena.u8(obj + IN_USE) == 0 {
-        arena.hint(obj + IN_USE, 1);
-    }
-}
-
-/// Whether it was in use since this was asked before.
-pub fn was_in_use(arena: &mut Arena, obj: u64) -> bool {
-    let was = arena.u8(obj + IN_USE) != 0;
-    if was {
-        arena.hint(obj + IN_USE, 0);
-    }
-    was
 }
 
 /// How many things it is made of: its elements, and of a stream also what its groups hold.

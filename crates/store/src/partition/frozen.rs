@@ -63,14 +63,15 @@ pub(crate) struct Slice {
 }
 
 impl Partition {
-    /// Freezes those collections of a database, from a cursor on, that were not in use since the walk was here before,
-    /// until so many bytes of items are made or so many entries looked at.
+    /// Freezes collections of a database, from a cursor on, but those that are less cold than `spared`, until so many bytes
+    /// of items are made or so many entries looked at.
     pub fn freeze(
         &mut self,
         shared: &Shared,
         batch: &mut Batch,
         db: u8,
         cursor: &mut u64,
+        spared: u32,
         (bytes, entries): (usize, usize),
     ) -> Slice {
         let mut slice = Slice::default();
@@ -88,7 +89,8 @@ impl Partition {
             });
             for found in found.drain(..) {
                 let obj = found.word.offset();
-                if object::was_in_use(&mut self.arena, obj) || !may_freeze(&self.arena, obj) {
+                let coldness = self.meter.coldness(self.known(db, found.slot));
+                if coldness < spared || !may_freeze(&self.arena, obj) {
                     continue;
                 }
                 value.clear();

@@ -3,11 +3,7 @@
 
 use super::{Cold, Error, Result, Target, Txn, fetched_at};
 use crate::{
-    collections::{
-        Context,
-        object::{self, Type},
-        serial,
-    },
+    collections::{Context, object::Type, serial},
     item,
     partition::{Found, Partition, Slice},
     scratch::Scratch,
@@ -36,7 +32,6 @@ impl Txn<'_> {
     pub(super) fn locate(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Located> {
         if found.word.in_heap() {
             let obj = found.word.offset();
-            object::touch(&mut self.locks.get(target.partition).arena, obj);
             self.note_use(db, target, found);
             return Ok(Located { obj, is_view: false });
         }
@@ -71,7 +66,6 @@ impl Txn<'_> {
     pub(super) fn in_heap(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<u64> {
         if found.word.in_heap() {
             let obj = found.word.offset();
-            object::touch(&mut self.locks.get(target.partition).arena, obj);
             self.note_use(db, target, found);
             return Ok(obj);
         }
@@ -145,17 +139,26 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         let obj = serial::import(&mut part.arena, &mut self.batch.tx, context, target.key, bytes)?;
-        object::touch(&mut part.arena, obj);
         let found = part.thaw(shared, &mut self.batch, db, found, obj);
         self.note_use(db, target, found);
         self.store.counters.thawed.fetch_add(1, Relaxed);
         Ok(obj)
     }
 
+    /// Gives the RAM of free pages of the transaction's first partition back, of so many extents; whether there may be more.
+    pub(crate) fn give_back(&mut self, extents: usize) -> bool {
+        self.locks.first().1.arena.give_back(&mut self.batch.tx, extents)
+    }
+
     /// Freezes collections of the transaction's first partition; see [`Partition::freeze`].
-    pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, limits: (usize, usize)) -> Slice {
+    pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, spared: u32, limits: (usize, usize)) -> Slice {
         let shared = self.shared();
-        let slice = self.locks.first().1.freeze(shared, &mut self.batch, db, cursor, limits);
+        let part = self.locks.first().1;
+        // What is rubbish may be freed in part. That a database is none holds as long as the lock.
+        if shared.databases.is_rubbish(db) || part.len(db) == 0 {
+            return Slice { ended: true, ..Slice::default() };
+        }
+        let slice = part.freeze(shared, &mut self.batch, db, cursor, spared, limits);
         self.store.counters.frozen.fetch_add(slice.keys, Relaxed);
         slice
     }
