@@ -32,8 +32,6 @@ mod notify;
 mod observe;
 mod output;
 mod post;
-#[cfg(test)]
-mod power_cut;
 mod pubsub;
 mod push;
 mod random;
@@ -43,6 +41,8 @@ mod script;
 mod serve;
 mod server;
 mod session;
+#[cfg(test)]
+mod simulated;
 mod slowlog;
 mod stats;
 mod stream;

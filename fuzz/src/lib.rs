@@ -37,6 +37,11 @@ fn number(name: &str) -> Option<u64> {
 pub struct Rng(u64);
 
 impl Rng {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
     /// The next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

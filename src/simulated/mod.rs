@@ -1,0 +1,106 @@
+//! A server in this process, on a simulated machine, without threads or sockets: for tests that need many lives or many
+//! commands.
+
+mod power_cut;
+mod random_commands;
+
+use crate::{
+    answer::{Outcome, Wake},
+    client::Client,
+    config::{Config, file},
+    dispatch::Turn,
+    script::stack::OnStack,
+    server::Server,
+    session::Session,
+    worker::Worker,
+};
+use holdfast_resp::{OwnedArgs, Reply};
+use holdfast_store::{Options, SimIo, Store};
+use std::{rc::Rc, sync::Arc, time::Instant};
+use tokio::sync::mpsc;
+
+/// A server, and a client of it.
+struct World {
+    worker: Rc<Worker>,
+    session: Session,
+}
+
+impl World {
+    /// Starts it with the default options but for these; `None`: the power is off.
+    fn start(sim: &SimIo, options: &Options, settings: &[(&str, &str)]) -> Option<World> {
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).ok()?;
+        store.attach();
+        let (sender, _) = mpsc::unbounded_channel();
+        let config = Config::default();
+        for (option, value) in settings.iter().chain(&[("enable-debug-command", "yes")]) {
+            file::set(&config, option, &[value]).expect("an option");
+        }
+        let server = Server::new(config, Arc::new(store), vec![sender]);
+        server.apply_all().expect("the default options");
+        let wrong = server.libraries.load(&server.store);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let session = World::session(&server);
+        Some(World { worker: Rc::new(Worker::new(server, 0)), session })
+    }
+
+    fn session(server: &Server) -> Session {
+        let client = Client::new(1, String::new(), String::new(), 0, 0, true);
+        Session::new(Arc::new(client), &server.acl)
+    }
+
+    fn store(&self) -> &Store {
+        &self.worker.server.store
+    }
+
+    /// Runs a command to its end: the reply, and what of the log it depends on; `None` after the cut.
+    fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Reply, u64)> {
+        let (out, gate) = self.run(args)?;
+        let (reply, len) = Reply::parse(&out).expect("a valid reply").expect("a whole reply");
+        assert_eq!(len, out.len(), "one reply");
+        Some((reply, gate))
+    }
+
+    /// The same; the reply as it is sent.
+    fn run(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Vec<u8>, u64)> {
+        let args = OwnedArgs::from_iter(args);
+        let worker = self.worker.clone();
+        let turn = Turn::new(&worker, Instant::now());
+        let (mut out, mut wake, mut fetched, mut on_stack) = (Vec::new(), Wake::First, Vec::new(), false);
+        for _ in 0..1000 {
+            let session = &mut self.session;
+            let mut run = || turn.execute(session, args.args(), &mut out, wake, std::mem::take(&mut fetched));
+            match if on_stack { run_on_stack(&worker, run) } else { run() } {
+                Outcome::Done | Outcome::Close => {
+                    return Some((out, turn.take_gate()));
+                }
+                Outcome::OnStack => on_stack = true,
+                Outcome::Wait(_) => wake = Wake::Timeout,
+                Outcome::Fetch(cold) => {
+                    fetched = cold.into_iter().map(|cold| self.store().fetch(cold)).collect();
+                    if self.store().log().failed().is_some() {
+                        return None;
+                    }
+                }
+                Outcome::Postpone(_) => self.maintain()?,
+                Outcome::Behind | Outcome::WaitFor(_) => panic!("there is no other client or server"),
+            }
+        }
+        panic!("{:?} does not end", String::from_utf8_lossy(args.args().at(0)));
+    }
+
+    /// Makes room.
+    fn maintain(&mut self) -> Option<()> {
+        let store = self.store();
+        while store.sweep() {}
+        store.log().commit_once().ok()?;
+        store.checkpoint().ok()?;
+        store.clean().ok().map(drop)
+    }
+}
+
+fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
+    let mut running = OnStack::new(worker.take_stack().expect("memory"), run);
+    let outcome = std::iter::repeat_with(|| running.resume()).flatten().next();
+    worker.give_stack(running.into_stack());
+    outcome.expect("an endless iterator")
+}
