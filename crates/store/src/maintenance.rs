@@ -205,7 +205,11 @@ impl Inner {
     pub fn expire(&self, cursors: &mut [[ExpireCursors; PHYSICAL_DATABASES]]) {
         let now = self.shared.io.now_ms();
         for (number, cursors) in cursors.iter_mut().enumerate() {
-            for db in 0..PHYSICAL_DATABASES as u8 {
+            let databases: Vec<u8> = {
+                let partition = self.partitions[number].lock();
+                (0..PHYSICAL_DATABASES as u8).filter(|&db| partition.len(db) > 0).collect()
+            };
+            for db in databases {
                 loop {
                     let mut txn = Txn::begin(self, &[number as u16], now);
                     let cursor = &mut cursors[db as usize].keys;
