@@ -19,7 +19,7 @@ mod window;
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
 use holdfast_io::{BLOCK, Error, Io, Result};
@@ -120,6 +120,8 @@ pub struct Log {
     callbacks: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
     waiting: Mutex<()>,
     progress: Condvar,
+    /// Whether somebody has kicked since the last commit began.
+    kicked: AtomicBool,
     committer_sleep: Sleeper,
     preparer_sleep: Sleeper,
     counters: Counters,
@@ -188,6 +190,7 @@ impl Log {
             callbacks: RwLock::new(Vec::new()),
             waiting: Mutex::new(()),
             progress: Condvar::new(),
+            kicked: AtomicBool::new(false),
             committer_sleep: Sleeper::default(),
             preparer_sleep: Sleeper::default(),
             counters: Counters::default(),
@@ -292,8 +295,9 @@ impl Log {
         }
     }
 
-    /// Wakes the thread that commits, if it sleeps. To be called after appending.
+    /// Has what was appended committed at once. To be called after the last of the batches that may share a commit.
     pub fn kick(&self) {
+        self.kicked.store(true, Ordering::Release);
         self.committer_sleep.wake();
     }
 

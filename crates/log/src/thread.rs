@@ -18,6 +18,8 @@ use crate::{Appendfsync, Log};
 const IDLE: Duration = Duration::from_millis(50);
 /// How soon the thread looks again at what nobody wakes it for: the sync of each second, and a full medium.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long a commit waits for the batches that a kick is still to end.
+const GATHER: Duration = Duration::from_micros(500);
 /// A full medium is tried again after so long.
 const RETRY_MEDIUM: Duration = Duration::from_secs(1);
 
@@ -105,9 +107,13 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
     let (mut idle_since, mut medium_tried) = (Instant::now(), Instant::now());
     while !stopped() {
+        log.kicked.swap(false, Ordering::Acquire);
         match log.commit_once() {
             Ok(true) => {
                 idle_since = Instant::now();
+                // Whoever appends now has not kicked yet, and is likely to append more: all of it costs one write.
+                let kicked = || log.kicked.load(Ordering::Relaxed);
+                log.committer_sleep.sleep(Some(GATHER), || stopped() || kicked());
                 continue;
             }
             Ok(false) => {}

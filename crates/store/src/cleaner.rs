@@ -20,7 +20,7 @@ use holdfast_log::{Lsn, Scope, SegmentInfo};
 use std::{mem, ops::Range, sync::atomic::Ordering::Relaxed};
 
 /// Garbage that is left alone while the medium has room, in bytes; of a larger log, 40 % may be garbage.
-const GARBAGE_KEPT: u64 = 256 << 20;
+const GARBAGE_KEPT: u64 = 1 << 30;
 /// Segments' worth of room below which a burst begins. Writers are held back at half of it.
 const ROOM_LOW: u64 = 5;
 /// Segments' worth of room that a burst makes, at most: of a small log it is this fraction.
