@@ -10,7 +10,7 @@ use crate::{
 use holdfast_resp::parse_int;
 use holdfast_store::{
     Txn,
-    typed::bitmap::{self, BitOp, Field, Overflow},
+    typed::bitmap::{BitOp, Draft, Field, Overflow},
 };
 use std::ops::Range;
 
@@ -157,8 +157,8 @@ fn setbit(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn getbit(call: &mut Call, txn: &mut Txn) -> Answer {
     let offset = offset(call, 2, None)?;
-    let bytes = txn.get(call.db(), call.args.at(1))?.unwrap_or_default();
-    call.out.int(bitmap::bit(bytes, offset).into());
+    let value = txn.string_at(call.db(), call.args.at(1))?;
+    call.out.int(value.is_some_and(|value| value.bit(offset)).into());
     Ok(Done)
 }
 
@@ -198,10 +198,10 @@ impl Part {
 
 fn bitcount(call: &mut Call, txn: &mut Txn) -> Answer {
     let part = Part::parse(call, 2)?;
-    let bytes = txn.get(call.db(), call.args.at(1))?.unwrap_or_default();
+    let value = txn.string_at(call.db(), call.args.at(1))?;
     let is_backwards = part.start < 0 && part.end.is_some_and(|end| end < 0 && end < part.start);
-    let bits = if is_backwards { 0..0 } else { part.bits(bytes.len()) };
-    call.out.int(bitmap::count(bytes, bits) as i64);
+    let count = value.filter(|_| !is_backwards).map_or(0, |value| value.count_bits(part.bits(value.len())));
+    call.out.int(count as i64);
     Ok(Done)
 }
 
@@ -212,14 +212,14 @@ fn bitpos(call: &mut Call, txn: &mut Txn) -> Answer {
         text => return Err(if parse_int(text).is_some() { NOT_A_BIT } else { NOT_INTEGER }),
     };
     let part = Part::parse(call, 3)?;
-    let Some(bytes) = txn.get(call.db(), call.args.at(1))? else {
+    let Some(value) = txn.string_at(call.db(), call.args.at(1))? else {
         // A string of zeroes without an end.
         call.out.int(if wanted { -1 } else { 0 });
         return Ok(Done);
     };
-    let bits = part.bits(bytes.len());
+    let bits = part.bits(value.len());
     let beyond = bits.end;
-    let position = match bitmap::position(bytes, wanted, bits.clone()) {
+    let position = match value.find_bit(wanted, bits.clone()) {
         Some(position) => position as i64,
         // Unless it was told where to end, zeroes follow.
         None if !wanted && part.end.is_none() && !bits.is_empty() => beyond as i64,
@@ -334,22 +334,18 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
         return Err(ONLY_GET);
     }
     let (db, key) = (call.db(), call.args.at(1));
-    let old = txn.get(db, key)?.unwrap_or_default();
-    call.out.array(calls.len());
-    let Some(len) = written else {
-        calls.iter().for_each(|field| call.out.int(field.field.get(old, field.offset)));
-        return Ok(Done);
-    };
+    let value = txn.string_at(db, key)?;
+    let len = written.unwrap_or(0);
     // A write that is refused makes nothing longer.
-    let (mut is_written, mut is_new) = (false, old.len() < len);
-    let mut bytes = old.to_vec();
-    bytes.resize(bytes.len().max(len), 0);
+    let (mut is_written, mut is_new) = (false, value.map_or(0, |value| value.len()) < len);
+    let mut draft = Draft::new(value);
+    call.out.array(calls.len());
     for one in &calls {
-        let old = one.field.get(&bytes, one.offset);
+        let old = draft.get(one.field, one.offset);
         match one.change(old) {
             Some((new, reply)) => {
                 if one.writes() {
-                    one.field.set(&mut bytes, one.offset, new);
+                    draft.set(one.field, one.offset, new);
                     is_written = true;
                     is_new |= new != old;
                 }
@@ -358,8 +354,9 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
             None => call.out.null(),
         }
     }
+    let changed = draft.into_changed();
     if is_written && is_new {
-        txn.set(db, key, &bytes, true)?;
+        txn.bit_fields_write(db, key, len, &changed)?;
         call.notify(Class::STRING, "setbit", key);
     }
     Ok(Done)

@@ -10,7 +10,7 @@ use crate::{
     },
     notify::Class,
 };
-use holdfast_store::{Txn, Type, collections::object};
+use holdfast_store::{Txn, Type, collections::object, typed::string::StringValue};
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);
@@ -329,10 +329,9 @@ pub fn encoding(txn: &mut Txn, db: u8, key: &[u8], ty: Type) -> Result<&'static 
         let located = txn.object(db, key, ty)?.expect("a key that is there");
         return Ok(object::encoding(txn.parts(key, located).0, located.obj).name());
     }
-    let value = txn.get(db, key)?.unwrap_or_default();
-    Ok(match value.len() {
-        _ if holdfast_resp::parse_int(value).is_some() => "int",
-        ..=EMBEDDED_MAX => "embstr",
+    Ok(match txn.string_at(db, key)? {
+        Some(StringValue::Whole(value)) if holdfast_resp::parse_int(value).is_some() => "int",
+        Some(StringValue::Whole(value)) if value.len() <= EMBEDDED_MAX => "embstr",
         _ => "raw",
     })
 }

@@ -12,7 +12,7 @@ use crate::{
     config::Opt,
     keyspace::Keyspace,
 };
-use holdfast_store::{Txn, Type, collections::serial};
+use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
 
 const SUB: Command = Command { arity: 2, group: "server", since: "4.0.0", ..Command::NEW };
 
@@ -110,7 +110,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
             call.out.null();
             return Ok(Done);
         }
-        Some(Type::String) => txn.get(db, key)?.map_or(0, <[u8]>::len),
+        Some(Type::String) => txn.string_at(db, key)?.map_or(0, StringValue::memory_bytes),
         Some(ty) => {
             let mut bytes = Vec::new();
             if let Some(located) = txn.object(db, key, ty)? {

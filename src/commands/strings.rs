@@ -11,7 +11,7 @@ use crate::{
     notify::Class,
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Txn, Type};
+use holdfast_store::{Txn, Type, typed::string::StringValue};
 use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };
@@ -267,8 +267,8 @@ fn get(call: &mut Call, txn: &mut Txn) -> Answer {
 
 /// Replies with the value of argument 1.
 fn write_value(call: &mut Call, txn: &mut Txn) -> Result<(), Stop> {
-    match txn.get(call.db(), call.args.at(1))? {
-        Some(value) => call.out.bulk(value),
+    match txn.string_at(call.db(), call.args.at(1))? {
+        Some(value) => write_part(call, value, 0..value.len()),
         None => {
             call.out.null();
             // Of commands that only read, dispatch sees to this.
@@ -278,6 +278,13 @@ fn write_value(call: &mut Call, txn: &mut Txn) -> Result<(), Stop> {
         }
     }
     Ok(())
+}
+
+fn write_part(call: &mut Call, value: StringValue, range: Range<usize>) {
+    match value {
+        StringValue::Whole(bytes) => call.out.bulk(&bytes[range]),
+        StringValue::Chunks { .. } => call.out.bulk_of(range.len(), value.slices(range)),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -412,8 +419,8 @@ fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
             call.out.null();
             continue;
         }
-        match txn.get(db, key)? {
-            Some(value) => call.out.bulk(value),
+        match txn.string_at(db, key)? {
+            Some(value) => write_part(call, value, 0..value.len()),
             None => call.out.null(),
         }
     }
@@ -491,7 +498,7 @@ fn incr_by_float(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 fn strlen(call: &mut Call, txn: &mut Txn) -> Answer {
-    let len = txn.get(call.db(), call.args.at(1))?.map_or(0, <[u8]>::len);
+    let len = txn.string_at(call.db(), call.args.at(1))?.map_or(0, StringValue::len);
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -504,13 +511,11 @@ fn check_len(call: &Call, len: Option<usize>) -> Result<usize, Stop> {
 
 fn append(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, tail) = (call.db(), call.args.at(1), call.args.at(2));
-    let old = txn.get(db, key)?;
-    let is_new = old.is_none();
-    let old = old.unwrap_or_default();
-    let len = check_len(call, old.len().checked_add(tail.len()))?;
-    if is_new || !tail.is_empty() {
-        let new = [old, tail].concat();
-        txn.set(db, key, &new, true)?;
+    let old = txn.string_at(db, key)?.map(StringValue::len);
+    let at = old.unwrap_or(0);
+    let len = check_len(call, at.checked_add(tail.len()))?;
+    if old.is_none() || !tail.is_empty() {
+        txn.string_write(db, key, at, tail)?;
     }
     call.notify(Class::STRING, "append", key);
     call.out.int(len as i64);
@@ -521,25 +526,24 @@ fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, part) = (call.db(), call.args.at(1), call.args.at(3));
     let offset = call.int(2)?;
     let offset = usize::try_from(offset).map_err(|_| Stop::new("ERR offset is out of range"))?;
-    let old = txn.get(db, key)?.unwrap_or_default();
+    let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
     if part.is_empty() {
-        call.out.int(old.len() as i64);
+        call.out.int(len as i64);
         return Ok(Done);
     }
-    let end = check_len(call, offset.checked_add(part.len()))?;
-    let mut new = old.to_vec();
-    new.resize(new.len().max(end), 0);
-    new[offset..end].copy_from_slice(part);
-    txn.set(db, key, &new, true)?;
+    check_len(call, offset.checked_add(part.len()))?;
+    let len = txn.string_write(db, key, offset, part)?;
     call.notify(Class::STRING, "setrange", key);
-    call.out.int(new.len() as i64);
+    call.out.int(len as i64);
     Ok(Done)
 }
 
 fn get_range(call: &mut Call, txn: &mut Txn) -> Answer {
     let (start, end) = (call.int(2)?, call.int(3)?);
-    let value = txn.get(call.db(), call.args.at(1))?.unwrap_or_default();
-    call.out.bulk(&value[range(start, end, value.len())]);
+    match txn.string_at(call.db(), call.args.at(1))? {
+        Some(value) => write_part(call, value, range(start, end, value.len())),
+        None => call.out.bulk(""),
+    }
     Ok(Done)
 }
 

@@ -96,6 +96,16 @@ impl<'a> Writer<'a> {
         self.end();
     }
 
+    /// A bulk string of so many bytes, in slices.
+    pub fn bulk_of<'b>(&mut self, len: usize, slices: impl Iterator<Item = &'b [u8]>) {
+        self.out.reserve(len + 32);
+        self.header(b'$', len as i64);
+        let start = self.out.len();
+        slices.for_each(|slice| self.out.extend_from_slice(slice));
+        assert_eq!(self.out.len() - start, len, "a bulk string of another length than its header says");
+        self.end();
+    }
+
     /// An integer as a bulk string.
     pub fn bulk_int(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value));

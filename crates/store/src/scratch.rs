@@ -1,7 +1,7 @@
 //! Frozen collections that are only read: they are laid out in memory of the thread's own, and nothing is written.
 //!
 //! So a look at a cold collection costs the log nothing, needs no room in the heap, and works when the log takes no
-//! writes.
+//! writes. A string that lies in the heap in chunks is put together here, too, for who wants it as a whole.
 
 use crate::collections::{
     Context, object,
@@ -13,7 +13,7 @@ use std::{cell::Cell, collections::BTreeMap};
 
 /// Address space for what one transaction looks at.
 const BYTES_MAX: u64 = 4 << 30;
-/// Bytes of redo, which nobody wants, that the buffer is kept for.
+/// Bytes that the buffers, for redo, which nobody wants, and for a string, are kept for.
 const BUFFER_KEPT: usize = 1 << 20;
 
 thread_local! {
@@ -26,6 +26,8 @@ pub(crate) struct Scratch {
     tx: Tx,
     /// Offsets by the LSN of the item that they show: what is at an LSN never changes.
     views: BTreeMap<Lsn, u64>,
+    /// The last string that was wanted in one piece.
+    string: Vec<u8>,
 }
 
 impl Scratch {
@@ -33,7 +35,7 @@ impl Scratch {
     pub fn take() -> Box<Scratch> {
         SPARE.take().unwrap_or_else(|| {
             let arena = Arena::volatile(BYTES_MAX).expect("address space");
-            Box::new(Scratch { arena, tx: Tx::new(), views: BTreeMap::new() })
+            Box::new(Scratch { arena, tx: Tx::new(), views: BTreeMap::new(), string: Vec::new() })
         })
     }
 
@@ -61,12 +63,21 @@ impl Scratch {
         Ok(offset)
     }
 
+    /// The slices in one piece, until the next call.
+    pub fn copy_together<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]>) -> &[u8] {
+        self.string.clear();
+        slices.for_each(|slice| self.string.extend_from_slice(slice));
+        &self.string
+    }
+
     /// Forgets all views.
     pub fn clear(&mut self) {
         for (_, offset) in std::mem::take(&mut self.views) {
             object::destroy(&mut self.arena, &mut self.tx, offset, usize::MAX);
         }
         self.forget_redo();
+        self.string.clear();
+        self.string.shrink_to(BUFFER_KEPT);
     }
 
     fn forget_redo(&mut self) {

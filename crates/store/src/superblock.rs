@@ -11,8 +11,9 @@ use holdfast_log::Lsn;
 /// The file's name in the data folder.
 pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
-/// The newest format that this version reads and the one that it writes. Format 1 had no frozen collections.
-pub const VERSION: u32 = 2;
+/// The newest format that this version reads and the one that it writes. Format 1 had no frozen collections, format 2
+/// no strings in the heap.
+pub const VERSION: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {

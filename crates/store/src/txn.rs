@@ -4,6 +4,7 @@ mod eviction;
 mod frozen;
 mod keyspace;
 mod locks;
+mod string;
 mod transfer;
 mod uses;
 
@@ -347,20 +348,6 @@ impl<'s> Txn<'s> {
     /// Whether a key is there.
     pub fn exists(&mut self, db: u8, key: &[u8]) -> bool {
         self.type_of(db, key).is_some()
-    }
-
-    /// The string value of a key.
-    pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
-        let target = self.target(key);
-        let Some(found) = self.find(db, target) else { return Ok(None) };
-        if found.word.ty() != Type::String {
-            return Err(Error::WrongType);
-        }
-        if self.notes_uses {
-            // Without a copy there is one only once the value was fetched.
-            self.locks.get(target.partition).touch_copy(db, found.slot);
-        }
-        self.value(db, target, found)
     }
 
     /// The value of an item: from the cache, from the batch that it waits in, or as it was fetched.

@@ -190,7 +190,7 @@ fn history(seed: u64) {
 
 #[test]
 fn hashes_are_as_a_map_of_maps() {
-    with_seeds(10, history);
+    with_seeds(10, 20, history);
 }
 
 #[test]

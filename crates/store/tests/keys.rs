@@ -75,7 +75,14 @@ fn random_value(rng: &mut Rng) -> Value {
 
 fn write(txn: &mut Txn, db: u8, key: &[u8], value: &Value) {
     let ty = match value {
-        Value::String(value) => return txn.set(db, key, value, false).unwrap(),
+        Value::String(value) => {
+            txn.set(db, key, value, false).unwrap();
+            if value.len() % 2 == 0 {
+                // Written in part, a large one goes to the heap.
+                txn.string_write(db, key, 0, &value[..1]).unwrap();
+            }
+            return;
+        }
         Value::List(_) => Type::List,
         Value::Set(_) => Type::Set,
         Value::Zset(_) => Type::Zset,

@@ -192,7 +192,7 @@ fn history(seed: u64) {
 
 #[test]
 fn lists_are_as_sequences() {
-    with_seeds(15, history);
+    with_seeds(15, 20, history);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use holdfast_store::{
         list::End,
         stream::{Fields, Id, Trim, TrimTo},
     },
-    typed::stream::NewId,
+    typed::{stream::NewId, string::StringValue},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -95,6 +95,8 @@ fn options(rng: &mut Rng) -> Options {
 #[derive(Clone, Debug)]
 enum Op {
     Set(u8, Vec<u8>, Vec<u8>, bool),
+    /// Bytes at a place in a string; without a place they are appended.
+    Write(u8, Vec<u8>, Option<usize>, Vec<u8>),
     Remove(u8, Vec<u8>),
     Expire(u8, Vec<u8>, Option<u64>),
     HashSet(u8, Vec<u8>, Vec<u8>, Vec<u8>),
@@ -120,6 +122,7 @@ impl Op {
     fn db(&self) -> u8 {
         match self {
             Op::Set(db, ..)
+            | Op::Write(db, ..)
             | Op::Remove(db, _)
             | Op::Expire(db, ..)
             | Op::HashSet(db, ..)
@@ -144,6 +147,7 @@ impl Op {
     fn key(&self) -> Option<&[u8]> {
         match self {
             Op::Set(_, key, ..)
+            | Op::Write(_, key, ..)
             | Op::Remove(_, key)
             | Op::Expire(_, key, _)
             | Op::HashSet(_, key, ..)
@@ -212,6 +216,11 @@ fn apply(state: &mut State, op: &Op) {
             let expiry = state.get(&(db, key.clone())).and_then(|v| v.1).filter(|_| keep);
             state.insert((db, key), (Arc::new(Value::String(value)), expiry));
         }
+        Op::Write(db, key, at, bytes) => collection!(state, db, key, String, |string| {
+            let at = at.unwrap_or(string.len());
+            string.resize(string.len().max(at + bytes.len()), 0);
+            string[at..at + bytes.len()].copy_from_slice(&bytes);
+        }),
         Op::Remove(db, key) => {
             state.remove(&(db, key));
         }
@@ -282,7 +291,16 @@ fn random_op(rng: &mut Rng, keys: u64) -> Op {
             let key = if rng.chance(50) { few("hash", rng) } else { key };
             Op::Set(db, key, vec![rng.next() as u8; len as usize], rng.chance(2))
         }
-        8..10 => Op::Remove(db, if rng.chance(20) { few("list", rng) } else { key }),
+        // Large from the start, so that it lies in the heap as soon as a part of it is written.
+        8 if rng.chance(12) => {
+            Op::Set(db, b"text".to_vec(), vec![5; 16_000 + rng.below(5000) as usize], rng.chance(2))
+        }
+        8 if rng.chance(2) => {
+            let at = (!rng.chance(3)).then(|| rng.below(20_000) as usize);
+            let len = if rng.chance(10) { 5000 } else { 50 };
+            Op::Write(db, b"text".to_vec(), at, vec![rng.next() as u8; rng.below(len) as usize])
+        }
+        8 | 9 => Op::Remove(db, if rng.chance(20) { few("list", rng) } else { key }),
         10 => Op::Expire(db, key, None),
         // Far in the future: the clock of the simulated machine stands still here.
         11 => Op::Expire(db, key, Some((1 << 42) + rng.below(1000))),
@@ -342,6 +360,10 @@ fn run(txn: &mut Txn, op: &Op) -> Result<(), Error> {
     let end = |front: &bool| if *front { End::Front } else { End::Back };
     match op {
         Op::Set(_, key, value, keep) => txn.set(db, key, value, *keep),
+        Op::Write(_, key, at, bytes) => {
+            let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
+            txn.string_write(db, key, at.unwrap_or(len), bytes).map(drop)
+        }
         Op::Remove(_, key) => {
             txn.remove(db, key);
             Ok(())
@@ -514,6 +536,7 @@ fn history(seed: u64) {
                 let kinds = ["hash", "list", "set", "zset", "stream"];
                 let key = match rng.below(8) as usize {
                     kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
+                    5 => "text".to_owned(),
                     _ => format!("key:{}", rng.below(keys)),
                 };
                 let key = key.into_bytes();

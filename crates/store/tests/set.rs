@@ -144,7 +144,7 @@ fn history(seed: u64) {
 
 #[test]
 fn sets_are_as_sets() {
-    with_seeds(10, history);
+    with_seeds(10, 20, history);
 }
 
 #[test]

@@ -462,7 +462,7 @@ fn history(seed: u64) {
 
 #[test]
 fn streams_do_what_the_model_does() {
-    with_seeds(12, history);
+    with_seeds(12, 20, history);
 }
 
 #[test]

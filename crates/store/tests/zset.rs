@@ -290,7 +290,7 @@ fn history(seed: u64) {
 
 #[test]
 fn sorted_sets_are_as_maps_in_order() {
-    with_seeds(10, history);
+    with_seeds(10, 20, history);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::{
     log::log,
 };
 use holdfast_resp::{Proto, parse_int};
-use holdfast_store::{Txn, Type, collections::serial};
+use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
 use std::{process, thread, time::Duration};
 
 const SUB: Command = Command {
@@ -267,7 +267,7 @@ fn describe(txn: &mut Txn, db: u8, key: &[u8], now_ms: u64) -> Result<String, St
     let ty = txn.type_of(db, key).ok_or(NO_KEY)?;
     let encoding = encoding(txn, db, key, ty)?;
     let (offset, len) = if ty == Type::String {
-        (0, txn.get(db, key)?.map_or(0, <[u8]>::len))
+        (0, txn.string_at(db, key)?.map_or(0, StringValue::len))
     } else {
         let located = txn.object(db, key, ty)?.ok_or(NO_KEY)?;
         let (arena, context) = txn.parts(key, located);

@@ -1,4 +1,4 @@
-//! Lists, sets, sorted sets, hashes and streams in a partition's [`Arena`](holdfast_heap::Arena).
+//! Lists, sets, sorted sets, hashes, streams and strings in a partition's [`Arena`](holdfast_heap::Arena).
 //!
 //! Each collection is one *object* ([`object`]): a header block that never moves and holds the key, and a payload
 //! that hangs off it. A small payload is one packed blob ([`packed`]) or an array of integers, a large one a hash
@@ -20,6 +20,7 @@ mod sample;
 pub mod serial;
 pub mod set;
 pub mod stream;
+pub mod string;
 pub mod table;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! Objects: the header block that every collection starts with.
+//! Objects: the header block that every collection, and every string in the heap, starts with.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | 1 | 1 | encoding ([`Encoding`]) |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | key length |
-//! | 8 | 8 | count: elements, fields or members |
+//! | 8 | 8 | count: elements, fields or members; bytes of a string |
 //! | 16 | 8 | root: the payload's first block |
 //! | 24 | 8 | aux: by type |
 //! | 32 | 8 | aux2: by type |
@@ -16,7 +16,7 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{Context, hash, list, set, stream, zset};
+use super::{Context, hash, list, set, stream, string, zset};
 pub use crate::word::Type;
 
 /// Bytes of an object before its key.
@@ -50,6 +50,8 @@ pub enum Encoding {
     Quicklist = 6,
     /// A stream's tree.
     Stream = 7,
+    /// A string in chunks.
+    Chunks = 8,
 }
 
 impl Encoding {
@@ -63,6 +65,7 @@ impl Encoding {
             Encoding::Skiplist => "skiplist",
             Encoding::Quicklist => "quicklist",
             Encoding::Stream => "stream",
+            Encoding::Chunks => "raw",
         }
     }
 }
@@ -107,7 +110,7 @@ pub fn key(arena: &Arena, obj: u64) -> &[u8] {
     arena.bytes(obj + HEADER, arena.u32(obj + KEY_LEN) as usize)
 }
 
-/// What kind of collection it is.
+/// The type of the value that it is.
 pub fn ty(arena: &Arena, obj: u64) -> Type {
     let number = arena.u8(obj);
     Type::from_number(number).unwrap_or_else(|| panic!("object at {obj:#x} has type {number}"))
@@ -123,6 +126,7 @@ pub fn encoding(arena: &Arena, obj: u64) -> Encoding {
         5 => Encoding::Skiplist,
         6 => Encoding::Quicklist,
         7 => Encoding::Stream,
+        8 => Encoding::Chunks,
         other => panic!("object at {obj:#x} has encoding {other}"),
     }
 }
@@ -132,15 +136,18 @@ pub fn set_encoding(arena: &mut Arena, tx: &mut Tx, obj: u64, encoding: Encoding
     arena.write_u8(tx, obj + ENCODING, encoding as u8);
 }
 
-/// How many elements, fields or members it has.
+/// How many elements, fields or members it has, or bytes if it is a string.
 pub fn count(arena: &Arena, obj: u64) -> u64 {
     arena.u64(obj + COUNT)
 }
 
-/// How many things it is made of: its elements, and of a stream also what its groups hold.
+/// How many things it is made of: its elements, of a stream also what its groups hold, of a string its chunks.
 pub fn parts(arena: &Arena, obj: u64) -> u64 {
-    let in_groups = if ty(arena, obj) == Type::Stream { stream::group_parts(arena, obj) } else { 0 };
-    count(arena, obj) + in_groups
+    match ty(arena, obj) {
+        Type::Stream => count(arena, obj) + stream::group_parts(arena, obj),
+        Type::String => string::chunks(arena, obj) as u64,
+        _ => count(arena, obj),
+    }
 }
 
 /// Whether its key goes with its last element: nothing is in it, and, if it is a stream, nothing ever was.
@@ -148,9 +155,13 @@ pub fn is_void(arena: &Arena, obj: u64) -> bool {
     count(arena, obj) == 0 && (ty(arena, obj) != Type::Stream || stream::is_new(arena, obj))
 }
 
-/// Whether to free it takes long: it has `elements` of them, or what cannot be counted at once.
-pub fn is_large(arena: &Arena, obj: u64, elements: u64) -> bool {
-    count(arena, obj) >= elements || ty(arena, obj) == Type::Stream && stream::has_groups(arena, obj)
+/// Whether to free it takes long: it has so many parts, or what cannot be counted at once.
+pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
+    match ty(arena, obj) {
+        Type::Stream => count(arena, obj) >= parts || stream::has_groups(arena, obj),
+        Type::String => string::chunks(arena, obj) as u64 >= parts,
+        _ => count(arena, obj) >= parts,
+    }
 }
 
 /// Says how many elements it has.
@@ -177,7 +188,7 @@ pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destr
         Type::Zset => zset::release(arena, tx, obj, &mut budget),
         Type::Hash => hash::release(arena, tx, obj, &mut budget),
         Type::Stream => stream::release(arena, tx, obj, &mut budget),
-        Type::String => panic!("object at {obj:#x} is no collection"),
+        Type::String => string::release(arena, tx, obj, &mut budget),
     };
     if !done {
         return Destroyed::More;
@@ -194,7 +205,7 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
         Type::Zset => zset::check(arena, cx, obj),
         Type::Hash => hash::check(arena, Context { now_ms: 0, ..cx }, obj),
         Type::Stream => stream::check(arena, obj),
-        Type::String => Err(format!("object at {obj:#x} is no collection")),
+        Type::String => string::check(arena, obj),
     }?;
     Ok(())
 }
@@ -207,7 +218,7 @@ pub fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
         Type::Zset => zset::heap_bytes(arena, obj),
         Type::Hash => hash::heap_bytes(arena, obj),
         Type::Stream => stream::heap_bytes(arena, obj),
-        Type::String => panic!("object at {obj:#x} is no collection"),
+        Type::String => string::heap_bytes(arena, obj),
     };
     Arena::usable_size(header_size(arena, obj)) as u64 + payload
 }

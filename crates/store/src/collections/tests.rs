@@ -1,4 +1,4 @@
-//! Collections across a crash.
+//! Objects across a crash.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use holdfast_io::{Io, SimIo};
 use super::{
     Context, Hasher, Limits,
     hash::{self, Expiry},
-    list, object, serial, set, stream,
+    list, object, serial, set, stream, string,
     testing::{self, Random},
     zset,
 };
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 32 << 20, arenas: 1 };
 
-/// One collection of each type.
+/// One object of each type.
 #[derive(Clone, Copy)]
 struct Objects {
     list: u64,
@@ -23,6 +23,7 @@ struct Objects {
     zset: u64,
     hash: u64,
     stream: u64,
+    string: u64,
 }
 
 impl Objects {
@@ -33,6 +34,7 @@ impl Objects {
             zset: zset::create(arena, tx, b"zset").unwrap(),
             hash: hash::create(arena, tx, b"hash").unwrap(),
             stream: stream::create(arena, tx, b"stream").unwrap(),
+            string: string::create(arena, tx, b"string").unwrap(),
         }
     }
 
@@ -41,7 +43,7 @@ impl Objects {
         let name = random.below(1_000).to_string().repeat(1 + random.below(4) as usize).into_bytes();
         let adds = random.below(10) < growth;
         let number = random.below(1_000);
-        match random.below(5) {
+        match random.below(6) {
             0 if adds => list::Writer::new(arena, tx, self.list, cx).push(list::End::Back, &name).unwrap(),
             0 if list::len(arena, self.list) > 0 => {
                 list::Writer::new(arena, tx, self.list, cx).pop(list::End::Front, 1, |_| ());
@@ -61,6 +63,10 @@ impl Objects {
             3 => _ = hash::Writer::new(arena, tx, self.hash, cx).remove(&name),
             4 if adds => stream::testing::grow(arena, tx, cx, self.stream, random),
             4 => stream::testing::shrink(arena, tx, cx, self.stream, random),
+            5 => {
+                let change = string::Change { at: random.below(100_000) as usize, bytes: &name };
+                string::write(arena, tx, self.string, change.end(), &[change]).unwrap();
+            }
             _ => (),
         }
     }
@@ -71,6 +77,7 @@ impl Objects {
         zset::check(arena, cx, self.zset).unwrap();
         hash::check(arena, cx, self.hash).unwrap();
         stream::check(arena, self.stream).unwrap();
+        object::check(arena, cx, self.string).unwrap();
     }
 
     /// All that is in them, in the order in which it comes.
@@ -81,7 +88,9 @@ impl Objects {
         let hash = hash::fields(arena, cx, self.hash).map(|field| field.name.to_vec());
         let mut stream = Vec::new();
         serial::export(arena, cx, self.stream, &mut stream);
-        list.chain(set).chain(zset).chain(hash).chain([stream]).collect()
+        let string = string::slices(arena, self.string, 0, string::len(arena, self.string));
+        let string = string.map(<[u8]>::to_vec);
+        list.chain(set).chain(zset).chain(hash).chain([stream]).chain(string).collect()
     }
 }
 
@@ -144,7 +153,7 @@ fn replay_restores_what_was_there() {
         objects.check(&recovered, cx);
         assert_eq!(objects.content(&recovered, cx), objects.content(&arena, cx));
 
-        for obj in [objects.list, objects.set, objects.zset, objects.hash, objects.stream] {
+        for obj in [objects.list, objects.set, objects.zset, objects.hash, objects.stream, objects.string] {
             assert_eq!(object::key(&recovered, obj), object::key(&arena, obj));
             testing::destroy(&mut recovered, &mut tx, obj);
         }

@@ -1,5 +1,5 @@
 //! Frozen collections: those that have left the heap for an item in the log, whose entries have a type that is no string's
-//! and name no object.
+//! and name no object. A string that leaves the heap is an item like any other string.
 
 use super::{Database, Found, Partition};
 use crate::{
@@ -7,12 +7,13 @@ use crate::{
     collections::{
         Context, hash,
         object::{self, Type},
-        serial,
+        serial, string,
     },
     shared::Shared,
     word::{Word, class_bytes_min},
 };
 use holdfast_heap::Arena;
+use holdfast_log::Admission;
 
 /// Parts of a collection, and bytes of it in the heap, up to which it is frozen: it is laid out again in one go, under its
 /// partition's lock.
@@ -90,12 +91,17 @@ impl Partition {
             for found in found.drain(..) {
                 let obj = found.word.offset();
                 let coldness = self.meter.coldness(self.known(db, found.slot));
-                if coldness < spared || !may_freeze(&self.arena, obj) {
+                if coldness < spared || !may_freeze(shared, &self.arena, obj) {
                     continue;
                 }
                 value.clear();
-                let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
-                serial::export(&self.arena, context, obj, &mut value);
+                if found.word.ty() == Type::String {
+                    let slices = string::slices(&self.arena, obj, 0, string::len(&self.arena, obj));
+                    slices.for_each(|slice| value.extend_from_slice(slice));
+                } else {
+                    let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
+                    serial::export(&self.arena, context, obj, &mut value);
+                }
                 let before = self.arena.allocated_bytes();
                 self.freeze_one(batch, db, found, &value);
                 slice.bytes += before - self.arena.allocated_bytes();
@@ -133,9 +139,14 @@ impl Partition {
     }
 }
 
-/// Whether a collection can be frozen at all: fields that expire are looked for in the heap, and what is large would take
-/// long to lay out again.
-fn may_freeze(arena: &Arena, obj: u64) -> bool {
+/// Whether an object can be frozen at all: fields that expire are looked for in the heap, and a collection that is large
+/// would take long to lay out again. A string is not laid out to be read; but one of holes would become larger, and the log
+/// must have room for one that is huge.
+fn may_freeze(shared: &Shared, arena: &Arena, obj: u64) -> bool {
+    if object::ty(arena, obj) == Type::String {
+        let len = string::len(arena, obj);
+        return 2 * string::heap_bytes(arena, obj) >= len as u64 && shared.log.admit(len) == Admission::Ok;
+    }
     let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
     !expires && object::parts(arena, obj) <= PARTS_MAX && object::heap_bytes(arena, obj) <= BYTES_MAX
 }

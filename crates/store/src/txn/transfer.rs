@@ -39,10 +39,10 @@ impl Txn<'_> {
             return Ok(true);
         }
         let expiry = self.locks.get(source.partition).expiry(from_db, source.digest, found.word);
-        if found.word.ty() == Type::String && !found.word.in_heap() {
+        let moves = !keep && source.partition == target.partition && found.word.in_heap();
+        if found.word.ty() == Type::String && !moves {
             self.transfer_string(from_db, from, to_db, to, expiry)?;
         } else {
-            let moves = !keep && source.partition == target.partition && found.word.in_heap();
             self.transfer_object(from_db, source, found, to_db, target, expiry, moves)?;
             if moves {
                 // Its entry may have moved to make room for the other.

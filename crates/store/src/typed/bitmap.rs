@@ -1,7 +1,8 @@
 //! Bitmaps: strings as sequences of bits. Bit 0 is the highest one of the first byte; bits beyond the end are 0.
 
-use crate::{Result, Txn};
-use std::ops::Range;
+use super::string::StringValue;
+use crate::{Result, Txn, collections::string::Change};
+use std::{collections::BTreeMap, ops::Range};
 
 /// The bit at an offset.
 pub fn bit(bytes: &[u8], offset: u64) -> bool {
@@ -63,6 +64,40 @@ fn cut(bytes: &[u8], bits: Range<u64>, outside: bool) -> Option<Cut<'_>> {
         let first = (start, outside(bytes[start], after_start));
         Cut { first, middle: &bytes[start + 1..end], last: Some(outside(bytes[end], before_end)) }
     })
+}
+
+impl<'t> StringValue<'t> {
+    /// The bit at an offset.
+    pub fn bit(self, offset: u64) -> bool {
+        let mut byte = [0];
+        self.copy_to(usize::try_from(offset / 8).unwrap_or(usize::MAX), &mut byte);
+        bit(&byte, offset % 8)
+    }
+
+    /// How many of some bits are set. The range must not reach beyond the end.
+    pub fn count_bits(self, bits: Range<u64>) -> u64 {
+        self.bit_slices(bits).map(|(_, slice, bits)| count(slice, bits)).sum()
+    }
+
+    /// The offset of the first one of some bits that is as wanted. The range must not reach beyond the end.
+    pub fn find_bit(self, wanted: bool, bits: Range<u64>) -> Option<u64> {
+        let mut slices = self.bit_slices(bits);
+        slices.find_map(|(before, slice, bits)| position(slice, wanted, bits).map(|at| before + at))
+    }
+
+    /// Slices with the bits of a range: how many bits are before the slice, the slice, and which bits of it are meant.
+    fn bit_slices(self, bits: Range<u64>) -> impl Iterator<Item = (u64, &'t [u8], Range<u64>)> {
+        let bytes = match bits.is_empty() {
+            true => 0..0,
+            false => (bits.start / 8) as usize..bits.end.div_ceil(8) as usize,
+        };
+        let mut before = bytes.start as u64 * 8;
+        self.slices(bytes).map(move |slice| {
+            let start = before;
+            before += slice.len() as u64 * 8;
+            (start, slice, bits.start.max(start) - start..bits.end.min(before) - start)
+        })
+    }
 }
 
 fn mask(offset: u64) -> u8 {
@@ -152,6 +187,46 @@ fn set_bit(bytes: &mut [u8], offset: u64, value: bool) {
     *byte = if value { *byte | mask(offset) } else { *byte & !mask(offset) };
 }
 
+/// Fields of a string that are read and written one after the other, before the string itself is changed.
+pub struct Draft<'v> {
+    value: Option<StringValue<'v>>,
+    /// The bytes that were written, by their places.
+    changed: BTreeMap<usize, u8>,
+}
+
+impl<'v> Draft<'v> {
+    /// Of a string, or of none.
+    pub fn new(value: Option<StringValue<'v>>) -> Draft<'v> {
+        Draft { value, changed: BTreeMap::new() }
+    }
+
+    /// The value of a field at an offset.
+    pub fn get(&self, field: Field, offset: u64) -> i64 {
+        field.get(&self.window(offset), offset % 8)
+    }
+
+    /// Writes a value that fits.
+    pub fn set(&mut self, field: Field, offset: u64, value: i64) {
+        let (start, mut window) = ((offset / 8) as usize, self.window(offset));
+        field.set(&mut window, offset % 8, value);
+        let touched = (offset % 8 + u64::from(field.bits)).div_ceil(8) as usize;
+        self.changed.extend((start..).zip(window).take(touched));
+    }
+
+    /// The bytes that were written, by their places.
+    pub fn into_changed(self) -> BTreeMap<usize, u8> {
+        self.changed
+    }
+
+    /// The bytes that a field at an offset can touch.
+    fn window(&self, offset: u64) -> [u8; FIELD_BYTES] {
+        let (start, mut window) = ((offset / 8) as usize, [0; FIELD_BYTES]);
+        self.value.inspect(|value| value.copy_to(start, &mut window));
+        self.changed.range(start..start + FIELD_BYTES).for_each(|(at, byte)| window[at - start] = *byte);
+        window
+    }
+}
+
 /// How strings are combined bit by bit. A shorter one is followed by zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitOp {
@@ -188,17 +263,31 @@ impl BitOp {
 impl Txn<'_> {
     /// Sets or clears a bit of a key's string, which grows if it must, and returns what the bit was, and whether this has
     /// changed the string.
-    pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, value: bool) -> Result<(bool, bool)> {
-        let bytes = self.get(db, key)?.unwrap_or_default();
-        let (old, len) = (bit(bytes, offset), (offset / 8) as usize + 1);
-        let changed = old != value || bytes.len() < len;
+    pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, is_set: bool) -> Result<(bool, bool)> {
+        let (at, mut byte) = ((offset / 8) as usize, [0]);
+        let value = self.string_at(db, key)?;
+        value.inspect(|value| value.copy_to(at, &mut byte));
+        let (old, grows) = (bit(&byte, offset % 8), value.is_none_or(|value| value.len() <= at));
+        let changed = old != is_set || grows;
         if changed {
-            let mut bytes = bytes.to_vec();
-            bytes.resize(bytes.len().max(len), 0);
-            set_bit(&mut bytes, offset, value);
-            self.set(db, key, &bytes, true)?;
+            set_bit(&mut byte, offset % 8, is_set);
+            self.string_write(db, key, at, &byte)?;
         }
         Ok((old, changed))
+    }
+
+    /// Writes what was drafted to a key's string, which becomes at least `len` bytes long.
+    pub fn bit_fields_write(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        len: usize,
+        changed: &BTreeMap<usize, u8>,
+    ) -> Result<usize> {
+        let bytes = changed.iter();
+        let changes: Vec<_> =
+            bytes.map(|(&at, byte)| Change { at, bytes: std::slice::from_ref(byte) }).collect();
+        self.string_change(db, key, len, &changes)
     }
 
     /// Makes the combination of the strings at some keys the value of a key, whatever it held, and returns its length;

@@ -1,4 +1,4 @@
-//! What a transaction does with collections: one file per type.
+//! What a transaction does with collections and parts of strings: one file per type.
 //!
 //! An operation makes the key's object when it is missing, removes the key when its object becomes empty, and fails
 //! with [`Error::WrongType`](crate::Error::WrongType) before it changes anything. One that fails with
@@ -12,6 +12,7 @@ pub mod hyperloglog;
 pub mod list;
 pub mod set;
 pub mod stream;
+pub mod string;
 pub mod zset;
 pub mod zset_algebra;
 

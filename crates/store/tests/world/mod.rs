@@ -167,8 +167,9 @@ impl Drop for World {
     }
 }
 
-/// Runs a test with several seeds: as many as `HOLDFAST_SEEDS` says, or with the one that `HOLDFAST_SEED` names.
-pub fn with_seeds(seeds: u64, test: fn(u64)) {
+/// Runs a test with several seeds: as many as `HOLDFAST_SEEDS` says, or with the one that `HOLDFAST_SEED` names. As many
+/// values, and more, must have been thawed for each seed: none if they are strings, which are items like others then.
+pub fn with_seeds(seeds: u64, thaws_min: u64, test: fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
     if let Some(seed) = number("HOLDFAST_SEED") {
         return test(seed);
@@ -181,5 +182,6 @@ pub fn with_seeds(seeds: u64, test: fn(u64)) {
         }
     }
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
-    assert!(thawed > 20 * seeds && frozen > thawed, "{frozen} frozen, {thawed} thawed");
+    assert!(frozen > 20 * seeds && frozen > thawed, "{frozen} frozen, {thawed} thawed");
+    assert!(thawed >= thaws_min * seeds, "{frozen} frozen, {thawed} thawed");
 }

@@ -1,0 +1,128 @@
+//! Strings: items in the log, or, if they are large and were changed in part, objects in the heap.
+
+use super::{Error, Result, Target, Txn};
+use crate::{
+    collections::{
+        object,
+        string::{self, Change, LARGE},
+    },
+    partition::Found,
+    scratch::Scratch,
+    typed::string::StringValue,
+    word::Type,
+};
+
+impl Txn<'_> {
+    /// The string value of a key, as a whole: that of an object is a copy. [`Txn::string_at`] reads parts.
+    pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
+        let target = self.target(key);
+        let Some(found) = self.find_string(db, target)? else { return Ok(None) };
+        if found.word.in_heap() {
+            let arena = &self.locks.read(target.partition).arena;
+            let scratch = self.scratch.get_or_insert_with(Scratch::take);
+            let obj = found.word.offset();
+            return Ok(Some(scratch.copy_together(string::slices(arena, obj, 0, string::len(arena, obj)))));
+        }
+        self.value(db, target, found)
+    }
+
+    /// The string at a key, to read any part of it.
+    pub fn string_at(&mut self, db: u8, key: &[u8]) -> Result<Option<StringValue<'_>>> {
+        let target = self.target(key);
+        let Some(found) = self.find_string(db, target)? else { return Ok(None) };
+        if found.word.in_heap() {
+            let arena = &self.locks.read(target.partition).arena;
+            return Ok(Some(StringValue::Chunks { arena, obj: found.word.offset() }));
+        }
+        Ok(self.value(db, target, found)?.map(StringValue::Whole))
+    }
+
+    /// The entry of a key, which must be a string's. Is a use of it.
+    fn find_string(&mut self, db: u8, target: Target<'_>) -> Result<Option<Found>> {
+        let Some(found) = self.find(db, target) else { return Ok(None) };
+        if found.word.ty() != Type::String {
+            return Err(Error::WrongType);
+        }
+        if found.word.in_heap() {
+            self.note_use(db, target, found);
+        } else if self.notes_uses {
+            // Without a copy there is one only once the value was fetched.
+            self.locks.get(target.partition).touch_copy(db, found.slot);
+        }
+        Ok(Some(found))
+    }
+
+    /// Makes the string at a key at least `len` bytes long, by zeroes, makes changes to it, none of which ends behind that,
+    /// and returns its length; an expiry of the key stays. Without a string there an empty one is changed. This costs what
+    /// is changed, but for strings that are small or have not been changed in part before.
+    pub fn string_change(&mut self, db: u8, key: &[u8], len: usize, changes: &[Change]) -> Result<usize> {
+        debug_assert!(changes.iter().all(|change| change.end() <= len));
+        let target = self.target(key);
+        let found = self.find_string(db, target)?;
+        if let Some(obj) = found.filter(|found| found.word.in_heap()).map(|found| found.word.offset()) {
+            let part = self.locks.get(target.partition);
+            if string::write(&mut part.arena, &mut self.batch.tx, obj, len, changes).is_ok() {
+                let len = string::len(&part.arena, obj);
+                self.written(db, target);
+                return Ok(len);
+            }
+        }
+        let value = match found {
+            Some(found) if found.word.in_heap() => self.get(db, key)?,
+            Some(found) => self.value(db, target, found)?,
+            None => None,
+        };
+        let mut value = value.unwrap_or_default().to_vec();
+        let len = len.max(value.len());
+        let changed = changes.iter().map(|change| change.bytes.len()).sum::<usize>();
+        if len >= LARGE && changed < len && self.cut(db, target, found, &value, len, changes) {
+            return Ok(len);
+        }
+        // It is small, or there is no room in the heap.
+        value.resize(len, 0);
+        for change in changes {
+            value[change.at..change.end()].copy_from_slice(change.bytes);
+        }
+        self.set(db, key, &value, true)?;
+        Ok(len)
+    }
+
+    /// Makes an object of a string of this value, with changes; false if there is no room for it.
+    fn cut(
+        &mut self,
+        db: u8,
+        target: Target<'_>,
+        found: Option<Found>,
+        value: &[u8],
+        len: usize,
+        changes: &[Change],
+    ) -> bool {
+        if found.is_some_and(|found| found.word.in_heap()) {
+            return false;
+        }
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let expiry = found.and_then(|found| part.expiry(db, target.digest, found.word));
+        let all = [&[Change { at: 0, bytes: value }], changes].concat();
+        let installed = part.install(
+            shared,
+            &mut self.batch,
+            db,
+            target.digest,
+            found,
+            Type::String,
+            expiry,
+            |arena, tx| {
+                let obj = string::create(arena, tx, target.key)?;
+                string::write(arena, tx, obj, len, &all).inspect_err(|_| {
+                    object::destroy(arena, tx, obj, usize::MAX);
+                })?;
+                Ok(obj)
+            },
+        );
+        if installed.is_ok() {
+            self.put(db, target, found.is_none());
+        }
+        installed.is_ok()
+    }
+}

@@ -1,0 +1,216 @@
+//! Strings that are changed in part against a simple model, over restarts.
+//!
+//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+mod world;
+
+use holdfast_store::{
+    Error, Txn, Type,
+    collections::string::{Change, LARGE},
+    typed::{
+        bitmap::{self, Draft, Field, Overflow},
+        string::StringValue,
+    },
+};
+use std::collections::BTreeMap;
+use world::{Rng, World, with_seeds};
+
+const KEYS: u64 = 4;
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn bytes(rng: &mut Rng) -> Vec<u8> {
+    if rng.chance(4) {
+        return rng.text(30);
+    }
+    let len = [5, 200, 5_000, 2 * LARGE as u64][rng.below(4) as usize];
+    let byte = if rng.chance(3) { 0 } else { rng.next() as u8 };
+    (0..rng.below(len)).map(|i| if i % 7 == 0 { byte } else { byte.wrapping_mul(i as u8) }).collect()
+}
+
+/// A place in a string or behind it.
+fn place(rng: &mut Rng, string: &[u8]) -> usize {
+    match rng.below(4) {
+        0 => string.len(),
+        1 => rng.below(4 * LARGE as u64) as usize,
+        _ => rng.below(string.len() as u64 + 1) as usize,
+    }
+}
+
+fn write(string: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    string.resize(string.len().max(at + bytes.len()), 0);
+    string[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
+    let (at, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+    let mut string = state.get(&at).cloned().unwrap_or_default();
+    match rng.below(20) {
+        0 => {
+            string = bytes(rng);
+            txn.set(0, &at, &string, false).unwrap();
+        }
+        1..8 => {
+            let (start, bytes) = (place(rng, &string), bytes(rng));
+            write(&mut string, start, &bytes);
+            assert_eq!(txn.string_write(0, &at, start, &bytes), Ok(string.len()));
+        }
+        8..11 => {
+            let len = place(rng, &string);
+            let parts: Vec<_> = (0..rng.below(4)).map(|_| (place(rng, &string), bytes(rng))).collect();
+            let end = parts.iter().map(|(at, bytes)| at + bytes.len()).max().unwrap_or(0).max(len);
+            string.resize(string.len().max(end), 0);
+            parts.iter().for_each(|(at, bytes)| write(&mut string, *at, bytes));
+            let changes: Vec<_> = parts.iter().map(|(at, bytes)| Change { at: *at, bytes }).collect();
+            assert_eq!(txn.string_change(0, &at, end, &changes), Ok(string.len()));
+        }
+        11..15 => {
+            let (offset, value) = (place(rng, &string) as u64 * 8 + rng.below(8), rng.chance(2));
+            let (old, len) = (bitmap::bit(&string, offset), (offset / 8) as usize + 1);
+            let changed = old != value || string.len() < len;
+            let byte = string.get(len - 1).copied().unwrap_or(0);
+            let mask = 0x80 >> (offset % 8);
+            write(&mut string, len - 1, &[if value { byte | mask } else { byte & !mask }]);
+            assert_eq!(txn.bit_set(0, &at, offset, value), Ok((old, changed)));
+        }
+        15..17 => {
+            let (mut draft, mut end) = (Draft::new(txn.string_at(0, &at).unwrap()), 0);
+            let near = place(rng, &string) as u64 * 8;
+            for _ in 0..rng.below(5) {
+                let field = Field::new(rng.chance(2), 1 + rng.below(63) as u32).unwrap();
+                let (offset, number) = (near + rng.below(100), i128::from(rng.next()));
+                let value = field.fit(number, Overflow::Wrap).unwrap();
+                end = end.max((offset + u64::from(field.bits())).div_ceil(8) as usize);
+                string.resize(string.len().max(end), 0);
+                assert_eq!(draft.get(field, offset), field.get(&string, offset));
+                field.set(&mut string, offset, value);
+                draft.set(field, offset, value);
+            }
+            let changed = draft.into_changed();
+            assert_eq!(txn.bit_fields_write(0, &at, end, &changed), Ok(string.len()));
+        }
+        17 => {
+            if state.contains_key(&at) {
+                assert_eq!(txn.copy(0, &at, 0, &to), Ok(true));
+                state.insert(to, string);
+            }
+            return;
+        }
+        18 => {
+            if state.remove(&at).is_some() {
+                assert_eq!(txn.rename(0, &at, 0, &to), Ok(true));
+                state.insert(to, string);
+            }
+            return;
+        }
+        _ => {
+            assert_eq!(txn.remove(0, &at), state.remove(&at).is_some());
+            return;
+        }
+    }
+    state.insert(at, string);
+}
+
+fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
+    let at = key(rng.below(KEYS));
+    let value = txn.string_at(0, &at).unwrap();
+    let Some(model) = state.get(&at) else {
+        return assert!(value.is_none());
+    };
+    let value = value.expect("a string");
+    assert_eq!((value.len(), value.is_empty()), (model.len(), model.is_empty()));
+    let start = rng.below(model.len() as u64 + 1) as usize;
+    let end = start + rng.below((model.len() - start) as u64 + 1) as usize;
+    assert!(value.slices(start..end).collect::<Vec<_>>().concat() == model[start..end], "{start}..{end}");
+    let mut window = [1; 100];
+    value.copy_to(start, &mut window);
+    let expected = model[start..].iter().copied().chain(std::iter::repeat(0));
+    assert!(expected.zip(window).all(|(a, b)| a == b));
+    let bits = start as u64 * 8..end as u64 * 8;
+    let bits = if bits.is_empty() { bits } else { bits.start + rng.below(8)..bits.end - rng.below(8) };
+    let bits = bits.start..bits.end.max(bits.start);
+    assert_eq!(value.count_bits(bits.clone()), bitmap::count(model, bits.clone()));
+    for wanted in [false, true] {
+        assert_eq!(value.find_bit(wanted, bits.clone()), bitmap::position(model, wanted, bits.clone()));
+    }
+    let offset = rng.below(model.len() as u64 * 10 + 100);
+    assert_eq!(value.bit(offset), bitmap::bit(model, offset));
+    // The other one's copy must not be taken for this one's.
+    for key in (0..KEYS).map(key).filter(|_| rng.chance(2)) {
+        assert_eq!(txn.get(0, &key).unwrap(), state.get(&key).map(|model| &model[..]));
+    }
+}
+
+fn history(seed: u64) {
+    let rng = &mut Rng(seed);
+    let mut world = World::new(rng);
+    let mut state = State::new();
+    let mut chunks = 0;
+    for _ in 0..1500 {
+        let mut txn = world.begin_all();
+        if rng.chance(4) {
+            look(rng, &mut txn, &state);
+        } else {
+            change(rng, &mut txn, &mut state);
+        }
+        drop(txn);
+        if world.disturb(rng) {
+            let mut txn = world.begin_all();
+            for key in (0..KEYS).map(key) {
+                assert_eq!(txn.get(0, &key).unwrap(), state.get(&key).map(|model| &model[..]));
+                let value = txn.string_at(0, &key).unwrap();
+                chunks += usize::from(matches!(value, Some(StringValue::Chunks { .. })));
+            }
+        }
+    }
+    assert!(chunks > 0 || seed > 0, "no string was in the heap");
+    world.store().check().expect("a sound store");
+    for key in state.keys() {
+        world.begin_all().remove(0, key);
+    }
+    while world.store().sweep() {}
+    world.store().check().expect("a sound store");
+    assert!(world.store().is_empty());
+}
+
+#[test]
+fn strings_are_as_vectors() {
+    with_seeds(20, 0, history);
+}
+
+#[test]
+fn types_are_told_apart() {
+    let rng = &mut Rng(1);
+    let world = World::new(rng);
+    let mut txn = world.begin_all();
+    txn.string_write(0, b"string", 2 * LARGE, b"x").unwrap();
+    assert_eq!(txn.type_of(0, b"string"), Some(Type::String));
+    assert_eq!(txn.list_at(0, b"string").err(), Some(Error::WrongType));
+    txn.set_add(0, b"set", [&b"member"[..]]).unwrap();
+    assert_eq!(txn.string_write(0, b"set", 0, b"x"), Err(Error::WrongType));
+    assert_eq!(txn.string_at(0, b"set").err(), Some(Error::WrongType));
+}
+
+#[test]
+fn a_whole_new_value_is_an_item_again_and_an_expiry_stays() {
+    let rng = &mut Rng(2);
+    let world = World::new(rng);
+    let is_in_chunks =
+        |txn: &mut Txn| matches!(txn.string_at(0, b"key"), Ok(Some(StringValue::Chunks { .. })));
+    let mut txn = world.begin_all();
+    txn.string_write(0, b"key", 0, &[1; 2 * LARGE]).unwrap();
+    assert!(!is_in_chunks(&mut txn), "it was written as a whole");
+    txn.set_expiry(0, b"key", Some(1 << 42)).unwrap();
+    txn.string_write(0, b"key", 5, &[2]).unwrap();
+    assert!(is_in_chunks(&mut txn));
+    assert_eq!(txn.expiry(0, b"key"), Some(Some(1 << 42)));
+    txn.set(0, b"key", &[3; 2 * LARGE], true).unwrap();
+    assert!(!is_in_chunks(&mut txn));
+    assert_eq!(txn.expiry(0, b"key"), Some(Some(1 << 42)));
+    drop(txn);
+    world.store().check().expect("a sound store");
+}
