@@ -20,7 +20,7 @@ use crate::{
     worker::Worker,
 };
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Admission, Change, Cold, Expected, Fetched, Lsn, Memory, Store, Txn, What};
+use holdfast_store::{Admission, Begun, Change, Cold, Expected, Fetched, Lsn, Memory, Store, Txn, What};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
@@ -38,7 +38,7 @@ const SHOWN_MAX: usize = 128;
 /// How long a command waits while too much is on its way to the medium, or to clients.
 const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// How long a command that waits already waits at least while a script runs for long.
-const WHILE_BUSY: Duration = Duration::from_millis(50);
+pub const WHILE_BUSY: Duration = Duration::from_millis(50);
 /// Bytes of log, beyond those of the arguments, that a command is expected to write at most.
 const REDO_ROOM: usize = 4096;
 
@@ -431,17 +431,24 @@ impl<'a> Turn<'a> {
     ) -> Outcome {
         let store = &self.worker.server.store;
         let command = TABLE.command(id);
-        let mut txn = match command.handler {
+        let begun = match command.handler {
+            Handler::Browsing(_) if store.wait_for_growing().is_err() => {
+                return Outcome::postpone(WHILE_BUSY);
+            }
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
                 return self.call(session, id, args, out, wake, Given::Fetched(fetched));
             }
             Handler::Keyed(_) if TABLE.first_is_key(id) => match self.expected.take() {
-                Some(expected) => store.begin_expected(args.at(1), expected, self.now_ms()),
-                None => store.begin_key(args.at(1), self.now_ms()),
+                Some(expected) => store.try_begin_expected(args.at(1), expected, self.now_ms()),
+                None => store.try_begin_key(args.at(1), self.now_ms()),
             },
-            Handler::Keyed(_) if command.locks_all(args) => store.begin_all(),
+            Handler::Keyed(_) if command.locks_all(args) => store.try_begin_all(),
             Handler::Keyed(_) => begin_keys(store, command, args),
-            Handler::Whole(_) => store.begin_all(),
+            Handler::Whole(_) => store.try_begin_all(),
+        };
+        let Ok(mut txn) = begun else {
+            session.fetched.extend(fetched);
+            return Outcome::postpone(WHILE_BUSY);
         };
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
@@ -727,15 +734,15 @@ fn may_write(server: &Server, session: &Session, command: &Command, args: Args) 
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
 /// finds the same fault before it looks at a key.
-fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Txn<'s> {
+fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Begun<'s> {
     let mut partitions = Vec::new();
     let found = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
     if found.is_err() || partitions.is_empty() {
-        return store.begin(&[0]);
+        return store.try_begin(&[0]);
     }
     partitions.sort_unstable();
     partitions.dedup();
-    store.begin(&partitions)
+    store.try_begin(&partitions)
 }
 
 /// Whether a call touches a key that is kept for a client whose turn it is.

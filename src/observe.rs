@@ -113,20 +113,17 @@ impl Waiting {
     }
 
     /// Waits no more. What is left at the keys is the next client's.
-    pub fn end(self, txn: &mut Txn) {
+    pub fn end(&self, txn: &mut Txn) {
         for Observed { db, key, id, .. } in &self.keys.keys {
             txn.unobserve(*db, key, *id);
         }
     }
 
-    /// As [`Waiting::end`], for a client that has gone away.
-    pub fn abandon(self, store: &Store) {
-        let keys: Vec<Vec<u8>> = self.keys.names().map(<[u8]>::to_vec).collect();
+    /// As [`Waiting::end`], for a client that has gone away; whether it could be done.
+    pub fn abandon(&self, store: &Store) -> bool {
         // WAIT waits for none.
-        if keys.is_empty() {
-            return;
-        }
-        self.end(&mut store.begin_keys(keys.iter().map(Vec::as_slice)));
+        self.keys.keys.is_empty()
+            || store.try_begin_keys(self.keys.names()).map(|mut txn| self.end(&mut txn)).is_ok()
     }
 }
 
@@ -168,11 +165,9 @@ impl Watched {
         }
     }
 
-    /// Watches nothing any more.
-    pub fn forget(&mut self, store: &Store) {
-        if !self.is_empty() {
-            let keys: Vec<Vec<u8>> = self.keys().map(<[u8]>::to_vec).collect();
-            self.clear(&mut store.begin_keys(keys.iter().map(Vec::as_slice)));
-        }
+    /// Watches nothing any more; whether it could be done.
+    pub fn forget(&mut self, store: &Store) -> bool {
+        let begun = store.try_begin_keys(self.keys());
+        begun.map(|mut txn| self.clear(&mut txn)).is_ok()
     }
 }

@@ -169,7 +169,7 @@ impl Session {
     pub fn leave(&mut self, server: &Server) {
         self.forget_watched(server);
         if let Some(waiting) = self.waiting.take() {
-            server.busy.when_over(&server.store, |store| waiting.abandon(store));
+            server.busy.when_over(&server.store, move |store| waiting.abandon(store));
         }
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);

@@ -3,8 +3,8 @@
 mod harness;
 
 use harness::{Client, Server, bulk, error, is_error, ok, show, wait_until};
-use holdfast_resp::Reply;
-use std::{sync::Arc, thread};
+use holdfast_resp::{Reply, write_command};
+use std::{sync::Arc, thread, time::Duration};
 
 fn eval(client: &mut Client, script: &str, args: &[&str]) -> String {
     show(&client.call_args(&[&["eval", script], args].concat()))
@@ -452,6 +452,56 @@ fn a_script_that_runs_for_long_can_be_killed() {
             assert_eq!(runner.call("get x"), bulk("1"));
         }
     }
+}
+
+#[test]
+fn who_has_waited_for_a_script_before_it_was_busy_is_told_so() {
+    let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "500"]);
+    let mut runner = server.client();
+    runner.run_script("set x 1 => +OK");
+    let mut watcher = server.client();
+    watcher.run_script("watch x => +OK");
+    let requests: [&[&str]; 10] = [
+        &["get", "x"],
+        &["set", "x", "2"],
+        &["mget", "y", "x"],
+        &["info"],
+        &["dbsize"],
+        &["scan", "0"],
+        &["flushall"],
+        &["eval", "return redis.call('get', KEYS[1])", "1", "x"],
+        &["eval", "return redis.call('get', 'y')", "0"],
+        &["blpop", "x", "0"],
+    ];
+    // Twice, since a worker serves every second client, and the script's does nothing until it is busy.
+    let mut clients: Vec<_> = requests.iter().chain(&requests).map(|_| server.client()).collect();
+    let mut in_multi = [server.client(), server.client()];
+    in_multi.iter_mut().for_each(|client| client.run_script("multi => +OK\n get x => +QUEUED"));
+    let mut request = Vec::new();
+    write_command(&mut request, &["eval", "redis.call('get', KEYS[1]) while true do end", "1", "x"]);
+    runner.send(&request);
+    thread::sleep(Duration::from_millis(100));
+    for (client, words) in clients.iter_mut().zip(requests.iter().chain(&requests)) {
+        let mut request = Vec::new();
+        write_command(&mut request, words);
+        client.send(&request);
+    }
+    in_multi.iter_mut().for_each(|client| client.send(b"EXEC\r\n"));
+    drop(watcher);
+    for (client, words) in clients.iter_mut().zip(requests.iter().chain(&requests)) {
+        let reply = show(&client.reply());
+        assert!(reply.contains("BUSY Redis is busy"), "{words:?}: {reply}");
+    }
+    for client in &mut in_multi {
+        let reply = client.reply();
+        assert!(is_error(&reply, "EXECABORT Transaction discarded because of: BUSY "), "{}", show(&reply));
+    }
+    for client in &mut clients {
+        let reply = client.call("script kill");
+        assert!(reply == ok() || is_error(&reply, "NOTBUSY"), "{}", show(&reply));
+    }
+    assert!(show(&runner.reply()).starts_with("-ERR Script killed by user"));
+    clients.iter_mut().chain(&mut in_multi).for_each(|client| client.run_script("get x => 1"));
 }
 
 #[test]

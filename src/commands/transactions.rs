@@ -9,14 +9,14 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
-    dispatch::{self, Given, cold_values, discarded},
+    dispatch::{self, Given, WHILE_BUSY, cold_values, discarded},
     keys::each_key,
     observe::Watched,
     session::Multi,
     table::{CommandId, TABLE},
 };
 use holdfast_resp::{Args, OwnedArgs};
-use holdfast_store::{Cold, Store, Txn};
+use holdfast_store::{Begun, Cold, Store, Txn};
 
 const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);
@@ -100,7 +100,7 @@ fn refuse_in_multi(call: &mut Call, error: Stop) -> Result<(), Stop> {
 
 fn discard(call: &mut Call) -> Answer {
     call.session.multi.take().ok_or(DISCARD_WITHOUT_MULTI)?;
-    call.session.watched.forget(&call.server().store);
+    call.session.forget_watched(call.server());
     call.out.ok();
     Ok(Done)
 }
@@ -117,7 +117,7 @@ fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn unwatch(call: &mut Call) -> Answer {
     // Within EXEC nothing is watched any more.
-    call.session.watched.forget(&call.server().store);
+    call.session.forget_watched(call.server());
     call.out.ok();
     Ok(Done)
 }
@@ -127,7 +127,7 @@ fn exec(call: &mut Call) -> Answer {
     let multi = call.session.multi.take().ok_or(EXEC_WITHOUT_MULTI)?;
     let store = &call.server().store;
     if multi.aborted {
-        call.session.watched.forget(store);
+        call.session.forget_watched(call.server());
         return Err(ABORTED);
     }
     match admit(call, &multi) {
@@ -137,12 +137,15 @@ fn exec(call: &mut Call) -> Answer {
             return Ok(later);
         }
         Err(error) => {
-            call.session.watched.forget(store);
+            call.session.forget_watched(call.server());
             return Err(discarded(error));
         }
     }
 
-    let mut txn = begin(store, &multi, &call.session.watched);
+    let Ok(mut txn) = begin(store, &multi, &call.session.watched) else {
+        call.session.multi = Some(multi);
+        return Ok(Outcome::postpone(WHILE_BUSY));
+    };
     if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
         return Ok(Behind);
@@ -194,13 +197,13 @@ fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
 }
 
 /// A transaction over all keys of the queue, and those that are watched.
-fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
+fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Begun<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     let mut grows = false;
     for (id, args) in &multi.queue {
         let (command, args) = (TABLE.command(*id), args.args());
         if command.locks_all(args) {
-            return store.begin_all();
+            return store.try_begin_all();
         }
         grows |= matches!(command.handler, Script(_));
         // What does not tell its keys fails before it looks at one.
@@ -211,7 +214,7 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Txn<'s> {
     }
     partitions.sort_unstable();
     partitions.dedup();
-    if grows { store.begin_growing(&partitions) } else { store.begin(&partitions) }
+    if grows { store.try_begin_growing(&partitions) } else { store.try_begin(&partitions) }
 }
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.

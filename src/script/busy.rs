@@ -43,7 +43,8 @@ impl Running {
     }
 }
 
-type Deferred = Box<dyn FnOnce(&Store) + Send>;
+/// Something to be done; whether it could be.
+type Deferred = Box<dyn FnMut(&Store) -> bool + Send>;
 
 /// All of them.
 #[derive(Default)]
@@ -65,16 +66,19 @@ impl Busy {
     }
 
     /// Adds one.
-    pub fn begin(&self, running: Arc<Running>) {
-        self.all().push(running);
+    pub fn begin(&self, store: &Store, running: Arc<Running>) {
+        let mut all = self.all();
+        all.push(running);
         self.any.store(true, Relaxed);
+        store.hold_up(true);
     }
 
     /// It has ended.
-    pub fn end(&self, running: &Arc<Running>) {
+    pub fn end(&self, store: &Store, running: &Arc<Running>) {
         let mut all = self.all();
         all.retain(|other| !Arc::ptr_eq(other, running));
         self.any.store(!all.is_empty(), Relaxed);
+        store.hold_up(!all.is_empty());
     }
 
     /// The one that runs longest.
@@ -104,12 +108,17 @@ impl Busy {
         }
     }
 
-    /// Does something that locks partitions, which a script may hold, as soon as none is busy.
-    pub fn when_over(&self, store: &Store, f: impl FnOnce(&Store) + Send + 'static) {
-        match self.is_on() {
-            true => self.deferred.lock().expect("no holder panics").push(Box::new(f)),
-            false => f(store),
+    /// Does something that locks partitions, as soon as no script that is busy holds them. `f` says whether it could be
+    /// done.
+    pub fn when_over(&self, store: &Store, mut f: impl FnMut(&Store) -> bool + Send + 'static) {
+        // The script may be one of this very thread's.
+        if self.is_on() || !f(store) {
+            self.put_off(Box::new(f));
         }
+    }
+
+    fn put_off(&self, deferred: Deferred) {
+        self.deferred.lock().expect("no holder panics").push(deferred);
     }
 
     /// Does what has been put off.
@@ -118,6 +127,10 @@ impl Busy {
             return;
         }
         let deferred = std::mem::take(&mut *self.deferred.lock().expect("no holder panics"));
-        deferred.into_iter().for_each(|f| f(store));
+        deferred.into_iter().for_each(|mut f| {
+            if !f(store) {
+                self.put_off(f);
+            }
+        });
     }
 }

@@ -15,14 +15,14 @@ use crate::{
     call::Call,
     command::{Flags, Handler},
     config::Opt,
-    dispatch::{Given, Turn},
+    dispatch::{Given, Turn, WHILE_BUSY},
     keys::each_key,
     log::log,
     session::Session,
     table::{CommandId, Lookup, TABLE},
 };
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::Txn;
+use holdfast_store::{HeldUp, Txn};
 use std::{
     borrow::Cow,
     process,
@@ -113,7 +113,9 @@ pub fn run(
     let mut partitions: Vec<u16> = keys().map(|key| store.partition_of(key)).collect();
     partitions.sort_unstable();
     partitions.dedup();
-    let mut txn = store.begin_growing(&partitions);
+    let Ok(mut txn) = store.try_begin_growing(&partitions) else {
+        return Ok(Outcome::postpone(WHILE_BUSY));
+    };
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
         return Ok(Behind);
     }
@@ -164,7 +166,8 @@ fn execute(
     };
     engine.run(program, keys, args, &mut host, &mut call.out);
     if let Some(running) = &host.running {
-        turn.worker.server.busy.end(running);
+        let server = &turn.worker.server;
+        server.busy.end(&server.store, running);
     }
     engine.scratch = host.scratch;
     turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
@@ -198,12 +201,13 @@ impl Run<'_, '_, '_> {
             wrote: AtomicBool::new(self.wrote),
             killed: AtomicBool::new(false),
         });
-        self.turn.worker.server.busy.begin(running.clone());
+        let server = &self.turn.worker.server;
+        server.busy.begin(&server.store, running.clone());
         running
     }
 
     /// Locks what a command needs.
-    fn lock(&mut self, id: CommandId, args: Args) {
+    fn lock(&mut self, id: CommandId, args: Args) -> Result<(), HeldUp> {
         let command = TABLE.command(id);
         if command.locks_all(args) {
             return self.txn.include_all();
@@ -211,15 +215,19 @@ impl Run<'_, '_, '_> {
         if TABLE.first_is_key(id) {
             return self.txn.include(args.at(1));
         }
-        let mut any = false;
+        let (mut any, mut locked) = (false, Ok(()));
         // What does not tell its keys fails before it looks at one.
         let _ = each_key(command, args, |index, _| {
             any = true;
-            self.txn.include(args.at(index));
+            if locked.is_ok() {
+                locked = self.txn.include(args.at(index));
+            }
         });
+        locked?;
         if !any && matches!(command.handler, Handler::Keyed(_)) {
-            self.txn.include(b"");
+            self.txn.include(b"")?;
         }
+        Ok(())
     }
 
     fn check(&mut self, id: CommandId, args: Args) -> Result<(), Cow<'static, [u8]>> {
@@ -284,7 +292,12 @@ impl Host for Run<'_, '_, '_> {
             errors.count(&text);
             return Err(text);
         }
-        self.lock(id, args);
+        while self.lock(id, args).is_err() {
+            // It has not done anything yet, and may fail. If there is no such error, what it waited for has ended.
+            if let Some(busy) = self.turn.worker.server.busy.error() {
+                return Err(text(busy));
+            }
+        }
         let mut waited = false;
         loop {
             let mut out = Writer::new(reply, self.proto);

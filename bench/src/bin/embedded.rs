@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
 
-use holdfast_store::{Admission, Appendfsync, EXPECTED_MAX, Options, Store, Txn};
+use holdfast_store::{Admission, Appendfsync, Begun, EXPECTED_MAX, Options, Store, Txn};
 use std::{
     hint::black_box,
     path::PathBuf,
@@ -32,7 +32,7 @@ fn main() {
         report("GET", operations, || {
             for n in 0..operations {
                 let key = name(n);
-                get(store.begin_key(key, store.now_ms()), key);
+                get(begun(store.try_begin_key(key, store.now_ms())), key);
             }
         });
         report("GET, keys known ahead", operations, || {
@@ -42,12 +42,16 @@ fn main() {
                 store.expect(0, ahead.clone().map(|n| &name(n)[..]), &mut expected);
                 for (n, expected) in ahead.zip(expected.drain(..)) {
                     let key = name(n);
-                    get(store.begin_expected(key, expected, store.now_ms()), key);
+                    get(begun(store.try_begin_expected(key, expected, store.now_ms())), key);
                 }
             }
         });
     }
     store.close().expect("an orderly end");
+}
+
+fn begun(txn: Begun) -> Txn {
+    txn.expect("there are no other transactions")
 }
 
 fn get(mut txn: Txn, key: &[u8]) {
@@ -59,7 +63,7 @@ fn set(store: &Store, key: &[u8], value: &[u8]) {
     while store.admit(key.len() + value.len() + 200) != Admission::Ok {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let mut txn = store.begin_key(key, store.now_ms());
+    let mut txn = begun(store.try_begin_key(key, store.now_ms()));
     txn.set(0, key, value, false).expect("room");
     txn.commit();
     store.log().kick();

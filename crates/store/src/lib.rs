@@ -63,5 +63,5 @@ pub use shared::Memory;
 pub use stats::Stats;
 pub use store::{EXPECTED_MAX, Expected, Options, Recovery, Store};
 pub use superblock::VERSION as FORMAT_VERSION;
-pub use txn::{Cold, Error, Fetched, Located, Result, Txn};
+pub use txn::{Begun, Cold, Error, Fetched, HeldUp, Located, Result, Txn};
 pub use word::Type;

@@ -14,7 +14,7 @@ use crate::{
     shared::{Memory, Shared},
     stats::Counters,
     superblock::{self, Copies, Superblock},
-    txn::{self, Cold, Fetched, Growth, Txn},
+    txn::{self, Begun, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
@@ -186,7 +186,7 @@ impl Store {
 
     /// Takes note of keys that commands will look at soon, at most [`EXPECTED_MAX`], and asks for the memory of all of their
     /// entries and cached values at once: else each look-up would wait for its own, one line after another. What is
-    /// derived from a key is derived once; see [`Store::begin_expected`].
+    /// derived from a key is derived once; see [`Store::try_begin_expected`].
     pub fn expect<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>, expected: &mut Vec<Expected>) {
         let first = expected.len();
         expected.extend(keys.map(|key| self.derive(key)));
@@ -225,32 +225,48 @@ impl Store {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
     }
 
+    /// As [`Store::begin`], unless another transaction [holds it up](Store::hold_up).
+    pub fn try_begin(&self, partitions: &[u16]) -> Begun<'_> {
+        Txn::try_begin(&self.inner, partitions, self.shared.io.now_ms())
+    }
+
     /// Begins a transaction that may lock more partitions later, over some to begin with, given in ascending order without
-    /// repetition; there may be none. Of such transactions that hold a partition there is one at a time.
-    pub fn begin_growing(&self, partitions: &[u16]) -> Txn<'_> {
+    /// repetition; there may be none. Of such transactions that hold a partition there is one at a time, and it may
+    /// [hold up](Store::hold_up) the others.
+    pub fn try_begin_growing(&self, partitions: &[u16]) -> Begun<'_> {
         Txn::begin_growing(&self.inner, partitions, self.shared.io.now_ms())
     }
 
     /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
-    /// milliseconds). What is derived from the key is derived once.
+    /// milliseconds), unless another one [holds it up](Store::hold_up). What is derived from the key is derived once.
     #[inline]
-    pub fn begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Txn<'s> {
-        self.begin_expected(key, self.derive(key), now_ms)
+    pub fn try_begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Begun<'s> {
+        self.try_begin_expected(key, self.derive(key), now_ms)
     }
 
-    /// As [`Store::begin_key`], for a key that was expected.
+    /// As [`Store::try_begin_key`], for a key that was expected.
     #[inline]
-    pub fn begin_expected<'s>(&'s self, key: &'s [u8], expected: Expected, now_ms: u64) -> Txn<'s> {
+    pub fn try_begin_expected<'s>(&'s self, key: &'s [u8], expected: Expected, now_ms: u64) -> Begun<'s> {
         debug_assert!(expected.digest == self.shared.secret.digest(key), "another key was expected");
-        Txn::begin_key(&self.inner, key, expected, now_ms)
+        Txn::try_begin_key(&self.inner, key, expected, now_ms)
     }
 
     /// Begins a transaction over the partitions of some keys.
     pub fn begin_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Txn<'_> {
+        self.begin(&self.partitions_of(keys))
+    }
+
+    /// As [`Store::begin_keys`], unless another transaction [holds it up](Store::hold_up).
+    pub fn try_begin_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Begun<'_> {
+        self.try_begin(&self.partitions_of(keys))
+    }
+
+    /// The partitions of some keys, in ascending order without repetition.
+    fn partitions_of<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<u16> {
         let mut partitions: Vec<u16> = keys.into_iter().map(|key| self.partition_of(key)).collect();
         partitions.sort_unstable();
         partitions.dedup();
-        self.begin(&partitions)
+        partitions
     }
 
     /// Runs `f` in a transaction over the partitions of some keys, and again with what it found cold, until it is done.
@@ -279,8 +295,16 @@ impl Store {
 
     /// Begins a transaction over all partitions.
     pub fn begin_all(&self) -> Txn<'_> {
-        let all: Vec<u16> = (0..self.partitions()).collect();
-        self.begin(&all)
+        self.begin(&self.all_partitions())
+    }
+
+    /// As [`Store::begin_all`], unless another transaction [holds it up](Store::hold_up).
+    pub fn try_begin_all(&self) -> Begun<'_> {
+        self.try_begin(&self.all_partitions())
+    }
+
+    fn all_partitions(&self) -> Vec<u16> {
+        (0..self.partitions()).collect()
     }
 
     /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.

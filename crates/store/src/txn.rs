@@ -27,7 +27,7 @@ use crate::{
 };
 use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::{Admission, Lsn};
-use locks::Locks;
+use locks::{Locks, Patience};
 use std::{
     cell::Cell,
     fmt,
@@ -38,6 +38,7 @@ use std::{
 
 pub use frozen::Located;
 pub(crate) use locks::Growth;
+pub use locks::{Begun, HeldUp};
 
 /// Why an operation could not be done now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,16 +190,28 @@ impl<'k> Target<'k> {
 }
 
 impl<'s> Txn<'s> {
-    pub(crate) fn begin_key(store: &'s Inner, key: &'s [u8], expected: Expected, now_ms: u64) -> Txn<'s> {
+    pub(crate) fn try_begin_key(
+        store: &'s Inner,
+        key: &'s [u8],
+        expected: Expected,
+        now_ms: u64,
+    ) -> Begun<'s> {
         let Expected { partition, digest } = expected;
         let target = Target { key, digest, partition };
-        let mut txn = Txn::begin(store, &[target.partition], now_ms);
+        let mut txn = Txn::try_begin(store, &[target.partition], now_ms)?;
         txn.known = Some(target);
-        txn
+        Ok(txn)
     }
 
     pub(crate) fn begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
-        Txn::with(store, Locks::take(store, partitions), now_ms)
+        let Ok(locks) = Locks::take(store, partitions, Patience::Endless) else {
+            unreachable!("it waits however long it takes");
+        };
+        Txn::with(store, locks, now_ms)
+    }
+
+    pub(crate) fn try_begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Begun<'s> {
+        Ok(Txn::with(store, Locks::take(store, partitions, Patience::UntilHeldUp)?, now_ms))
     }
 
     pub(crate) fn with(store: &'s Inner, mut locks: Locks<'s>, now_ms: u64) -> Txn<'s> {

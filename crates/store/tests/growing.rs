@@ -42,8 +42,8 @@ fn no_circle_of_waiting() {
             for round in 0..400 {
                 let accounts = [draw(), draw(), draw(), draw()];
                 let mut txn = match thread % 3 {
-                    0 => store.begin_growing(&[]),
-                    1 => store.begin_growing(&[store.partition_of(&key(accounts[0]))]),
+                    0 => store.try_begin_growing(&[]).unwrap(),
+                    1 => store.try_begin_growing(&[store.partition_of(&key(accounts[0]))]).unwrap(),
                     _ if round % 50 == 0 => store.begin_all(),
                     _ => {
                         let names = accounts.map(key);
@@ -52,13 +52,13 @@ fn no_circle_of_waiting() {
                 };
                 for (at, &account) in accounts.iter().enumerate() {
                     if thread % 3 < 2 {
-                        txn.include(&key(account));
+                        txn.include(&key(account)).unwrap();
                     }
                     add(&mut txn, account, if at % 2 == 0 { 1 } else { -1 });
                     thread::yield_now();
                 }
                 if thread % 3 < 2 && round % 100 == 0 {
-                    txn.include_all();
+                    txn.include_all().unwrap();
                     assert_eq!(txn.len(0), KEYS as u64);
                 }
             }
@@ -73,4 +73,36 @@ fn no_circle_of_waiting() {
         .map(|n| std::str::from_utf8(txn.get(0, &key(n)).unwrap().unwrap()).unwrap().parse::<i64>().unwrap())
         .sum();
     assert_eq!(sum, KEYS as i64 * EACH);
+}
+
+#[test]
+fn who_is_held_up_can_do_something_else() {
+    let store = store();
+    let (held, free) = (store.partition_of(&key(0)), store.partition_of(&key(1)));
+    assert_ne!(held, free);
+    let growing = store.try_begin_growing(&[held]).unwrap();
+    let (asked, answers) = std::sync::mpsc::channel();
+    type Question = fn(&Store) -> bool;
+    let questions: [Question; 6] = [
+        |store| store.try_begin_keys([&key(0)[..]]).is_ok(),
+        |store| store.try_begin_key(&key(0), 0).is_ok(),
+        |store| store.try_begin_all().is_ok(),
+        |store| store.try_begin_growing(&[store.partition_of(&key(1))]).is_ok(),
+        |store| store.try_begin_growing(&[]).unwrap().include(&key(1)).is_ok(),
+        |store| store.wait_for_growing().is_ok(),
+    ];
+    for question in questions {
+        let (store, asked) = (store.clone(), asked.clone());
+        thread::spawn(move || asked.send(question(&store)).unwrap());
+    }
+    let wait = Duration::from_millis(100);
+    assert!(answers.recv_timeout(wait).is_err(), "they wait");
+    store.hold_up(true);
+    for _ in questions {
+        assert!(!answers.recv_timeout(Duration::from_secs(60)).expect("it does not wait any more"));
+    }
+    assert!(store.try_begin(&[free]).is_ok());
+    drop(growing);
+    store.hold_up(false);
+    assert!(questions.iter().all(|question| question(&store)));
 }

@@ -6,17 +6,28 @@
 //! the growing one wants, and waits for another, releases all it has and begins again when that one has ended. It has
 //! not done anything with its partitions then, since it has not got them all. Who has got all its partitions waits for
 //! nothing, and ends. So each partition that the growing one waits for becomes free.
+//!
+//! A script may run for ever. Whoever has begun it says then that it [holds up](Store::hold_up) others, and who has begun
+//! to wait for it by [`Store::try_begin`] and its like waits no longer.
 
 use super::Txn;
-use crate::{partition::Partition, store::Inner};
+use crate::{
+    partition::Partition,
+    store::{Inner, Store},
+};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    sync::atomic::{
+        AtomicBool, AtomicU32,
+        Ordering::{Relaxed, SeqCst},
+    },
     time::Duration,
 };
 
 /// How often who holds partitions while it waits for another looks whether it has to give way.
 const GIVE_WAY: Duration = Duration::from_millis(1);
+/// How often who may be held up looks whether that is so.
+const LOOK: Duration = Duration::from_millis(10);
 /// No partition.
 const NONE: u32 = u32::MAX;
 
@@ -25,12 +36,28 @@ pub(crate) struct Growth {
     turn: Mutex<()>,
     /// The partition that the growing transaction waits for.
     wanted: AtomicU32,
+    /// Whether it takes so long that nobody should wait for it who can do something else.
+    holds_up: AtomicBool,
 }
 
 impl Default for Growth {
     fn default() -> Growth {
-        Growth { turn: Mutex::default(), wanted: AtomicU32::new(NONE) }
+        Growth { turn: Mutex::default(), wanted: AtomicU32::new(NONE), holds_up: AtomicBool::new(false) }
     }
+}
+
+/// The transaction that grows takes long, and holds what is wanted.
+#[derive(Debug)]
+pub struct HeldUp;
+
+/// A transaction, unless another one holds it up.
+pub type Begun<'s> = Result<Txn<'s>, HeldUp>;
+
+/// Whether to wait however long it takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Endless,
+    UntilHeldUp,
 }
 
 /// Partitions that are locked.
@@ -49,18 +76,18 @@ type Locked<'s> = (u16, MutexGuard<'s, Partition>);
 impl<'s> Locks<'s> {
     /// Locks partitions, given in ascending order.
     #[inline]
-    pub fn take(store: &'s Inner, partitions: &[u16]) -> Locks<'s> {
+    pub fn take(store: &'s Inner, partitions: &[u16], patience: Patience) -> Result<Locks<'s>, HeldUp> {
         debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
         let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
-        let mut locks =
-            Locks { first: Some(lock(store, first)), more: Vec::new(), may_grow: false, turn: None };
+        let first = Some(lock(store, first, patience)?);
+        let mut locks = Locks { first, more: Vec::new(), may_grow: false, turn: None };
         if !rest.is_empty() {
-            locks.take_more(store, rest);
+            locks.take_more(store, rest, patience)?;
         }
-        locks
+        Ok(locks)
     }
 
-    fn take_more(&mut self, store: &'s Inner, rest: &[u16]) {
+    fn take_more(&mut self, store: &'s Inner, rest: &[u16], patience: Patience) -> Result<(), HeldUp> {
         self.more.reserve_exact(rest.len());
         while let Some(&next) = rest.get(self.more.len()) {
             let partition = &store.partitions[next as usize];
@@ -69,12 +96,14 @@ impl<'s> Locks<'s> {
                 None if self.is_wanted(store) => {
                     let first = self.first.take().expect("it was locked").0;
                     self.more.clear();
-                    drop(store.growth.turn.lock());
-                    self.first = Some(lock(store, first));
+                    drop(wait_for(store, &store.growth.turn, patience)?);
+                    self.first = Some(lock(store, first, patience)?);
                 }
+                None if patience.is_over(store) => return Err(HeldUp),
                 None => {}
             }
         }
+        Ok(())
     }
 
     /// Whether the growing transaction waits for one of these.
@@ -84,19 +113,20 @@ impl<'s> Locks<'s> {
     }
 
     /// Locks partitions, given in ascending order, and lets there be more later.
-    fn begin_growing(store: &'s Inner, partitions: &[u16]) -> Locks<'s> {
+    fn begin_growing(store: &'s Inner, partitions: &[u16]) -> Result<Locks<'s>, HeldUp> {
         let mut locks = Locks { first: None, more: Vec::new(), may_grow: true, turn: None };
-        for &number in partitions {
-            locks.include(store, number);
-        }
-        locks
+        partitions.iter().try_for_each(|&number| locks.include(store, number))?;
+        Ok(locks)
     }
 
-    fn include(&mut self, store: &'s Inner, number: u16) {
-        let Err(place) = self.place(number) else { return };
+    /// Fails if another one grows and holds it up, and so only if nothing is locked yet.
+    fn include(&mut self, store: &'s Inner, number: u16) -> Result<(), HeldUp> {
+        let Err(place) = self.place(number) else { return Ok(()) };
         assert!(self.may_grow, "all partitions were to be named at the beginning");
-        // Before it holds anything: who has the turn may want that.
-        self.turn.get_or_insert_with(|| store.growth.turn.lock());
+        if self.turn.is_none() {
+            // Before it holds anything: who has the turn may want that.
+            self.turn = Some(wait_for(store, &store.growth.turn, Patience::UntilHeldUp)?);
+        }
         let partition = &store.partitions[number as usize];
         let guard = partition.try_lock().unwrap_or_else(|| {
             store.growth.wanted.store(number.into(), SeqCst);
@@ -109,6 +139,7 @@ impl<'s> Locks<'s> {
             None => self.first = Some(locked),
             Some(_) => self.more.insert(place, locked),
         }
+        Ok(())
     }
 
     /// Where a partition that is not locked belongs among `more`.
@@ -161,8 +192,34 @@ impl<'s> Locks<'s> {
 }
 
 #[inline]
-fn lock(store: &Inner, number: u16) -> Locked<'_> {
-    follow(store, number, store.partitions[number as usize].lock())
+fn lock(store: &Inner, number: u16, patience: Patience) -> Result<Locked<'_>, HeldUp> {
+    let partition = &store.partitions[number as usize];
+    let guard = match partition.try_lock() {
+        Some(guard) => guard,
+        None => wait_for(store, partition, patience)?,
+    };
+    Ok(follow(store, number, guard))
+}
+
+#[cold]
+fn wait_for<'s, T>(
+    store: &Inner,
+    wanted: &'s Mutex<T>,
+    patience: Patience,
+) -> Result<MutexGuard<'s, T>, HeldUp> {
+    loop {
+        match wanted.try_lock_for(LOOK) {
+            Some(guard) => return Ok(guard),
+            None if patience.is_over(store) => return Err(HeldUp),
+            None => {}
+        }
+    }
+}
+
+impl Patience {
+    fn is_over(self, store: &Inner) -> bool {
+        self == Patience::UntilHeldUp && store.growth.holds_up.load(Relaxed)
+    }
 }
 
 #[inline]
@@ -171,17 +228,32 @@ fn follow<'s>(store: &Inner, number: u16, mut guard: MutexGuard<'s, Partition>) 
     (number, guard)
 }
 
-impl<'s> Txn<'s> {
-    pub(crate) fn begin_growing(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
-        Txn::with(store, Locks::begin_growing(store, partitions), now_ms)
+impl Store {
+    /// Says that the transaction that grows holds others up, or that it has ended.
+    pub fn hold_up(&self, is_so: bool) {
+        self.inner.growth.holds_up.store(is_so, Relaxed);
     }
 
-    /// Locks the partition of a key, if it is not locked; the transaction was begun to grow.
-    pub fn include(&mut self, key: &[u8]) {
+    /// Waits until no transaction grows, for who looks at all partitions one after the other.
+    pub fn wait_for_growing(&self) -> Result<(), HeldUp> {
+        let turn = &self.inner.growth.turn;
+        if turn.is_locked() { wait_for(&self.inner, turn, Patience::UntilHeldUp).map(drop) } else { Ok(()) }
+    }
+}
+
+impl<'s> Txn<'s> {
+    pub(crate) fn begin_growing(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Begun<'s> {
+        Ok(Txn::with(store, Locks::begin_growing(store, partitions)?, now_ms))
+    }
+
+    /// Locks the partition of a key, if it is not locked; the transaction was begun to grow. Fails if another one grows and
+    /// holds it up, and so only before anything is locked.
+    pub fn include(&mut self, key: &[u8]) -> Result<(), HeldUp> {
         let partition = self.store.partition_of(key);
-        self.locks.include(self.store, partition);
+        self.locks.include(self.store, partition)?;
         self.locks.get(partition).set_now(self.now_ms);
         self.changes.follow(self.shared());
+        Ok(())
     }
 
     /// Bytes that the transaction has to write so far.
@@ -189,10 +261,12 @@ impl<'s> Txn<'s> {
         self.batch.tx.buf.len()
     }
 
-    /// Locks all partitions; the transaction was begun to grow.
-    pub fn include_all(&mut self) {
-        (0..self.store.partitions.len() as u16).for_each(|number| self.locks.include(self.store, number));
+    /// Locks all partitions; the transaction was begun to grow. Fails as [`Txn::include`] does.
+    pub fn include_all(&mut self) -> Result<(), HeldUp> {
+        (0..self.store.partitions.len() as u16)
+            .try_for_each(|number| self.locks.include(self.store, number))?;
         self.locks.each(|part| part.set_now(self.now_ms));
         self.changes.follow(self.shared());
+        Ok(())
     }
 }
