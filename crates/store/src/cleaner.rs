@@ -40,7 +40,9 @@ impl Inner {
         let (size, tail) = (self.segment_size, log.tail());
         let segments = log.segments();
         let kept_from = self.checkpoint_lsn();
-        let closed = || segments.iter().filter(|segment| segment.end_lsn <= kept_from);
+        // The log may end just where a segment does, which then holds its end all the same.
+        let is_closed = |segment: &&SegmentInfo| segment.end_lsn <= kept_from && segment.end_lsn < tail;
+        let closed = || segments.iter().filter(is_closed);
 
         let dead: Vec<_> = closed().filter(|segment| segment.live_bytes == 0).collect();
         if !dead.is_empty() {
