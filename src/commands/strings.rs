@@ -503,20 +503,14 @@ fn strlen(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-/// Whether a string may have so many bytes.
-fn check_len(call: &Call, len: Option<usize>) -> Result<usize, Stop> {
-    let max = call.server().config.number(Opt::ProtoMaxBulkLen) as usize;
-    len.filter(|&len| len <= max).ok_or(TOO_LONG)
+/// How many bytes a string may have.
+fn len_max(call: &Call) -> usize {
+    call.server().config.number(Opt::ProtoMaxBulkLen) as usize
 }
 
 fn append(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, tail) = (call.db(), call.args.at(1), call.args.at(2));
-    let old = txn.string_at(db, key)?.map(StringValue::len);
-    let at = old.unwrap_or(0);
-    let len = check_len(call, at.checked_add(tail.len()))?;
-    if old.is_none() || !tail.is_empty() {
-        txn.string_write(db, key, at, tail)?;
-    }
+    let len = txn.string_append(db, key, tail, len_max(call))?.ok_or(TOO_LONG)?;
     call.notify(Class::STRING, "append", key);
     call.out.int(len as i64);
     Ok(Done)
@@ -526,12 +520,15 @@ fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, part) = (call.db(), call.args.at(1), call.args.at(3));
     let offset = call.int(2)?;
     let offset = usize::try_from(offset).map_err(|_| Stop::new("ERR offset is out of range"))?;
-    let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
-    if part.is_empty() {
+    let fits = offset.checked_add(part.len()).is_some_and(|end| end <= len_max(call));
+    if part.is_empty() || !fits {
+        let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
+        if !part.is_empty() {
+            return Err(TOO_LONG);
+        }
         call.out.int(len as i64);
         return Ok(Done);
     }
-    check_len(call, offset.checked_add(part.len()))?;
     let len = txn.string_write(db, key, offset, part)?;
     call.notify(Class::STRING, "setrange", key);
     call.out.int(len as i64);

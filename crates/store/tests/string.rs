@@ -115,7 +115,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
     state.insert(at, string);
 }
 
-fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
+fn look(rng: &mut Rng, world: &World, txn: &mut Txn, state: &State) {
     let at = key(rng.below(KEYS));
     let value = txn.string_at(0, &at).unwrap();
     let Some(model) = state.get(&at) else {
@@ -141,6 +141,10 @@ fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
     assert_eq!(value.bit(offset), bitmap::bit(model, offset));
     // The other one's copy must not be taken for this one's.
     for key in (0..KEYS).map(key).filter(|_| rng.chance(2)) {
+        // What was in the small cache may be gone when something else came in.
+        if let Err(Error::Cold(cold)) = txn.get(0, &key) {
+            txn.supply(vec![world.store().fetch(cold)]);
+        }
         assert_eq!(txn.get(0, &key).unwrap(), state.get(&key).map(|model| &model[..]));
     }
 }
@@ -153,7 +157,7 @@ fn history(seed: u64) {
     for _ in 0..1500 {
         let mut txn = world.begin_all();
         if rng.chance(4) {
-            look(rng, &mut txn, &state);
+            look(rng, &world, &mut txn, &state);
         } else {
             change(rng, &mut txn, &mut state);
         }

@@ -99,6 +99,13 @@ impl Table {
     }
 }
 
+/// The byte at a place in the string.
+pub fn byte(arena: &Arena, obj: u64, at: usize) -> u8 {
+    assert!(at < len(arena, obj), "byte {at} of {}", len(arena, obj));
+    let chunk = Table::of(arena, obj).chunk(arena, at / CHUNK);
+    chunk.map_or(0, |offset| arena.u8(offset + (at % CHUNK) as u64))
+}
+
 /// Parts of a string, from left to right.
 #[derive(Clone)]
 pub struct Slices<'a> {
@@ -145,17 +152,20 @@ struct Fresh {
 /// [`Full`] if the arena has no room; the string is unchanged.
 pub fn write(arena: &mut Arena, tx: &mut Tx, obj: u64, len: usize, changes: &[Change]) -> Result<(), Full> {
     let mut fresh = BTreeMap::new();
-    let chunks = len.div_ceil(CHUNK);
+    let table = Table::of(arena, obj);
     // Only what comes before the changes can lack room.
-    let reserved = reserve(arena, tx, obj, changes, &mut fresh).and_then(|()| grow(arena, tx, obj, chunks));
-    if reserved.is_err() {
-        fresh.values().for_each(|fresh| arena.free(tx, fresh.offset, CHUNK));
-        return reserved;
-    }
+    let reserved = reserve(arena, tx, table, changes, &mut fresh)
+        .and_then(|()| grow(arena, tx, obj, table, len.div_ceil(CHUNK)));
+    let table = match reserved {
+        Ok(table) => table,
+        Err(full) => {
+            fresh.values().for_each(|fresh| arena.free(tx, fresh.offset, CHUNK));
+            return Err(full);
+        }
+    };
     for fresh in fresh.values().filter(|fresh| !fresh.is_covered) {
         arena.fill(tx, fresh.offset, CHUNK, 0);
     }
-    let table = Table::of(arena, obj);
     for (number, within, bytes) in changes.iter().copied().flat_map(Change::pieces) {
         let known = table.chunk(arena, number);
         if let Some(offset) = known.or_else(|| fresh.get(&number).map(|fresh| fresh.offset)) {
@@ -175,11 +185,10 @@ pub fn write(arena: &mut Arena, tx: &mut Tx, obj: u64, len: usize, changes: &[Ch
 fn reserve(
     arena: &mut Arena,
     tx: &mut Tx,
-    obj: u64,
+    table: Table,
     changes: &[Change],
     fresh: &mut BTreeMap<usize, Fresh>,
 ) -> Result<(), Full> {
-    let table = Table::of(arena, obj);
     for (number, _, bytes) in changes.iter().copied().flat_map(Change::pieces) {
         if table.chunk(arena, number).is_some() {
             continue;
@@ -194,11 +203,10 @@ fn reserve(
     Ok(())
 }
 
-/// Gives the table room for so many chunks, and more, so that it does not grow often.
-fn grow(arena: &mut Arena, tx: &mut Tx, obj: u64, chunks: usize) -> Result<(), Full> {
-    let old = Table::of(arena, obj);
+/// Gives the table room for so many chunks, and more, so that it does not grow often; returns the new one.
+fn grow(arena: &mut Arena, tx: &mut Tx, obj: u64, old: Table, chunks: usize) -> Result<Table, Full> {
     if chunks <= old.places {
-        return Ok(());
+        return Ok(old);
     }
     let mut new = Table { root: 0, places: chunks.next_power_of_two().max(PLACES_MIN) };
     new.root = arena.alloc(tx, new.size())?;
@@ -209,7 +217,7 @@ fn grow(arena: &mut Arena, tx: &mut Tx, obj: u64, chunks: usize) -> Result<(), F
     arena.fill(tx, new.place(old.places), new.size() - old.size(), 0);
     arena.write_u64(tx, obj + ROOT, new.root);
     arena.write_u64(tx, obj + AUX, new.places as u64);
-    Ok(())
+    Ok(new)
 }
 
 /// How many chunks it has, holes included.

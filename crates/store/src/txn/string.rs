@@ -12,6 +12,14 @@ use crate::{
     word::Type,
 };
 
+/// A key with its entry, if it has one.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot<'k> {
+    db: u8,
+    target: Target<'k>,
+    found: Option<Found>,
+}
+
 impl Txn<'_> {
     /// The string value of a key, as a whole: that of an object is a copy. [`Txn::string_at`] reads parts.
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
@@ -28,8 +36,21 @@ impl Txn<'_> {
 
     /// The string at a key, to read any part of it.
     pub fn string_at(&mut self, db: u8, key: &[u8]) -> Result<Option<StringValue<'_>>> {
+        let spot = self.string_spot(db, key)?;
+        self.string_in(spot)
+    }
+
+    /// Finds the entry of a key, which must be a string's, once for all that is done to it. Is a use of it.
+    pub(crate) fn string_spot<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Spot<'k>> {
         let target = self.target(key);
-        let Some(found) = self.find_string(db, target)? else { return Ok(None) };
+        let found = self.find_string(db, target)?;
+        Ok(Spot { db, target, found })
+    }
+
+    /// The string in a spot.
+    pub(crate) fn string_in(&mut self, spot: Spot<'_>) -> Result<Option<StringValue<'_>>> {
+        let Spot { db, target, found } = spot;
+        let Some(found) = found else { return Ok(None) };
         if found.word.in_heap() {
             let arena = &self.locks.read(target.partition).arena;
             return Ok(Some(StringValue::Chunks { arena, obj: found.word.offset() }));
@@ -37,7 +58,6 @@ impl Txn<'_> {
         Ok(self.value(db, target, found)?.map(StringValue::Whole))
     }
 
-    /// The entry of a key, which must be a string's. Is a use of it.
     fn find_string(&mut self, db: u8, target: Target<'_>) -> Result<Option<Found>> {
         let Some(found) = self.find(db, target) else { return Ok(None) };
         if found.word.ty() != Type::String {
@@ -56,9 +76,19 @@ impl Txn<'_> {
     /// and returns its length; an expiry of the key stays. Without a string there an empty one is changed. This costs what
     /// is changed, but for strings that are small or have not been changed in part before.
     pub fn string_change(&mut self, db: u8, key: &[u8], len: usize, changes: &[Change]) -> Result<usize> {
+        let spot = self.string_spot(db, key)?;
+        self.string_change_in(spot, len, changes)
+    }
+
+    /// The same in a spot, of which nothing has changed since it was found.
+    pub(crate) fn string_change_in(
+        &mut self,
+        spot: Spot<'_>,
+        len: usize,
+        changes: &[Change],
+    ) -> Result<usize> {
         debug_assert!(changes.iter().all(|change| change.end() <= len));
-        let target = self.target(key);
-        let found = self.find_string(db, target)?;
+        let Spot { db, target, found } = spot;
         if let Some(obj) = found.filter(|found| found.word.in_heap()).map(|found| found.word.offset()) {
             let part = self.locks.get(target.partition);
             if string::write(&mut part.arena, &mut self.batch.tx, obj, len, changes).is_ok() {
@@ -68,7 +98,7 @@ impl Txn<'_> {
             }
         }
         let value = match found {
-            Some(found) if found.word.in_heap() => self.get(db, key)?,
+            Some(found) if found.word.in_heap() => self.get(db, target.key)?,
             Some(found) => self.value(db, target, found)?,
             None => None,
         };
@@ -83,7 +113,7 @@ impl Txn<'_> {
         for change in changes {
             value[change.at..change.end()].copy_from_slice(change.bytes);
         }
-        self.set(db, key, &value, true)?;
+        self.set(db, target.key, &value, true)?;
         Ok(len)
     }
 

@@ -69,9 +69,7 @@ fn cut(bytes: &[u8], bits: Range<u64>, outside: bool) -> Option<Cut<'_>> {
 impl<'t> StringValue<'t> {
     /// The bit at an offset.
     pub fn bit(self, offset: u64) -> bool {
-        let mut byte = [0];
-        self.copy_to(usize::try_from(offset / 8).unwrap_or(usize::MAX), &mut byte);
-        bit(&byte, offset % 8)
+        self.byte((offset / 8) as usize).is_some_and(|byte| byte & mask(offset) != 0)
     }
 
     /// How many of some bits are set. The range must not reach beyond the end.
@@ -264,14 +262,14 @@ impl Txn<'_> {
     /// Sets or clears a bit of a key's string, which grows if it must, and returns what the bit was, and whether this has
     /// changed the string.
     pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, is_set: bool) -> Result<(bool, bool)> {
-        let (at, mut byte) = ((offset / 8) as usize, [0]);
-        let value = self.string_at(db, key)?;
-        value.inspect(|value| value.copy_to(at, &mut byte));
-        let (old, grows) = (bit(&byte, offset % 8), value.is_none_or(|value| value.len() <= at));
-        let changed = old != is_set || grows;
+        let (spot, at) = (self.string_spot(db, key)?, (offset / 8) as usize);
+        let byte = self.string_in(spot)?.and_then(|value| value.byte(at));
+        let mut new = [byte.unwrap_or(0)];
+        let old = bit(&new, offset % 8);
+        let changed = old != is_set || byte.is_none();
         if changed {
-            set_bit(&mut byte, offset % 8, is_set);
-            self.string_write(db, key, at, &byte)?;
+            set_bit(&mut new, offset % 8, is_set);
+            self.string_change_in(spot, at + 1, &[Change { at, bytes: &new }])?;
         }
         Ok((old, changed))
     }

@@ -45,6 +45,14 @@ impl<'t> StringValue<'t> {
         whole.into_iter().chain(chunks.into_iter().flatten())
     }
 
+    /// The byte at a place, unless that is behind the end.
+    pub fn byte(self, at: usize) -> Option<u8> {
+        match self {
+            StringValue::Whole(bytes) => bytes.get(at).copied(),
+            StringValue::Chunks { arena, obj } => (at < self.len()).then(|| string::byte(arena, obj, at)),
+        }
+    }
+
     /// Copies its bytes from `at` on; behind its end are zeroes.
     pub fn copy_to(self, at: usize, mut to: &mut [u8]) {
         let len = self.len();
@@ -66,8 +74,27 @@ impl<'t> StringValue<'t> {
 }
 
 impl Txn<'_> {
+    /// Appends bytes to a key's string and returns its length; `None` if it would be longer than `len_max`: then it is as it
+    /// was. An expiry of the key stays.
+    pub fn string_append(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        tail: &[u8],
+        len_max: usize,
+    ) -> Result<Option<usize>> {
+        let spot = self.string_spot(db, key)?;
+        let value = self.string_in(spot)?;
+        let (is_new, at) = (value.is_none(), value.map_or(0, StringValue::len));
+        let Some(len) = at.checked_add(tail.len()).filter(|&len| len <= len_max) else { return Ok(None) };
+        if is_new || !tail.is_empty() {
+            self.string_change_in(spot, len, &[Change { at, bytes: tail }])?;
+        }
+        Ok(Some(len))
+    }
+
     /// Writes bytes at a place in a key's string, which grows if it must, with zeroes before what is written behind its end,
-    /// and returns its length. An expiry of the key stays. What is written at the string's length is appended.
+    /// and returns its length. An expiry of the key stays.
     pub fn string_write(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<usize> {
         self.string_change(db, key, at + bytes.len(), &[Change { at, bytes }])
     }
