@@ -247,7 +247,7 @@ impl Connection {
                 break;
             }
             let limits = Limits {
-                max_bulk_len: self.worker.server.config.number(Opt::ProtoMaxBulkLen),
+                max_bulk_len: self.worker.server.string_max(),
                 unauthenticated: !self.session.authenticated && self.worker.server.acl.requires_auth(),
             };
             match self.parser.parse(&mut self.input[self.head..], &limits) {

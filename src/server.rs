@@ -3,7 +3,7 @@
 use crate::{
     acl::{Acl, User},
     client::{Client, Clients},
-    config::Config,
+    config::{Config, Opt},
     gate::Progress,
     latency::Monitor,
     limits::OutputLimit,
@@ -17,7 +17,7 @@ use crate::{
     tls::Tls,
     worker::Message,
 };
-use holdfast_store::{Stats, Store};
+use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
 use std::{
     fmt::Write,
     sync::{
@@ -138,6 +138,11 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the longest string, and so of the longest argument: an option, up to what the store can hold.
+    pub fn string_max(&self) -> i64 {
+        self.config.number(Opt::ProtoMaxBulkLen).min(LEN_MAX as i64)
     }
 
     /// Sends a message to a worker. A worker that has ended needs none.

@@ -166,6 +166,22 @@ fn what_was_never_written_takes_no_memory() {
 }
 
 #[test]
+fn none_is_longer_than_an_item_can_be() {
+    let server = Server::start(&["--proto-max-bulk-len", "10gb"]);
+    let mut client = server.client();
+    client.run_script(
+        "setrange s 4194303999 x => :4194304000
+         append s x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+         setrange s 4194304000 x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+         setbit s 33554431999 1 => :0
+         setbit s 33554432000 1 => -ERR bit offset is not an integer or out of range
+         getrange s 4194303998 -1 => \0y
+         strlen s => :4194304000
+         unlink s => :1",
+    );
+}
+
+#[test]
 fn they_outgrow_memory_as_other_strings_do() {
     const KEYS: usize = 80;
     let limit = 32 * MIB;

@@ -4,7 +4,6 @@ use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
-    config::Opt,
     notify::Class,
 };
 use holdfast_resp::parse_int;
@@ -133,7 +132,7 @@ fn offset(call: &Call, index: usize, times: Option<i64>) -> Result<u64, Stop> {
         ([b'#', text @ ..], Some(times)) => (text, times),
         (text, _) => (text, 1),
     };
-    let max = call.server().config.number(Opt::ProtoMaxBulkLen);
+    let max = call.server().string_max();
     let offset = parse_int(text).and_then(|number| number.checked_mul(times));
     let offset = offset.filter(|offset| *offset >= 0 && offset >> 3 < max);
     offset.map(|offset| offset as u64).ok_or(BAD_OFFSET)

@@ -4,7 +4,6 @@ use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::Call,
     command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
-    config::Opt,
     expiry::{self, Unit},
     extended::{Extended, NoNumber},
     lcs,
@@ -503,14 +502,9 @@ fn strlen(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-/// How many bytes a string may have.
-fn len_max(call: &Call) -> usize {
-    call.server().config.number(Opt::ProtoMaxBulkLen) as usize
-}
-
 fn append(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, tail) = (call.db(), call.args.at(1), call.args.at(2));
-    let len = txn.string_append(db, key, tail, len_max(call))?.ok_or(TOO_LONG)?;
+    let len = txn.string_append(db, key, tail, call.server().string_max() as usize)?.ok_or(TOO_LONG)?;
     call.notify(Class::STRING, "append", key);
     call.out.int(len as i64);
     Ok(Done)
@@ -520,7 +514,8 @@ fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, part) = (call.db(), call.args.at(1), call.args.at(3));
     let offset = call.int(2)?;
     let offset = usize::try_from(offset).map_err(|_| Stop::new("ERR offset is out of range"))?;
-    let fits = offset.checked_add(part.len()).is_some_and(|end| end <= len_max(call));
+    let max = call.server().string_max() as usize;
+    let fits = offset.checked_add(part.len()).is_some_and(|end| end <= max);
     if part.is_empty() || !fits {
         let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
         if !part.is_empty() {

@@ -361,7 +361,9 @@ fn run(txn: &mut Txn, op: &Op) -> Result<(), Error> {
     match op {
         Op::Set(_, key, value, keep) => txn.set(db, key, value, *keep),
         Op::Write(_, key, at, bytes) => {
-            let len = txn.string_at(db, key)?.map_or(0, StringValue::len);
+            let value = txn.string_at(db, key)?;
+            CHANGED.fetch_add(matches!(value, Some(StringValue::Chunks { .. })).into(), Relaxed);
+            let len = value.map_or(0, StringValue::len);
             txn.string_write(db, key, at.unwrap_or(len), bytes).map(drop)
         }
         Op::Remove(_, key) => {
@@ -591,6 +593,8 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 static MOVED: AtomicU64 = AtomicU64::new(0);
 static FROZEN: AtomicU64 = AtomicU64::new(0);
 static THAWED: AtomicU64 = AtomicU64::new(0);
+/// Changes of strings that were in the heap.
+static CHANGED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn every_acknowledged_batch_survives_a_power_cut_whole() {
@@ -608,4 +612,6 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     assert!(freed > 500 && moved > 50_000, "the cleaner freed {freed} segments and moved {moved} bytes only");
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
     assert!(thawed > 1000 && frozen > thawed, "{frozen} collections were frozen, and {thawed} thawed only");
+    let changed = CHANGED.load(Relaxed);
+    assert!(changed > 200, "{changed} changes only of strings in the heap");
 }

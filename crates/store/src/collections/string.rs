@@ -18,6 +18,8 @@ pub const CHUNK: usize = PAGE;
 /// Bytes from which a string that is changed in part is laid out like this. A HyperLogLog, which is rewritten as a whole,
 /// is smaller.
 pub const LARGE: usize = 16 << 10;
+/// Bytes that a string may have: as an item its length is a `u32`, and so is that of the batch which it is in.
+pub const LEN_MAX: usize = 4000 << 20;
 
 /// Bytes of a place in the table.
 const PLACE: u64 = 4;
@@ -36,9 +38,9 @@ pub struct Change<'b> {
 }
 
 impl<'b> Change<'b> {
-    /// One past the last byte.
+    /// One past the last byte. Panics if there is no such place.
     pub fn end(&self) -> usize {
-        self.at + self.bytes.len()
+        self.at.checked_add(self.bytes.len()).expect("a place in a string")
     }
 
     /// What it changes of each chunk: the chunk's number, where in the chunk, and the bytes.

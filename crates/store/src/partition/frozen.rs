@@ -19,6 +19,8 @@ use holdfast_log::Admission;
 /// partition's lock.
 const PARTS_MAX: u64 = 4096;
 const BYTES_MAX: u64 = 128 << 10;
+/// How many times longer than what it takes in the heap a string may be that is frozen.
+const HOLES_MAX: u64 = 8;
 
 /// How many collections of a partition are frozen, and the bytes of their items, by their size classes.
 #[derive(Clone, Copy, Default)]
@@ -140,12 +142,13 @@ impl Partition {
 }
 
 /// Whether an object can be frozen at all: fields that expire are looked for in the heap, and a collection that is large
-/// would take long to lay out again. A string is not laid out to be read; but one of holes would become larger, and the log
-/// must have room for one that is huge.
+/// would take long to lay out again. A string is not laid out to be read; but one that is nearly all holes would take far more
+/// of the log than it takes here, and the log must have room for one that is huge.
 fn may_freeze(shared: &Shared, arena: &Arena, obj: u64) -> bool {
     if object::ty(arena, obj) == Type::String {
         let len = string::len(arena, obj);
-        return 2 * string::heap_bytes(arena, obj) >= len as u64 && shared.log.admit(len) == Admission::Ok;
+        return HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64
+            && shared.log.admit(len) == Admission::Ok;
     }
     let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
     !expires && object::parts(arena, obj) <= PARTS_MAX && object::heap_bytes(arena, obj) <= BYTES_MAX

@@ -4,7 +4,7 @@ use super::{Error, Result, Target, Txn};
 use crate::{
     collections::{
         object,
-        string::{self, Change, LARGE},
+        string::{self, Change, LARGE, LEN_MAX},
     },
     partition::Found,
     scratch::Scratch,
@@ -72,9 +72,9 @@ impl Txn<'_> {
         Ok(Some(found))
     }
 
-    /// Makes the string at a key at least `len` bytes long, by zeroes, makes changes to it, none of which ends behind that,
-    /// and returns its length; an expiry of the key stays. Without a string there an empty one is changed. This costs what
-    /// is changed, but for strings that are small or have not been changed in part before.
+    /// Makes the string at a key at least `len` bytes long, by zeroes, and makes changes to it, for which it grows, too; returns
+    /// its length. An expiry of the key stays. Without a string there an empty one is changed. This costs what is changed, but
+    /// for strings that are small or have not been changed in part before. Panics if it came to more than [`LEN_MAX`].
     pub fn string_change(&mut self, db: u8, key: &[u8], len: usize, changes: &[Change]) -> Result<usize> {
         let spot = self.string_spot(db, key)?;
         self.string_change_in(spot, len, changes)
@@ -87,7 +87,8 @@ impl Txn<'_> {
         len: usize,
         changes: &[Change],
     ) -> Result<usize> {
-        debug_assert!(changes.iter().all(|change| change.end() <= len));
+        let len = changes.iter().map(Change::end).fold(len, usize::max);
+        assert!(len <= LEN_MAX, "a string of {len} bytes");
         let Spot { db, target, found } = spot;
         if let Some(obj) = found.filter(|found| found.word.in_heap()).map(|found| found.word.offset()) {
             let part = self.locks.get(target.partition);

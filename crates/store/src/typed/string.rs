@@ -96,6 +96,6 @@ impl Txn<'_> {
     /// Writes bytes at a place in a key's string, which grows if it must, with zeroes before what is written behind its end,
     /// and returns its length. An expiry of the key stays.
     pub fn string_write(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<usize> {
-        self.string_change(db, key, at + bytes.len(), &[Change { at, bytes }])
+        self.string_change(db, key, 0, &[Change { at, bytes }])
     }
 }
