@@ -7,7 +7,7 @@ use holdfast_io::{AlignedBuf, Error, Result};
 use crate::{
     Arena, EXTENT, Heap, PAGE,
     file::{NOBODY, owner_is_valid},
-    memory::ranges,
+    memory::page_mask,
     redo::Redo,
     space::{Extent, RAW},
     tx::{FILL, OWNER, RECORD, WRITE},
@@ -66,23 +66,31 @@ impl Recovery {
         if end.is_none_or(|end| end > self.heap.memory.len() as u64 * EXTENT) {
             return Err(self.invalid(offset, "a redo record reaches beyond the heap"));
         }
-        for (extent, pages) in ranges(offset, bytes.len()) {
-            let start = u64::from(extent) * EXTENT;
-            let at = offset.max(start);
-            let part = &bytes[(at - offset) as usize..];
-            let part = &part[..part.len().min((start + EXTENT - at) as usize)];
-            // An extent that nobody owns yet, or any more in the checkpoint, is zeroed by a later record.
-            if self.heap.memory.owner(extent).is_some() {
-                let index = extent as usize;
-                if index >= self.waiting.len() {
-                    self.waiting.resize_with(index + 1, Redo::default);
-                }
-                self.waiting[index].push((at - start) as u32, part, pages);
-                if self.waiting[index].len() > WAITING_MAX {
-                    let arena = self.defer(extent).expect("some redo was just added");
-                    arena.memory.apply_redo(extent)?;
-                }
-            }
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let within = at % EXTENT;
+            let (part, behind) = rest.split_at(rest.len().min((EXTENT - within) as usize));
+            self.write_within((at / EXTENT) as u32, within as usize, part)?;
+            (at, rest) = (at + part.len() as u64, behind);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write_within(&mut self, extent: u32, at: usize, bytes: &[u8]) -> Result<()> {
+        // An extent that nobody owns yet, or any more in the checkpoint, is zeroed by a later record.
+        if self.heap.memory.owner(extent).is_none() {
+            return Ok(());
+        }
+        let index = extent as usize;
+        if index >= self.waiting.len() {
+            self.waiting.resize_with(index + 1, Redo::default);
+        }
+        let redo = &mut self.waiting[index];
+        redo.push(at as u32, bytes, page_mask(at / PAGE, (at + bytes.len() - 1) / PAGE));
+        if redo.len() > WAITING_MAX {
+            let arena = self.defer(extent).expect("some redo was just added");
+            arena.memory.apply_redo(extent)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 /// Writes to one extent, in order.
 #[derive(Default)]
 pub(crate) struct Redo {
-    /// For each write where it goes in the extent (4 bytes), how long it is (2 bytes), and the bytes.
+    /// For each write where it goes in the extent (4 bytes), how long it is (4 bytes), and the bytes.
     writes: Vec<u8>,
     /// Where the last of them begins.
     last: usize,
@@ -16,19 +16,17 @@ pub(crate) struct Redo {
 }
 
 /// Where a write goes, and its length.
-const HEAD: usize = 6;
+const HEAD: usize = 8;
 
 impl Redo {
-    /// Adds a write of at most 64 KiB - 1 at an offset in the extent, which touches these pages.
+    /// Adds a write at an offset in the extent, which touches these pages.
     #[inline]
     pub(crate) fn push(&mut self, at: u32, bytes: &[u8], pages: u64) {
-        let len = u16::try_from(bytes.len()).expect("a record is no longer");
-        let mut head = [0; HEAD];
-        head[..4].copy_from_slice(&at.to_le_bytes());
-        head[4..].copy_from_slice(&len.to_le_bytes());
-        match self.writes.get_mut(self.last..) {
+        let head = (u64::from(at) | (bytes.len() as u64) << 32).to_le_bytes();
+        self.pages |= pages;
+        match self.writes[self.last..].split_first_chunk_mut::<HEAD>() {
             // A counter, changed again.
-            Some(last) if last.starts_with(&head) => last[HEAD..].copy_from_slice(bytes),
+            Some((last, old)) if *last == head => old.copy_from_slice(bytes),
             _ => {
                 self.last = self.writes.len();
                 self.writes.reserve(HEAD + bytes.len());
@@ -36,7 +34,6 @@ impl Redo {
                 self.writes.extend_from_slice(bytes);
             }
         }
-        self.pages |= pages;
     }
 
     /// Bytes of memory that it takes, about.
@@ -57,9 +54,9 @@ impl Redo {
         let mut rest = &self.writes[..];
         std::iter::from_fn(move || {
             let (head, behind) = rest.split_first_chunk::<HEAD>()?;
-            let at = u32::from_le_bytes(*head.first_chunk().expect("four of six bytes"));
-            let len = u16::from_le_bytes(*head.last_chunk().expect("two of six bytes"));
-            let (bytes, behind) = behind.split_at(usize::from(len));
+            let head = u64::from_le_bytes(*head);
+            let (at, len) = (head as u32, (head >> 32) as usize);
+            let (bytes, behind) = behind.split_at(len);
             rest = behind;
             Some((at as usize, bytes))
         })
