@@ -35,6 +35,10 @@ const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transacti
 
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
+/// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
+/// written besides takes a part of it.
+const WRITE_MAX: usize = 4040 << 20;
+const TOO_MUCH: Stop = Stop::new("ERR a command or transaction cannot write so much at once");
 /// How long a command waits while too much is on its way to the medium, or to clients.
 const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// How long a command that waits already waits at least while a script runs for long.
@@ -404,6 +408,9 @@ impl<'a> Turn<'a> {
 
     /// Whether the log takes a write, whatever memory and replicas there are.
     pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
+        if bytes > WRITE_MAX {
+            return Err(TOO_MUCH);
+        }
         let store = &self.worker.server.store;
         let bytes = bytes + REDO_ROOM;
         // What frees space may use what is reserved for it.

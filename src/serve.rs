@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::{
     runtime::{Builder, LocalOptions},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
 };
 
@@ -30,6 +30,11 @@ pub fn serve(config: Config) -> Result<(), String> {
         log::open_file(Path::new(&log_file))
             .map_err(|e| format!("cannot open the log file {log_file}: {e}"))?;
     }
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default())
+        .map_err(|e| format!("cannot start: {e}"))?;
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
@@ -42,14 +47,11 @@ pub fn serve(config: Config) -> Result<(), String> {
     acl::load_at_start(&server)?;
     warn_of_options_without_effect(&server.config);
 
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
-        .map_err(|e| format!("cannot start: {e}"))?;
-    let listeners = {
+    let (signals, listeners) = {
         let _context = runtime.enter();
-        Listeners::open(&server.config)?
+        // Whoever can connect can also end it in order.
+        let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
+        (signals, Listeners::open(&server.config)?)
     };
     let _pid_file = PidFile::write(&server.config.text(Opt::PidFile))?;
     let threads: io::Result<Vec<_>> = inboxes
@@ -65,7 +67,7 @@ pub fn serve(config: Config) -> Result<(), String> {
 
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
-    let served = runtime.block_on(serve_until_asked_to_end(&server, listeners));
+    let served = runtime.block_on(serve_until_asked_to_end(&server, listeners, signals));
 
     for index in 0..workers {
         server.send(index, Message::Stop);
@@ -146,21 +148,29 @@ fn max_memory(config: &Config) -> usize {
     }
 }
 
-async fn serve_until_asked_to_end(server: &Arc<Server>, listeners: Listeners) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let signalled = server.clone();
-    tokio::task::spawn_local(async move {
-        terminate.recv().await;
-        log!(Notice, "Received SIGTERM scheduling shutdown...");
-        signalled.shutdown.notify_one();
-    });
-    let signalled = server.clone();
-    tokio::task::spawn_local(async move {
-        interrupt.recv().await;
-        log!(Notice, "Received SIGINT scheduling shutdown...");
-        signalled.shutdown.notify_one();
-    });
+/// The signals that ask for an orderly end, with their names.
+struct Signals([(Signal, &'static str); 2]);
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Signals([(terminate, "SIGTERM"), (interrupt, "SIGINT")]))
+    }
+}
+
+async fn serve_until_asked_to_end(
+    server: &Arc<Server>,
+    listeners: Listeners,
+    Signals(signals): Signals,
+) -> io::Result<()> {
+    for (mut signal, name) in signals {
+        let signalled = server.clone();
+        tokio::task::spawn_local(async move {
+            signal.recv().await;
+            log!(Notice, "Received {name} scheduling shutdown...");
+            signalled.shutdown.notify_one();
+        });
+    }
     let accepting = server.clone();
     let acceptor = tokio::task::spawn_local(async move { listeners.accept(&accepting).await });
     server.shutdown.notified().await;

@@ -4,6 +4,7 @@ mod harness;
 
 use harness::{Client, Folder, Rng, Server, bulk, check, is_error, number, ok, run, seed};
 use holdfast_resp::{Reply, write_command};
+use holdfast_store::FORMAT_VERSION;
 use std::fs;
 
 const PAGE: usize = 4096;
@@ -89,7 +90,7 @@ fn data_of_an_older_version_becomes_data_of_this_one() {
     set_version(&folder, 1);
     let folder = Server::start_in(folder, &[]).kill();
     for block in folder.read("data/superblock").chunks(PAGE) {
-        assert_eq!(block[8..12], 2u32.to_le_bytes());
+        assert_eq!(block[8..12], FORMAT_VERSION.to_le_bytes());
     }
     let (is_sound, text) = check(&folder);
     assert!(is_sound && text.contains("keys: 10\n"), "{text}");
@@ -98,12 +99,13 @@ fn data_of_an_older_version_becomes_data_of_this_one() {
 #[test]
 fn data_of_a_newer_version_is_refused_untouched() {
     let folder = filled(10).stop();
-    set_version(&folder, 3);
+    set_version(&folder, FORMAT_VERSION + 1);
     let files =
         |folder: &Folder| ["data/superblock", "data/heap", "data/log/00000000"].map(|name| folder.read(name));
     let before = files(&folder);
     let text = refusal(&folder);
-    assert!(text.contains("newer version (format 3; this one reads up to 2)"), "{text}");
+    let versions = format!("(format {}; this one reads up to {FORMAT_VERSION})", FORMAT_VERSION + 1);
+    assert!(text.contains(&format!("newer version {versions}")), "{text}");
     assert!(!check(&folder).0);
     assert!(files(&folder) == before, "the files are as they were");
 }

@@ -104,3 +104,12 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
     worker.give_stack(running.into_stack());
     outcome.expect("an endless iterator")
 }
+
+#[test]
+fn what_does_not_fit_into_a_batch_is_refused() {
+    let world = World::start(&SimIo::new(1), &Options { background: false, ..Options::default() }, &[]);
+    let world = world.expect("the power is on");
+    let turn = Turn::new(&world.worker, Instant::now());
+    assert!(matches!(turn.admit_log(1 << 30, true), Ok(None)));
+    assert!(turn.admit_log(5 << 30, true).is_err());
+}
