@@ -3,7 +3,22 @@
 import os
 
 from celery import Celery
+from kombu.transport import redis
 
+
+class QoS(redis.QoS):
+    """As it is, but for its word about a message that it has taken and cannot note as taken."""
+
+    def append(self, message, delivery_tag):
+        try:
+            super().append(message, delivery_tag)
+        except self.channel.connection_errors:
+            with open(os.environ["DROPPED"], "a") as dropped:
+                dropped.write(f"{message.headers['id'].removeprefix('job-')}\n")
+            raise
+
+
+redis.Channel.QoS = QoS
 app = Celery("jobs", broker=f"redis://localhost:{os.environ['SERVER_PORT']}/0",
              backend=f"redis://localhost:{os.environ['SERVER_PORT']}/1")
 app.conf.task_acks_late = True
