@@ -675,10 +675,8 @@ impl<'a> Turn<'a> {
         out: &mut Vec<u8>,
         mut error: Stop,
     ) -> Outcome {
-        if let Some(waiting) = session.waiting.take() {
-            // It waited when its rights were taken away, or room ran out.
-            waiting.abandon(&self.worker.server.store);
-        }
+        // It may have waited when its rights were taken away, or room ran out.
+        session.stop_waiting(&self.worker.server);
         let is_exec = id.is_some_and(|id| TABLE.command(id).name == "exec");
         if is_exec && session.multi.take().is_some() {
             session.forget_watched(&self.worker.server);

@@ -36,11 +36,9 @@ pub struct Others {
 impl Others {
     /// What there is now.
     pub fn of(server: &Server) -> Others {
-        let interpreters: usize =
-            server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
         Others {
             clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
-            scripts: (interpreters + server.scripts.size().1) as u64,
+            scripts: (server.interpreter_bytes() + server.scripts.size().1) as u64,
         }
     }
 }

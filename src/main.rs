@@ -52,9 +52,13 @@ mod tls;
 mod tracking;
 mod worker;
 
-use std::process::ExitCode;
+use std::{
+    panic,
+    process::{self, ExitCode},
+};
 
 fn main() -> ExitCode {
+    abort_on_panic();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match cli::parse(&args) {
         Ok(cli::Request::Print(text)) => {
@@ -72,4 +76,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Has every panic end the process: as in a release, so that tests of a build that could unwind see it, too.
+fn abort_on_panic() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        process::abort();
+    }));
 }

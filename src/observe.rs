@@ -120,6 +120,7 @@ impl Waiting {
     }
 
     /// As [`Waiting::end`], for a client that has gone away; whether it could be done.
+    #[must_use]
     pub fn abandon(&self, store: &Store) -> bool {
         // WAIT waits for none.
         self.keys.keys.is_empty()
@@ -166,6 +167,7 @@ impl Watched {
     }
 
     /// Watches nothing any more; whether it could be done.
+    #[must_use]
     pub fn forget(&mut self, store: &Store) -> bool {
         let begun = store.try_begin_keys(self.keys());
         begun.map(|mut txn| self.clear(&mut txn)).is_ok()

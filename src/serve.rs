@@ -73,10 +73,8 @@ pub fn serve(config: Config) -> Result<(), String> {
         server.send(index, Message::Stop);
     }
     for thread in threads {
-        match thread.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => log!(Warning, "a worker could not start: {e}"),
-            Err(_) => log!(Warning, "a worker panicked"),
+        if let Err(e) = thread.join().expect("a panic ends the process") {
+            log!(Warning, "a worker could not start: {e}");
         }
     }
     // Its tasks share the server.

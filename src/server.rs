@@ -155,6 +155,11 @@ impl Server {
         self.workers.iter().map(|worker| counter(worker).get()).sum()
     }
 
+    /// Bytes that the interpreters of scripts take.
+    pub fn interpreter_bytes(&self) -> usize {
+        self.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum()
+    }
+
     /// Commands executed.
     pub fn calls(&self) -> u64 {
         self.workers.iter().map(WorkerStats::calls).sum()

@@ -165,12 +165,17 @@ impl Session {
         }
     }
 
-    /// Takes the session out of what others know of it.
-    pub fn leave(&mut self, server: &Server) {
-        self.forget_watched(server);
+    /// Waits for nothing any more, also while a script has locked the keys.
+    pub fn stop_waiting(&mut self, server: &Server) {
         if let Some(waiting) = self.waiting.take() {
             server.busy.when_over(&server.store, move |store| waiting.abandon(store));
         }
+    }
+
+    /// Takes the session out of what others know of it.
+    pub fn leave(&mut self, server: &Server) {
+        self.forget_watched(server);
+        self.stop_waiting(server);
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);
         server.push.monitors.end(&self.client);

@@ -216,9 +216,8 @@ fn wait_in_vain(call: &mut Call, timeout: Option<Duration>, reply: impl Fn(&mut 
         call.turn.commit(txn);
         return outcome;
     }
-    if let Some(waiting) = call.session.waiting.take() {
-        waiting.abandon(store);
-    }
+    // It waited at no key.
+    call.session.waiting = None;
     if call.wake == Wake::Unblocked {
         return Err(UNBLOCKED);
     }

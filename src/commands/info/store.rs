@@ -7,7 +7,7 @@ use crate::{
     server::Server,
 };
 use holdfast_store::Stats;
-use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
+use std::fmt::Write;
 
 /// What uses memory, in bytes.
 pub struct MemoryParts {
@@ -58,8 +58,7 @@ pub fn memory(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
     let parts = memory_parts(server, stats);
     let (used, resident, clients) = (parts.used(), parts.resident, parts.clients);
-    let interpreters: usize =
-        server.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum();
+    let interpreters = server.interpreter_bytes();
     let ((scripts, script_bytes), libraries) = (server.scripts.size(), server.libraries.get());
     let library_bytes: usize = libraries.libraries.values().map(|library| library.source.len()).sum();
     let system = super::kib_field("/proc/meminfo", "MemTotal");
