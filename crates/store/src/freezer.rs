@@ -9,6 +9,7 @@
 //! made room, or found that there is nothing to freeze, what makes data grow beyond the limit waits.
 
 use crate::{
+    background::Background,
     partition::PHYSICAL_DATABASES,
     store::{Inner, Store},
     txn::Txn,
@@ -20,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -163,33 +164,9 @@ impl Store {
     }
 }
 
-/// The thread that freezes.
-pub(crate) struct Freezer {
-    thread: JoinHandle<()>,
-    stopping: Arc<AtomicBool>,
-}
-
-impl Freezer {
-    pub fn start(inner: Arc<Inner>) -> Freezer {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = stopping.clone();
-        let thread = thread::Builder::new()
-            .name("holdfast-freeze".into())
-            .spawn(move || run(&inner, &stop))
-            .expect("the system starts a thread");
-        Freezer { thread, stopping }
-    }
-
-    /// Lets it look at memory now.
-    pub fn wake(&self) {
-        self.thread.thread().unpark();
-    }
-
-    pub fn stop(self) {
-        self.stopping.store(true, Relaxed);
-        self.thread.thread().unpark();
-        self.thread.join().expect("panics abort");
-    }
+/// Starts the thread that freezes.
+pub(crate) fn start(inner: Arc<Inner>) -> Background {
+    Background::start("holdfast-freeze", move |stop| run(&inner, stop))
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {

@@ -20,6 +20,7 @@
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
 mod access;
+mod background;
 mod batch;
 mod cache;
 mod changes;

@@ -4,6 +4,7 @@
 //! one by one; the maintenance thread calls them in the order of their urgency.
 
 use crate::{
+    background::Background,
     partition::PHYSICAL_DATABASES,
     shared::Memory,
     store::Inner,
@@ -22,7 +23,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -237,41 +238,18 @@ pub(crate) struct ExpireCursors {
     fields: u64,
 }
 
-/// The maintenance thread.
-pub(crate) struct Maintenance {
-    thread: JoinHandle<()>,
-    stopping: Arc<AtomicBool>,
-}
-
-impl Maintenance {
-    pub fn start(inner: Arc<Inner>) -> Maintenance {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = stopping.clone();
-        // Weak, since the log is a part of the store.
-        let (log, store) = (inner.shared.log.clone(), Arc::downgrade(&inner));
-        let thread = thread::Builder::new()
-            .name("holdfast-maint".into())
-            .spawn(move || run(&inner, &stop))
-            .expect("the system starts a thread");
-        let cleaner = thread.thread().clone();
-        log.on_progress(Box::new(move || {
-            if store.upgrade().is_some_and(|store| store.room_is_short()) {
-                cleaner.unpark();
-            }
-        }));
-        Maintenance { thread, stopping }
-    }
-
-    /// Lets it look now whether there is something to do.
-    pub fn wake(&self) {
-        self.thread.thread().unpark();
-    }
-
-    pub fn stop(self) {
-        self.stopping.store(true, Relaxed);
-        self.thread.thread().unpark();
-        self.thread.join().expect("panics abort");
-    }
+/// Starts the maintenance thread.
+pub(crate) fn start(inner: Arc<Inner>) -> Background {
+    // Weak, since the log is a part of the store.
+    let (log, store) = (inner.shared.log.clone(), Arc::downgrade(&inner));
+    let background = Background::start("holdfast-maint", move |stop| run(&inner, stop));
+    let cleaner = background.thread().clone();
+    log.on_progress(Box::new(move || {
+        if store.upgrade().is_some_and(|store| store.room_is_short()) {
+            cleaner.unpark();
+        }
+    }));
+    background
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {

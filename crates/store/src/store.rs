@@ -2,13 +2,13 @@
 
 use crate::{
     access::Uses,
+    background::Background,
     chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
     eviction::Evictions,
-    freezer::{Freezer, Hand},
-    item,
-    maintenance::Maintenance,
+    freezer::{self, Hand},
+    item, maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Record},
     shared::{Memory, Shared},
@@ -95,8 +95,8 @@ pub struct Store {
 
 struct Threads {
     log: LogThread,
-    maintenance: Maintenance,
-    freezer: Freezer,
+    maintenance: Background,
+    freezer: Background,
 }
 
 /// What the maintenance thread shares with the store's user.
@@ -152,8 +152,8 @@ impl Store {
         let threads = match inner.options.background {
             true => Some(Threads {
                 log: inner.shared.log.start_thread()?,
-                maintenance: Maintenance::start(inner.clone()),
-                freezer: Freezer::start(inner.clone()),
+                maintenance: maintenance::start(inner.clone()),
+                freezer: freezer::start(inner.clone()),
             }),
             false => None,
         };
@@ -332,7 +332,7 @@ impl Store {
 
     pub(crate) fn wake_maintenance(&self) {
         if let Some(threads) = &*self.threads.lock() {
-            threads.maintenance.wake();
+            threads.maintenance.thread().unpark();
         }
     }
 
@@ -407,8 +407,8 @@ impl Store {
         self.inner.judge_memory();
         self.inner.evictions.look_soon();
         if let Some(threads) = &*self.threads.lock() {
-            threads.freezer.wake();
-            threads.maintenance.wake();
+            threads.freezer.thread().unpark();
+            threads.maintenance.thread().unpark();
         }
     }
 
