@@ -14,6 +14,8 @@
 //!
 //! When the base is so old that no stamp reaches the present, the chunk gets a new one, and all its stamps with it.
 
+use crate::random::Random;
+
 /// Bits of a stamp.
 pub(crate) const STAMP_BITS: u32 = 14;
 /// Ages that stamps can tell: `AGE_STEPS` for each doubling beyond the exact ones, up to 2^32 ticks.
@@ -100,12 +102,12 @@ pub(crate) struct Meter {
     method: Method,
     /// Now.
     tick: u32,
-    random: u64,
+    random: Random,
 }
 
 impl Meter {
     pub fn new(seed: u64) -> Meter {
-        Meter { method: Method::new(0), tick: 0, random: seed | 1 }
+        Meter { method: Method::new(0), tick: 0, random: Random::new(seed) }
     }
 
     /// Takes note as is said here from now on.
@@ -147,10 +149,7 @@ impl Meter {
             Uses::Last => self.tick,
             Uses::Count { log_factor, .. } => {
                 let chances = u64::from(known.saturating_sub(COUNT_NEW)) * u64::from(log_factor) + 1;
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                (known + u32::from(self.random % chances == 0)).min(COUNT_MAX)
+                (known + u32::from(self.random.next() % chances == 0)).min(COUNT_MAX)
             }
         }
     }
@@ -212,15 +211,6 @@ impl Meter {
                 (mark >> MARK_COUNT_SHIFT & COUNT_MAX).saturating_sub(fallen)
             }
             false => self.tick.wrapping_sub(self.tick.wrapping_sub(mark) & MARK_USE_TICKS),
-        })
-    }
-
-    /// How little a key is used: the more, the rather it goes.
-    pub fn disuse(&self, known: u32) -> u64 {
-        u64::from(if self.counts() {
-            COUNT_MAX.saturating_sub(known)
-        } else {
-            self.tick.saturating_sub(known)
         })
     }
 

@@ -12,6 +12,7 @@ use crate::{
     index::CURSOR_BITS,
     maintenance::SWEEP_BYTES,
     partition::{DATABASES, Partition},
+    random::Random,
     shared::{Memory, Shared},
     store::{Inner, Store},
     txn::Txn,
@@ -194,7 +195,7 @@ struct Evictor {
     /// The worst that were seen, in the order of their scores, and the version of how these were given.
     pool: Vec<Candidate>,
     version: u64,
-    random: u64,
+    random: Random,
 }
 
 /// What came of trying to evict a key.
@@ -209,7 +210,6 @@ pub(crate) enum Tried {
 
 impl Evictor {
     fn new(seed: u64) -> Evictor {
-        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Evictor {
             groups: Vec::new(),
             candidates: 0,
@@ -218,15 +218,8 @@ impl Evictor {
             index_bytes: 0,
             pool: Vec::new(),
             version: 0,
-            random,
+            random: Random::new(seed),
         }
-    }
-
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     /// Counts the keys, and looks what else is to be known of the partitions.
@@ -252,7 +245,7 @@ impl Evictor {
             }
         }
         for at in 0..self.groups.len() {
-            self.groups[at].cursor = self.random() & CURSOR_MASK;
+            self.groups[at].cursor = self.random.next() & CURSOR_MASK;
         }
     }
 
@@ -271,8 +264,8 @@ impl Evictor {
 
     /// The same in one partition; returns how many keys it has seen.
     fn look_at_one_place(&mut self, inner: &Inner, how: Eviction) -> usize {
-        let mut rank = self.random() % self.candidates.max(1);
-        let jump = self.random() & CURSOR_MASK;
+        let mut rank = self.random.next() % self.candidates.max(1);
+        let jump = self.random.next() & CURSOR_MASK;
         let group = self.groups.iter_mut().find(|group| {
             let is_it = rank < group.keys;
             rank = rank.wrapping_sub(group.keys);
@@ -383,7 +376,7 @@ impl Partition {
         }
         Some(match how.first {
             First::Random => 0,
-            First::LeastUsed => self.meter().disuse(self.known(db, found.slot)),
+            First::LeastUsed => u64::from(self.meter().coldness(self.known(db, found.slot))),
             First::SoonestToExpire => u64::MAX - self.expiry(db, digest, found.word)?,
         })
     }

@@ -39,6 +39,7 @@ mod observers;
 mod partition;
 mod payload;
 mod probe;
+mod random;
 mod scan;
 mod scratch;
 mod shared;
