@@ -1,7 +1,6 @@
 //! Hashes with expiring fields against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{
@@ -9,8 +8,9 @@ use holdfast_store::{
     collections::hash::Expiry,
     typed::hash::{ExpireIf, Expired},
 };
+use seeds::Rng;
 use std::collections::BTreeMap;
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 /// Values with their expiries, 0 for none.
 type Hash = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;

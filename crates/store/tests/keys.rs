@@ -1,7 +1,7 @@
 //! The keys as a whole against a simple model: renames, copies, expiries, scans and random keys over values of all
 //! types, with restarts, checkpoints, frozen collections and a small cache in between.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+mod seeds;
 
 use holdfast_store::{
     Cold, Error, Fetched, Options, ScanStep, SimIo, Store, Txn, Type,
@@ -14,6 +14,7 @@ use holdfast_store::{
         zset,
     },
 };
+use seeds::{Rng, with_seeds};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -22,21 +23,6 @@ use std::{
 const DBS: u64 = 3;
 /// Far in the future: the clock of the simulated machine stands still here.
 const FAR: u64 = 1 << 42;
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// A value and what tells that two are equal.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +42,7 @@ type State = BTreeMap<Name, (Value, Option<u64>)>;
 fn random_value(rng: &mut Rng) -> Value {
     let len_max = [5, 50, 400][rng.below(3) as usize];
     let len = 1 + rng.below(len_max);
-    let wide = rng.below(2) == 0;
+    let wide = rng.chance(2);
     let mut text = || {
         let number = rng.next() % 10_000;
         if wide { format!("{number:070}").into_bytes() } else { number.to_string().into_bytes() }
@@ -281,7 +267,7 @@ fn history(seed: u64) {
         segment_size: Some(64 << 10),
         log_bytes_max: 64 << 20,
         heap_bytes_max: 64 << 20,
-        memory_bytes_max: if rng.below(2) == 0 { 128 << 10 } else { usize::MAX },
+        memory_bytes_max: if rng.chance(2) { 128 << 10 } else { usize::MAX },
         background: false,
         ..Options::default()
     };
@@ -302,7 +288,7 @@ fn history(seed: u64) {
                 _ => {}
             }
         }
-        if rng.below(2) == 0 {
+        if rng.chance(2) {
             // Now the check of memory has no excuse.
             while store.sweep() {}
         }
@@ -314,16 +300,7 @@ fn history(seed: u64) {
 
 #[test]
 fn keys_behave_like_the_model() {
-    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("HOLDFAST_SEED") {
-        return history(seed);
-    }
-    for seed in 0..number("HOLDFAST_SEEDS").unwrap_or(60) {
-        if let Err(panic) = std::panic::catch_unwind(|| history(seed)) {
-            eprintln!("replay with HOLDFAST_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    with_seeds(60, history);
 }
 
 /// Renames, copies and moves that lack room change nothing.
@@ -344,7 +321,7 @@ fn without_room_keys_stay_as_they_are() {
     let mut failed = 0;
     for i in 0..5000u64 {
         let key = |n: u64| format!("key:{n}").into_bytes();
-        let (from, to) = (key(rng.below(i + 1)), key(if rng.below(2) == 0 { i } else { rng.below(i + 1) }));
+        let (from, to) = (key(rng.below(i + 1)), key(if rng.chance(2) { i } else { rng.below(i + 1) }));
         if i < 20 {
             let hash = (0..1000).map(|n| (key(n), (key(n), if n == 0 { FAR } else { 0 }))).collect();
             let value = Value::Hash(hash);

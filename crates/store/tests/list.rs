@@ -1,7 +1,6 @@
 //! Lists against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{
@@ -9,8 +8,9 @@ use holdfast_store::{
     collections::list::End::{self, Back, Front},
     typed::positions_between,
 };
+use seeds::Rng;
 use std::collections::{BTreeMap, VecDeque};
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 const KEYS: u64 = 4;
 

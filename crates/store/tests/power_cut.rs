@@ -2,8 +2,8 @@
 //!
 //! Random histories run against a simulated machine. After each cut, what is recovered must be exactly the state
 //! after some prefix of the committed batches, and this prefix must hold everything that was acknowledged.
-//!
-//! `HOLDFAST_SEEDS=10000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+mod seeds;
 
 use holdfast_store::{
     Admission, Cold, Error, Options, SYSTEM_DATABASE, SimIo, Store, Txn, Type,
@@ -14,6 +14,7 @@ use holdfast_store::{
     },
     typed::{stream::NewId, string::StringValue},
 };
+use seeds::{Rng, with_seeds};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -57,26 +58,6 @@ const SYSTEM: u8 = 2;
 
 fn physical(db: u8, database: impl FnOnce(u8) -> u8) -> u8 {
     if db == SYSTEM { SYSTEM_DATABASE } else { database(db) }
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
 }
 
 fn options(rng: &mut Rng) -> Options {
@@ -598,15 +579,9 @@ static CHANGED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn every_acknowledged_batch_survives_a_power_cut_whole() {
-    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("HOLDFAST_SEED") {
-        return history(seed);
-    }
-    for seed in 0..number("HOLDFAST_SEEDS").unwrap_or(100) {
-        if let Err(panic) = std::panic::catch_unwind(|| history(seed)) {
-            eprintln!("replay with HOLDFAST_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
+    const SEEDS: u64 = 100;
+    if with_seeds(SEEDS, history) < SEEDS {
+        return;
     }
     let (freed, moved) = (FREED.load(Relaxed), MOVED.load(Relaxed));
     assert!(freed > 500 && moved > 50_000, "the cleaner freed {freed} segments and moved {moved} bytes only");

@@ -1,12 +1,12 @@
 //! Sets against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{Error, Txn, typed::set::Combine};
+use seeds::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 const KEYS: u64 = 5;
 

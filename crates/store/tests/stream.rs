@@ -1,7 +1,6 @@
 //! Streams against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{
@@ -9,8 +8,9 @@ use holdfast_store::{
     collections::stream::{Claim, Entry, Id, Refused, Trim, TrimTo},
     typed::stream::{Added, NewId},
 };
+use seeds::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 const KEYS: u64 = 3;
 

@@ -1,7 +1,6 @@
 //! Strings that are changed in part against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{
@@ -12,8 +11,9 @@ use holdfast_store::{
         string::StringValue,
     },
 };
+use seeds::Rng;
 use std::collections::BTreeMap;
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 const KEYS: u64 = 4;
 

@@ -1,7 +1,6 @@
 //! Sorted sets, and their unions, intersections and differences, against a simple model, over restarts.
-//!
-//! `HOLDFAST_SEEDS=1000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
+mod seeds;
 mod world;
 
 use holdfast_store::{
@@ -11,11 +10,12 @@ use holdfast_store::{
         zset_algebra::{Aggregate, Input, Members},
     },
 };
+use seeds::Rng;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
 };
-use world::{Rng, World, with_seeds};
+use world::{World, with_seeds};
 
 const KEYS: u64 = 5;
 

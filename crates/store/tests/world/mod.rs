@@ -1,32 +1,14 @@
 //! What the tests of the typed operations share: a store on a simulated machine that restarts now and then, random
 //! choices from a seed.
 
+use crate::seeds::{self, Rng};
 use holdfast_store::{Options, SimIo, Store, Txn, collections::Limits};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Numbers that look random and follow from a seed (SplitMix64).
-pub struct Rng(pub u64);
-
 impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number in `0..n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-
     /// One of `0..n` as a text: short, long or an integer.
     pub fn text(&mut self, n: u64) -> Vec<u8> {
         let number = self.below(n);
@@ -167,21 +149,14 @@ impl Drop for World {
     }
 }
 
-/// Runs a test with several seeds: as many as `HOLDFAST_SEEDS` says, or with the one that `HOLDFAST_SEED` names. As many
-/// values, and more, must have been thawed for each seed: none if they are strings, which are items like others then.
+/// Runs a test with several seeds. As many values, and more, must have been thawed for each: none if they are strings, which
+/// are items like others when they are frozen.
 pub fn with_seeds(seeds: u64, thaws_min: u64, test: fn(u64)) {
-    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("HOLDFAST_SEED") {
-        return test(seed);
-    }
-    let seeds = number("HOLDFAST_SEEDS").unwrap_or(seeds);
-    for seed in 0..seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| test(seed)) {
-            eprintln!("replay with HOLDFAST_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
+    let ran = seeds::with_seeds(seeds, test);
+    if ran < seeds {
+        return;
     }
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
-    assert!(frozen > 20 * seeds && frozen > thawed, "{frozen} frozen, {thawed} thawed");
-    assert!(thawed >= thaws_min * seeds, "{frozen} frozen, {thawed} thawed");
+    assert!(frozen > 20 * ran && frozen > thawed, "{frozen} frozen, {thawed} thawed");
+    assert!(thawed >= thaws_min * ran, "{frozen} frozen, {thawed} thawed");
 }
