@@ -1,16 +1,14 @@
-//! `holdfast check`: verifies a data folder offline.
+//! `holdfast check`: verifies a data folder offline, and leaves it as it is.
 
 use holdfast_store::{Options, Store};
 use std::path::Path;
 
 /// Checks everything in `dir` and prints what it found; the error says what is wrong, with file and offset.
 pub fn check(dir: &Path) -> Result<(), String> {
-    // Opening a folder without data would make some.
     if !dir.join("superblock").is_file() {
         return Err(format!("{} is not a data folder: it has no superblock", dir.display()));
     }
-    let options = Options { background: false, ..Options::default() };
-    let store = Store::open(dir, options).map_err(|e| e.to_string())?;
+    let store = Store::open_read_only(dir, Options::default()).map_err(|e| e.to_string())?;
     let recovery = store.recovery();
     for note in &recovery.notes {
         println!("note: {note}");

@@ -25,7 +25,7 @@ Holdfast: a Redis-compatible store that never loses an acknowledged write
 
 Usage:
   holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input)
-  holdfast check DIR                           verify a data folder that is not in use
+  holdfast check DIR                           verify a data folder that is not in use; changes nothing
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
   holdfast --version                           print the version

@@ -5,7 +5,7 @@ mod harness;
 use harness::{Client, Folder, Rng, Server, bulk, check, is_error, number, ok, run, seed};
 use holdfast_resp::{Reply, write_command};
 use holdfast_store::FORMAT_VERSION;
-use std::fs;
+use std::{collections::BTreeMap, fs, path::PathBuf, time::SystemTime};
 
 const PAGE: usize = 4096;
 
@@ -130,6 +130,57 @@ fn either_superblock_heals_the_other() {
     for text in [refusal(&folder), check(&folder).1] {
         assert!(text.contains("corrupt: superblock at offset 0"), "{text}");
     }
+}
+
+/// What lies in a data folder: the bytes of files, and when all of it was changed.
+fn contents(folder: &Folder) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
+    let mut contents = BTreeMap::new();
+    for name in ["data", "data/log"] {
+        let folder = PathBuf::from(folder.join(name));
+        let entries = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        for path in entries.chain([folder.clone()]) {
+            let bytes = if path.is_file() { fs::read(&path).expect("a file") } else { Vec::new() };
+            let changed = fs::metadata(&path).and_then(|meta| meta.modified()).expect("a time");
+            contents.insert(path, (changed, bytes));
+        }
+    }
+    contents
+}
+
+/// What a crash has left is for the next start to mend.
+#[test]
+fn a_check_leaves_everything_as_it_is() {
+    let server = filled(100);
+    assert!(check(server.folder()).1.contains("is in use by another process"));
+    let folder = server.kill();
+    let sound_and_untouched = |folder: &Folder| {
+        let before = contents(folder);
+        let (is_sound, text) = check(folder);
+        assert!(is_sound && text.contains("keys: 100\n"), "{text}");
+        assert!(contents(folder) == before, "something was written");
+        text
+    };
+    let text = sound_and_untouched(&folder);
+    assert!(!text.contains("note"), "{text}");
+
+    // The header of a batch that follows the last one, and no batch; it lies in the first segment.
+    let checkpoint = u64::from_le_bytes(folder.read("data/superblock")[64..72].try_into().unwrap());
+    let lsn = checkpoint + offset_after(&text, " batches, ").expect("the bytes to replay");
+    let torn = PAGE as u64 + lsn;
+    folder.write_at("data/log/00000000", torn, &[16, 0, 0, 0, 1, 2, 3, 4]);
+    folder.write_at("data/log/00000000", torn + 8, &lsn.to_le_bytes());
+    folder.flip_bit("data/superblock", PAGE as u64 + 20, 1);
+    // As in a copy of the data.
+    fs::remove_file(folder.join("data/lock")).expect("a lock");
+    let text = sound_and_untouched(&folder);
+    assert!(text.contains("note: superblock at offset 4096: "), "{text}");
+    let cut = format!("note: log/00000000 at offset {torn}: a torn tail of 16 bytes that a start cuts\n");
+    assert!(text.contains(&cut), "{text}");
+
+    let server = Server::start_in(folder, &[]);
+    assert!(server.log().contains("a torn tail of 16 bytes was cut"), "{}", server.log());
+    assert_filled(&server, 100);
+    assert!(!sound_and_untouched(&server.stop()).contains("note"));
 }
 
 /// A bit of the log that has to be replayed: everything behind it is out of reach, so the server does not start.

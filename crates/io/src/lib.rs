@@ -60,6 +60,10 @@ pub trait Io: Send + Sync {
     /// Opens a file by its name relative to the data folder, e.g. `log/0000002a`; creates it (and its parent
     /// folder) if `create`. Opening a missing file without `create` is [`io::ErrorKind::NotFound`].
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>>;
+    /// Whether nothing can be created, written or removed: [`io::ErrorKind::ReadOnlyFilesystem`].
+    fn is_read_only(&self) -> bool {
+        false
+    }
     /// Removes a file by name.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Names of the files in a folder of the data folder (`""`: itself), relative to that folder, sorted; folders

@@ -26,6 +26,7 @@ const IOVECS_MAX: usize = 1024;
 pub struct RealIo {
     dir: PathBuf,
     direct: bool,
+    read_only: bool,
     lock: OnceLock<fs::File>,
     start: Instant,
 }
@@ -35,7 +36,14 @@ impl RealIo {
     pub fn new(dir: impl Into<PathBuf>) -> Result<Self> {
         let dir = dir.into();
         create_folder(&dir).map_err(|e| Error::io(format!("create folder {}", dir.display()), e))?;
-        Ok(Self { dir, direct: true, lock: OnceLock::new(), start: Instant::now() })
+        let (lock, start) = (OnceLock::new(), Instant::now());
+        Ok(Self { dir, direct: true, read_only: false, lock, start })
+    }
+
+    /// Uses the folder `dir` as it is: nothing in it will change.
+    pub fn read_only(dir: impl Into<PathBuf>) -> Self {
+        let (lock, start) = (OnceLock::new(), Instant::now());
+        Self { dir: dir.into(), direct: true, read_only: true, lock, start }
     }
 
     /// Whether files opened from now on bypass the page cache where they can. The default is to do so.
@@ -43,13 +51,20 @@ impl RealIo {
         Self { direct, ..self }
     }
 
-    /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it.
+    /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it. Those who
+    /// only read share it; where nobody has left a file to lock, they need none.
     pub fn lock(&self) -> Result<()> {
         let path = self.dir.join("lock");
         let locked = || -> io::Result<fs::File> {
-            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+            let (file, how) = match self.read_only {
+                true => (fs::File::open(&path)?, libc::LOCK_SH),
+                false => {
+                    let mut options = fs::OpenOptions::new();
+                    (options.write(true).create(true).truncate(false).open(&path)?, libc::LOCK_EX)
+                }
+            };
             // SAFETY: a system call on a descriptor that is open during it.
-            check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } as isize)?;
+            check(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } as isize)?;
             Ok(file)
         };
         match locked() {
@@ -58,6 +73,7 @@ impl RealIo {
                 self.lock.set(file).expect("the lock was free");
                 Ok(())
             }
+            Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => Ok(()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Err(Error::Unusable(format!(
                 "data folder {} is in use by another process",
                 self.dir.display()
@@ -71,19 +87,25 @@ impl Io for RealIo {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
         let path = self.dir.join(name);
         if create {
+            check_writable(self.read_only)?;
             create_folder(path.parent().expect("a file lies in the data folder"))?;
         }
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(create);
+        options.read(true).write(!self.read_only).create(create);
         let direct = if self.direct { open_direct(&mut options, &path)? } else { None };
         let (file, direct) = match direct {
             Some(file) => (file, true),
             None => (options.custom_flags(0).open(&path)?, false),
         };
-        Ok(Arc::new(RealFile { name: name.to_owned(), path, file, direct }))
+        Ok(Arc::new(RealFile { name: name.to_owned(), path, file, direct, read_only: self.read_only }))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        check_writable(self.read_only)?;
         fs::remove_file(self.dir.join(name))
     }
 
@@ -146,6 +168,7 @@ struct RealFile {
     path: PathBuf,
     file: fs::File,
     direct: bool,
+    read_only: bool,
 }
 
 impl File for RealFile {
@@ -166,6 +189,7 @@ impl File for RealFile {
     }
 
     fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()> {
+        check_writable(self.read_only)?;
         if !self.direct || (is_multiple(offset) && bufs.iter().all(|buf| is_aligned(buf))) {
             return write_all(&self.file, bufs, offset, durability);
         }
@@ -181,6 +205,7 @@ impl File for RealFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        check_writable(self.read_only)?;
         self.file.set_len(len)
     }
 }
@@ -201,6 +226,10 @@ impl RealFile {
         }
         Ok(())
     }
+}
+
+fn check_writable(read_only: bool) -> io::Result<()> {
+    if read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
 }
 
 /// Opens for direct I/O; `None` if the file system refuses that.

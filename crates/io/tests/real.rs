@@ -122,6 +122,36 @@ fn one_user_at_a_time() {
 }
 
 #[test]
+fn who_only_reads_changes_nothing() {
+    let folder = Folder::new("read-only");
+    let writer = RealIo::new(&folder.0).unwrap();
+    writer.open("file", true).unwrap().write_at(&[&pattern(100)], 0, Durable).unwrap();
+    let reader = RealIo::read_only(&folder.0);
+    reader.lock().unwrap();
+    assert_eq!(reader.list("").unwrap(), ["file"], "there was no lock, and there is none");
+    let file = reader.open("file", false).unwrap();
+    let mut buf = [0; 99];
+    file.read_at(&mut buf, 1).unwrap();
+    assert_eq!(buf, pattern(100)[1..]);
+    let refused = [
+        file.write_at(&[&[1]], 0, Volatile),
+        file.write_at(&[&pattern(BLOCK)], 0, Durable),
+        file.set_len(0),
+        reader.open("new", true).map(drop),
+        reader.remove("file"),
+    ];
+    let kinds = refused.map(|result| result.expect_err("it is read only").kind());
+    assert_eq!(kinds, [ErrorKind::ReadOnlyFilesystem; 5]);
+
+    writer.lock().unwrap();
+    assert!(matches!(RealIo::read_only(&folder.0).lock(), Err(Error::Unusable(_))));
+    drop(writer);
+    let readers = [(); 2].map(|()| RealIo::read_only(&folder.0));
+    readers.iter().for_each(|reader| reader.lock().unwrap());
+    assert!(RealIo::new(&folder.0).unwrap().lock().is_err());
+}
+
+#[test]
 fn knows_the_machine() {
     let folder = Folder::new("machine");
     let io = RealIo::new(&folder.0).unwrap();

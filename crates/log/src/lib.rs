@@ -140,7 +140,8 @@ impl Log {
     }
 
     /// Opens a log and calls `f` with the LSN and the payload of each batch from `from` on, the LSN of the last
-    /// checkpoint. A torn tail is cut off and reported.
+    /// checkpoint. A torn tail is cut off and reported. Where nothing can be written, nothing is cut, and the log has failed
+    /// from the start.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if something that was durable is damaged or missing; the files are not changed then, but
@@ -158,7 +159,11 @@ impl Log {
         let (segments, durable) = replay::find_files(&*io, &o)?.into_segments(io.clone(), &o);
         let replayed = segments.replay(from, durable, o.crc_seed, f)?;
         let tail = replayed.report.tail;
+        let is_read_only = io.is_read_only();
         let log = Self::new(io, &o, segments, tail, replayed.tail_block, replayed.is_marked);
+        if is_read_only {
+            log.fail(&Error::Unusable("it is only read".to_owned()));
+        }
         Ok((log, replayed.report))
     }
 

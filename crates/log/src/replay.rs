@@ -200,8 +200,8 @@ impl Files {
 }
 
 impl Segments {
-    /// Replays the log from `from` on, and leaves the files so that it can be continued. `durable`: the newest
-    /// mark in a segment header.
+    /// Replays the log from `from` on, and leaves the files so that it can be continued, if they can be written.
+    /// `durable`: the newest mark in a segment header.
     pub fn replay(
         &self,
         from: Lsn,
@@ -243,7 +243,14 @@ impl Segments {
         }
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
-        // All checks are passed; from here on the files are changed.
+        if !self.io.is_read_only() {
+            self.mend(mark, tail, torn_end, &entries)?;
+        }
+        Ok(Replayed { report, tail_block, is_marked })
+    }
+
+    /// Leaves the files so that the log can be continued at `tail`.
+    fn mend(&self, mark: Lsn, tail: Lsn, torn_end: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
         for segment in self.kept() {
             let start = self.start_of(segment.seq);
             if start >= tail {
@@ -254,8 +261,7 @@ impl Segments {
                 self.write_header(&segment, mark, segment.entry())?;
             }
         }
-        self.settle(mark, tail, torn_end)?;
-        Ok(Replayed { report, tail_block, is_marked })
+        self.settle(mark, tail, torn_end)
     }
 
     /// Calls `f` with the batches from `from` on, in order, up to the first that is not intact. Another thread checks them

@@ -63,7 +63,7 @@ pub(crate) struct Spare {
 }
 
 pub(crate) struct Segments {
-    io: Arc<dyn Io>,
+    pub io: Arc<dyn Io>,
     segment_size: u32,
     max_segments: u32,
     store_id: [u8; 16],

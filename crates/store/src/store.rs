@@ -81,7 +81,7 @@ pub struct Recovery {
     pub replayed_batches: u64,
     /// Microseconds from opening to serving.
     pub us: u64,
-    /// A torn tail that was cut, or a damaged superblock that was healed: file, offset, what.
+    /// A torn tail that was cut, or a damaged superblock that was healed, unless the store is only read: file, offset, what.
     pub notes: Vec<String>,
 }
 
@@ -135,6 +135,13 @@ impl Store {
         Store::open_on(Arc::new(io), options)
     }
 
+    /// Opens the store in a folder as it is: nothing there is written or mended, no thread runs, and nothing can be committed.
+    pub fn open_read_only(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
+        let io = RealIo::read_only(dir.as_ref());
+        io.lock()?;
+        Store::open_on(Arc::new(io), Options { background: false, ..options })
+    }
+
     /// Opens the store on a machine, real or simulated.
     pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Store> {
         let started = Instant::now();
@@ -142,6 +149,8 @@ impl Store {
         let has = |name: &str| files.iter().any(|f| f == name);
         let (inner, mut recovery) = if has(superblock::FILE) && !has(CREATING) {
             recover(io, options)?
+        } else if io.is_read_only() {
+            return Err(Error::Unusable("the data folder was never completed: a start makes it anew".into()));
         } else if !has(CREATING) && has(HEAP) {
             return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
         } else {
@@ -562,14 +571,14 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let Copies { newest: superblock, version, damaged } = Superblock::read(&*file)?;
     let options = Options { partitions: superblock.partitions, ..options };
-    if damaged.is_some() || version < superblock::VERSION {
+    let mends = !io.is_read_only();
+    if mends && (damaged.is_some() || version < superblock::VERSION) {
         // Before anything is written that an older version would not understand.
         superblock.write(&*file)?;
     }
     if let Some((offset, what)) = damaged {
-        report
-            .notes
-            .push(format!("{} at offset {offset}: {what}; healed from the other copy", superblock::FILE));
+        let healed = if mends { "healed from the other copy" } else { "the other copy is sound" };
+        report.notes.push(format!("{} at offset {offset}: {what}; {healed}", superblock::FILE));
     }
     let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
@@ -600,7 +609,8 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     report.replayed_bytes = log.tail() - superblock.checkpoint_lsn;
     report.replayed_batches = replayed.batches;
     report.notes.extend(replayed.cut.map(|cut| {
-        format!("{} at offset {}: a torn tail of {} bytes was cut", cut.file, cut.offset, cut.bytes)
+        let was_cut = if mends { "was cut" } else { "that a start cuts" };
+        format!("{} at offset {}: a torn tail of {} bytes {was_cut}", cut.file, cut.offset, cut.bytes)
     }));
     let arenas = redo.finish()?;
     Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
