@@ -10,17 +10,13 @@ use holdfast_store::{
 };
 use seeds::Rng;
 use std::collections::BTreeMap;
-use world::{World, with_seeds};
+use world::{State, World, key, play, with_seeds};
 
 /// Values with their expiries, 0 for none.
 type Hash = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
-type State = BTreeMap<Vec<u8>, Hash>;
 
-fn forget_expired(state: &mut State, now: u64) {
-    for hash in state.values_mut() {
-        hash.retain(|_, (_, expires)| *expires == 0 || *expires > now);
-    }
-    state.retain(|_, hash| !hash.is_empty());
+fn forget_expired(hash: &mut Hash, now: u64) {
+    hash.retain(|_, (_, expires)| *expires == 0 || *expires > now);
 }
 
 fn read(txn: &mut Txn, key: &[u8]) -> Hash {
@@ -47,7 +43,7 @@ fn expire(old: Option<u64>, at: u64, condition: ExpireIf, now: u64) -> Expired {
     }
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State, names: u64) {
+fn change(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State<Hash>, names: u64) {
     let hash = state.entry(key.to_vec()).or_default();
     let now = txn.now_ms();
     let some: Vec<Vec<u8>> = (0..1 + rng.below(8)).map(|_| rng.text(names)).collect();
@@ -152,40 +148,33 @@ fn look(rng: &mut Rng, txn: &mut Txn, key: &[u8], model: Option<&Hash>, names: u
 }
 
 fn history(seed: u64) {
-    let rng = &mut Rng(seed);
-    let mut world = World::new(rng);
-    let names = [8, 150, 2000][rng.below(3) as usize];
-    let mut state = State::new();
-    for _ in 0..4000 {
-        let key = format!("key {}", rng.below(4)).into_bytes();
-        let mut txn = world.begin_all();
-        forget_expired(&mut state, txn.now_ms());
-        if rng.chance(4) {
-            look(rng, &mut txn, &key, state.get(&key), names);
-        } else {
-            change(rng, &mut txn, &key, &mut state, names);
-        }
-        drop(txn);
-        if rng.chance(10) {
-            world.sim.advance_ms(rng.below(300));
-        }
-        if world.disturb(rng) {
-            for key in (0..4).map(|number| format!("key {number}").into_bytes()) {
-                let mut txn = world.begin_all();
-                forget_expired(&mut state, txn.now_ms());
-                assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
+    let names = [8, 150, 2000][seed as usize % 3];
+    play(
+        seed,
+        4000,
+        |rng, world, txn, state| {
+            let (key, now) = (key(rng), txn.now_ms());
+            state.values_mut().for_each(|hash| forget_expired(hash, now));
+            state.retain(|_, hash| !hash.is_empty());
+            match rng.chance(4) {
+                true => look(rng, txn, &key, state.get(&key), names),
+                false => change(rng, txn, &key, state, names),
             }
-        }
-    }
-    world.store().check().expect("a sound store");
-    for (key, hash) in &state {
-        let mut txn = world.begin_all();
-        txn.hash_remove(0, key, hash.keys().map(|name| &name[..])).unwrap();
-    }
-    let keys = (0..4).map(|number| format!("key {number}").into_bytes());
-    assert!(keys.into_iter().all(|key| !world.begin_all().exists(0, &key)));
-    assert_eq!(world.store().len(0), 0);
-    world.store().check().expect("a sound store");
+            if rng.chance(10) {
+                world.sim.advance_ms(rng.below(300));
+            }
+        },
+        |txn, key, model| {
+            let mut model = model.cloned().unwrap_or_default();
+            forget_expired(&mut model, txn.now_ms());
+            assert_eq!(read(txn, key), model);
+        },
+        |txn, key| {
+            let names: Vec<_> = read(txn, key).into_keys().collect();
+            txn.hash_remove(0, key, names.iter().map(|name| &name[..])).unwrap();
+            assert!(!txn.exists(0, key));
+        },
+    );
 }
 
 #[test]

@@ -9,17 +9,10 @@ use holdfast_store::{
     typed::positions_between,
 };
 use seeds::Rng;
-use std::collections::{BTreeMap, VecDeque};
-use world::{World, with_seeds};
-
-const KEYS: u64 = 4;
+use std::collections::VecDeque;
+use world::{State, World, key, play, with_seeds};
 
 type List = VecDeque<Vec<u8>>;
-type State = BTreeMap<Vec<u8>, List>;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key {number}").into_bytes()
-}
 
 fn read(txn: &mut Txn, key: &[u8]) -> List {
     let Some(list) = txn.list_at(0, key).unwrap() else { return List::new() };
@@ -64,8 +57,8 @@ fn element(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
-    let (at, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<List>) {
+    let (at, to) = (key(rng), key(rng));
     let existed = state.contains_key(&at);
     let list = state.entry(at.clone()).or_default();
     match rng.below(17) {
@@ -139,8 +132,8 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
     state.retain(|_, list| !list.is_empty());
 }
 
-fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
-    let at = key(rng.below(KEYS));
+fn look(rng: &mut Rng, txn: &mut Txn, state: &State<List>) {
+    let at = key(rng);
     let list = txn.list_at(0, &at).unwrap();
     let model = state.get(&at).cloned().unwrap_or_default();
     assert_eq!(list.is_some(), !model.is_empty());
@@ -164,30 +157,13 @@ fn look(rng: &mut Rng, txn: &mut Txn, state: &State) {
 }
 
 fn history(seed: u64) {
-    let rng = &mut Rng(seed);
-    let mut world = World::new(rng);
-    let mut state = State::new();
-    for _ in 0..3000 {
-        let mut txn = world.begin_all();
-        if rng.chance(4) {
-            look(rng, &mut txn, &state);
-        } else {
-            change(rng, &mut txn, &mut state);
-        }
-        drop(txn);
-        if world.disturb(rng) {
-            let mut txn = world.begin_all();
-            for key in (0..KEYS).map(key) {
-                assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
-            }
-        }
-    }
-    world.store().check().expect("a sound store");
-    for key in state.keys() {
-        world.begin_all().list_trim(0, key, 1, 0).unwrap();
-    }
-    assert!(world.store().is_empty());
-    world.store().check().expect("a sound store");
+    play(
+        seed,
+        3000,
+        |rng, _, txn, state| if rng.chance(4) { look(rng, txn, state) } else { change(rng, txn, state) },
+        |txn, key, model| assert_eq!(read(txn, key), model.cloned().unwrap_or_default()),
+        |txn, key| txn.list_trim(0, key, 1, 0).unwrap(),
+    );
 }
 
 #[test]

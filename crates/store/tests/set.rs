@@ -5,17 +5,10 @@ mod world;
 
 use holdfast_store::{Error, Txn, typed::set::Combine};
 use seeds::Rng;
-use std::collections::{BTreeMap, BTreeSet};
-use world::{World, with_seeds};
-
-const KEYS: u64 = 5;
+use std::collections::BTreeSet;
+use world::{State, World, key, play, with_seeds};
 
 type Set = BTreeSet<Vec<u8>>;
-type State = BTreeMap<Vec<u8>, Set>;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key {number}").into_bytes()
-}
 
 fn read(txn: &mut Txn, key: &[u8]) -> Set {
     let Some(set) = txn.set_at(0, key).unwrap() else { return Set::new() };
@@ -34,8 +27,8 @@ fn combined(how: Combine, sets: &[Set]) -> Set {
     })
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
-    let (to, from) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Set>, numbers: u64) {
+    let (to, from) = (key(rng), key(rng));
     let some: Vec<Vec<u8>> = (0..1 + rng.below(12)).map(|_| rng.text(numbers)).collect();
     let members = some.iter().map(|member| &member[..]);
     let set = state.entry(to.clone()).or_default();
@@ -69,7 +62,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
         }
         _ => {
             let how = how(rng);
-            let keys: Vec<_> = (0..1 + rng.below(4)).map(|_| key(rng.below(KEYS))).collect();
+            let keys: Vec<_> = (0..1 + rng.below(4)).map(|_| key(rng)).collect();
             let sets: Vec<Set> = keys.iter().map(|key| state.get(key).cloned().unwrap_or_default()).collect();
             let result = combined(how, &sets);
             let stored = txn.set_store(0, &to, how, keys.iter().map(|key| &key[..]));
@@ -84,8 +77,8 @@ fn how(rng: &mut Rng) -> Combine {
     [Combine::Intersection, Combine::Union, Combine::Difference][rng.below(3) as usize]
 }
 
-fn look(rng: &mut Rng, txn: &mut Txn, state: &State, numbers: u64) {
-    let keys: Vec<_> = (0..1 + rng.below(4)).map(|_| key(rng.below(KEYS))).collect();
+fn look(rng: &mut Rng, txn: &mut Txn, state: &State<Set>, numbers: u64) {
+    let keys: Vec<_> = (0..1 + rng.below(4)).map(|_| key(rng)).collect();
     let models: Vec<Set> = keys.iter().map(|key| state.get(key).cloned().unwrap_or_default()).collect();
     let how = how(rng);
     let sets = txn.sets_at(0, keys.iter().map(|key| &key[..])).unwrap();
@@ -115,31 +108,17 @@ fn look(rng: &mut Rng, txn: &mut Txn, state: &State, numbers: u64) {
 }
 
 fn history(seed: u64) {
-    let rng = &mut Rng(seed);
-    let mut world = World::new(rng);
-    let numbers = [10, 200, 3000][rng.below(3) as usize];
-    let mut state = State::new();
-    for _ in 0..4000 {
-        let mut txn = world.begin_all();
-        if rng.chance(4) {
-            look(rng, &mut txn, &state, numbers);
-        } else {
-            change(rng, &mut txn, &mut state, numbers);
-        }
-        drop(txn);
-        if world.disturb(rng) {
-            let mut txn = world.begin_all();
-            for key in (0..KEYS).map(key) {
-                assert_eq!(read(&mut txn, &key), state.get(&key).cloned().unwrap_or_default());
-            }
-        }
-    }
-    world.store().check().expect("a sound store");
-    for key in state.keys() {
-        world.begin_all().set_pop(0, key, u64::MAX, || 0, |_| ()).unwrap();
-    }
-    assert!(world.store().is_empty());
-    world.store().check().expect("a sound store");
+    let numbers = [10, 200, 3000][seed as usize % 3];
+    play(
+        seed,
+        4000,
+        |rng, _, txn, state| match rng.chance(4) {
+            true => look(rng, txn, state, numbers),
+            false => change(rng, txn, state, numbers),
+        },
+        |txn, key, model| assert_eq!(read(txn, key), model.cloned().unwrap_or_default()),
+        |txn, key| _ = txn.set_pop(0, key, u64::MAX, || 0, |_| ()).unwrap(),
+    );
 }
 
 #[test]

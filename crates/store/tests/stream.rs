@@ -10,9 +10,7 @@ use holdfast_store::{
 };
 use seeds::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use world::{World, with_seeds};
-
-const KEYS: u64 = 3;
+use world::{State, World, key, play, with_seeds};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -80,8 +78,6 @@ impl Stream {
         }
     }
 }
-
-type State = BTreeMap<Vec<u8>, Stream>;
 
 fn owned(entry: &Entry) -> (Id, Fields) {
     (entry.id, entry.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
@@ -164,7 +160,7 @@ fn new_fields(rng: &mut Rng) -> Fields {
     }
 }
 
-fn add(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State) {
+fn add(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State<Stream>) {
     let existed = state.contains_key(key);
     let mut stream = state.get(key).cloned().unwrap_or_default();
     let fields = new_fields(rng);
@@ -218,8 +214,8 @@ fn add(rng: &mut Rng, txn: &mut Txn, key: &[u8], state: &mut State) {
     state.insert(key.to_vec(), stream);
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
-    let key = format!("stream {}", rng.below(KEYS)).into_bytes();
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Stream>) {
+    let (key, to) = (key(rng), key(rng));
     if rng.below(20) < 10 {
         return add(rng, txn, &key, state);
     }
@@ -228,7 +224,6 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
         return;
     }
     if rng.chance(100) {
-        let to = format!("stream {}", rng.below(KEYS)).into_bytes();
         assert_eq!(txn.copy(0, &key, 0, &to).unwrap(), state.contains_key(&key));
         if let Some(stream) = state.get(&key).cloned() {
             state.insert(to, stream);
@@ -439,25 +434,19 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
 }
 
 fn history(seed: u64) {
-    let mut rng = Rng(seed);
-    let mut world = World::new(&mut rng);
-    let mut state = State::new();
-    for _ in 0..1500 {
-        let restarted = world.disturb(&mut rng);
-        let keys: Vec<Vec<u8>> = (0..KEYS).map(|n| format!("stream {n}").into_bytes()).collect();
-        let mut txn = world.begin_all();
-        if restarted || rng.chance(50) {
-            for key in &keys {
-                assert_eq!(read(&mut txn, key).as_ref(), state.get(key));
+    play(
+        seed,
+        1500,
+        |rng, _, txn, state| {
+            if rng.chance(12) {
+                let key = key(rng);
+                assert_eq!(read(txn, &key).as_ref(), state.get(&key));
             }
-        }
-        change(&mut rng, &mut txn, &mut state);
-        txn.commit();
-        while rng.chance(3) && world.store().sweep() {}
-    }
-    world.restart(&mut rng);
-    let mut txn = world.begin_all();
-    assert_eq!(read(&mut txn, b"stream 0").as_ref(), state.get(&b"stream 0"[..]));
+            change(rng, txn, state);
+        },
+        |txn, key, model| assert_eq!(read(txn, key).as_ref(), model),
+        |txn, key| _ = txn.remove(0, key),
+    );
 }
 
 #[test]

@@ -12,16 +12,7 @@ use holdfast_store::{
     },
 };
 use seeds::Rng;
-use std::collections::BTreeMap;
-use world::{World, with_seeds};
-
-const KEYS: u64 = 4;
-
-type State = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key {number}").into_bytes()
-}
+use world::{State, World, key, keys, play, with_seeds};
 
 fn bytes(rng: &mut Rng) -> Vec<u8> {
     if rng.chance(4) {
@@ -46,8 +37,8 @@ fn write(string: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     string[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
-    let (at, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Vec<u8>>) {
+    let (at, to) = (key(rng), key(rng));
     let mut string = state.get(&at).cloned().unwrap_or_default();
     match rng.below(20) {
         0 => {
@@ -115,8 +106,8 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State) {
     state.insert(at, string);
 }
 
-fn look(rng: &mut Rng, world: &World, txn: &mut Txn, state: &State) {
-    let at = key(rng.below(KEYS));
+fn look(rng: &mut Rng, world: &World, txn: &mut Txn, state: &State<Vec<u8>>) {
+    let at = key(rng);
     let value = txn.string_at(0, &at).unwrap();
     let Some(model) = state.get(&at) else {
         return assert!(value.is_none());
@@ -140,7 +131,7 @@ fn look(rng: &mut Rng, world: &World, txn: &mut Txn, state: &State) {
     let offset = rng.below(model.len() as u64 * 10 + 100);
     assert_eq!(value.bit(offset), bitmap::bit(model, offset));
     // The other one's copy must not be taken for this one's.
-    for key in (0..KEYS).map(key).filter(|_| rng.chance(2)) {
+    for key in keys().filter(|_| rng.chance(2)) {
         // What was in the small cache may be gone when something else came in.
         if let Err(Error::Cold(cold)) = txn.get(0, &key) {
             txn.supply(vec![world.store().fetch(cold)]);
@@ -150,35 +141,22 @@ fn look(rng: &mut Rng, world: &World, txn: &mut Txn, state: &State) {
 }
 
 fn history(seed: u64) {
-    let rng = &mut Rng(seed);
-    let mut world = World::new(rng);
-    let mut state = State::new();
     let mut chunks = 0;
-    for _ in 0..1500 {
-        let mut txn = world.begin_all();
-        if rng.chance(4) {
-            look(rng, &world, &mut txn, &state);
-        } else {
-            change(rng, &mut txn, &mut state);
-        }
-        drop(txn);
-        if world.disturb(rng) {
-            let mut txn = world.begin_all();
-            for key in (0..KEYS).map(key) {
-                assert_eq!(txn.get(0, &key).unwrap(), state.get(&key).map(|model| &model[..]));
-                let value = txn.string_at(0, &key).unwrap();
-                chunks += usize::from(matches!(value, Some(StringValue::Chunks { .. })));
-            }
-        }
-    }
+    play(
+        seed,
+        1500,
+        |rng, world, txn, state| match rng.chance(4) {
+            true => look(rng, world, txn, state),
+            false => change(rng, txn, state),
+        },
+        |txn, key, model| {
+            assert_eq!(txn.get(0, key).unwrap(), model.map(|model| &model[..]));
+            let value = txn.string_at(0, key).unwrap();
+            chunks += usize::from(matches!(value, Some(StringValue::Chunks { .. })));
+        },
+        |txn, key| _ = txn.remove(0, key),
+    );
     assert!(chunks > 0 || seed > 0, "no string was in the heap");
-    world.store().check().expect("a sound store");
-    for key in state.keys() {
-        world.begin_all().remove(0, key);
-    }
-    while world.store().sweep() {}
-    world.store().check().expect("a sound store");
-    assert!(world.store().is_empty());
 }
 
 #[test]

@@ -15,16 +15,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
 };
-use world::{World, with_seeds};
-
-const KEYS: u64 = 5;
+use world::{State, World, key, play, with_seeds};
 
 type Zset = BTreeMap<Vec<u8>, f64>;
-type State = BTreeMap<Vec<u8>, Zset>;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key {number}").into_bytes()
-}
 
 fn ordered(zset: &Zset) -> Members {
     let mut members: Members = zset.iter().map(|(member, score)| (member.clone(), *score)).collect();
@@ -71,8 +64,8 @@ fn allowed(options: AddOptions, old: Option<f64>, new: f64) -> bool {
     }
 }
 
-fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
-    let at = key(rng.below(KEYS));
+fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Zset>, numbers: u64) {
+    let at = key(rng);
     let zset = state.entry(at.clone()).or_default();
     let members: Vec<(Vec<u8>, f64)> =
         (0..1 + rng.below(20)).map(|_| (rng.text(numbers), score(rng))).collect();
@@ -141,11 +134,11 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State, numbers: u64) {
 }
 
 /// Combines some sorted sets, and the plain set at "set", in one way or the other.
-fn combine(rng: &mut Rng, txn: &mut Txn, state: &State) -> Members {
+fn combine(rng: &mut Rng, txn: &mut Txn, state: &State<Zset>) -> Members {
     let set: Zset = (0..6).map(|number| (number.to_string().into_bytes(), 1.0)).collect();
-    let keys: Vec<_> = (0..1 + rng.below(4))
-        .map(|_| if rng.chance(6) { b"set".to_vec() } else { key(rng.below(KEYS)) })
-        .collect();
+    txn.set_add(0, b"set", set.keys().map(|member| &member[..])).unwrap();
+    let keys: Vec<_> =
+        (0..1 + rng.below(4)).map(|_| if rng.chance(6) { b"set".to_vec() } else { key(rng) }).collect();
     // With such weights no sum depends on the order of its parts.
     let weighed = |rng: &mut Rng| if rng.chance(3) { rng.below(4) as f64 - 1.0 } else { 1.0 };
     let inputs: Vec<Input> = keys.iter().map(|key| Input { key, weight: weighed(rng) }).collect();
@@ -205,8 +198,8 @@ fn combine(rng: &mut Rng, txn: &mut Txn, state: &State) -> Members {
     }
 }
 
-fn look(rng: &mut Rng, txn: &mut Txn, state: &State, numbers: u64) {
-    let at = key(rng.below(KEYS));
+fn look(rng: &mut Rng, txn: &mut Txn, state: &State<Zset>, numbers: u64) {
+    let at = key(rng);
     let zset = txn.zset_at(0, &at).unwrap();
     let model = state.get(&at).cloned().unwrap_or_default();
     assert_eq!(zset.is_some(), !model.is_empty());
@@ -260,32 +253,20 @@ fn look(rng: &mut Rng, txn: &mut Txn, state: &State, numbers: u64) {
 }
 
 fn history(seed: u64) {
-    let rng = &mut Rng(seed);
-    let mut world = World::new(rng);
-    let numbers = [10, 200, 3000][rng.below(3) as usize];
-    let mut state = State::new();
-    world.begin_all().set_add(0, b"set", [&b"0"[..], b"1", b"2", b"3", b"4", b"5"]).unwrap();
-    for _ in 0..3000 {
-        let mut txn = world.begin_all();
-        if rng.chance(4) {
-            look(rng, &mut txn, &state, numbers);
-        } else {
-            change(rng, &mut txn, &mut state, numbers);
-        }
-        drop(txn);
-        if world.disturb(rng) {
-            let mut txn = world.begin_all();
-            for key in (0..KEYS).map(key) {
-                assert_eq!(read(&mut txn, &key), ordered(&state.get(&key).cloned().unwrap_or_default()));
-            }
-        }
-    }
-    world.store().check().expect("a sound store");
-    for key in state.keys() {
-        world.begin_all().zset_pop(0, key, true, u64::MAX, |_, _| ()).unwrap();
-    }
-    assert_eq!(world.store().len(0), 1);
-    world.store().check().expect("a sound store");
+    let numbers = [10, 200, 3000][seed as usize % 3];
+    play(
+        seed,
+        3000,
+        |rng, _, txn, state| match rng.chance(4) {
+            true => look(rng, txn, state, numbers),
+            false => change(rng, txn, state, numbers),
+        },
+        |txn, key, model| assert_eq!(read(txn, key), ordered(&model.cloned().unwrap_or_default())),
+        |txn, key| {
+            txn.zset_pop(0, key, true, u64::MAX, |_, _| ()).unwrap();
+            txn.remove(0, b"set");
+        },
+    );
 }
 
 #[test]

@@ -1,12 +1,59 @@
-//! What the tests of the typed operations share: a store on a simulated machine that restarts now and then, random
-//! choices from a seed.
+//! What the tests of the typed operations share: histories of a few keys, in a store on a simulated machine that restarts
+//! now and then, against a model.
 
 use crate::seeds::{self, Rng};
 use holdfast_store::{Options, SimIo, Store, Txn, collections::Limits};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
+
+/// The model: what is behind each key.
+pub type State<V> = BTreeMap<Vec<u8>, V>;
+
+/// The keys of a history.
+pub fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..4).map(|number| format!("key {number}").into_bytes())
+}
+
+/// One of them.
+pub fn key(rng: &mut Rng) -> Vec<u8> {
+    keys().nth(rng.below(4) as usize).expect("one of four")
+}
+
+/// A history: `step` does something with a transaction over all keys and with the model. Whether they agree is compared by
+/// `compare`, key by key, after each restart. In the end `empty` has each key's value go, in the way that its type has.
+pub fn play<V>(
+    seed: u64,
+    steps: u64,
+    step: impl Fn(&mut Rng, &World, &mut Txn, &mut State<V>),
+    mut compare: impl FnMut(&mut Txn, &[u8], Option<&V>),
+    empty: impl Fn(&mut Txn, &[u8]),
+) {
+    let rng = &mut Rng(seed);
+    let mut world = World::new(rng);
+    let mut state = State::new();
+    let mut compare = |world: &World, state: &State<V>| {
+        let mut txn = world.begin_all();
+        keys().for_each(|key| compare(&mut txn, &key, state.get(&key)));
+    };
+    for _ in 0..steps {
+        step(rng, &world, &mut world.begin_all(), &mut state);
+        if world.disturb(rng) {
+            compare(&world, &state);
+        }
+    }
+    world.store().check().expect("a sound store");
+    world.restart(rng);
+    compare(&world, &state);
+    keys().for_each(|key| empty(&mut world.begin_all(), &key));
+    while world.store().sweep() {}
+    assert!(world.store().is_empty());
+    world.store().check().expect("a sound store");
+}
 
 impl Rng {
     /// One of `0..n` as a text: short, long or an integer.
@@ -98,7 +145,7 @@ impl World {
     }
 
     /// Makes everything durable and restarts, mostly by a power cut.
-    pub fn restart(&mut self, rng: &mut Rng) {
+    fn restart(&mut self, rng: &mut Rng) {
         let store = self.store.take().expect("it is open");
         while store.log().durable() < store.log().tail() {
             store.log().commit_once().expect("a sound medium");
@@ -114,7 +161,8 @@ impl World {
     }
 
     /// Does now and then what a store does beside its transactions. True if it was a restart.
-    pub fn disturb(&mut self, rng: &mut Rng) -> bool {
+    fn disturb(&mut self, rng: &mut Rng) -> bool {
+        while rng.chance(4) && self.store().sweep() {}
         if rng.chance(20) {
             self.store().log().commit_once().expect("a sound medium");
         }
