@@ -255,7 +255,7 @@ impl Connection {
                 Ok(Some(length)) => {
                     let store = &worker.server.store;
                     let db = store.database(self.session.db as u8);
-                    lookahead.look(store, db, &self.input[self.head..], length);
+                    lookahead.look(store, db, &self.parser, &self.input[self.head..]);
                     turn.expect(lookahead.next());
                     if !self.parser.args(&self.input).is_empty() && self.execute_one(&turn).await? {
                         lookahead.forget();

@@ -1,7 +1,7 @@
 //! The commands of a pipeline that are to run next: the store is told of their keys, so that they wait for memory together
 //! and not one after another.
 
-use holdfast_resp::peek;
+use holdfast_resp::Parser;
 use holdfast_store::{EXPECTED_MAX, Expected, Store};
 
 /// What is known of the commands at the head of the input.
@@ -13,21 +13,16 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Looks at the commands at the start of `input`, the first of which has `length` bytes, unless it is the only one or
-    /// was looked at before.
+    /// Looks at the command that `parser` has found at the start of `input` and those behind it, unless it is the only one
+    /// or was looked at before.
     #[inline]
-    pub fn look(&mut self, store: &Store, db: u8, input: &[u8], length: usize) {
-        if self.done < self.expected.len() || length == input.len() {
+    pub fn look(&mut self, store: &Store, db: u8, parser: &Parser, input: &[u8]) {
+        if self.done < self.expected.len() || !parser.has_ahead() {
             return;
         }
         self.forget();
         self.expected.reserve(EXPECTED_MAX);
-        let mut rest = input;
-        let keys = std::iter::from_fn(|| {
-            let (key, length) = peek(rest)?;
-            rest = &rest[length..];
-            Some(key)
-        });
+        let keys = parser.upcoming(input).map_while(|args| args.get(1));
         store.expect(db, keys.take(EXPECTED_MAX), &mut self.expected);
     }
 

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{Client, Server, bulk, error, is_error, ok, show, text, wait_until};
-use holdfast_resp::Reply;
+use holdfast_resp::{Reply, write_command};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -55,6 +55,46 @@ fn large_values_and_long_pipelines() {
     for _ in 0..count {
         assert_eq!(client.reply(), bulk("abc"));
     }
+}
+
+/// What a client sends of these commands, one a line.
+fn requests(commands: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in commands.lines() {
+        write_command(&mut bytes, &command.split_whitespace().collect::<Vec<_>>());
+    }
+    bytes
+}
+
+#[test]
+fn commands_of_a_pipeline_act_on_those_behind() {
+    let server = Server::start(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let keys: String = (0..40).map(|n| format!("set key:{n} {n}\nget key:{n}\nping\n")).collect();
+    client.send(&requests("set a 1\nping\nget a\nselect 1\nget a\nselect 0\nblpop list 0\nget a\nget b"));
+    wait_until_blocked(&mut other, 1);
+    // While it waits more arrives, and what was to be there is not any more.
+    client.send(&requests(&keys));
+    other.send(&requests("del a\nset b 2\nrpush list x"));
+    for reply in ["+OK", "+PONG", "1", "+OK", "nil", "+OK", "[list x]", "nil", "2"] {
+        assert_eq!(show(&client.reply()), reply);
+    }
+    for n in 0..40 {
+        let replies = [(); 3].map(|()| show(&client.reply()));
+        assert_eq!(replies, ["+OK".to_owned(), n.to_string(), "+PONG".to_owned()]);
+    }
+}
+
+#[test]
+fn limits_hold_from_the_next_command_on() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    assert_eq!(client.call("auth secret"), ok());
+    client.send(&requests("ping\nreset\nmget 1 2 3 4 5 6 7 8 9 10"));
+    assert_eq!(show(&client.reply()), "+PONG");
+    assert_eq!(show(&client.reply()), "+RESET");
+    assert_eq!(client.reply(), error("ERR Protocol error: unauthenticated multibulk length"));
+    assert_eq!(client.try_reply(), None);
 }
 
 #[test]

@@ -3,25 +3,34 @@
 
 use holdfast_fuzz::{Rng, fuzz};
 use holdfast_resp::{Limits, OwnedArgs, Parser, ProtocolError, Reply, skip_reply, write_command};
+use std::collections::VecDeque;
 
 type Parsed = (Vec<OwnedArgs>, Option<ProtocolError>);
 
-/// Feeds `input` in pieces, as a connection does.
-fn parse(input: &[u8], limits: &Limits, mut piece: impl FnMut() -> usize) -> Parsed {
+/// Feeds `input` in pieces, as a connection does. A command may change the limits for those behind it: each `period`
+/// commands the next of `limits` holds.
+fn parse(input: &[u8], limits: &[Limits; 2], period: usize, mut piece: impl FnMut() -> usize) -> Parsed {
     let (mut parser, mut commands) = (Parser::new(), Vec::new());
+    let mut count = 0;
+    let mut upcoming: VecDeque<OwnedArgs> = VecDeque::new();
     let (mut buf, mut fed) = (Vec::new(), 0);
     while fed < input.len() {
         let end = (fed + piece()).min(input.len());
         buf.extend_from_slice(&input[fed..end]);
         fed = end;
         loop {
-            match parser.parse(&mut buf, limits) {
+            match parser.parse(&mut buf, &limits[count / period % 2]) {
                 Ok(Some(length)) => {
-                    assert!(length <= buf.len());
+                    assert!(length <= buf.len() && length == parser.length() && !parser.is_partial());
                     let args = parser.args(&buf);
+                    upcoming.pop_front().inspect(|promised| assert_eq!(*promised, args.to_owned()));
+                    if upcoming.is_empty() {
+                        upcoming.extend(parser.upcoming(&buf).skip(1).map(|args| args.to_owned()));
+                    }
                     if !args.is_empty() {
                         commands.push(args.to_owned());
                     }
+                    count += 1;
                     buf.drain(..length);
                 }
                 Ok(None) => break,
@@ -35,8 +44,9 @@ fn parse(input: &[u8], limits: &Limits, mut piece: impl FnMut() -> usize) -> Par
 /// Requests with some mistakes in them.
 fn input(rng: &mut Rng) -> Vec<u8> {
     let mut input = Vec::new();
-    for _ in 0..rng.below(8) {
-        match rng.below(8) {
+    let most = if rng.one_in(4) { 60 } else { 8 };
+    for _ in 0..rng.below(most) {
+        match rng.below(most.max(8)) {
             0 => input.extend(rng.bytes(100)),
             1 => input.extend_from_slice(b"SET \"a\\x41 b\" 'c'\r\n"),
             2 => input.extend_from_slice(
@@ -59,10 +69,14 @@ fn input(rng: &mut Rng) -> Vec<u8> {
 fn any_pieces_give_the_same_commands() {
     fuzz(|rng| {
         let input = input(rng);
-        let limits = Limits { unauthenticated: rng.one_in(3), max_bulk_len: 1 << rng.below(40) };
-        let whole = parse(&input, &limits, || usize::MAX >> 1);
-        let longest = 1 + rng.below(20);
-        assert_eq!(parse(&input, &limits, || 1 + rng.below(longest) as usize), whole);
+        let limits =
+            [(); 2].map(|()| Limits { unauthenticated: rng.one_in(3), max_bulk_len: 1 << rng.below(40) });
+        let period = 1 + rng.below(40) as usize;
+        let whole = parse(&input, &limits, period, || usize::MAX >> 1);
+        let longest = 1 + if rng.one_in(2) { rng.below(20) } else { rng.below(2000) };
+        assert_eq!(parse(&input, &limits, period, || 1 + rng.below(longest) as usize), whole);
+        // Each byte alone: nothing is found as a whole.
+        assert_eq!(parse(&input, &limits, period, || 1), whole);
     });
 }
 

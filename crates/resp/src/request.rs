@@ -8,7 +8,7 @@ use crate::{
     integer::parse_int,
     line::split_line,
 };
-use std::fmt;
+use std::{fmt, ops::Range};
 
 /// The longest inline command and the longest length line, in bytes.
 const LINE_MAX: usize = 64 * 1024;
@@ -18,9 +18,13 @@ const UNAUTHENTICATED_ARGS: i64 = 10;
 const UNAUTHENTICATED_BULK: i64 = 16 * 1024;
 /// A list of arguments that grew beyond this is given back after the command.
 const SPANS_KEPT: usize = 1024;
+/// At most so many commands are found in one pass.
+const AHEAD: usize = 16;
+/// A pass ends once its commands have so many arguments: usually early enough that the list is kept.
+const AHEAD_SPANS: usize = SPANS_KEPT / 2;
 
 /// What a client may send.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest argument, in bytes (`proto-max-bulk-len`).
     pub max_bulk_len: i64,
@@ -70,8 +74,8 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// An incremental parser. It remembers how far it got in a command that is not complete yet, so that no byte is
-/// looked at twice however the input is cut.
+/// An incremental parser. It finds several commands in one pass if they have arrived as a whole, as those of a pipeline do.
+/// Of one that has not, it remembers how far it got, so that no byte is looked at again and again however the input is cut.
 #[derive(Debug, Default)]
 pub struct Parser {
     state: State,
@@ -79,7 +83,24 @@ pub struct Parser {
     pos: usize,
     /// Bytes, from `pos` on, that are known to hold no end of line.
     scanned: usize,
+    /// Of the command that is not complete, or of `commands`; each argument is counted from where its own command starts.
     spans: Vec<Span>,
+    /// Complete commands that were found in one pass.
+    commands: Vec<Whole>,
+    /// How many of them have been returned.
+    taken: usize,
+    /// The spans of the one that was returned last.
+    current: Range<usize>,
+    /// What they were found to keep to.
+    limits: Limits,
+}
+
+/// A complete command.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    length: usize,
+    /// Where its spans end.
+    spans: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,20 +141,51 @@ impl Parser {
     /// Returns how many bytes it takes once it is complete, `None` if more are needed. The command may be empty (a
     /// blank line, `*0`); it is to be skipped. After an error the parser must not be used again.
     ///
+    /// The bytes of a command that was returned have to be gone from the start of `buf` at the next call, and those behind
+    /// them unchanged: they may have been parsed already.
+    ///
     /// Inline commands are unescaped in place.
     #[inline]
     pub fn parse(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
+        // What was a command need not be one under other limits.
+        if self.taken < self.commands.len() && self.limits == *limits {
+            return Ok(Some(self.take()));
+        }
+        self.find(buf, limits)
+    }
+
+    /// The length of the next of `commands`.
+    #[inline]
+    fn take(&mut self) -> usize {
+        let Whole { length, spans } = self.commands[self.taken];
+        self.taken += 1;
+        self.current = self.current.end..spans;
+        self.pos = length;
+        length
+    }
+
+    /// [`Parser::parse`] for a command that is not known yet.
+    fn find(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
         if self.state == State::Start {
-            match buf.first() {
-                None => return Ok(None),
-                Some(b'*') => self.state = State::Count,
-                Some(_) => self.state = State::Inline,
-            }
-            self.pos = 0;
+            self.commands.clear();
+            self.taken = 0;
+            self.current = 0..0;
             self.spans.clear();
             if self.spans.capacity() > SPANS_KEPT {
                 self.spans.shrink_to(0);
             }
+            self.pos = 0;
+            self.state = match buf.first() {
+                None => return Ok(None),
+                Some(b'*') => {
+                    self.find_whole(buf, limits);
+                    if !self.commands.is_empty() {
+                        return Ok(Some(self.take()));
+                    }
+                    State::Count
+                }
+                Some(_) => State::Inline,
+            };
         }
         match self.state {
             State::Inline => self.inline(buf),
@@ -141,9 +193,41 @@ impl Parser {
         }
     }
 
+    /// Finds commands that `buf` starts with and holds as a whole.
+    fn find_whole(&mut self, mut buf: &[u8], limits: &Limits) {
+        if limits.unauthenticated {
+            return;
+        }
+        self.limits = *limits;
+        while !buf.is_empty() && self.commands.len() < AHEAD && self.spans.len() < AHEAD_SPANS {
+            let Some(length) = whole(buf, limits, &mut self.spans) else { break };
+            self.commands.push(Whole { length, spans: self.spans.len() });
+            buf = &buf[length..];
+        }
+    }
+
     /// The arguments of the command that [`Parser::parse`] has just completed at the start of `buf`.
+    #[inline]
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
-        Args::new(buf, &self.spans)
+        Args::new(buf, &self.spans[self.current.clone()])
+    }
+
+    /// Whether commands behind that one are known to be complete.
+    #[inline]
+    pub fn has_ahead(&self) -> bool {
+        self.taken < self.commands.len()
+    }
+
+    /// That command and those behind it that are known to be complete, at most 16.
+    #[inline]
+    pub fn upcoming<'a>(&'a self, mut buf: &'a [u8]) -> impl Iterator<Item = Args<'a>> {
+        let mut first = self.current.start;
+        self.commands[self.taken.saturating_sub(1)..].iter().map(move |command| {
+            let args = Args::new(buf, &self.spans[first..command.spans]);
+            buf = &buf[command.length..];
+            first = command.spans;
+            args
+        })
     }
 
     /// How many bytes the command has at least, as far as is known: where an announced argument ends.
@@ -167,7 +251,7 @@ impl Parser {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.spans.capacity() * size_of::<Span>()
+        self.spans.capacity() * size_of::<Span>() + self.commands.capacity() * size_of::<Whole>()
     }
 
     fn inline(&mut self, buf: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
@@ -178,9 +262,7 @@ impl Parser {
         let newline = self.scanned + newline;
         split_line(&mut buf[..newline], &mut self.spans).map_err(|_| ProtocolError::UnbalancedQuotes)?;
         self.scanned = 0;
-        self.state = State::Start;
-        self.pos = newline + 1;
-        Ok(Some(self.pos))
+        Ok(Some(self.complete(newline + 1)))
     }
 
     fn multibulk(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
@@ -234,11 +316,7 @@ impl Parser {
                         _ => State::Length { left: left - 1 },
                     };
                 }
-                State::Start => {
-                    self.state = State::Start;
-                    self.pos = pos;
-                    return Ok(Some(pos));
-                }
+                State::Start => return Ok(Some(self.complete(pos))),
                 State::Inline => unreachable!("inline commands are not parsed here"),
             }
         }
@@ -247,23 +325,19 @@ impl Parser {
         Ok(None)
     }
 
+    /// The one command in `spans` is complete and has `length` bytes.
+    fn complete(&mut self, length: usize) -> usize {
+        self.state = State::Start;
+        self.commands.push(Whole { length, spans: self.spans.len() });
+        self.take()
+    }
+
     /// The number after the byte at `pos`, up to `\r` and the byte after it.
-    #[inline]
     fn number(&mut self, buf: &[u8], pos: usize) -> Number {
-        // The common case, in one pass: up to nine digits without a leading zero.
         let line = &buf[pos..];
-        let mut value = 0i64;
-        let mut at = 1;
-        while let Some(digit @ 0..=9) = line.get(at).map(|b| b.wrapping_sub(b'0')) {
-            if at > 9 || (value == 0 && at > 1) {
-                break;
-            }
-            value = value * 10 + i64::from(digit);
-            at += 1;
-        }
-        if at > 1 && line.len() >= at + 2 && line[at] == b'\r' {
+        if let Some((value, length)) = short_number(line) {
             self.scanned = 0;
-            return Number::Is(value, pos + at + 2);
+            return Number::Is(value, pos + length);
         }
         self.number_slow(line, pos)
     }
@@ -285,4 +359,62 @@ impl Parser {
             None => Number::Invalid,
         }
     }
+}
+
+/// Adds the arguments of the command at the start of `buf` to `spans` and returns its length, if it is there as a whole,
+/// and an array that keeps to the limits of authenticated clients. Of all else it says nothing: that is for the parser.
+fn whole(buf: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Option<usize> {
+    let before = spans.len();
+    let length = array(buf, limits, spans);
+    if length.is_none() {
+        spans.truncate(before);
+    }
+    length
+}
+
+/// [`whole`], but that what it has added may be part of a command only.
+#[inline]
+fn array(buf: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Option<usize> {
+    if *buf.first()? != b'*' {
+        return None;
+    }
+    let (count, length) = short_number(buf)?;
+    let mut rest = buf.get(length..)?;
+    for _ in 0..count {
+        let (len, header) = short_number(rest)?;
+        let end = header + len as usize;
+        if rest[0] != b'$' || len > limits.max_bulk_len || rest.len() < end + 2 {
+            return None;
+        }
+        let pos = buf.len() - rest.len();
+        spans.push(Span { start: pos + header, end: pos + end });
+        rest = &rest[end + 2..];
+    }
+    Some(buf.len() - rest.len())
+}
+
+/// The number after the first byte of `line` and how many bytes the line takes, if that has arrived as a whole and is as
+/// clients write it: of one to nine digits, the first of which is no zero that could be left out.
+#[inline(always)]
+fn short_number(line: &[u8]) -> Option<(i64, usize)> {
+    match *line {
+        [_, ones @ b'0'..=b'9', b'\r', _, ..] => Some((digit(ones), 4)),
+        [_, tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', _, ..] => {
+            Some((digit(tens) * 10 + digit(ones), 5))
+        }
+        _ => longer_number(line),
+    }
+}
+
+fn longer_number(line: &[u8]) -> Option<(i64, usize)> {
+    let digits = line.get(1..)?;
+    let count = digits.iter().take(9).take_while(|byte| byte.is_ascii_digit()).count();
+    let is_short = matches!(digits, [b'1'..=b'9', ..]) && digits.get(count) == Some(&b'\r');
+    (is_short && line.len() >= count + 3)
+        .then(|| (digits[..count].iter().fold(0, |value, &byte| value * 10 + digit(byte)), count + 3))
+}
+
+#[inline]
+fn digit(byte: u8) -> i64 {
+    i64::from(byte - b'0')
 }

@@ -66,7 +66,7 @@ fn protocol_like() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn commands_survive_any_cut(
-        commands in vec(vec(vec(any::<u8>(), 0..40), 1..6), 0..8),
+        commands in vec(vec(vec(any::<u8>(), 0..40), 1..6), 0..50),
         cuts in vec(any::<usize>(), 0..40),
     ) {
         let mut input = Vec::new();
@@ -124,6 +124,71 @@ fn strangers_may_send_little() {
     assert_eq!(parse_whole(b"*11\r\n", &limits).1, Some(ProtocolError::UnauthenticatedMultibulkLength));
     assert_eq!(parse_whole(b"*1\r\n$16384\r\n", &limits).1, None);
     assert_eq!(parse_whole(b"*1\r\n$16385\r\n", &limits).1, Some(ProtocolError::UnauthenticatedBulkLength));
+}
+
+/// The commands that the parser says come next, behind the one that it has found.
+fn ahead(parser: &Parser, buf: &[u8]) -> usize {
+    parser.upcoming(buf).count() - 1
+}
+
+#[test]
+fn commands_of_a_pipeline_are_known_ahead() {
+    let set = b"*3\r\n$3\r\nSET\r\n$12\r\nhello, world\r\n$0\r\n\r\n";
+    let mut buf = [&set[..], b"*0\r\n", b"*1\r\n$4\r\nPING\r\n", b"PING\r\n", set].concat();
+    let mut parser = Parser::new();
+    assert_eq!(parser.parse(&mut buf, &Limits::default()), Ok(Some(set.len())));
+    assert!(parser.has_ahead());
+    let upcoming: Vec<_> = parser.upcoming(&buf).map(|args| args.iter().collect::<Vec<_>>()).collect();
+    assert_eq!(upcoming, [vec![&b"SET"[..], b"hello, world", b""], vec![], vec![b"PING"]]);
+    for (length, left) in [(4, 1), (14, 0), (6, 0), (set.len(), 0)] {
+        buf.drain(..parser.length());
+        assert_eq!(parser.parse(&mut buf, &Limits::default()), Ok(Some(length)));
+        assert_eq!(ahead(&parser, &buf), left);
+    }
+    buf.drain(..set.len());
+    assert!(buf.is_empty());
+}
+
+#[test]
+fn only_whole_commands_within_the_limits_are_ahead() {
+    let limits = Limits { max_bulk_len: 5, ..Limits::default() };
+    let ping = b"*1\r\n$4\r\nPING\r\n";
+    let second = b"*2\r\n$3\r\nGET\r\n$5\r\nhello\r\n";
+    let count = |second: &[u8], limits: &Limits| {
+        let (mut parser, mut buf) = (Parser::new(), [ping, second].concat());
+        assert_eq!(parser.parse(&mut buf, limits), Ok(Some(ping.len())));
+        ahead(&parser, &buf)
+    };
+    assert_eq!(count(second, &limits), 1);
+    assert_eq!(count(second, &Limits { unauthenticated: true, ..limits }), 0);
+    (0..second.len()).for_each(|length| assert_eq!(count(&second[..length], &limits), 0, "{length}"));
+    for other in [
+        &b"GET x\r\n"[..],
+        b"*2\r\n$3\r\nGET\r\n$6\r\nhello!\r\n",
+        b"*2\r\n$-1\r\n",
+        b"*2\r\n:1\r\n:2\r\n",
+        b"*01\r\n$4\r\nPING\r\n",
+        b"*1\r\n$04\r\nPING\r\n",
+        b"*99999999999\r\n",
+    ] {
+        assert_eq!(count(other, &limits), 0, "{}", other.escape_ascii());
+    }
+    assert_eq!(count(&b"*1\r\n$1\r\nx\r\n".repeat(100), &limits), 15);
+    let long = [&b"*600\r\n"[..], &b"$1\r\nx\r\n".repeat(600)].concat();
+    assert_eq!(count(&long.repeat(2), &limits), 1, "lists of arguments stay short");
+}
+
+#[test]
+fn what_is_ahead_is_looked_at_again_under_other_limits() {
+    let mut buf = b"*1\r\n$4\r\nAUTH\r\n*1\r\n$4\r\nPING\r\n".to_vec();
+    for limits in
+        [Limits { max_bulk_len: 3, ..Limits::default() }, Limits { unauthenticated: true, max_bulk_len: 3 }]
+    {
+        let mut parser = Parser::new();
+        assert_eq!(parser.parse(&mut buf, &Limits::default()), Ok(Some(14)));
+        assert!(parser.has_ahead());
+        assert_eq!(parser.parse(&mut buf[14..], &limits), Err(ProtocolError::BulkLength));
+    }
 }
 
 #[test]
