@@ -4,7 +4,7 @@
 mod seeds;
 
 use holdfast_store::{
-    Cold, Error, Fetched, Options, ScanStep, SimIo, Store, Txn, Type,
+    Error, Options, ScanStep, SimIo, Store, Txn, Type,
     collections::{
         hash::{self, Expiry},
         list::{self, End},
@@ -138,20 +138,9 @@ fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Value, Error> {
     })
 }
 
-/// Runs something in a transaction over some keys, as often as it finds that values must be fetched.
-fn run<R>(store: &Store, keys: &[&[u8]], mut what: impl FnMut(&mut Txn) -> Result<R, Error>) -> R {
-    let mut fetched: Vec<Fetched> = Vec::new();
-    loop {
-        let mut txn = store.begin_keys(keys.iter().copied());
-        txn.supply(std::mem::take(&mut fetched));
-        let cold: Cold = match what(&mut txn) {
-            Ok(result) => return result,
-            Err(Error::Cold(cold)) => cold,
-            Err(other) => panic!("{other}"),
-        };
-        drop(txn);
-        fetched.push(store.fetch(cold));
-    }
+/// Runs something in a transaction over some keys that must go well.
+fn run<R>(store: &Store, keys: &[&[u8]], what: impl FnMut(&mut Txn) -> Result<R, Error>) -> R {
+    store.run(keys, what).expect("room and a sound medium").0
 }
 
 /// The keys of a step, the cold ones fetched.

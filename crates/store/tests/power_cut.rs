@@ -6,7 +6,7 @@
 mod seeds;
 
 use holdfast_store::{
-    Admission, Cold, Error, Options, SYSTEM_DATABASE, SimIo, Store, Txn, Type,
+    Admission, Error, Options, SYSTEM_DATABASE, SimIo, Store, Txn, Type,
     collections::{
         hash::Expiry,
         list::End,
@@ -395,19 +395,9 @@ fn run(txn: &mut Txn, op: &Op) -> Result<(), Error> {
 }
 
 /// The value of a key; an error after the cut.
-fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Value>, String> {
-    let mut fetched = Vec::new();
-    loop {
-        let mut txn = store.begin_keys([key]);
-        txn.supply(std::mem::take(&mut fetched));
-        let cold: Cold = match read(&mut txn, physical(db, |db| store.database(db)), key) {
-            Ok(value) => return Ok(value),
-            Err(Error::Cold(cold)) => cold,
-            Err(e) => return Err(e.to_string()),
-        };
-        drop(txn);
-        fetched.push(store.fetch(cold));
-    }
+fn get(store: &Store, db: u8, key: &[u8]) -> Result<Option<Value>, Error> {
+    let db = physical(db, |db| store.database(db));
+    store.run(&[key], |txn| read(txn, db, key)).map(|(value, _)| value)
 }
 
 fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Value>, Error> {
@@ -529,7 +519,7 @@ fn history(seed: u64) {
                         assert_eq!(value, expected);
                     }
                     Err(why) => {
-                        assert!(is_cut(&why), "{why}");
+                        assert!(is_cut(&why.to_string()), "{why}");
                         alive = false;
                     }
                 }
