@@ -407,14 +407,56 @@ fn short_number(line: &[u8]) -> Option<(i64, usize)> {
 }
 
 fn longer_number(line: &[u8]) -> Option<(i64, usize)> {
-    let digits = line.get(1..)?;
-    let count = digits.iter().take(9).take_while(|byte| byte.is_ascii_digit()).count();
-    let is_short = matches!(digits, [b'1'..=b'9', ..]) && digits.get(count) == Some(&b'\r');
-    (is_short && line.len() >= count + 3)
-        .then(|| (digits[..count].iter().fold(0, |value, &byte| value * 10 + digit(byte)), count + 3))
+    let mut value = 0;
+    for (at, &byte) in line.get(1..)?.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' if at == 0 || (value > 0 && at < 9) => value = value * 10 + digit(byte),
+            b'\r' if at > 0 && line.len() >= at + 3 => return Some((value, at + 3)),
+            _ => break,
+        }
+    }
+    None
 }
 
 #[inline]
 fn digit(byte: u8) -> i64 {
     i64::from(byte - b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers_are_those_that_clients_write() {
+        for digits in 1..=9 {
+            for value in [10i64.pow(digits - 1), 10i64.pow(digits) - 1] {
+                let line = format!("${value}\r\n");
+                assert_eq!(short_number(line.as_bytes()), Some((value, line.len())));
+                let cut = &line.as_bytes()[..line.len() - 1];
+                assert_eq!(short_number(cut), None);
+                assert_eq!(
+                    short_number(&[cut, b"x"].concat()),
+                    Some((value, line.len())),
+                    "as lenient as Redis"
+                );
+            }
+        }
+        assert_eq!(short_number(b"$0\r\n"), Some((0, 4)));
+        for other in [
+            "",
+            "$",
+            "$\r\n",
+            "$00\r\n",
+            "$01\r\n",
+            "$001\r\n",
+            "$1234567890\r\n",
+            "$-1\r\n",
+            "$1x\r\n",
+            "$12x\r\n",
+            "$123x\r\n",
+        ] {
+            assert_eq!(short_number(other.as_bytes()), None, "{other}");
+        }
+    }
 }
