@@ -33,6 +33,7 @@ const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspa
 const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
+const NANOS_PER_MS: u64 = 1_000_000;
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
 /// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
@@ -50,10 +51,12 @@ const REDO_ROOM: usize = 4096;
 pub struct Turn<'a> {
     /// Who executes.
     pub worker: &'a Worker,
-    /// The time: when the command before ended, and after a command when that one did. One look at the clock serves both.
-    now: Cell<Instant>,
-    /// A moment on both clocks, so that one look tells the time on both.
-    moment: Cell<(Instant, u64)>,
+    /// When it began.
+    began: Instant,
+    /// The same as Unix time in milliseconds, so that one look at a clock tells the time on both.
+    began_ms: Cell<u64>,
+    /// Nanoseconds from then until the command before ended, and after a command until that one did: one look serves both.
+    now: Cell<u64>,
     /// What the replies so far depend on.
     gate: Cell<Lsn>,
     /// What is told to others when the transaction commits.
@@ -94,11 +97,11 @@ pub enum Given<'r, 't> {
 impl<'a> Turn<'a> {
     /// A turn that begins now.
     pub fn new(worker: &'a Worker, now: Instant) -> Self {
-        let moment = Cell::new((now, worker.server.store.now_ms()));
         Turn {
             worker,
-            now: Cell::new(now),
-            moment,
+            began: now,
+            began_ms: Cell::new(worker.server.store.now_ms()),
+            now: Cell::new(0),
             gate: Cell::new(0),
             news: RefCell::default(),
             expected: Cell::new(None),
@@ -112,24 +115,28 @@ impl<'a> Turn<'a> {
 
     /// When the last command of the turn ended.
     pub fn now(&self) -> Instant {
-        self.now.get()
+        self.began + Duration::from_nanos(self.now.get())
+    }
+
+    /// Nanoseconds from the beginning until now.
+    fn elapsed(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
     }
 
     /// The time between two commands was not theirs.
     pub fn resume(&self) {
-        self.now.set(Instant::now());
-        self.moment.set((self.now.get(), self.worker.server.store.now_ms()));
+        self.now.set(self.elapsed());
+        self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
     }
 
     /// Takes the time between back to `start`: a command that has run others took it all.
     pub fn set_now(&self, start: Instant) {
-        self.now.set(start);
+        self.now.set((start - self.began).as_nanos() as u64);
     }
 
     /// The time of the command that begins now: Unix time in milliseconds.
     fn now_ms(&self) -> u64 {
-        let (at, unix_ms) = self.moment.get();
-        unix_ms + self.now.get().saturating_duration_since(at).as_millis() as u64
+        self.began_ms.get() + self.now.get() / NANOS_PER_MS
     }
 
     /// What the replies since the last call depend on; 0: nothing.
@@ -139,14 +146,13 @@ impl<'a> Turn<'a> {
 
     /// Ends a transaction; the reply waits for it under `appendfsync always`.
     pub fn commit(&self, txn: Txn) {
-        let mut news = self.news.take();
         let lsn = txn.commit_then(|changes, lsn| {
+            let mut news = self.news.borrow_mut();
             if !news.is_empty() || !changes.is_empty() {
                 news.extend(changes.into_iter().flat_map(|change| self.news_of(change, None)));
                 self.tell(&mut news, lsn);
             }
         });
-        self.news.replace(news);
         if lsn > self.worker.server.progress.durable() {
             self.worker.appended.store(true, Relaxed);
         }
@@ -597,19 +603,20 @@ impl<'a> Turn<'a> {
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let end = Instant::now();
-        let took = end.saturating_duration_since(self.now.replace(end));
+        let end = self.elapsed();
+        let took_ns = end - self.now.replace(end);
+        let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;
-        self.worker.stats().executed(id, took, failed, config.is_on(Opt::LatencyTracking));
+        self.worker.stats().executed(id, took_ns, failed, config.is_on(Opt::LatencyTracking));
         session.client.count_command();
         let long_ms = config.number(Opt::LatencyMonitorThreshold);
-        if long_ms > 0 && took.as_millis() >= long_ms as u128 {
+        if long_ms > 0 && took_ns / NANOS_PER_MS >= long_ms as u64 {
             let is_fast = TABLE.command(id).flags.has(Flags::FAST);
             self.worker.server.latency.add(if is_fast { "fast-command" } else { "command" }, took);
         }
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         if slow_us >= 0
-            && took.as_micros() >= slow_us as u128
+            && took_ns / 1000 >= slow_us as u64
             && !TABLE.command(id).flags.has(Flags::SKIP_SLOWLOG)
         {
             let client = &session.client;

@@ -8,8 +8,8 @@ use holdfast_resp::Args;
 use std::sync::LazyLock;
 
 /// Slots of the hash table; several times the number of commands, so that a look-up rarely sees a second one.
-const SLOTS: usize = 2048;
-const EMPTY: u16 = u16::MAX;
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 11;
 
 /// The one table.
 pub static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
@@ -35,8 +35,16 @@ pub struct Table {
     first_is_key: Vec<bool>,
     /// Of a container: the number of its first subcommand.
     first_subcommand: Vec<u16>,
-    slots: Box<[u16; SLOTS]>,
+    slots: Box<[Option<Slot>; SLOTS]>,
     top_level: usize,
+}
+
+/// Where a command is found by its name.
+#[derive(Clone, Copy)]
+struct Slot {
+    head: u64,
+    len: u16,
+    id: u16,
 }
 
 impl Table {
@@ -51,13 +59,14 @@ impl Table {
             first_subcommand.push(commands.len() as u16);
             commands.extend(commands[id].subcommands);
         }
-        let mut slots = Box::new([EMPTY; SLOTS]);
+        let mut slots = Box::new([None; SLOTS]);
         for (id, command) in commands[..top_level].iter().enumerate() {
-            let mut slot = hash(command.name.as_bytes());
-            while slots[slot] != EMPTY {
-                slot = (slot + 1) % SLOTS;
+            let head = head(command.name.as_bytes());
+            let mut at = hash(head);
+            while slots[at].is_some() {
+                at = (at + 1) % SLOTS;
             }
-            slots[slot] = id as u16;
+            slots[at] = Some(Slot { head, len: command.name.len() as u16, id: id as u16 });
         }
         let first_is_key = commands.iter().map(|command| is_first_argument(command.keys)).collect();
         Table { commands, first_is_key, first_subcommand, slots, top_level }
@@ -93,17 +102,18 @@ impl Table {
     /// The command called `name`, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<CommandId> {
-        let mut slot = hash(name);
-        loop {
-            let id = self.slots[slot];
-            if id == EMPTY {
-                return None;
+        let head = head(name);
+        let mut at = hash(head);
+        while let Some(slot) = self.slots[at] {
+            if slot.head == head && usize::from(slot.len) == name.len() {
+                let id = CommandId(slot.id);
+                if name.len() <= HEAD || self.command(id).name.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(id);
+                }
             }
-            if self.commands[id as usize].name.as_bytes().eq_ignore_ascii_case(name) {
-                return Some(CommandId(id));
-            }
-            slot = (slot + 1) % SLOTS;
+            at = (at + 1) % SLOTS;
         }
+        None
     }
 
     /// The subcommand of `container` called `name`, in any case.
@@ -146,15 +156,23 @@ fn is_first_argument(keys: &[KeySpec]) -> bool {
     matches!(keys, [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }])
 }
 
-/// The slot to begin with. Setting bit 5 makes lower case of upper case; what it does to other bytes only adds
-/// collisions.
+/// Bytes of a name that are compared at once: most are not longer.
+const HEAD: usize = 8;
+
+/// The first bytes of a name in lower case.
 #[inline]
-fn hash(name: &[u8]) -> usize {
-    let mut hash = name.len() as u32;
-    for &byte in name {
-        hash = (hash.rotate_left(5) ^ u32::from(byte | 0x20)).wrapping_mul(0x9E37_79B1);
-    }
-    (hash >> 16) as usize % SLOTS
+fn head(name: &[u8]) -> u64 {
+    let mut bytes = [0; HEAD];
+    let len = name.len().min(HEAD);
+    bytes[..len].copy_from_slice(&name[..len]);
+    bytes.make_ascii_lowercase();
+    u64::from_le_bytes(bytes)
+}
+
+/// The slot to begin with.
+#[inline]
+fn hash(head: u64) -> usize {
+    (head.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
 #[cfg(test)]

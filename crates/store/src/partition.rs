@@ -12,7 +12,7 @@ use crate::{
     collections::{Context, Limits, hash, object},
     copy::Copy,
     digest::Digest,
-    index::{Index, ROOT_BYTES, Slot},
+    index::{Handle, Index, ROOT_BYTES, Slot},
     observers::{Observers, Tell},
     scan::ScanStep,
     shared::Shared,
@@ -261,16 +261,17 @@ impl Partition {
         }
     }
 
-    /// Whether an entry has a cached copy.
+    /// The cached copy of an entry's value, if it has one.
     #[inline]
-    pub fn is_cached(&self, db: u8, slot: Slot) -> bool {
-        self.databases[db as usize].keys.handle(slot) != 0
+    pub fn copy_of(&self, db: u8, slot: Slot) -> Option<Handle> {
+        let handle = self.databases[db as usize].keys.handle(slot);
+        (handle != 0).then_some(handle)
     }
 
-    /// The cached value of an entry that has one; `None` if it is another key's with the same digest.
+    /// The value in a copy; `None` if it is another key's with the same digest.
     #[inline]
-    pub fn cached(&self, db: u8, slot: Slot, key: &[u8]) -> Option<&[u8]> {
-        let copy = self.cache.get(self.databases[db as usize].keys.handle(slot));
+    pub fn cached(&self, copy: Handle, key: &[u8]) -> Option<&[u8]> {
+        let copy = self.cache.get(copy);
         (copy.key == key).then_some(copy.value)
     }
 
@@ -293,12 +294,12 @@ impl Partition {
     /// The same if its value has a copy; whether it has.
     #[inline]
     pub fn touch_copy(&mut self, db: u8, slot: Slot) -> bool {
-        let handle = self.databases[db as usize].keys.handle(slot);
-        if handle != 0 {
-            self.cache.prefetch(handle);
-            self.cache.touch(handle, &mut self.meter);
+        let copy = self.copy_of(db, slot);
+        if let Some(copy) = copy {
+            self.cache.prefetch(copy);
+            self.cache.touch(copy, &mut self.meter);
         }
-        handle != 0
+        copy.is_some()
     }
 
     /// What is known of the uses of a key; see [`Meter`].

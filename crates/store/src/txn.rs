@@ -173,6 +173,7 @@ pub struct Txn<'s> {
     /// Looking at a key is a use of it.
     notes_uses: bool,
     gate: Lsn,
+    has_ended: bool,
 }
 
 /// A key with what is derived from it.
@@ -190,6 +191,7 @@ impl<'k> Target<'k> {
 }
 
 impl<'s> Txn<'s> {
+    #[inline]
     pub(crate) fn try_begin_key(
         store: &'s Inner,
         key: &'s [u8],
@@ -210,10 +212,12 @@ impl<'s> Txn<'s> {
         Txn::with(store, locks, now_ms)
     }
 
+    #[inline]
     pub(crate) fn try_begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Begun<'s> {
         Ok(Txn::with(store, Locks::take(store, partitions, Patience::UntilHeldUp)?, now_ms))
     }
 
+    #[inline]
     pub(crate) fn with(store: &'s Inner, mut locks: Locks<'s>, now_ms: u64) -> Txn<'s> {
         locks.each(|part| part.set_now(now_ms));
         let batch = ManuallyDrop::new(SPARE.take().unwrap_or_default());
@@ -231,17 +235,17 @@ impl<'s> Txn<'s> {
             counts_lookups: true,
             notes_uses: true,
             gate: 0,
+            has_ended: false,
         }
     }
 
     /// Hands in items that were fetched for it, in addition to those that it has.
+    #[inline]
     pub fn supply(&mut self, fetched: Vec<Fetched>) {
-        if self.fetched.is_empty() {
-            self.fetched = fetched;
-        } else {
+        if !fetched.is_empty() {
             self.fetched.extend(fetched);
+            self.fetched.sort_by_key(|fetched| fetched.cold.lsn);
         }
-        self.fetched.sort_by_key(|fetched| fetched.cold.lsn);
     }
 
     /// Leaves keys and fields that have expired where they are, though they count as gone. The transaction must not write.
@@ -370,9 +374,9 @@ impl<'s> Txn<'s> {
             return Ok(None);
         }
         let part = self.locks.get(target.partition);
-        if part.is_cached(db, found.slot) {
+        if let Some(handle) = part.copy_of(db, found.slot) {
             part.counts.cached += 1;
-            return Ok(part.cached(db, found.slot, target.key));
+            return Ok(part.cached(handle, target.key));
         }
         if let Some(number) = found.word.pending_number() {
             return Ok(Some(self.batch.item(number).value));
@@ -798,6 +802,7 @@ impl<'s> Txn<'s> {
         }
         self.batch.clear();
         self.changes.tell(self.shared(), self.gate);
+        self.has_ended = true;
         self.gate
     }
 }
@@ -811,7 +816,9 @@ fn fetched_at(fetched: &[Fetched], lsn: Lsn) -> Option<&Fetched> {
 
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
-        self.end();
+        if !self.has_ended {
+            self.end();
+        }
         if let Some(scratch) = self.scratch.take() {
             scratch.put_back();
         }

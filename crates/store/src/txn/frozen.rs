@@ -114,11 +114,11 @@ impl Txn<'_> {
             return Ok(Value { bytes: item.value.to_vec(), was_cached: false });
         }
         let part = self.locks.get(target.partition);
-        if !part.is_cached(db, found.slot) {
+        let Some(copy) = part.copy_of(db, found.slot) else {
             return Err(Error::Cold(Cold::new(shared, found.word)));
-        }
+        };
         part.counts.cached += 1;
-        let bytes = part.cached(db, found.slot, target.key).map(<[u8]>::to_vec);
+        let bytes = part.cached(copy, target.key).map(<[u8]>::to_vec);
         // The name of an object is not compared either: that two keys have the same digest is a thing for strings, whose
         // values can be told apart at no cost.
         let bytes = bytes.ok_or_else(|| Error::Corrupt("two keys have the same digest".into()))?;
