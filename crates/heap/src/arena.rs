@@ -63,7 +63,7 @@ impl Arena {
     }
 
     /// Writes bytes, and records them.
-    #[inline]
+    #[inline(always)] // Most writes are of an integer: a move, and no call, once the length is known.
     pub fn write(&mut self, tx: &mut Tx, offset: u64, bytes: &[u8]) {
         self.patch(offset, bytes);
         tx.write(offset, bytes);
@@ -107,7 +107,7 @@ impl Arena {
     }
 
     /// Writes bytes without a record: for those whose redo is something else in the same transaction.
-    #[inline]
+    #[inline(always)]
     pub fn patch(&mut self, offset: u64, bytes: &[u8]) {
         self.memory.bytes_mut(offset, bytes.len()).copy_from_slice(bytes);
     }

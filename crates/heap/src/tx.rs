@@ -69,12 +69,22 @@ impl Tx {
         if bytes.is_empty() || self.extend(offset, bytes) {
             return;
         }
-        for (i, part) in bytes.chunks(LEN_MAX).enumerate() {
-            let (at, offset) = (self.buf.len(), offset + (i * LEN_MAX) as u64);
-            self.head(WRITE, part.len() as u16, offset);
-            self.buf.extend_from_slice(part);
-            self.last = Some(Last { at, offset, end: self.buf.len() });
+        if bytes.len() <= LEN_MAX {
+            return self.record(offset, bytes);
         }
+        for (i, part) in bytes.chunks(LEN_MAX).enumerate() {
+            self.record(offset + (i * LEN_MAX) as u64, part);
+        }
+    }
+
+    /// Adds a record of a write.
+    #[inline]
+    fn record(&mut self, offset: u64, bytes: &[u8]) {
+        let at = self.buf.len();
+        self.buf.reserve(RECORD + bytes.len());
+        self.head(WRITE, bytes.len() as u16, offset);
+        self.buf.extend_from_slice(bytes);
+        self.last = Some(Last { at, offset, end: self.buf.len() });
     }
 
     /// Records `len` times `byte` at `offset`.

@@ -17,7 +17,7 @@ pub(crate) mod node;
 use holdfast_heap::{Arena, Full, Tx};
 use node::{Layout, view};
 
-use super::object::write_changed;
+use super::object::{write_changed, write_changed_u64};
 
 /// Heights up to this fit into the root word.
 const MAX_HEIGHT: usize = 15;
@@ -94,7 +94,7 @@ impl Tree {
 
     fn set_top(&self, arena: &mut Arena, tx: &mut Tx, node: u64, height: usize) {
         assert!(height <= MAX_HEIGHT && node & 0xF == 0);
-        write_changed(arena, tx, self.root, &(node | height as u64).to_le_bytes());
+        write_changed_u64(arena, tx, self.root, node | height as u64);
     }
 
     /// Makes `leaf` the whole tree, without freeing what the tree was.
@@ -213,7 +213,7 @@ impl Tree {
         for step in &path.steps[..level] {
             let at = node::slot_offset(arena, self.inner, step.node, step.index) + 8;
             let count = arena.u64(at).checked_add_signed(delta).expect("a count below zero");
-            write_changed(arena, tx, at, &count.to_le_bytes());
+            write_changed_u64(arena, tx, at, count);
         }
     }
 
@@ -234,7 +234,7 @@ impl Tree {
         match path.steps[..path.height].last() {
             Some(step) => {
                 let at = node::slot_offset(arena, self.inner, step.node, step.index);
-                write_changed(arena, tx, at, &leaf.to_le_bytes());
+                write_changed_u64(arena, tx, at, leaf);
             }
             None => self.plant(arena, tx, leaf),
         }

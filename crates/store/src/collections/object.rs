@@ -166,7 +166,7 @@ pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
 
 /// Says how many elements it has.
 pub fn set_count(arena: &mut Arena, tx: &mut Tx, obj: u64, count: u64) {
-    write_changed(arena, tx, obj + COUNT, &count.to_le_bytes());
+    write_changed_u64(arena, tx, obj + COUNT, count);
 }
 
 /// Writes `bytes` at `offset` and logs only the range in which they differ from what is there. Worth its compare for
@@ -176,6 +176,16 @@ pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) 
     let Some(first) = old.iter().zip(bytes).position(|(a, b)| a != b) else { return };
     let same_end = old.iter().zip(bytes).rev().take_while(|(a, b)| a == b).count();
     arena.write(tx, offset + first as u64, &bytes[first..bytes.len() - same_end]);
+}
+
+/// The same for a little-endian integer.
+#[inline]
+pub fn write_changed_u64(arena: &mut Arena, tx: &mut Tx, offset: u64, value: u64) {
+    let differ = arena.u64(offset) ^ value;
+    if differ != 0 {
+        let (first, same_end) = (differ.trailing_zeros() as usize / 8, differ.leading_zeros() as usize / 8);
+        arena.write(tx, offset + first as u64, &value.to_le_bytes()[first..8 - same_end]);
+    }
 }
 
 /// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in

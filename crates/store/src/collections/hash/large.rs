@@ -8,7 +8,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     super::{
-        object::{self, write_changed},
+        object::{self, write_changed_u64},
         ordered::{Key, Ordered},
         packed::{Entry, Piece},
         table::{Found, Table},
@@ -254,7 +254,7 @@ impl Block {
 
     fn set_expires(self, arena: &mut Arena, tx: &mut Tx, expires: u64) {
         if self.has_expiry {
-            write_changed(arena, tx, self.at, &expires.to_le_bytes());
+            write_changed_u64(arena, tx, self.at, expires);
         }
     }
 
