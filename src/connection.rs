@@ -23,6 +23,7 @@ use crate::{
     worker::{BUFFER_SIZE, Worker},
 };
 use holdfast_resp::{Limits, Parser, Writer};
+use holdfast_store::Fetched;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -257,8 +258,11 @@ impl Connection {
                     let db = store.database(self.session.db as u8);
                     lookahead.look(store, db, &self.parser, &self.input[self.head..]);
                     turn.expect(lookahead.next());
-                    if !self.parser.args(&self.input).is_empty() && self.execute_one(&turn).await? {
-                        lookahead.forget();
+                    if !self.parser.args(&self.input).is_empty() {
+                        let outcome = self.attempt(&turn, Wake::First, Vec::new())?;
+                        if !matches!(outcome, Outcome::Done) && self.see_through(&turn, outcome).await? {
+                            lookahead.forget();
+                        }
                     }
                     self.head += length;
                 }
@@ -273,29 +277,39 @@ impl Connection {
         Ok(())
     }
 
-    /// Executes the command at the head of the input; whether it has waited.
-    async fn execute_one(&mut self, turn: &Turn<'_>) -> Result<bool, Closed> {
+    /// Executes the command at the head of the input, with what was fetched for it, as far as it goes at once.
+    #[inline]
+    fn attempt(&mut self, turn: &Turn<'_>, wake: Wake, fetched: Vec<Fetched>) -> Result<Outcome, Closed> {
+        let args = self.parser.args(&self.input[self.head..]);
+        let outcome = turn.execute(&mut self.session, args, &mut self.output.open, wake, fetched);
+        self.settle(turn, outcome)
+    }
+
+    /// Takes in what an execution has left beside its reply.
+    fn settle(&mut self, turn: &Turn<'_>, outcome: Outcome) -> Result<Outcome, Closed> {
+        let gate = turn.take_gate();
+        self.output.depends_on(gate);
+        self.session.gate = self.session.gate.max(gate);
+        if outcome.is_final() {
+            // What it has told others, this client included, comes before what the next command does.
+            self.worker.deliver();
+            self.take_pushed();
+            // Also of a client that reads: a reply that is too long is not sent at all.
+            if self.output_limit().exceeds_hard(self.output.pending()) {
+                return Err(Closed::OutputLimit);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Sees the command at the head of the input through, of which one attempt was not enough; whether it has waited.
+    async fn see_through(&mut self, turn: &Turn<'_>, mut outcome: Outcome) -> Result<bool, Closed> {
         let worker = turn.worker;
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
         let mut fetched = Vec::new();
         loop {
-            let args = self.parser.args(&self.input[self.head..]);
-            let (session, out) = (&mut self.session, &mut self.output.open);
-            let mut run = || turn.execute(session, args, out, wake, std::mem::take(&mut fetched));
-            let outcome = if on_stack { run_on_stack(&self.worker, run).await } else { run() };
-            let gate = turn.take_gate();
-            self.output.depends_on(gate);
-            self.session.gate = self.session.gate.max(gate);
-            if outcome.is_final() {
-                // What it has told others, this client included, comes before what the next command does.
-                self.worker.deliver();
-                self.take_pushed();
-                // Also of a client that reads: a reply that is too long is not sent at all.
-                if self.output_limit().exceeds_hard(self.output.pending()) {
-                    return Err(Closed::OutputLimit);
-                }
-            }
+            has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
             match outcome {
                 Outcome::Done => return Ok(has_waited),
                 Outcome::Close => {
@@ -303,10 +317,7 @@ impl Connection {
                     self.closing = true;
                     return Ok(has_waited);
                 }
-                Outcome::OnStack => {
-                    on_stack = true;
-                    continue;
-                }
+                Outcome::OnStack => on_stack = true,
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
@@ -332,8 +343,17 @@ impl Connection {
                     fetched = self.drive(fetching).await?;
                 }
             }
-            has_waited = true;
             turn.resume();
+            let fetched = std::mem::take(&mut fetched);
+            outcome = if on_stack {
+                let args = self.parser.args(&self.input[self.head..]);
+                let (session, out) = (&mut self.session, &mut self.output.open);
+                let run = || turn.execute(session, args, out, wake, fetched);
+                let outcome = run_on_stack(&self.worker, run).await;
+                self.settle(turn, outcome)?
+            } else {
+                self.attempt(turn, wake, fetched)?
+            };
         }
     }
 
