@@ -459,12 +459,12 @@ fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let old = match txn.get(db, key)? {
-        Some(value) => parse_int(value).ok_or(NOT_INTEGER)?,
-        None => 0,
-    };
-    let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
-    txn.set(db, key, new.to_string().as_bytes(), true)?;
+    let mut new = 0;
+    txn.update(db, key, |old| {
+        let old = old.map_or(Some(0), parse_int).ok_or(NOT_INTEGER)?;
+        new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
+        Ok::<_, Stop>(new.to_string())
+    })?;
     call.notify(Class::STRING, "incrby", key);
     call.out.int(new);
     Ok(Done)
@@ -482,15 +482,17 @@ fn decr_by(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn incr_by_float(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let old = txn.get(db, key)?.map_or(Ok(Extended::ZERO), Extended::parse);
     let by = Extended::parse(call.args.at(2));
-    let new = match (old, by) {
-        (Ok(old), Ok(by)) => old.add(by).map_err(|_| NOT_FINITE)?,
-        (Err(NoNumber::Invalid), _) | (_, Err(NoNumber::Invalid)) => return Err(NOT_FLOAT),
-        _ => return Err(NOT_FINITE),
-    };
-    let text = new.to_text();
-    txn.set(db, key, text.as_bytes(), true)?;
+    let mut text = String::new();
+    txn.update(db, key, |old| {
+        let new = match (old.map_or(Ok(Extended::ZERO), Extended::parse), by) {
+            (Ok(old), Ok(by)) => old.add(by).map_err(|_| NOT_FINITE)?,
+            (Err(NoNumber::Invalid), _) | (_, Err(NoNumber::Invalid)) => return Err(NOT_FLOAT),
+            _ => return Err(NOT_FINITE),
+        };
+        text = new.to_text();
+        Ok::<_, Stop>(text.clone())
+    })?;
     call.notify(Class::STRING, "incrbyfloat", key);
     call.out.bulk(text);
     Ok(Done)

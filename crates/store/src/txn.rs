@@ -400,7 +400,19 @@ impl<'s> Txn<'s> {
     /// Makes `value` the string value of a key, whatever it held. `keep_expiry`: an expiry of the key stays.
     pub fn set(&mut self, db: u8, key: &[u8], value: &[u8], keep_expiry: bool) -> Result<()> {
         let target = self.target(key);
-        let mut found = self.find(db, target);
+        let found = self.find(db, target);
+        self.set_found(db, target, found, value, keep_expiry)
+    }
+
+    /// The same for a key whose entry was found, if it has one.
+    fn set_found(
+        &mut self,
+        db: u8,
+        target: Target<'_>,
+        mut found: Option<Found>,
+        value: &[u8],
+        keep_expiry: bool,
+    ) -> Result<()> {
         let is_new = found.is_none();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
@@ -416,10 +428,10 @@ impl<'s> Txn<'s> {
                 found = Some(Found { slot: f.slot, word: f.word.with_expiry(false) });
             }
         }
-        part.put_string(shared, &mut self.batch, db, target.digest, found, key, value, known)?;
+        part.put_string(shared, &mut self.batch, db, target.digest, found, target.key, value, known)?;
         self.put(db, target, is_new);
         if expiry.is_some() {
-            self.set_expiry(db, key, expiry)?;
+            self.set_expiry(db, target.key, expiry)?;
         }
         Ok(())
     }

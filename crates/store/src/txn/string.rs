@@ -24,7 +24,30 @@ impl Txn<'_> {
     /// The string value of a key, as a whole: that of an object is a copy. [`Txn::string_at`] reads parts.
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
         let target = self.target(key);
-        let Some(found) = self.find_string(db, target)? else { return Ok(None) };
+        match self.find_string(db, target)? {
+            Some(found) => self.whole(db, target, found),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the string value of a key what `f` makes of it, of none if there is none. An expiry of the key stays.
+    pub fn update<T: AsRef<[u8]>, E: From<Error>>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<(), E> {
+        let target = self.target(key);
+        let found = self.find_string(db, target)?;
+        let new = match found {
+            Some(found) => f(self.whole(db, target, found)?)?,
+            None => f(None)?,
+        };
+        Ok(self.set_found(db, target, found, new.as_ref(), true)?)
+    }
+
+    /// The string of an entry.
+    fn whole(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Option<&[u8]>> {
         if found.word.in_heap() {
             let arena = &self.locks.read(target.partition).arena;
             let scratch = self.scratch.get_or_insert_with(Scratch::take);
