@@ -13,7 +13,7 @@ use small::{Placed, Small};
 
 use super::{
     Context,
-    object::{self, AUX, AUX2, Encoding, Type, write_changed},
+    object::{self, AUX, AUX2, Encoding, Type, write_changed_u64},
     packed::{self, Piece, Value},
     sample::{below, choose},
     table::Words,
@@ -299,7 +299,7 @@ impl<'a> Writer<'a> {
             let expiries = small.fields(arena).map(|placed| placed.field.expires);
             next = expiries.filter(|&time| time != 0).min().unwrap_or(0);
         }
-        write_changed(arena, tx, *obj + AUX, &next.to_le_bytes());
+        write_changed_u64(arena, tx, *obj + AUX, next);
         let count = len(arena, *obj) - purged as u64;
         object::set_count(arena, tx, *obj, count);
         purged
@@ -359,7 +359,7 @@ impl<'a> Writer<'a> {
     fn lower_bound(&mut self, expires: u64) {
         let bound = next_expiry(self.arena, self.obj);
         if expires != 0 && (bound == 0 || expires < bound) {
-            write_changed(self.arena, self.tx, self.obj + AUX, &expires.to_le_bytes());
+            write_changed_u64(self.arena, self.tx, self.obj + AUX, expires);
         }
     }
 
@@ -367,7 +367,7 @@ impl<'a> Writer<'a> {
     fn settle_bound(&mut self, taken: u64) {
         if taken != 0 && is_large(self.arena, self.obj) {
             let next = Large::of(self.obj).next_expiry(self.arena);
-            write_changed(self.arena, self.tx, self.obj + AUX, &next.to_le_bytes());
+            write_changed_u64(self.arena, self.tx, self.obj + AUX, next);
         }
     }
 
@@ -401,7 +401,7 @@ impl<'a> Writer<'a> {
             return built;
         }
         object::set_encoding(arena, tx, *obj, Encoding::Hashtable);
-        write_changed(arena, tx, *obj + AUX, &next.to_le_bytes());
+        write_changed_u64(arena, tx, *obj + AUX, next);
         if old != 0 {
             packed::free(arena, tx, old);
         }

@@ -21,7 +21,10 @@ use std::collections::HashSet;
 use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{object::write_changed, sample::choose};
+use super::{
+    object::{write_changed, write_changed_u64},
+    sample::choose,
+};
 use crate::probe;
 
 const BUCKET: usize = 256;
@@ -212,7 +215,7 @@ impl Table {
     /// Gives an entry another word, which is not 0.
     pub fn replace(self, arena: &mut Arena, tx: &mut Tx, found: Found, word: u64) {
         debug_assert_ne!(word, 0);
-        write_changed(arena, tx, entry_at(found.bucket, found.index), &word.to_le_bytes());
+        write_changed_u64(arena, tx, entry_at(found.bucket, found.index), word);
     }
 
     /// Removes an entry.

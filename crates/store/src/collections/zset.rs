@@ -22,7 +22,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     Context,
-    object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed},
+    object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed_u64},
     ordered::{self, Key, Ordered},
     sample::below,
     table::Table,
@@ -307,7 +307,7 @@ impl<'a> Writer<'a> {
                 tree(self.obj).place(self.arena, |key| key_precedes(self.arena, key, (member, score)));
             tree(self.obj).insert(self.arena, self.tx, place, &key(score, element))?;
             self.remove_key((member, old));
-            write_changed(self.arena, self.tx, element, &score.to_le_bytes());
+            write_changed_u64(self.arena, self.tx, element, score.to_bits());
         }
         Ok(Some(old))
     }
@@ -364,7 +364,7 @@ impl<'a> Writer<'a> {
                 let mut all = usize::MAX;
                 tree(self.obj).release(self.arena, self.tx, &mut all, free_element);
                 table(self.obj).release(self.arena, self.tx, 0, &mut all, |_, _, _, _| {});
-                write_changed(self.arena, self.tx, self.obj + AUX, &0u64.to_le_bytes());
+                write_changed_u64(self.arena, self.tx, self.obj + AUX, 0);
                 return Err(full);
             }
         }
@@ -433,7 +433,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     let Some(position) = table(obj).release(arena, tx, position, budget, |_, _, _, _| {}) else {
         return true;
     };
-    write_changed(arena, tx, obj + ROOT, &position.to_le_bytes());
+    write_changed_u64(arena, tx, obj + ROOT, position);
     false
 }
 
