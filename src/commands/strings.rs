@@ -459,11 +459,12 @@ fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let mut new = 0;
+    let (mut new, mut digits) = (0, itoa::Buffer::new());
+    let (result, digits) = (&mut new, &mut digits);
     txn.update(db, key, |old| {
         let old = old.map_or(Some(0), parse_int).ok_or(NOT_INTEGER)?;
-        new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
-        Ok::<_, Stop>(new.to_string())
+        *result = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
+        Ok::<_, Stop>(digits.format(*result))
     })?;
     call.notify(Class::STRING, "incrby", key);
     call.out.int(new);

@@ -282,7 +282,18 @@ impl<'a> Writer<'a> {
         self.out[place.0..].rotate_right(header_len);
     }
 
+    #[inline]
     fn header(&mut self, kind: u8, value: i64) {
+        let digit = |unit: i64| b'0' + (value / unit % 10) as u8;
+        match value {
+            0..=9 => self.out.extend_from_slice(&[kind, digit(1), b'\r', b'\n']),
+            10..=99 => self.out.extend_from_slice(&[kind, digit(10), digit(1), b'\r', b'\n']),
+            100..=999 => self.out.extend_from_slice(&[kind, digit(100), digit(10), digit(1), b'\r', b'\n']),
+            _ => self.longer_header(kind, value),
+        }
+    }
+
+    fn longer_header(&mut self, kind: u8, value: i64) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(value).as_bytes();
         self.out.reserve(digits.len() + 3);
@@ -332,6 +343,13 @@ mod tests {
         for (f, resp2, resp3) in cases {
             assert_eq!(written(Proto::Resp2, f), resp2);
             assert_eq!(written(Proto::Resp3, f), resp3);
+        }
+    }
+
+    #[test]
+    fn headers_of_all_lengths() {
+        for value in [0, 9, 10, 42, 99, 100, 107, 999, 1000, 1_234_567_890, i64::MAX, -1, -9, -10, i64::MIN] {
+            assert_eq!(written(Proto::Resp2, |w| w.int(value)), format!(":{value}\r\n"));
         }
     }
 
