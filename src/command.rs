@@ -91,11 +91,8 @@ impl Command {
     /// Whether a call with `count` arguments, the name included, is well-formed.
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {
-        if self.arity >= 0 {
-            count == self.arity as usize
-        } else {
-            count >= self.arity.unsigned_abs() as usize
-        }
+        let (count, arity) = (count as i64, i64::from(self.arity));
+        count == arity || (arity < 0 && count >= -arity)
     }
 
     /// Whether a call locks all partitions.

@@ -160,13 +160,33 @@ fn is_first_argument(keys: &[KeySpec]) -> bool {
 const HEAD: usize = 8;
 
 /// The first bytes of a name in lower case.
-#[inline]
+#[inline(always)]
 fn head(name: &[u8]) -> u64 {
-    let mut bytes = [0; HEAD];
-    let len = name.len().min(HEAD);
-    bytes[..len].copy_from_slice(&name[..len]);
-    bytes.make_ascii_lowercase();
-    u64::from_le_bytes(bytes)
+    let head = match (name.first_chunk::<HEAD>(), name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        (Some(&first), ..) => u64::from_le_bytes(first),
+        // Where these overlap they are the same.
+        (None, Some(&first), Some(&last)) => {
+            let last = u64::from(u32::from_le_bytes(last)) << (8 * (name.len() - 4));
+            u64::from(u32::from_le_bytes(first)) | last
+        }
+        _ => {
+            let byte = |at: usize| name.get(at).map_or(0, |&byte| u64::from(byte) << (8 * at));
+            byte(0) | byte(1) | byte(2)
+        }
+    };
+    lower_case(head)
+}
+
+/// Eight bytes in lower case, all at once.
+#[inline]
+fn lower_case(bytes: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let is_ascii = !bytes & (0x80 * EACH);
+    let low = bytes & (0x7F * EACH);
+    // The top bit of each byte says whether it is at least the letter, or beyond it.
+    let (from_a, beyond_z) = (low + (0x80 - u64::from(b'A')) * EACH, low + (0x7F - u64::from(b'Z')) * EACH);
+    let is_upper = is_ascii & from_a & !beyond_z;
+    bytes | is_upper >> 2
 }
 
 /// The slot to begin with.
@@ -253,6 +273,20 @@ mod tests {
             let keyed = matches!(command.handler, Handler::Keyed(_) | Handler::Script(_));
             let has_keys = command.keys.iter().any(|spec| !spec.access.has(KeyAccess::NOT_KEY));
             assert_eq!(keyed, has_keys, "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn lower_case_of_every_byte() {
+        for byte in 0..=255u8 {
+            for at in 0..8 {
+                let mut bytes = *b"aZ@[`{z\x80";
+                bytes[at] = byte;
+                assert_eq!(
+                    lower_case(u64::from_le_bytes(bytes)).to_le_bytes(),
+                    bytes.to_ascii_lowercase()[..]
+                );
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use std::{
 
 /// The values of all options. Numbers are read without a lock.
 pub struct Config {
-    numbers: Vec<AtomicI64>,
+    numbers: [AtomicI64; Opt::ALL.len()],
     texts: RwLock<Vec<String>>,
     /// The words of the `user` lines, without the first.
     users: Mutex<Vec<Vec<Vec<u8>>>>,
@@ -28,7 +28,7 @@ impl Default for Config {
     /// All defaults.
     fn default() -> Self {
         let config = Config {
-            numbers: Opt::ALL.iter().map(|_| AtomicI64::new(0)).collect(),
+            numbers: [const { AtomicI64::new(0) }; Opt::ALL.len()],
             texts: RwLock::new(vec![String::new(); Opt::ALL.len()]),
             users: Mutex::default(),
             path: None,
