@@ -6,6 +6,7 @@ use crate::{
     table::{CommandId, TABLE},
     worker::BUFFER_SIZE,
 };
+use holdfast_io::Moment;
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -13,7 +14,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// A connection as CLIENT LIST shows it. Its own worker writes, anyone reads.
@@ -28,7 +29,7 @@ pub struct Client {
     pub worker: usize,
     /// Its file descriptor.
     pub fd: i32,
-    created: Instant,
+    created: Moment,
     names: Mutex<Names>,
     /// When it sent something last, in milliseconds since `created`.
     active_ms: AtomicU64,
@@ -113,6 +114,7 @@ pub struct Buffers {
 }
 
 const NO_COMMAND: u16 = u16::MAX;
+const NANOS_PER_MS: u64 = 1_000_000;
 
 impl Client {
     /// A connection that was just accepted.
@@ -123,7 +125,7 @@ impl Client {
             laddr,
             worker,
             fd,
-            created: Instant::now(),
+            created: Moment::now(),
             names: Mutex::default(),
             active_ms: AtomicU64::new(0),
             waits_for: Mutex::default(),
@@ -147,8 +149,8 @@ impl Client {
     }
 
     /// Notes that it has sent something.
-    pub fn touch(&self, now: Instant) {
-        self.active_ms.store(now.saturating_duration_since(self.created).as_millis() as u64, Relaxed);
+    pub fn touch(&self, now: Moment) {
+        self.active_ms.store(now.ns_since(self.created) / NANOS_PER_MS, Relaxed);
     }
 
     /// How long it has been silent.

@@ -22,6 +22,7 @@ use crate::{
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
 };
+use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
 use holdfast_store::Fetched;
 use std::{
@@ -235,7 +236,7 @@ impl Connection {
     /// Executes the commands in the input until one is incomplete.
     async fn execute(&mut self) -> Result<(), Closed> {
         let worker = self.worker.clone();
-        let turn = Turn::new(&worker, Instant::now());
+        let turn = Turn::new(&worker, Moment::now());
         self.handle.client.touch(turn.now());
         self.stalled = false;
         // What others have sent before it comes before the replies.

@@ -19,12 +19,13 @@ use crate::{
     tracking::{Changed, Mode},
     worker::Worker,
 };
+use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::{Admission, Begun, Change, Cold, Expected, Fetched, Lsn, Memory, Store, Txn, What};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::time;
 
@@ -52,7 +53,7 @@ pub struct Turn<'a> {
     /// Who executes.
     pub worker: &'a Worker,
     /// When it began.
-    began: Instant,
+    began: Moment,
     /// The same as Unix time in milliseconds, so that one look at a clock tells the time on both.
     began_ms: Cell<u64>,
     /// Nanoseconds from then until the command before ended, and after a command until that one did: one look serves both.
@@ -96,7 +97,7 @@ pub enum Given<'r, 't> {
 
 impl<'a> Turn<'a> {
     /// A turn that begins now.
-    pub fn new(worker: &'a Worker, now: Instant) -> Self {
+    pub fn new(worker: &'a Worker, now: Moment) -> Self {
         Turn {
             worker,
             began: now,
@@ -114,24 +115,19 @@ impl<'a> Turn<'a> {
     }
 
     /// When the last command of the turn ended.
-    pub fn now(&self) -> Instant {
-        self.began + Duration::from_nanos(self.now.get())
-    }
-
-    /// Nanoseconds from the beginning until now.
-    fn elapsed(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
+    pub fn now(&self) -> Moment {
+        self.began.plus_ns(self.now.get())
     }
 
     /// The time between two commands was not theirs.
     pub fn resume(&self) {
-        self.now.set(self.elapsed());
+        self.now.set(self.began.elapsed_ns());
         self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
     }
 
     /// Takes the time between back to `start`: a command that has run others took it all.
-    pub fn set_now(&self, start: Instant) {
-        self.now.set((start - self.began).as_nanos() as u64);
+    pub fn set_now(&self, start: Moment) {
+        self.now.set(start.ns_since(self.began));
     }
 
     /// The time of the command that begins now: Unix time in milliseconds.
@@ -603,7 +599,7 @@ impl<'a> Turn<'a> {
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let end = self.elapsed();
+        let end = self.began.elapsed_ns();
         let took_ns = end - self.now.replace(end);
         let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;

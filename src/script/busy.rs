@@ -1,14 +1,12 @@
 //! Scripts that run for longer than `busy-reply-threshold`. While there is one, clients may do little more than kill it.
 
 use crate::answer::Stop;
+use holdfast_io::Moment;
 use holdfast_resp::OwnedArgs;
 use holdfast_store::Store;
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Instant,
+use std::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 const BUSY_SCRIPT: Stop =
@@ -30,7 +28,7 @@ pub struct Running {
     /// The command that has begun it.
     pub command: OwnedArgs,
     /// When that was.
-    pub started: Instant,
+    pub started: Moment,
     /// Whether it has written, and so must come to its end.
     pub wrote: AtomicBool,
     /// Whether it is to end.

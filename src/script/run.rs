@@ -21,6 +21,7 @@ use crate::{
     session::Session,
     table::{CommandId, Lookup, TABLE},
 };
+use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::{HeldUp, Txn};
 use std::{
@@ -30,7 +31,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Instant,
 };
 
 /// Bytes that the batch of one script may have.
@@ -59,7 +59,7 @@ struct Run<'r, 'a, 't> {
     scratch: Scratch,
     program: &'r Program<'r>,
     args: Args<'r>,
-    started: Instant,
+    started: Moment,
     /// Itself, once it runs for long.
     running: Option<Arc<Running>>,
 }

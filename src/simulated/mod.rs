@@ -14,9 +14,10 @@ use crate::{
     session::Session,
     worker::Worker,
 };
+use holdfast_io::Moment;
 use holdfast_resp::{OwnedArgs, Reply};
 use holdfast_store::{Options, SimIo, Store};
-use std::{rc::Rc, sync::Arc, time::Instant};
+use std::{rc::Rc, sync::Arc};
 use tokio::sync::mpsc;
 
 /// A server, and a client of it.
@@ -64,7 +65,7 @@ impl World {
     fn run(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Vec<u8>, u64)> {
         let args = OwnedArgs::from_iter(args);
         let worker = self.worker.clone();
-        let turn = Turn::new(&worker, Instant::now());
+        let turn = Turn::new(&worker, Moment::now());
         let (mut out, mut wake, mut fetched, mut on_stack) = (Vec::new(), Wake::First, Vec::new(), false);
         for _ in 0..1000 {
             let session = &mut self.session;
@@ -109,7 +110,7 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
 fn what_does_not_fit_into_a_batch_is_refused() {
     let world = World::start(&SimIo::new(1), &Options { background: false, ..Options::default() }, &[]);
     let world = world.expect("the power is on");
-    let turn = Turn::new(&world.worker, Instant::now());
+    let turn = Turn::new(&world.worker, Moment::now());
     assert!(matches!(turn.admit_log(1 << 30, true), Ok(None)));
     assert!(turn.admit_log(5 << 30, true).is_err());
 }

@@ -12,12 +12,14 @@
 //! * The medium may return other bytes than were written; so nothing read is used before its checksum.
 
 mod aligned;
+mod moment;
 mod real;
 mod sim;
 
 use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
+pub use moment::Moment;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};
 
