@@ -65,6 +65,7 @@ impl fmt::Debug for Work {
 
 impl Outcome {
     /// Whether the command is over.
+    #[inline]
     pub fn is_final(&self) -> bool {
         matches!(self, Outcome::Done | Outcome::Close)
     }

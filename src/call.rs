@@ -10,7 +10,7 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::{Args, Proto, Writer, parse_double, parse_int};
-use holdfast_store::{Fetched, Turn as ObserverTurn, Txn};
+use holdfast_store::{Turn as ObserverTurn, Txn};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,8 +28,6 @@ pub struct Call<'a> {
     pub turn: &'a Turn<'a>,
     /// Why it runs, if it has waited.
     pub wake: Wake,
-    /// What was fetched for it, if it has no transaction yet.
-    pub fetched: Vec<Fetched>,
 }
 
 impl<'a> Call<'a> {

@@ -86,6 +86,8 @@ pub mod flag {
     pub const NO_EVICT: u16 = 1 << 6;
     /// CLIENT NO-TOUCH.
     pub const NO_TOUCH: u16 = 1 << 7;
+    /// It is subscribed to something.
+    pub const SUBSCRIBED: u16 = 1 << 10;
 
     /// Letters, each at its bit.
     pub const LETTERS: &str = "btRBcUeT";
@@ -253,6 +255,7 @@ impl Client {
     }
 
     /// Whether one of the bits in [`flag`] is set.
+    #[inline]
     pub fn has_flag(&self, flag: u16) -> bool {
         self.flags.load(Relaxed) & flag != 0
     }
@@ -270,6 +273,7 @@ impl Client {
     /// Shows others how many names of a kind it is subscribed to.
     pub fn set_subscriptions(&self, kind: Kind, count: usize) {
         self.subscriptions[kind as usize].store(count, Relaxed);
+        self.set_flag(flag::SUBSCRIBED, self.subscriptions.iter().any(|count| count.load(Relaxed) > 0));
     }
 
     /// How many names of a kind it is subscribed to.
@@ -280,10 +284,11 @@ impl Client {
     /// Whether it is subscribed to anything.
     #[inline]
     pub fn is_subscribed(&self) -> bool {
-        self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
+        self.has_flag(flag::SUBSCRIBED)
     }
 
     /// Which limits its output has.
+    #[inline]
     pub fn class(&self) -> Class {
         if self.is_subscribed() { Class::PubSub } else { Class::Normal }
     }

@@ -24,7 +24,7 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
-use holdfast_store::Fetched;
+use holdfast_store::Expected;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -94,8 +94,12 @@ impl Handle {
     }
 
     /// Hands over the letters that were taken in, to the end of `out`.
+    #[inline]
     pub fn take_pushed(&self, out: &mut Vec<u8>) {
-        let mut pushed = std::mem::take(&mut *self.pushed.borrow_mut());
+        if self.pushed.borrow().is_empty() {
+            return;
+        }
+        let mut pushed = self.pushed.take();
         if out.capacity() == 0 {
             *out = pushed;
         } else {
@@ -249,21 +253,19 @@ impl Connection {
                 break;
             }
             let limits = Limits {
-                max_bulk_len: self.worker.server.string_max(),
-                unauthenticated: !self.session.authenticated && self.worker.server.acl.requires_auth(),
+                max_bulk_len: worker.server.string_max(),
+                unauthenticated: !self.session.authenticated && worker.server.acl.requires_auth(),
             };
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
-                    let store = &worker.server.store;
-                    let db = store.database(self.session.db as u8);
-                    lookahead.look(store, db, &self.parser, &self.input[self.head..]);
-                    turn.expect(lookahead.next());
-                    if !self.parser.args(&self.input).is_empty() {
-                        let outcome = self.attempt(&turn, Wake::First, Vec::new())?;
-                        if !matches!(outcome, Outcome::Done) && self.see_through(&turn, outcome).await? {
-                            lookahead.forget();
-                        }
+                    let input = &self.input[self.head..];
+                    let expected =
+                        lookahead.next(&worker.server.store, self.session.db as u8, &self.parser, input);
+                    let outcome = self.attempt(&turn, Wake::First, expected);
+                    self.settle(&turn, &outcome)?;
+                    if !matches!(outcome, Outcome::Done) && self.see_through(&turn, outcome).await? {
+                        lookahead.forget();
                     }
                     self.head += length;
                 }
@@ -278,16 +280,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Executes the command at the head of the input, with what was fetched for it, as far as it goes at once.
+    /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
     #[inline]
-    fn attempt(&mut self, turn: &Turn<'_>, wake: Wake, fetched: Vec<Fetched>) -> Result<Outcome, Closed> {
+    fn attempt(&mut self, turn: &Turn<'_>, wake: Wake, expected: Option<&Expected>) -> Outcome {
         let args = self.parser.args(&self.input[self.head..]);
-        let outcome = turn.execute(&mut self.session, args, &mut self.output.open, wake, fetched);
-        self.settle(turn, outcome)
+        if args.is_empty() {
+            return Outcome::Done;
+        }
+        turn.execute(&mut self.session, args, &mut self.output.open, wake, expected)
     }
 
     /// Takes in what an execution has left beside its reply.
-    fn settle(&mut self, turn: &Turn<'_>, outcome: Outcome) -> Result<Outcome, Closed> {
+    #[inline(always)]
+    fn settle(&mut self, turn: &Turn<'_>, outcome: &Outcome) -> Result<(), Closed> {
         let gate = turn.take_gate();
         self.output.depends_on(gate);
         self.session.gate = self.session.gate.max(gate);
@@ -300,7 +305,7 @@ impl Connection {
                 return Err(Closed::OutputLimit);
             }
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// Sees the command at the head of the input through, of which one attempt was not enough; whether it has waited.
@@ -308,15 +313,14 @@ impl Connection {
         let worker = turn.worker;
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
-        let mut fetched = Vec::new();
         loop {
             has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
             match outcome {
-                Outcome::Done => return Ok(has_waited),
+                Outcome::Done => break,
                 Outcome::Close => {
                     self.handle.client.set_flag(flag::CLOSING, true);
                     self.closing = true;
-                    return Ok(has_waited);
+                    break;
                 }
                 Outcome::OnStack => on_stack = true,
                 Outcome::Wait(until) => wake = self.wait(until).await?,
@@ -341,24 +345,25 @@ impl Connection {
                 }
                 Outcome::Fetch(cold) => {
                     let fetching = self.worker.fetch(cold);
-                    fetched = self.drive(fetching).await?;
+                    let fetched = self.drive(fetching).await?;
+                    self.session.fetched.extend(fetched);
                 }
             }
             turn.resume();
-            let fetched = std::mem::take(&mut fetched);
             outcome = if on_stack {
-                let args = self.parser.args(&self.input[self.head..]);
-                let (session, out) = (&mut self.session, &mut self.output.open);
-                let run = || turn.execute(session, args, out, wake, fetched);
-                let outcome = run_on_stack(&self.worker, run).await;
-                self.settle(turn, outcome)?
+                run_on_stack(worker, || self.attempt(turn, wake, None)).await
             } else {
-                self.attempt(turn, wake, fetched)?
+                self.attempt(turn, wake, None)
             };
+            self.settle(turn, &outcome)?;
         }
+        // It may have been refused in the end, although this was fetched for it.
+        self.session.fetched.clear();
+        Ok(has_waited)
     }
 
     /// Puts the letters that have come among the output, between two replies.
+    #[inline]
     fn take_pushed(&mut self) {
         if !self.closing {
             // Also if a command has handed over the letters, but not what they depend on.
@@ -526,6 +531,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn output_limit(&self) -> &OutputLimit {
         &self.worker.server.output_limits[self.handle.client.class() as usize]
     }

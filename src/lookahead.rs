@@ -13,25 +13,23 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Looks at the command that `parser` has found at the start of `input` and those behind it, unless it is the only one
-    /// or was looked at before.
+    /// What is known of the second argument of the command that `parser` has found at the start of `input` and that runs now.
+    /// Looks at it and those behind it, unless it is the only one or was looked at before.
     #[inline]
-    pub fn look(&mut self, store: &Store, db: u8, parser: &Parser, input: &[u8]) {
-        if self.done < self.expected.len() || !parser.has_ahead() {
-            return;
+    pub fn next(&mut self, store: &Store, db: u8, parser: &Parser, input: &[u8]) -> Option<&Expected> {
+        if self.done >= self.expected.len() && parser.has_ahead() {
+            self.look(store, db, parser, input);
         }
-        self.forget();
-        self.expected.reserve(EXPECTED_MAX);
-        let keys = parser.upcoming(input).map_while(|args| args.get(1));
-        store.expect(db, keys.take(EXPECTED_MAX), &mut self.expected);
-    }
-
-    /// What is known of the second argument of the command that runs now.
-    #[inline]
-    pub fn next(&mut self) -> Option<Expected> {
-        let next = self.expected.get(self.done).copied();
+        let next = self.expected.get(self.done);
         self.done += 1;
         next
+    }
+
+    fn look(&mut self, store: &Store, db: u8, parser: &Parser, input: &[u8]) {
+        self.done = 0;
+        self.expected.reserve(EXPECTED_MAX);
+        let keys = parser.upcoming(input).map_while(|args| args.get(1));
+        store.expect(store.database(db), keys, &mut self.expected);
     }
 
     /// The input may be another now.

@@ -53,7 +53,7 @@ pub struct Session {
     pub waiting: Option<Waiting>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
-    /// What was fetched for its runs so far.
+    /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
     pub fetched: Vec<Fetched>,
 }
 

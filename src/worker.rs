@@ -195,11 +195,16 @@ impl Worker {
     }
 
     /// Delivers what mail there is.
+    #[inline]
     pub fn deliver(&self) {
-        let post = &self.server.push.post;
-        if !post.has_mail(self.index) {
-            return;
+        if self.server.push.post.has_mail(self.index) {
+            self.deliver_mail();
         }
+    }
+
+    #[cold]
+    fn deliver_mail(&self) {
+        let post = &self.server.push.post;
         let mut letters = self.letters.borrow_mut();
         post.take(self.index, &mut letters);
         let connections = self.connections.borrow();

@@ -61,15 +61,20 @@ impl User {
         self.unrestricted.store(unrestricted, Release);
     }
 
-    /// Whether it may run a command with these arguments.
+    /// Whether it may do anything.
     #[inline]
+    pub fn is_unrestricted(&self) -> bool {
+        self.unrestricted.load(Acquire)
+    }
+
+    /// Whether it may run a command with these arguments.
     pub fn may_run(&self, id: CommandId, args: Args) -> Result<(), Denied> {
-        if self.unrestricted.load(Acquire) { Ok(()) } else { self.rules().check(id, args) }
+        if self.is_unrestricted() { Ok(()) } else { self.rules().check(id, args) }
     }
 
     /// Whether it may run a command that reads keys beyond those in its arguments.
     pub fn may_read_all_keys(&self, id: CommandId, args: Args) -> bool {
-        self.unrestricted.load(Acquire) || self.rules().may_read_all_keys(id, args)
+        self.is_unrestricted() || self.rules().may_read_all_keys(id, args)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
-    dispatch::{self, Given, WHILE_BUSY, cold_values, discarded},
+    dispatch::{self, WHILE_BUSY, cold_values, discarded},
     keys::each_key,
     observe::Watched,
     session::Multi,
@@ -159,7 +159,7 @@ fn exec(call: &mut Call) -> Answer {
         call.out.null_array();
         return Ok(Done);
     }
-    txn.supply(std::mem::take(&mut call.fetched));
+    txn.supply(std::mem::take(&mut call.session.fetched));
     let cold = cold(call, &mut txn, &multi);
     if !cold.is_empty() {
         call.turn.commit(txn);
@@ -253,7 +253,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome
     }
     loop {
         let out = &mut call.out.reborrow();
-        match call.turn.call(call.session, id, args, out, Wake::First, Given::Txn(txn)) {
+        match call.turn.call(call.session, id, args, out, Wake::First, Some(txn)) {
             // Nothing can be undone and nothing may come between, so this one read is waited for here. It is rare: what
             // the keys of the queue need was fetched before.
             Fetch(cold) => txn.supply(cold.into_iter().map(|cold| call.server().store.fetch(cold)).collect()),

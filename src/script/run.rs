@@ -15,7 +15,7 @@ use crate::{
     call::Call,
     command::{Flags, Handler},
     config::Opt,
-    dispatch::{Given, Turn, WHILE_BUSY},
+    dispatch::{Turn, WHILE_BUSY},
     keys::each_key,
     log::log,
     session::Session,
@@ -119,7 +119,7 @@ pub fn run(
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
         return Ok(Behind);
     }
-    let fetched = std::mem::take(&mut call.fetched);
+    let fetched = std::mem::take(&mut call.session.fetched);
     let is_first = fetched.is_empty();
     txn.supply(fetched);
     if is_first && count > 0 {
@@ -301,8 +301,7 @@ impl Host for Run<'_, '_, '_> {
         let mut waited = false;
         loop {
             let mut out = Writer::new(reply, self.proto);
-            let given = Given::Txn(self.txn);
-            match self.turn.call(self.session, id, args, &mut out, Wake::First, given) {
+            match self.turn.call(self.session, id, args, &mut out, Wake::First, Some(self.txn)) {
                 // Nothing can be undone and nothing may come between, so this read is waited for here.
                 Outcome::Fetch(cold) => {
                     let store = &self.turn.worker.server.store;

@@ -66,10 +66,10 @@ impl World {
         let args = OwnedArgs::from_iter(args);
         let worker = self.worker.clone();
         let turn = Turn::new(&worker, Moment::now());
-        let (mut out, mut wake, mut fetched, mut on_stack) = (Vec::new(), Wake::First, Vec::new(), false);
+        let (mut out, mut wake, mut on_stack) = (Vec::new(), Wake::First, false);
         for _ in 0..1000 {
             let session = &mut self.session;
-            let mut run = || turn.execute(session, args.args(), &mut out, wake, std::mem::take(&mut fetched));
+            let mut run = || turn.execute(session, args.args(), &mut out, wake, None);
             match if on_stack { run_on_stack(&worker, run) } else { run() } {
                 Outcome::Done | Outcome::Close => {
                     return Some((out, turn.take_gate()));
@@ -77,7 +77,8 @@ impl World {
                 Outcome::OnStack => on_stack = true,
                 Outcome::Wait(_) => wake = Wake::Timeout,
                 Outcome::Fetch(cold) => {
-                    fetched = cold.into_iter().map(|cold| self.store().fetch(cold)).collect();
+                    let fetched: Vec<_> = cold.into_iter().map(|cold| self.store().fetch(cold)).collect();
+                    self.session.fetched.extend(fetched);
                     if self.store().log().failed().is_some() {
                         return None;
                     }

@@ -20,27 +20,32 @@ pub struct Args<'a> {
 
 impl<'a> Args<'a> {
     /// The arguments that lie at `spans` in `buf`.
+    #[inline]
     pub fn new(buf: &'a [u8], spans: &'a [Span]) -> Self {
         Args { buf, spans }
     }
 
     /// How many there are, the name included.
+    #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
     /// Whether there is not even a name.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
     /// The argument at `index`. Panics if there is none: a command's arity has been checked before.
+    #[inline]
     pub fn at(&self, index: usize) -> &'a [u8] {
         let Span { start, end } = self.spans[index];
         &self.buf[start..end]
     }
 
     /// The argument at `index`, if there is one.
+    #[inline]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| &self.buf[span.start..span.end])
     }
@@ -64,6 +69,17 @@ impl<'a> Args<'a> {
     /// Bytes in all arguments together.
     pub fn bytes(&self) -> usize {
         self.spans.iter().map(|span| span.end - span.start).sum()
+    }
+
+    /// Bytes from the first argument to the end of the last one, whatever lies between them: not less than
+    /// [`Args::bytes`], and known without a look at each.
+    #[inline]
+    pub fn extent(&self) -> usize {
+        match self.spans {
+            [first, .., last] => last.end - first.start,
+            [only] => only.end - only.start,
+            [] => 0,
+        }
     }
 
     /// A copy that outlives the buffer.

@@ -193,31 +193,41 @@ impl Store {
         self.inner.partition_of(key)
     }
 
-    /// Takes note of keys that commands will look at soon, at most [`EXPECTED_MAX`], and asks for the memory of all of their
-    /// entries and cached values at once: else each look-up would wait for its own, one line after another. What is
-    /// derived from a key is derived once; see [`Store::try_begin_expected`].
+    /// Fills `expected` with what is derived from keys that commands will look at soon, the first [`EXPECTED_MAX`] of them, so
+    /// that it is derived once ([`Store::try_begin_expected`]). Asks for the memory of all of their entries and cached
+    /// values at once: else each look-up would wait for its own, one line after another.
     pub fn expect<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>, expected: &mut Vec<Expected>) {
-        let first = expected.len();
-        expected.extend(keys.map(|key| self.derive(key)));
-        let expected = &expected[first..];
+        expected.clear();
+        let mut before: &[u8] = &[];
         // Where another thread is at work nothing is waited for.
         let mut locks = [const { None }; EXPECTED_MAX];
-        let mut lock_of = [0; EXPECTED_MAX];
-        let mut count = 0;
-        for (at, key) in expected.iter().enumerate() {
-            let known = expected[..at].iter().position(|earlier| earlier.partition == key.partition);
-            lock_of[at] = known.map_or(count, |earlier| lock_of[earlier]);
-            if known.is_none() {
-                locks[count] = self.inner.partitions[key.partition as usize].try_lock();
-                count += 1;
+        let mut lock_of = [None; EXPECTED_MAX];
+        for (at, key) in keys.take(EXPECTED_MAX).enumerate() {
+            match expected.last() {
+                // Many a pipeline is about one key: to look at it once is enough.
+                Some(&same) if key == before => expected.push(same),
+                _ => {
+                    let new = self.derive(key);
+                    locks[at] = self.inner.partitions[new.partition as usize].try_lock();
+                    let holder = match &locks[at] {
+                        Some(_) => Some(at),
+                        // Maybe it is this very thread.
+                        None => expected.iter().position(|other| other.partition == new.partition),
+                    };
+                    if let Some(partition) = holder.and_then(|holder| locks[holder].as_ref()) {
+                        partition.prefetch_entry(db, new.digest);
+                        lock_of[at] = holder.map(|holder| holder as u8);
+                    }
+                    expected.push(new);
+                }
+            }
+            before = key;
+        }
+        for (key, lock) in expected.iter().zip(&lock_of) {
+            if let Some(partition) = lock.and_then(|lock| locks[usize::from(lock)].as_ref()) {
+                partition.prefetch_value(db, key.digest);
             }
         }
-        let locked = || {
-            let with_lock = expected.iter().zip(lock_of);
-            with_lock.filter_map(|(key, lock)| Some((locks[lock].as_ref()?, key.digest)))
-        };
-        locked().for_each(|(partition, digest)| partition.prefetch_entry(db, digest));
-        locked().for_each(|(partition, digest)| partition.prefetch_value(db, digest));
     }
 
     fn derive(&self, key: &[u8]) -> Expected {
