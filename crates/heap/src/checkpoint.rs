@@ -216,7 +216,7 @@ impl Checkpoint {
                     writes.push((run.start, at..at + run.len() * PAGE));
                 }
                 to.slot = run.next().expect("a slot of the run");
-                to.crc = crc32c::crc32c(&self.stage[at..at + PAGE]);
+                to.crc = holdfast_io::crc32c(&self.stage[at..at + PAGE]);
                 at += PAGE;
             }
             let stale =
@@ -279,7 +279,7 @@ impl Checkpoint {
                 (0..).zip(chunk.iter_mut().zip(bytes.chunks_exact_mut(TABLE)))
             {
                 table.encode(bytes);
-                **crc = crc32c::crc32c(bytes);
+                **crc = holdfast_io::crc32c(bytes);
                 **position = run.start * TABLES + i;
                 state.slots.hold(run.start + i / TABLES);
                 table_slots.push(run.start + i / TABLES);
@@ -310,7 +310,7 @@ impl Checkpoint {
         drop(state);
         file.write(run.start, &bytes)?;
         let (extents, arenas) = (extents as u32, heap.allocated.len() as u16);
-        Ok(HeapRoot { slot: run.start, extents, crc: crc32c::crc32c(&bytes[..len]), arenas })
+        Ok(HeapRoot { slot: run.start, extents, crc: holdfast_io::crc32c(&bytes[..len]), arenas })
     }
 }
 

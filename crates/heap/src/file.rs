@@ -255,7 +255,7 @@ impl PageFile {
 
     /// Compares a page with its checksum (I-8).
     pub(crate) fn check_page(&self, at: PageRef, extent: u32, page: usize, bytes: &[u8]) -> Result<()> {
-        if crc32c::crc32c(bytes) == at.crc {
+        if holdfast_io::crc32c(bytes) == at.crc {
             return Ok(());
         }
         let offset = u64::from(extent) * EXTENT + (page * PAGE) as u64;
@@ -338,7 +338,7 @@ impl PageFile {
         }
         let mut bytes = AlignedBuf::zeroed(slot_count * PAGE);
         self.read(root.slot, &mut bytes)?;
-        if crc32c::crc32c(&bytes[..len]) != root.crc {
+        if holdfast_io::crc32c(&bytes[..len]) != root.crc {
             return Err(self.corrupt(offset, "the checksum of the root table does not match"));
         }
         root.slots().for_each(|slot| slots.hold(slot));
@@ -355,7 +355,7 @@ impl PageFile {
     }
 
     fn read_table(&self, extent: u32, entry: &mut Entry, bytes: &[u8]) -> Result<()> {
-        if crc32c::crc32c(bytes) != entry.crc {
+        if holdfast_io::crc32c(bytes) != entry.crc {
             let what = format!("the checksum of the table of extent {extent} does not match");
             return Err(self.corrupt(u64::from(entry.position) * TABLE as u64, what));
         }

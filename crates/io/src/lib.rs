@@ -12,6 +12,7 @@
 //! * The medium may return other bytes than were written; so nothing read is used before its checksum.
 
 mod aligned;
+mod crc;
 mod moment;
 mod real;
 mod sim;
@@ -19,6 +20,7 @@ mod sim;
 use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
+pub use crc::{crc32c, crc32c_append};
 pub use moment::Moment;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};

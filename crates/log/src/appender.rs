@@ -73,7 +73,7 @@ impl Appender {
     pub fn append(&self, payload: &[u8], durable: Lsn) -> Lsn {
         let len = batch_len(payload.len());
         // Before the reservation, so that nobody waits for it.
-        let crc = crc32c::crc32c_append(self.crc_seed, payload);
+        let crc = holdfast_io::crc32c_append(self.crc_seed, payload);
         let active = self.active();
         match active.reserve(len) {
             Some(offset) => active.fill(offset, payload, crc, durable),

@@ -1,6 +1,6 @@
 //! The log's format on the medium: segment and batch headers. `docs/format.md`, section Log, is the reference.
 
-use holdfast_io::{BLOCK, Error, Result, SECTOR};
+use holdfast_io::{BLOCK, Error, Result, SECTOR, crc32c, crc32c_append};
 
 /// A position in the log's payload, in bytes; batches start at multiples of 16.
 pub type Lsn = u64;
@@ -89,19 +89,13 @@ pub(crate) fn claimed_len(granule: &[u8], lsn: Lsn) -> Option<u64> {
 /// Whether `batch` (header, payload and padding) is what was appended.
 pub(crate) fn batch_is_intact(batch: &[u8], seed: u32) -> bool {
     let payload_end = BATCH_HEADER + u32_at(batch, 0) as usize;
-    let payload_crc = crc32c::crc32c_append(seed, &batch[BATCH_HEADER..payload_end]);
+    let payload_crc = crc32c_append(seed, &batch[BATCH_HEADER..payload_end]);
     header_crc(&batch[..BATCH_HEADER], payload_crc) == u32_at(batch, 4)
         && batch[payload_end..].iter().all(|&byte| byte == 0)
 }
 
 fn header_crc(header: &[u8], payload_crc: u32) -> u32 {
-    /// Aligned, because a checksum takes unaligned bytes one by one, and this is done for each batch.
-    #[repr(align(8))]
-    struct Covered([u8; BATCH_HEADER - 4]);
-    let mut covered = Covered([0; BATCH_HEADER - 4]);
-    covered.0[..16].copy_from_slice(&header[8..24]);
-    covered.0[16..].copy_from_slice(&header[0..4]);
-    crc32c::crc32c_append(payload_crc, &covered.0)
+    crc32c_append(crc32c_append(payload_crc, &header[8..BATCH_HEADER]), &header[..4])
 }
 
 /// What a segment file says about itself.
@@ -135,13 +129,13 @@ impl SegmentHeader {
         block[40..48].copy_from_slice(&self.durable.to_le_bytes());
         block[48..56].copy_from_slice(&self.entry.crossing.to_le_bytes());
         block[56..64].copy_from_slice(&self.entry.first.to_le_bytes());
-        let crc = crc32c::crc32c(&block[..SEGMENT_CRC]);
+        let crc = crc32c(&block[..SEGMENT_CRC]);
         block[SEGMENT_CRC..SEGMENT_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
 
     /// The header in the first block of `file`.
     pub fn decode(block: &[u8], file: &str) -> Result<Self> {
-        let crc_holds = crc32c::crc32c(&block[..SEGMENT_CRC]) == u32_at(block, SEGMENT_CRC);
+        let crc_holds = crc32c(&block[..SEGMENT_CRC]) == u32_at(block, SEGMENT_CRC);
         if !crc_holds || block[SEGMENT_HEADER..].iter().any(|&byte| byte != 0) {
             return Err(Error::corrupt(file, 0, "the segment header fails its check"));
         }
@@ -170,7 +164,7 @@ mod tests {
     #[test]
     fn headers_have_their_frozen_bytes() {
         let batch = BatchHeader { payload_len: 3, lsn: 0x1122_3344_5566_7780, durable: 0x10_0000 };
-        let payload_crc = crc32c::crc32c_append(7, b"abc");
+        let payload_crc = crc32c_append(7, b"abc");
         let bytes = batch.encode(payload_crc);
         assert_eq!(bytes[..4], [3, 0, 0, 0]);
         assert_eq!(bytes[8..16], [0x80, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -179,7 +173,7 @@ mod tests {
         let mut covered = b"abc".to_vec();
         covered.extend_from_slice(&bytes[8..24]);
         covered.extend_from_slice(&bytes[..4]);
-        assert_eq!(u32_at(&bytes, 4), crc32c::crc32c_append(7, &covered));
+        assert_eq!(u32_at(&bytes, 4), crc32c_append(7, &covered));
 
         let mut block = vec![0xFF; BLOCK];
         let header = SegmentHeader {

@@ -41,11 +41,15 @@ impl Secret {
 /// (Redis Cluster specification, "Hash tags").
 #[inline]
 pub fn hash_slot(key: &[u8]) -> u16 {
-    let tagged = key.iter().position(|&b| b == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        rest.iter().position(|&b| b == b'}').filter(|&close| close > 0).map(|close| &rest[..close])
-    });
+    // Mostly there is none, and this looks at many bytes at once.
+    let tagged = if key.iter().fold(false, |any, &b| any | (b == b'{')) { hash_tag(key) } else { None };
     crc16(tagged.unwrap_or(key)) & (SLOTS as u16 - 1)
+}
+
+/// What is between the first `{` and the next `}`.
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let rest = &key[key.iter().position(|&b| b == b'{')? + 1..];
+    rest.iter().position(|&b| b == b'}').filter(|&close| close > 0).map(|close| &rest[..close])
 }
 
 /// `TABLES[i][b]` is the CRC of byte `b` followed by `i` zero bytes.

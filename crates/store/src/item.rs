@@ -1,6 +1,7 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
 use crate::word;
+use holdfast_io::{crc32c, crc32c_append};
 use std::ops::Range;
 
 /// A string value.
@@ -74,7 +75,7 @@ pub fn cancel(record: &mut [u8]) {
 
 /// CRC-32C of all but the checksum and the slot, which changes while the record waits for its commit.
 fn checksum(record: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&record[..8]), &record[HEADER..])
+    crc32c_append(crc32c(&record[..8]), &record[HEADER..])
 }
 
 /// The length of the record at the start of `bytes`, as its header tells, or what is wrong with it.

@@ -104,7 +104,8 @@ pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     pub partitions: Box<[Mutex<Partition>]>,
     pub growth: Growth,
-    slots_per_partition: u16,
+    /// The bits of a hash slot below those that name its partition.
+    partition_shift: u32,
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     pub checkpoint_lsn: AtomicU64,
@@ -633,7 +634,7 @@ pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
 impl Inner {
     /// The partition of a key.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
-        hash_slot(key) / self.slots_per_partition
+        hash_slot(key) >> self.partition_shift
     }
 
     /// Reads an item's record and checks it.
@@ -693,7 +694,7 @@ impl Inner {
             .map(|(number, arena)| Partition::open(number as u16, arena, pool.clone()).map(Mutex::new))
             .collect::<std::result::Result<_, String>>()
             .map_err(|what| Error::corrupt(HEAP, 0, what))?;
-        let slots_per_partition = (SLOTS / partitions.len()) as u16;
+        let partition_shift = (SLOTS / partitions.len()).ilog2();
         let segment_size = u64::from(superblock.segment_size);
         let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
         let superblock = Mutex::new((superblock, file));
@@ -710,7 +711,7 @@ impl Inner {
             shared,
             partitions,
             growth: Growth::default(),
-            slots_per_partition,
+            partition_shift,
             superblock,
             checkpoint_lsn,
             counters,

@@ -42,7 +42,7 @@ pub(crate) struct Copies {
 impl Superblock {
     /// CRC seed of the log: no client knows it, so none can forge a batch.
     pub fn crc_seed(&self) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(&self.store_id), &self.secret)
+        holdfast_io::crc32c_append(holdfast_io::crc32c(&self.store_id), &self.secret)
     }
 
     pub fn secret(&self) -> Secret {
@@ -61,7 +61,7 @@ impl Superblock {
         block[64..72].copy_from_slice(&self.checkpoint_lsn.to_le_bytes());
         block[72..80].copy_from_slice(&self.durable_lsn.to_le_bytes());
         block[80..144].copy_from_slice(&self.heap.encode());
-        let crc = crc32c::crc32c(&block[..BLOCK - 4]);
+        let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
         block
     }
@@ -69,7 +69,7 @@ impl Superblock {
     fn decode(block: &[u8]) -> std::result::Result<Superblock, String> {
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
-        if crc32c::crc32c(&block[..BLOCK - 4]) != u32_at(BLOCK - 4) {
+        if holdfast_io::crc32c(&block[..BLOCK - 4]) != u32_at(BLOCK - 4) {
             return Err("superblock checksum".into());
         }
         if &block[..8] != MAGIC {
