@@ -28,12 +28,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 #[target_feature(enable = "sse4.2")]
 fn append_short(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
-    let (words, mut rest) = bytes.as_chunks::<8>();
-    let long = words.iter().fold(u64::from(!crc), |crc, word| _mm_crc32_u64(crc, u64::from_le_bytes(*word)));
-    let mut crc = long as u32;
-    if let Some((word, behind)) = rest.split_first_chunk::<4>() {
-        crc = _mm_crc32_u32(crc, u32::from_le_bytes(*word));
-        rest = behind;
+    let (mut crc, mut rest) = (u64::from(!crc), bytes);
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        (crc, rest) = (_mm_crc32_u64(crc, u64::from_le_bytes(*word)), behind);
+    }
+    let mut crc = crc as u32;
+    if let Some((word, behind)) = rest.split_first_chunk() {
+        (crc, rest) = (_mm_crc32_u32(crc, u32::from_le_bytes(*word)), behind);
     }
     !rest.iter().fold(crc, |crc, &byte| _mm_crc32_u8(crc, byte))
 }

@@ -49,6 +49,26 @@ struct Segment {
     handles: Option<Box<[Handle; BUCKETS * SLOTS]>>,
 }
 
+impl Segment {
+    fn bucket_offset(&self, number: usize) -> u64 {
+        self.offset + number as u64 * BUCKET_BYTES
+    }
+
+    fn bucket<'a>(&self, arena: &'a Arena, number: usize) -> &'a [u8; BUCKET_BYTES as usize] {
+        let bytes = arena.bytes(self.bucket_offset(number), BUCKET_BYTES as usize);
+        bytes.try_into().expect("a bucket's length")
+    }
+
+    /// Asks for the memory of a bucket and of the handles of its entries.
+    #[inline]
+    fn prefetch(&self, bucket: &[u8; BUCKET_BYTES as usize], number: usize) {
+        probe::prefetch(bucket);
+        if let Some(handles) = &self.handles {
+            probe::prefetch(&handles[number * SLOTS..(number + 1) * SLOTS]);
+        }
+    }
+}
+
 /// The volatile side of an index; all that it says persistently is in the heap, from the root on.
 pub struct Index {
     root: u64,
@@ -154,12 +174,12 @@ impl Index {
     }
 
     fn bucket_offset(&self, segment: u32, bucket: usize) -> u64 {
-        self.segments[segment as usize].offset + bucket as u64 * BUCKET_BYTES
+        self.segments[segment as usize].bucket_offset(bucket)
     }
 
     /// The heap offset of an entry.
     pub fn offset(&self, slot: Slot) -> u64 {
-        self.bucket_offset(slot.segment, slot.bucket as usize) + 16 + u64::from(slot.entry) * ENTRY_BYTES
+        entry_offset(self.bucket_offset(slot.segment, slot.bucket as usize), slot.entry)
     }
 
     /// The payload of an entry.
@@ -170,40 +190,38 @@ impl Index {
     /// The entry with this digest.
     #[inline]
     pub fn find(&self, arena: &Arena, digest: Digest) -> Option<Slot> {
-        let segment = self.segment_of(digest.h0)?;
-        let home = home(digest.h0);
-        let bucket = self.bucket(arena, segment, home);
+        self.get(arena, digest).map(|(slot, _)| slot)
+    }
+
+    /// The entry with this digest, and its payload.
+    #[inline]
+    pub fn get(&self, arena: &Arena, digest: Digest) -> Option<(Slot, Word)> {
+        let (number, home) = (self.segment_of(digest.h0)?, home(digest.h0));
+        let segment = &self.segments[number as usize];
+        let bytes = segment.bucket(arena, home);
         // All that will be read, at once: else each line would wait for the one before.
-        self.prefetch_bucket(bucket, segment, home);
-        if let Some(entry) = find_in(bucket, digest) {
-            return Some(Slot { segment, bucket: home as u8, entry });
+        segment.prefetch(bytes, home);
+        if let Some((entry, word)) = find_in(bytes, digest) {
+            return Some((Slot { segment: number, bucket: home as u8, entry }, word));
         }
-        if bucket[OVERFLOW] == 0 {
+        if bytes[OVERFLOW] == 0 {
             return None;
         }
         let next = (home + 1) % BUCKETS;
-        let entry = find_in(self.bucket(arena, segment, next), digest)?;
-        Some(Slot { segment, bucket: next as u8, entry })
+        let (entry, word) = find_in(segment.bucket(arena, next), digest)?;
+        Some((Slot { segment: number, bucket: next as u8, entry }, word))
     }
 
-    /// Asks for the memory that [`Index::find`] and [`Index::handle`] will read.
+    /// Asks for the memory that [`Index::get`] and [`Index::handle`] will read.
     #[inline]
     pub fn prefetch(&self, arena: &Arena, digest: Digest) {
-        let Some(segment) = self.segment_of(digest.h0) else { return };
-        let home = home(digest.h0);
-        self.prefetch_bucket(self.bucket(arena, segment, home), segment, home);
-    }
-
-    #[inline]
-    fn prefetch_bucket(&self, bucket: &[u8; BUCKET_BYTES as usize], segment: u32, home: usize) {
-        probe::prefetch(bucket);
-        if let Some(handles) = &self.segments[segment as usize].handles {
-            probe::prefetch(&handles[home * SLOTS..(home + 1) * SLOTS]);
-        }
+        let Some(number) = self.segment_of(digest.h0) else { return };
+        let (segment, home) = (&self.segments[number as usize], home(digest.h0));
+        segment.prefetch(segment.bucket(arena, home), home);
     }
 
     fn bucket<'a>(&self, arena: &'a Arena, segment: u32, number: usize) -> &'a [u8; BUCKET_BYTES as usize] {
-        bucket(arena, self.bucket_offset(segment, number))
+        self.segments[segment as usize].bucket(arena, number)
     }
 
     /// The cached copy of an entry.
@@ -270,12 +288,12 @@ impl Index {
                 None => self.split(arena, batch, segment)?,
             }
         };
-        let offset = self.offset(slot);
+        let bucket_at = self.bucket_offset(slot.segment, slot.bucket as usize);
         let mut entry = [0; ENTRY_BYTES as usize];
         entry[..8].copy_from_slice(&tag(digest).to_le_bytes());
         entry[8..].copy_from_slice(&digest.h0.to_le_bytes());
-        arena.write(&mut batch.tx, offset + 6, &entry[6..]);
-        let bucket_at = self.bucket_offset(slot.segment, slot.bucket as usize);
+        // Without the location, which is to be set.
+        arena.write(&mut batch.tx, entry_offset(bucket_at, slot.entry) + 6, &entry[6..]);
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(slot.entry), fingerprint(digest));
         let home = home(digest.h0);
         if slot.bucket as usize != home {
@@ -361,8 +379,8 @@ impl Index {
     /// A free slot in the home bucket or the next, moving a neighbour over if that gives one.
     fn make_room(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32, home: usize) -> Option<Slot> {
         let next = (home + 1) % BUCKETS;
-        let free_home = free(self.bucket(arena, segment, home));
-        let free_next = free(self.bucket(arena, segment, next));
+        let buckets = &self.segments[segment as usize];
+        let (free_home, free_next) = (free(buckets.bucket(arena, home)), free(buckets.bucket(arena, next)));
         if free_home.count_ones() >= free_next.count_ones() && free_home != 0 {
             return Some(Slot { segment, bucket: home as u8, entry: free_home.trailing_zeros() as u8 });
         }
@@ -596,8 +614,8 @@ impl Index {
 
 const PAGE: u64 = holdfast_heap::PAGE as u64;
 
-fn bucket(arena: &Arena, at: u64) -> &[u8; BUCKET_BYTES as usize] {
-    arena.bytes(at, BUCKET_BYTES as usize).try_into().expect("a bucket's length")
+fn entry_offset(bucket_at: u64, entry: u8) -> u64 {
+    bucket_at + 16 + u64::from(entry) * ENTRY_BYTES
 }
 
 fn h0_of(bucket: &[u8; BUCKET_BYTES as usize], entry: usize) -> u64 {
@@ -626,14 +644,14 @@ fn free(bucket: &[u8; BUCKET_BYTES as usize]) -> u32 {
 }
 
 #[inline]
-fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<u8> {
+fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<(u8, Word)> {
     let mut candidates = probe::matches(fingerprints(bucket), fingerprint(digest)) & 0x7fff;
     while candidates != 0 {
         let entry = candidates.trailing_zeros() as usize;
         let at = 16 + entry * 16;
         let word = u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes"));
         if h0_of(bucket, entry) == digest.h0 && word & !PAYLOAD_MASK == tag(digest) {
-            return Some(entry as u8);
+            return Some((entry as u8, Word(word & PAYLOAD_MASK)));
         }
         candidates &= candidates - 1;
     }

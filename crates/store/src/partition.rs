@@ -241,8 +241,7 @@ impl Partition {
             self.count(shared, db, segment);
         }
         let keys = &self.databases[db as usize].keys;
-        let slot = keys.find(&self.arena, digest)?;
-        Some(Found { slot, word: keys.word(&self.arena, slot) })
+        keys.get(&self.arena, digest).map(|(slot, word)| Found { slot, word })
     }
 
     /// Asks for the memory that a look at a key begins with.
@@ -567,7 +566,7 @@ impl Partition {
             return None;
         }
         let expires = &self.databases[db as usize].expires;
-        expires.find(&self.arena, digest).map(|slot| expires.word(&self.arena, slot).0)
+        expires.get(&self.arena, digest).map(|(_, word)| word.0)
     }
 
     /// Sets or takes away a key's expiry.
@@ -615,7 +614,7 @@ impl Partition {
         let Database { keys, expires, .. } = &self.databases[db as usize];
         keys.scan(&self.arena, cursor, |slot, digest, word| {
             if word.has_expiry() {
-                let expiry = expires.find(&self.arena, digest).map(|slot| expires.word(&self.arena, slot).0);
+                let expiry = expires.get(&self.arena, digest).map(|(_, word)| word.0);
                 if expiry.is_some_and(|at| at <= now_ms) {
                     return;
                 }
