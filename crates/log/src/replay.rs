@@ -21,7 +21,7 @@ use crate::{
         block_offset, claimed_len,
     },
     segments::{FOLDER, Segment, Segments, file_name},
-    window::{Batch, Claim, Window},
+    window::{Batch, Window},
 };
 
 /// Bytes written at once when the end of the log is written again.
@@ -337,22 +337,15 @@ impl Segments {
     fn torn_end(&self, tail: Lsn, seed: u32) -> Result<Lsn> {
         self.with_window(tail, seed, |window: &mut Window| {
             let (mut at, mut end) = (tail, tail);
-            loop {
-                let step = at + BATCH_ALIGN as u64;
-                at = match window.claim(at)? {
-                    Claim::EndOfFiles => break,
-                    Claim::Nothing => step,
-                    Claim::Batch(_) => {
-                        end = match window.batch(at)? {
-                            Some(batch) if batch.durable > tail => {
-                                return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
-                            }
-                            Some(batch) => batch.end,
-                            None => step,
-                        };
-                        end
+            while let Some(claim) = window.next_claim(at)? {
+                at = match window.batch(claim)? {
+                    Some(batch) if batch.durable > tail => {
+                        return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
                     }
+                    Some(batch) => batch.end,
+                    None => claim + BATCH_ALIGN as u64,
                 };
+                end = at;
             }
             Ok(end)
         })

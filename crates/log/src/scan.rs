@@ -5,7 +5,7 @@ use holdfast_io::Result;
 use crate::{
     Log,
     layout::{BATCH_ALIGN, Lsn},
-    window::{Claim, Window},
+    window::Window,
 };
 
 /// Which batches of a segment [`Log::scan_segment`] visits.
@@ -72,9 +72,9 @@ impl Log {
     /// Whether the batch at `at` cannot be read whole for this reason, rather than because it is damaged.
     fn goes_on_in_a_freed_segment(&self, window: &mut Window, at: Lsn) -> Result<bool> {
         let end = self.segments.start_of(self.segments.seq_of(at) + 1);
-        match window.claim(at)? {
-            Claim::Batch(claimed) if claimed > end && !self.is_kept(end, claimed) => {}
-            _ => return Ok(false),
+        let claimed = window.claimed_end(at)?;
+        if claimed.is_none_or(|claimed| claimed <= end || self.is_kept(end, claimed)) {
+            return Ok(false);
         }
         // A damaged length could say so too, but then other batches follow in the segment.
         let mut inside = at + BATCH_ALIGN as u64;

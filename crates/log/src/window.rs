@@ -45,16 +45,6 @@ pub(crate) struct Batch<'a> {
     pub durable: Lsn,
 }
 
-/// What the bytes at some LSN say of themselves, be it true or not.
-pub(crate) enum Claim {
-    /// There are none.
-    EndOfFiles,
-    /// That they are something else than the batch with this LSN.
-    Nothing,
-    /// That they are the batch with this LSN, and that it ends there.
-    Batch(Lsn),
-}
-
 impl Piece {
     fn bytes(&self) -> &[u8] {
         &self.memory[..self.len]
@@ -99,12 +89,27 @@ impl Window<'_> {
         Ok(Some(&self.joined[at..at + len as usize]))
     }
 
-    /// What the first bytes at `lsn` say.
-    pub fn claim(&mut self, lsn: Lsn) -> Result<Claim> {
-        Ok(match self.get(lsn, BATCH_ALIGN as u64)? {
-            None => Claim::EndOfFiles,
-            Some(granule) => claimed_len(granule, lsn).map_or(Claim::Nothing, |len| Claim::Batch(lsn + len)),
-        })
+    /// Where the batch at `lsn` ends, if the first bytes there say that they are it, be it true or not.
+    pub fn claimed_end(&mut self, lsn: Lsn) -> Result<Option<Lsn>> {
+        let granule = self.get(lsn, BATCH_ALIGN as u64)?;
+        Ok(granule.and_then(|granule| claimed_len(granule, lsn)).map(|len| lsn + len))
+    }
+
+    /// Where, from `lsn` on, the first bytes say that they are the batch with this LSN, be it true or not; `None`: nowhere
+    /// up to the end of the files.
+    pub fn next_claim(&mut self, mut lsn: Lsn) -> Result<Option<Lsn>> {
+        const STEP: u64 = BATCH_ALIGN as u64;
+        while self.get(lsn, STEP)?.is_some() {
+            // As many as are in memory, at once: what lies there is mostly old.
+            let known = (self.start + self.bytes().len() as u64).max(lsn + STEP);
+            let many = self.get(lsn, (known - lsn) / STEP * STEP)?.unwrap_or_default();
+            let claims = |(i, granule): (u64, &[u8])| claimed_len(granule, lsn + i * STEP).is_some();
+            if let Some(i) = (0..).zip(many.chunks_exact(BATCH_ALIGN)).position(claims) {
+                return Ok(Some(lsn + i as u64 * STEP));
+            }
+            lsn += many.len() as u64;
+        }
+        Ok(None)
     }
 
     /// The batch at `lsn`, if there is one.
