@@ -7,7 +7,6 @@ use holdfast_io::{AlignedBuf, Error, Result};
 use crate::{
     Arena, EXTENT, Heap, PAGE,
     file::{NOBODY, owner_is_valid},
-    memory::page_mask,
     redo::Redo,
     space::{Extent, RAW},
     tx::{FILL, OWNER, RECORD, WRITE},
@@ -87,7 +86,7 @@ impl Recovery {
             self.waiting.resize_with(index + 1, Redo::default);
         }
         let redo = &mut self.waiting[index];
-        redo.push(at as u32, bytes, page_mask(at / PAGE, (at + bytes.len() - 1) / PAGE));
+        redo.push(at, bytes);
         if redo.len() > WAITING_MAX {
             let arena = self.defer(extent).expect("some redo was just added");
             arena.memory.apply_redo(extent)?;

@@ -4,36 +4,48 @@
 //! looking for its targets, which lie all over the heap, is not: so replay only sorts the records by extent. An extent's
 //! are applied when somebody needs it, or by and by.
 
+use crate::{EXTENT, PAGE, memory::page_mask};
+
 /// Writes to one extent, in order.
 #[derive(Default)]
 pub(crate) struct Redo {
-    /// For each write where it goes in the extent (4 bytes), how long it is (4 bytes), and the bytes.
+    /// For each write its head, and the bytes.
     writes: Vec<u8>,
-    /// Where the last of them begins.
-    last: usize,
+    /// The head of the last of them; 0: there is none.
+    last: u32,
     /// The pages that they touch, as bits.
     pages: u64,
 }
 
-/// Where a write goes, and its length.
-const HEAD: usize = 8;
+/// Bytes of a head: where the write goes in the extent, and above that how many bytes it has.
+const HEAD: usize = 4;
+const AT_BITS: u32 = EXTENT.ilog2();
+/// Bytes that one head can tell of.
+const LEN_MAX: usize = (1 << (u32::BITS - AT_BITS)) - 1;
 
 impl Redo {
-    /// Adds a write at an offset in the extent, which touches these pages.
+    /// Adds a write at an offset in the extent.
     #[inline]
-    pub(crate) fn push(&mut self, at: u32, bytes: &[u8], pages: u64) {
-        let head = (u64::from(at) | (bytes.len() as u64) << 32).to_le_bytes();
-        self.pages |= pages;
-        match self.writes[self.last..].split_first_chunk_mut::<HEAD>() {
-            // A counter, changed again.
-            Some((last, old)) if *last == head => old.copy_from_slice(bytes),
-            _ => {
-                self.last = self.writes.len();
-                self.writes.reserve(HEAD + bytes.len());
-                self.writes.extend_from_slice(&head);
-                self.writes.extend_from_slice(bytes);
-            }
+    pub(crate) fn push(&mut self, at: usize, bytes: &[u8]) {
+        self.pages |= page_mask(at / PAGE, (at + bytes.len() - 1) / PAGE);
+        if bytes.len() <= LEN_MAX {
+            return self.push_part(at, bytes);
         }
+        bytes.chunks(LEN_MAX).enumerate().for_each(|(i, part)| self.push_part(at + i * LEN_MAX, part));
+    }
+
+    #[inline]
+    fn push_part(&mut self, at: usize, bytes: &[u8]) {
+        let head = at as u32 | (bytes.len() as u32) << AT_BITS;
+        if head == self.last {
+            // A counter, changed again.
+            let start = self.writes.len() - bytes.len();
+            return self.writes[start..].copy_from_slice(bytes);
+        }
+        self.last = head;
+        self.writes.reserve(HEAD + bytes.len());
+        self.writes.extend_from_slice(&head.to_le_bytes());
+        self.writes.extend_from_slice(bytes);
     }
 
     /// Bytes of memory that it takes, about.
@@ -54,11 +66,41 @@ impl Redo {
         let mut rest = &self.writes[..];
         std::iter::from_fn(move || {
             let (head, behind) = rest.split_first_chunk::<HEAD>()?;
-            let head = u64::from_le_bytes(*head);
-            let (at, len) = (head as u32, (head >> 32) as usize);
-            let (bytes, behind) = behind.split_at(len);
+            let head = u32::from_le_bytes(*head);
+            let (bytes, behind) = behind.split_at((head >> AT_BITS) as usize);
             rest = behind;
-            Some((at as usize, bytes))
+            Some(((head & ((1 << AT_BITS) - 1)) as usize, bytes))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_come_back_in_order() {
+        let long: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
+        let writes: [(usize, &[u8]); 5] =
+            [(0, b"ab"), (EXTENT as usize - 1, b"c"), (0, b"de"), (5000, &long), (5000, b"f")];
+        let (mut redo, mut expected, mut found) =
+            (Redo::default(), vec![0; EXTENT as usize], vec![0; EXTENT as usize]);
+        assert!(redo.is_empty());
+        for (at, bytes) in writes {
+            redo.push(at, bytes);
+            expected[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        redo.writes().for_each(|(at, bytes)| found[at..at + bytes.len()].copy_from_slice(bytes));
+        assert!(expected == found);
+        assert_eq!(redo.pages(), 1 | page_mask(1, 10) | 1 << 63);
+    }
+
+    #[test]
+    fn a_counter_takes_the_place_of_one_write() {
+        let mut redo = Redo::default();
+        for i in 0..100u64 {
+            redo.push(64, &i.to_le_bytes());
+        }
+        assert_eq!(redo.writes().collect::<Vec<_>>(), [(64, &99u64.to_le_bytes()[..])]);
     }
 }

@@ -9,8 +9,7 @@
 
 use crate::{
     digest::Digest,
-    item,
-    payload::{self, Record},
+    item, payload,
     store::{Inner, corrupt_batch},
     txn::Txn,
     word::WINDOW,
@@ -142,9 +141,8 @@ struct FoundRecord {
 impl Moving<'_> {
     /// Collects the items of a batch.
     fn collect(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
-        for record in payload::records(payload) {
-            let (rel, record) = record.map_err(|what| corrupt_batch(lsn, what))?;
-            let Record::Item(item, len) = record else { continue };
+        for found in payload::items(payload) {
+            let (rel, item, len) = found.map_err(|what| corrupt_batch(lsn, what))?;
             let start = self.records.len();
             self.records.extend_from_slice(&payload[rel..rel + len]);
             self.found.push(FoundRecord {

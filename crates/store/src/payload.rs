@@ -1,52 +1,50 @@
-//! A batch's payload: the heap's redo records and items, one behind another.
+//! A batch's payload: the heap's redo records and items, one behind another, and padding: bytes of zero.
 
 use crate::item::{self, Item};
 
-/// A record of a batch.
-pub(crate) enum Record<'a> {
+/// What a payload goes on with.
+pub(crate) enum Next<'a> {
+    /// A byte of padding.
+    Padding,
     /// Redo for the heap.
-    Redo(&'a [u8]),
-    /// An item that its batch wants, and the length of its record.
+    Redo,
+    /// An item, and the length of its record.
     Item(Item<'a>, usize),
 }
 
-/// The records of a payload, whose batch has passed its check, with their positions. Stops after an error.
-pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Record<'_>), &'static str>> {
+/// What the payload of a batch that has passed its check goes on with; `rest` is not empty.
+#[inline]
+pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
+    match rest[0] {
+        0 => Ok(Next::Padding),
+        item::STRING | item::FROZEN | item::CANCELLED => {
+            item::view(rest).map(|(item, len)| Next::Item(item, len))
+        }
+        _ => Ok(Next::Redo),
+    }
+}
+
+/// The items of such a payload that their batch wants: the position and the length of each record. Stops after an error.
+pub(crate) fn items(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Item<'_>, usize), &'static str>> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        loop {
-            let rest = payload.get(at..).filter(|rest| !rest.is_empty())?;
-            let here = at;
-            match rest[0] {
-                0 => at += 1,
-                item::STRING | item::FROZEN | item::CANCELLED => {
-                    return Some(match item::view(rest) {
-                        Ok((item, len)) => {
-                            at += len;
-                            if item.kind == item::CANCELLED {
-                                continue;
-                            }
-                            Ok((here, Record::Item(item, len)))
-                        }
-                        Err(what) => {
-                            at = payload.len();
-                            Err(what)
-                        }
-                    });
+        while at < payload.len() {
+            let (here, rest) = (at, &payload[at..]);
+            let found = match next(rest) {
+                Ok(Next::Padding) => Ok((None, 1)),
+                Ok(Next::Redo) => {
+                    holdfast_heap::record_len(rest).map(|len| (None, len)).ok_or("unknown record kind")
                 }
-                _ => {
-                    return Some(match holdfast_heap::record_len(rest) {
-                        Some(len) => {
-                            at += len;
-                            Ok((here, Record::Redo(&rest[..len])))
-                        }
-                        None => {
-                            at = payload.len();
-                            Err("unknown record kind")
-                        }
-                    });
-                }
+                Ok(Next::Item(item, len)) => Ok(((item.kind != item::CANCELLED).then_some(item), len)),
+                Err(what) => Err(what),
+            };
+            at += found.as_ref().map_or(rest.len(), |(_, len)| *len);
+            match found {
+                Ok((None, _)) => {}
+                Ok((Some(item), len)) => return Some(Ok((here, item, len))),
+                Err(what) => return Some(Err(what)),
             }
         }
+        None
     })
 }

@@ -10,7 +10,7 @@ use crate::{
     freezer::{self, Hand},
     item, maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
-    payload::{self, Record},
+    payload::{self, Next},
     shared::{Memory, Shared},
     stats::Counters,
     superblock::{self, Copies, Superblock},
@@ -30,6 +30,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -597,16 +598,19 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let mut items = Vec::new();
     let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
         items.clear();
-        for record in payload::records(bytes) {
-            match record.map_err(|what| corrupt_batch(lsn, what))? {
-                (_, Record::Redo(record)) => {
-                    redo.apply(record)?;
+        let mut at = 0;
+        while at < bytes.len() {
+            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
+                Next::Padding => 1,
+                Next::Redo => redo.apply(&bytes[at..])?,
+                Next::Item(item, len) => {
+                    if item.kind != item::CANCELLED {
+                        let at = lsn + (holdfast_log::BATCH_HEADER + at) as u64;
+                        items.push((item.slot, Word::item_bytes(at, size_class(len))));
+                    }
+                    len
                 }
-                (rel, Record::Item(item, len)) => {
-                    let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
-                    items.push((item.slot, Word::item_bytes(at, size_class(len))));
-                }
-            }
+            };
         }
         // Last, because an entry may have moved after its item's record.
         items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
@@ -625,6 +629,29 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     }));
     let arenas = redo.finish()?;
     Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
+}
+
+/// Opens the partitions, some at once: each first waits for a few reads.
+fn open_partitions(
+    arenas: Vec<Arena>,
+    pool: &Arc<Pool>,
+) -> std::result::Result<Box<[Mutex<Partition>]>, String> {
+    const THREADS: usize = 8;
+    let share = arenas.len().div_ceil(THREADS);
+    let mut numbered = arenas.into_iter().enumerate();
+    thread::scope(|scope| {
+        let parts = std::iter::from_fn(|| Some(numbered.by_ref().take(share).collect::<Vec<_>>()));
+        let threads: Vec<_> = parts
+            .take_while(|part| !part.is_empty())
+            .map(|part| {
+                let open =
+                    |(number, arena)| Partition::open(number as u16, arena, pool.clone()).map(Mutex::new);
+                scope.spawn(move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>())
+            })
+            .collect();
+        let opened = threads.into_iter().map(|thread| thread.join().expect("panics abort"));
+        opened.collect::<std::result::Result<Vec<_>, _>>().map(|parts| parts.into_iter().flatten().collect())
+    })
 }
 
 pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
@@ -688,12 +715,7 @@ impl Inner {
     ) -> Result<Inner> {
         let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.memory_bytes_max));
         let pool = Arc::new(Pool::default());
-        let partitions: Box<[Mutex<Partition>]> = arenas
-            .into_iter()
-            .enumerate()
-            .map(|(number, arena)| Partition::open(number as u16, arena, pool.clone()).map(Mutex::new))
-            .collect::<std::result::Result<_, String>>()
-            .map_err(|what| Error::corrupt(HEAP, 0, what))?;
+        let partitions = open_partitions(arenas, &pool).map_err(|what| Error::corrupt(HEAP, 0, what))?;
         let partition_shift = (SLOTS / partitions.len()).ilog2();
         let segment_size = u64::from(superblock.segment_size);
         let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
