@@ -10,7 +10,7 @@
 
 use crate::{
     Arena, EXTENT, Full, PAGE, PAGES, Tx,
-    class::{Fit, SLABS, Slab},
+    class::{Fit, SLABS, Slab, WORDS},
     header::{GRANULE, RUN, map_entry},
     space::{Extent, Found, SlabAt},
 };
@@ -46,19 +46,18 @@ impl Arena {
             None => self.new_slab(tx, class)?,
         };
         let shape = &SLABS[class];
-        let (word, bit) = (0..shape.words())
-            .find_map(|word| {
-                let free = !self.bitmap_word(slab, word) & shape.word_mask(word);
-                (free != 0).then(|| (word, free.trailing_zeros()))
-            })
-            .expect("the last slab of a list has a free slot");
-        let slot = word as u32 * 64 + bit;
-        self.flip_slot(tx, slab, slot);
+        let mut taken = self.taken(slab);
+        let word = (0..WORDS).find(|&word| taken[word] != shape.full[word]);
+        let word = word.expect("the last slab of a list has a free slot");
+        let bit = taken[word].trailing_ones();
+        taken[word] |= 1 << bit;
+        self.write_changed_u64(tx, slab.bitmap() + 8 * word as u64, taken[word]);
         self.count_used(slab.extent(), shape.size as usize);
-        if self.is_full(slab, shape) {
+        if taken == shape.full {
             self.drop_last_partial(class);
         }
-        Ok(slab.offset() + u64::from(slot) * u64::from(shape.size))
+        let slot = word as u64 * 64 + u64::from(bit);
+        Ok(slab.offset() + slot * u64::from(shape.size))
     }
 
     fn free_slot(&mut self, tx: &mut Tx, class: usize, offset: u64) {
@@ -70,38 +69,29 @@ impl Arena {
         let slab = SlabAt::new(extent, page - usize::from(index));
         let within = (offset - slab.offset()) as u32;
         let slot = within / shape.size;
-        let taken = self.bitmap_word(slab, slot as usize / 64) & 1 << (slot % 64) != 0;
-        assert!(taken && within % shape.size == 0, "no block of {} bytes at offset {offset}", shape.size);
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        let mut taken = self.taken(slab);
+        let is_taken = taken[word] & bit != 0 && within % shape.size == 0;
+        assert!(is_taken, "no block of {} bytes at offset {offset}", shape.size);
 
-        let was_full = self.is_full(slab, shape);
-        self.flip_slot(tx, slab, slot);
+        let was_full = taken == shape.full;
+        taken[word] ^= bit;
+        self.write_changed_u64(tx, slab.bitmap() + 8 * word as u64, taken[word]);
         if was_full {
             // One empty slab a class is kept, so that it does not come and go.
             self.release_if_empty(tx, class);
             self.space.partial[class].push(slab);
-        } else if self.is_empty(slab, shape) && self.space.partial[class].last() != Some(&slab) {
+        } else if taken == [0; WORDS] && self.space.partial[class].last() != Some(&slab) {
             self.release_slab(tx, slab, shape);
         }
         self.count_unused(tx, extent, shape.size as usize);
     }
 
-    fn bitmap_word(&self, slab: SlabAt, word: usize) -> u64 {
-        self.u64(slab.bitmap() + 8 * word as u64)
-    }
-
-    fn is_full(&self, slab: SlabAt, shape: &Slab) -> bool {
-        (0..shape.words()).all(|word| self.bitmap_word(slab, word) == shape.word_mask(word))
-    }
-
-    fn is_empty(&self, slab: SlabAt, shape: &Slab) -> bool {
-        (0..shape.words()).all(|word| self.bitmap_word(slab, word) == 0)
-    }
-
-    /// Marks a free slot taken, or a taken one free.
-    fn flip_slot(&mut self, tx: &mut Tx, slab: SlabAt, slot: u32) {
-        let at = slab.bitmap() + u64::from(slot / 8);
-        let byte = self.u8(at) ^ 1 << (slot % 8);
-        self.write_u8(tx, at, byte);
+    /// A slab's slots that are taken, as bits.
+    fn taken(&self, slab: SlabAt) -> [u64; WORDS] {
+        let bitmap: [u8; 8 * WORDS] = self.array(slab.bitmap());
+        let word = |i: usize| bitmap[8 * i..][..8].try_into().expect("8 bytes");
+        std::array::from_fn(|i| u64::from_le_bytes(word(i)))
     }
 
     /// Takes the last slab off a list, and those before it that are gone.
@@ -111,7 +101,7 @@ impl Arena {
             let entry = [class as u8 + 1, 0];
             if self.memory.owns(slab.extent())
                 && self.array(map_entry(slab.extent(), slab.page())) == entry
-                && !self.is_full(slab, &SLABS[class])
+                && self.taken(slab) != SLABS[class].full
             {
                 return;
             }
@@ -123,7 +113,7 @@ impl Arena {
     pub(crate) fn release_if_empty(&mut self, tx: &mut Tx, class: usize) {
         let shape = &SLABS[class];
         match self.space.partial[class].last() {
-            Some(&slab) if self.is_empty(slab, shape) => {
+            Some(&slab) if self.taken(slab) == [0; WORDS] => {
                 self.drop_last_partial(class);
                 self.release_slab(tx, slab, shape);
             }

@@ -63,34 +63,72 @@ impl Arena {
     }
 
     /// Writes bytes, and records them.
-    #[inline(always)] // Most writes are of an integer: a move, and no call, once the length is known.
+    #[inline]
     pub fn write(&mut self, tx: &mut Tx, offset: u64, bytes: &[u8]) {
         self.patch(offset, bytes);
         tx.write(offset, bytes);
     }
 
+    /// Lets `fill` write `len` bytes at `offset`, all of them, and records them.
+    #[inline]
+    pub fn write_by(&mut self, tx: &mut Tx, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let bytes = self.memory.bytes_mut(offset, len);
+        fill(bytes);
+        tx.write(offset, bytes);
+    }
+
+    /// Writes an array, and records it.
+    #[inline]
+    pub fn write_array<const N: usize>(&mut self, tx: &mut Tx, offset: u64, bytes: &[u8; N]) {
+        self.patch(offset, bytes);
+        tx.write_array(offset, bytes);
+    }
+
     /// Writes a byte, and records it.
     #[inline]
     pub fn write_u8(&mut self, tx: &mut Tx, offset: u64, value: u8) {
-        self.write(tx, offset, &[value]);
+        self.write_array(tx, offset, &[value]);
     }
 
     /// Writes a little-endian integer, and records it.
     #[inline]
     pub fn write_u16(&mut self, tx: &mut Tx, offset: u64, value: u16) {
-        self.write(tx, offset, &value.to_le_bytes());
+        self.write_array(tx, offset, &value.to_le_bytes());
     }
 
     /// Writes a little-endian integer, and records it.
     #[inline]
     pub fn write_u32(&mut self, tx: &mut Tx, offset: u64, value: u32) {
-        self.write(tx, offset, &value.to_le_bytes());
+        self.write_array(tx, offset, &value.to_le_bytes());
     }
 
     /// Writes a little-endian integer, and records it.
     #[inline]
     pub fn write_u64(&mut self, tx: &mut Tx, offset: u64, value: u64) {
-        self.write(tx, offset, &value.to_le_bytes());
+        self.write_array(tx, offset, &value.to_le_bytes());
+    }
+
+    /// Writes a little-endian integer, and records the range in which it differs from what is there: a counter's lowest
+    /// byte or two.
+    #[inline]
+    pub fn write_changed_u64(&mut self, tx: &mut Tx, offset: u64, value: u64) {
+        self.change_u64(tx, offset, |_| value);
+    }
+
+    /// Adds to a little-endian integer, and records the range that changes. Panics if it would be below zero.
+    #[inline]
+    pub fn add_u64(&mut self, tx: &mut Tx, offset: u64, delta: i64) {
+        self.change_u64(tx, offset, |count| count.checked_add_signed(delta).expect("a count below zero"));
+    }
+
+    #[inline]
+    fn change_u64(&mut self, tx: &mut Tx, offset: u64, change: impl FnOnce(u64) -> u64) {
+        let (old, new) = self.memory.change_u64(offset, change);
+        let differ = old ^ new;
+        if differ != 0 {
+            let (first, same_end) = (differ.trailing_zeros() / 8, differ.leading_zeros() / 8);
+            tx.write_int(offset + u64::from(first), new >> (8 * first), (8 - first - same_end) as usize);
+        }
     }
 
     /// Sets `len` bytes to `byte`, and records it in 9 bytes a 64 KiB.

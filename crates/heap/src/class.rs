@@ -13,6 +13,8 @@ pub(crate) const CLASSES: usize = 72;
 const SLOT_MAX: usize = 32768;
 /// Objects in a slab at most: what the bitmap of its first page can tell.
 pub(crate) const SLOTS_MAX: u32 = 256;
+/// Words of that bitmap.
+pub(crate) const WORDS: usize = SLOTS_MAX as usize / 64;
 
 /// How a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub(crate) struct Slab {
     pub(crate) size: u32,
     /// Objects in a slab.
     pub(crate) slots: u32,
+    /// The bitmap when none of them is free.
+    pub(crate) full: [u64; WORDS],
     /// Pages of a slab.
     pub(crate) pages: usize,
 }
@@ -71,29 +75,20 @@ impl Slab {
         while pages * PAGE < size || pages * PAGE % size * 16 > pages * PAGE {
             pages += 1;
         }
-        Slab { size: size as u32, slots: (pages * PAGE / size) as u32, pages }
-    }
-
-    /// The bits of bitmap word `word` (of four) that stand for a slot.
-    #[inline]
-    pub(crate) fn word_mask(&self, word: usize) -> u64 {
-        match self.slots.saturating_sub(word as u32 * 64) {
-            0 => 0,
-            n if n >= 64 => !0,
-            n => (1 << n) - 1,
+        let slots = pages * PAGE / size;
+        let mut full = [0; WORDS];
+        let mut slot = 0;
+        while slot < slots {
+            full[slot / 64] |= 1 << (slot % 64);
+            slot += 1;
         }
-    }
-
-    /// Number of bitmap words in use.
-    #[inline]
-    pub(crate) fn words(&self) -> usize {
-        self.slots.div_ceil(64) as usize
+        Slab { size: size as u32, slots: slots as u32, full, pages }
     }
 }
 
 /// The slabs of all classes.
 pub(crate) static SLABS: [Slab; CLASSES] = {
-    let mut slabs = [Slab { size: 0, slots: 0, pages: 0 }; CLASSES];
+    let mut slabs = [Slab { size: 0, slots: 0, full: [0; WORDS], pages: 0 }; CLASSES];
     let mut class = 0;
     while class < CLASSES {
         slabs[class] = Slab::of(class);

@@ -290,29 +290,46 @@ impl Owned {
     /// As [`Owned::bytes`], to be changed; marks the pages dirty.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, offset: u64, len: usize) -> &mut [u8] {
-        self.ensure(offset, len);
-        self.mark_dirty(offset, len);
+        self.mark_dirty(self.ensure(offset, len), offset, len);
         // SAFETY: `ensure` has checked that the range is reserved, ours and present. `&mut self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.memory.base.as_ptr().add(offset as usize), len) }
+    }
+
+    /// Makes the little-endian integer at `offset` what `change` makes of it, and returns what it was and what it is;
+    /// marks its pages dirty if it is another one then.
+    #[inline]
+    pub(crate) fn change_u64(&mut self, offset: u64, change: impl FnOnce(u64) -> u64) -> (u64, u64) {
+        let state = self.ensure(offset, 8);
+        // SAFETY: `ensure` has checked that the range is reserved, ours and present. `&mut self` is exclusive; an array
+        // of bytes has no alignment.
+        let bytes = unsafe { &mut *self.memory.base.as_ptr().add(offset as usize).cast::<[u8; 8]>() };
+        let old = u64::from_le_bytes(*bytes);
+        let new = change(old);
+        if new != old {
+            *bytes = new.to_le_bytes();
+            self.mark_dirty(state, offset, 8);
+        }
+        (old, new)
     }
 
     /// Copies bytes to another place, which may overlap; marks it dirty.
     pub(crate) fn copy_within(&mut self, from: u64, to: u64, len: usize) {
         self.ensure(from, len);
-        self.ensure(to, len);
-        self.mark_dirty(to, len);
+        self.mark_dirty(self.ensure(to, len), to, len);
         let base = self.memory.base.as_ptr();
         // SAFETY: `ensure` has checked that both ranges are reserved, ours and present. `&mut self` is exclusive.
         unsafe { std::ptr::copy(base.add(from as usize), base.add(to as usize), len) };
     }
 
+    /// Makes sure that a range is ours and in memory, and returns the state of the extent that it begins in.
     #[inline]
-    fn ensure(&self, offset: u64, len: usize) {
-        let extent = (offset / EXTENT) as usize;
+    fn ensure(&self, offset: u64, len: usize) -> &ExtentState {
+        let state = &self.memory.extents[(offset / EXTENT) as usize];
         let fits = len as u64 <= EXTENT - offset % EXTENT;
-        if !fits || self.memory.extents[extent].owner.load(Acquire) != self.resident {
+        if !fits || state.owner.load(Acquire) != self.resident {
             self.ensure_slowly(offset, len);
         }
+        state
     }
 
     #[cold]
@@ -383,14 +400,19 @@ impl Owned {
         Ok(has_waited)
     }
 
+    /// Marks a range dirty that begins in an extent of this state.
     #[inline]
-    fn mark_dirty(&self, offset: u64, len: usize) {
-        let first = (offset % EXTENT) as usize / PAGE;
-        if len > 0 && len <= PAGE - offset as usize % PAGE {
-            self.memory.mark_dirty((offset / EXTENT) as u32, 1 << first);
-        } else {
-            ranges(offset, len).for_each(|(extent, pages)| self.memory.mark_dirty(extent, pages));
+    fn mark_dirty(&self, state: &ExtentState, offset: u64, len: usize) {
+        let page = 1 << ((offset % EXTENT) as usize / PAGE);
+        // Mostly it is one page, and dirty already.
+        if len > PAGE - offset as usize % PAGE || state.dirty.load(Relaxed) & page == 0 {
+            self.mark_dirty_slowly(offset, len);
         }
+    }
+
+    #[cold]
+    fn mark_dirty_slowly(&self, offset: u64, len: usize) {
+        ranges(offset, len).for_each(|(extent, pages)| self.memory.mark_dirty(extent, pages));
     }
 
     /// Which pages of an extent of ours are in memory as they should be: none while redo waits for it.

@@ -64,7 +64,6 @@ impl Tx {
     }
 
     /// Records `bytes` at `offset`.
-    #[inline]
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() || self.extend(offset, bytes) {
             return;
@@ -77,12 +76,34 @@ impl Tx {
         }
     }
 
-    /// Adds a record of a write.
+    /// Records the `len` low bytes of a little-endian integer at `offset`.
     #[inline]
+    pub(crate) fn write_int(&mut self, offset: u64, value: u64, len: usize) {
+        if self.is_beside_last(offset) {
+            return self.write(offset, &value.to_le_bytes()[..len]);
+        }
+        let at = self.buf.len();
+        // A store of 16 bytes costs less than one of as many as count.
+        let record = u128::from(head(WRITE, len as u16, offset)) | u128::from(value) << 64;
+        self.buf.extend_from_slice(&record.to_le_bytes());
+        self.buf.truncate(at + RECORD + len);
+        self.last = Some(Last { at, offset, end: self.buf.len() });
+    }
+
+    /// Records an array at `offset`: as [`Tx::write`], but without a call to copy bytes whose number is known.
+    #[inline]
+    pub(crate) fn write_array<const N: usize>(&mut self, offset: u64, bytes: &[u8; N]) {
+        if self.is_beside_last(offset) {
+            return self.write(offset, bytes);
+        }
+        self.record(offset, bytes);
+    }
+
+    /// Adds a record of a write.
+    #[inline(always)]
     fn record(&mut self, offset: u64, bytes: &[u8]) {
         let at = self.buf.len();
-        self.buf.reserve(RECORD + bytes.len());
-        self.head(WRITE, bytes.len() as u16, offset);
+        self.buf.extend_from_slice(&head(WRITE, bytes.len() as u16, offset).to_le_bytes());
         self.buf.extend_from_slice(bytes);
         self.last = Some(Last { at, offset, end: self.buf.len() });
     }
@@ -90,14 +111,16 @@ impl Tx {
     /// Records `len` times `byte` at `offset`.
     pub(crate) fn fill(&mut self, offset: u64, len: usize, byte: u8) {
         for at in (0..len).step_by(LEN_MAX) {
-            self.head(FILL, (len - at).min(LEN_MAX) as u16, offset + at as u64);
+            let head = head(FILL, (len - at).min(LEN_MAX) as u16, offset + at as u64);
+            self.buf.extend_from_slice(&head.to_le_bytes());
             self.buf.push(byte);
         }
     }
 
     /// Records that an extent is all zero and belongs to `owner` (see docs/format.md, "Heap") with `used` granules taken.
     pub(crate) fn owner(&mut self, extent: u32, owner: u16, used: u16) {
-        self.head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
+        let head = head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
+        self.buf.extend_from_slice(&head.to_le_bytes());
     }
 
     /// Remembers an extent that [`Tx::committed`] gives back to `heap`.
@@ -107,22 +130,22 @@ impl Tx {
         self.released.push(extent);
     }
 
-    /// `kind u8, short u16, long u40`.
+    /// Whether a write at `offset` begins in what the last record wrote, or right behind it, and nothing follows that.
     #[inline]
-    fn head(&mut self, kind: u8, short: u16, long: u64) {
-        debug_assert!(long < 1 << 40);
-        let head = u64::from(kind) | u64::from(short) << 8 | long << 24;
-        self.buf.extend_from_slice(&head.to_le_bytes());
+    fn is_beside_last(&self, offset: u64) -> bool {
+        let Some(last) = &self.last else { return false };
+        let len = (last.end - last.at - RECORD) as u64;
+        last.end == self.buf.len() && offset.wrapping_sub(last.offset) <= len
     }
 
     /// Puts a write that touches the end of the last record, or lies in it, into that record.
     #[inline]
     fn extend(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        let Some(last) = &mut self.last else { return false };
-        let len = last.end - last.at - RECORD;
-        if last.end != self.buf.len() || offset < last.offset || offset > last.offset + len as u64 {
+        if !self.is_beside_last(offset) {
             return false;
         }
+        let Some(last) = &mut self.last else { return false };
+        let len = last.end - last.at - RECORD;
         let within = (offset - last.offset) as usize;
         if within + bytes.len() > LEN_MAX {
             return false;
@@ -138,6 +161,13 @@ impl Tx {
         }
         true
     }
+}
+
+/// What a record begins with: `kind u8, short u16, long u40`.
+#[inline]
+fn head(kind: u8, short: u16, long: u64) -> u64 {
+    debug_assert!(long < 1 << 40);
+    u64::from(kind) | u64::from(short) << 8 | long << 24
 }
 
 /// The length of the redo record at the start of `record`, if there is a whole one.

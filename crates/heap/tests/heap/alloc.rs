@@ -120,6 +120,34 @@ fn integers_are_little_endian() {
 }
 
 #[test]
+fn of_a_changed_integer_the_range_that_changes_is_recorded() {
+    const HEAD: usize = 8;
+    let (mut arenas, mut tx) = (arenas(EXTENT, 1), Tx::new());
+    let (arena, root) = (&mut arenas[0], PAGE as u64);
+    arena.write_u64(&mut tx, root, 0x0102_0304_0506_07ff);
+    for (value, recorded) in [
+        (0x0102_0304_0506_07ff, &[][..]),
+        (0x0102_0304_0506_07fe, &[0xfe]),
+        (0x0102_ff04_0506_ff01, &[0x01, 0xff, 6, 5, 4, 0xff]),
+    ] {
+        tx.clear();
+        arena.write_changed_u64(&mut tx, root, value);
+        assert_eq!((arena.u64(root), tx.buf.get(HEAD..).unwrap_or_default()), (value, recorded));
+    }
+    tx.clear();
+    arena.write_u64(&mut tx, root + 8, 0xff);
+    arena.add_u64(&mut tx, root + 8, 1);
+    assert_eq!(
+        (arena.u64(root + 8), tx.buf[HEAD..].len()),
+        (0x100, 8),
+        "a change of the last record goes into it"
+    );
+    tx.buf.push(0);
+    arena.add_u64(&mut tx, root + 8, -1);
+    assert_eq!((arena.u64(root + 8), tx.buf.len()), (0xff, 2 * HEAD + 8 + 1 + 2));
+}
+
+#[test]
 #[should_panic(expected = "does not own")]
 fn an_arena_cannot_reach_into_another() {
     let arenas = arenas(8 * EXTENT, 2);

@@ -207,8 +207,16 @@ impl World {
         let at = self.random.below((total - len + 1) as u64) as usize;
         let to = offset + at as u64;
         let mut bytes = self.some_bytes(len);
-        match self.random.below(3) {
+        match self.random.below(4) {
             0 => self.arenas[arena].write(&mut self.tx, to, &bytes),
+            3 if len >= 8 => {
+                // An integer, all or some of whose bytes change.
+                bytes = self.blocks[&offset].bytes[at..at + 8].to_vec();
+                let changed = self.random.below(8) as usize..8;
+                bytes[changed].fill(self.random.below(256) as u8);
+                let value = u64::from_le_bytes(bytes[..].try_into().unwrap());
+                self.arenas[arena].write_changed_u64(&mut self.tx, to, value);
+            }
             1 => {
                 let from = self.random.below((total - len + 1) as u64) as usize;
                 bytes = self.blocks[&offset].bytes[from..from + len].to_vec();
