@@ -15,22 +15,24 @@
 pub(crate) mod node;
 
 use holdfast_heap::{Arena, Full, Tx};
-use node::{Layout, view};
+use node::{Layout, View, view};
 
-use super::object::{write_changed, write_changed_u64};
+use super::object::write_changed;
 
-/// Heights up to this fit into the root word.
-const MAX_HEIGHT: usize = 15;
+/// What no tree outgrows: a heap has room for 2^29 inner nodes, and of two neighbours one has 16 slots in use at least,
+/// so that a level has some eight times as many nodes as the one above it.
+const MAX_HEIGHT: usize = 10;
 /// Slots of an inner node's order area; also what makes a node's size.
 const INNER_ORDER: usize = 64;
+/// Where in a slot its count lies.
+const COUNT: u64 = 8;
 /// Bytes of a slot before its key.
 const POINTER: usize = 16;
 
-/// A tree, by the heap offset of its root word.
+/// A tree with keys of `KEY` bytes (0 or 16), by the heap offset of its root word.
 #[derive(Clone, Copy)]
-pub(crate) struct Tree {
+pub(crate) struct Tree<const KEY: usize> {
     root: u64,
-    inner: Layout,
 }
 
 /// A leaf, and a number of elements that it holds.
@@ -40,10 +42,31 @@ pub(crate) struct Counted {
     pub count: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+/// One of a node's slots.
+#[derive(Clone, Copy)]
 struct Step {
     node: u64,
-    index: usize,
+    /// Which it is in key order.
+    index: u32,
+    /// Where in the node it lies, in bytes.
+    start: u32,
+}
+
+impl Step {
+    #[inline]
+    fn new(node: u64, view: View, index: usize) -> Step {
+        Step { node, index: index as u32, start: view.slot_start(index) as u32 }
+    }
+
+    fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// The heap offset of the slot.
+    #[inline]
+    fn slot(&self) -> u64 {
+        self.node + u64::from(self.start)
+    }
 }
 
 /// The way from the root to a leaf. It is stale after any change of the tree's shape.
@@ -56,6 +79,14 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    const EMPTY: Path =
+        Path { steps: [Step { node: 0, index: 0, start: 0 }; MAX_HEIGHT], height: 0, leaf: 0 };
+
+    /// Whether its leaf is the whole tree.
+    pub fn is_root(&self) -> bool {
+        self.height == 0
+    }
+
     fn node(&self, level: usize) -> u64 {
         if level == self.height { self.leaf } else { self.steps[level].node }
     }
@@ -80,11 +111,12 @@ fn pointer(to: Counted) -> [u8; POINTER] {
     bytes
 }
 
-impl Tree {
-    /// The tree whose root word is at `root`, with keys of `key` bytes (0 or 16).
-    pub const fn at(root: u64, key: usize) -> Self {
-        let width = POINTER + key;
-        Self { root, inner: Layout::new(width, width * INNER_ORDER) }
+impl<const KEY: usize> Tree<KEY> {
+    const INNER: Layout = Layout::new(POINTER + KEY, (POINTER + KEY) * INNER_ORDER);
+
+    /// The tree whose root word is at `root`.
+    pub const fn at(root: u64) -> Self {
+        Self { root }
     }
 
     fn top(&self, arena: &Arena) -> (u64, usize) {
@@ -94,7 +126,7 @@ impl Tree {
 
     fn set_top(&self, arena: &mut Arena, tx: &mut Tx, node: u64, height: usize) {
         assert!(height <= MAX_HEIGHT && node & 0xF == 0);
-        write_changed_u64(arena, tx, self.root, node | height as u64);
+        arena.write_changed_u64(tx, self.root, node | height as u64);
     }
 
     /// Makes `leaf` the whole tree, without freeing what the tree was.
@@ -113,17 +145,18 @@ impl Tree {
     }
 
     /// Descends from the root; `choose` picks a slot's index in each node.
-    fn descend(&self, arena: &Arena, mut choose: impl FnMut(node::View) -> usize) -> Path {
-        let (mut node, height) = self.top(arena);
-        assert!(node != 0, "descent into an empty tree");
-        let mut steps = [Step::default(); MAX_HEIGHT];
-        for step in &mut steps[..height] {
-            let view = view(arena, self.inner, node);
+    #[inline]
+    fn descend(&self, arena: &Arena, mut choose: impl FnMut(View) -> usize) -> Path {
+        let (root, height) = self.top(arena);
+        assert!(root != 0, "descent into an empty tree");
+        let mut path = Path { height, leaf: root, ..Path::EMPTY };
+        for step in &mut path.steps[..height] {
+            let view = view(arena, Self::INNER, path.leaf);
             let index = choose(view);
-            *step = Step { node, index };
-            node = child(view.slot(index));
+            *step = Step::new(path.leaf, view, index);
+            path.leaf = child(view.slot(index));
         }
-        Path { steps, height, leaf: node }
+        path
     }
 
     /// The leaf with the element of that rank, and the element's index in it; the last leaf if the rank is beyond.
@@ -174,16 +207,17 @@ impl Tree {
         edge: impl Fn(usize) -> usize,
     ) -> bool {
         for level in (0..path.height).rev() {
-            let node = view(arena, self.inner, path.steps[level].node);
-            let Some(index) = beside(path.steps[level].index, node.len()) else { continue };
-            path.steps[level].index = index;
-            let mut below = child(node.slot(index));
+            let step = path.steps[level];
+            let node = view(arena, Self::INNER, step.node);
+            let Some(index) = beside(step.index(), node.len()) else { continue };
+            path.steps[level] = Step::new(step.node, node, index);
+            path.leaf = child(node.slot(index));
             for step in &mut path.steps[level + 1..path.height] {
-                let node = view(arena, self.inner, below);
-                *step = Step { node: below, index: edge(node.len()) };
-                below = child(node.slot(step.index));
+                let node = view(arena, Self::INNER, path.leaf);
+                let index = edge(node.len());
+                *step = Step::new(path.leaf, node, index);
+                path.leaf = child(node.slot(index));
             }
-            path.leaf = below;
             return true;
         }
         false
@@ -192,14 +226,14 @@ impl Tree {
     /// The elements in the path's leaf; `None` if that leaf is the whole tree, for then its owner counts them.
     pub fn count(&self, arena: &Arena, path: &Path) -> Option<u64> {
         let step = path.steps[..path.height].last()?;
-        Some(count(view(arena, self.inner, step.node).slot(step.index)))
+        Some(arena.u64(step.slot() + COUNT))
     }
 
     /// The elements in all leaves before the path's.
     pub fn before(&self, arena: &Arena, path: &Path) -> u64 {
         let below = |step: &Step| {
-            let view = view(arena, self.inner, step.node);
-            (0..step.index).map(|i| count(view.slot(i))).sum::<u64>()
+            let view = view(arena, Self::INNER, step.node);
+            (0..step.index()).map(|i| count(view.slot(i))).sum::<u64>()
         };
         path.steps[..path.height].iter().map(below).sum()
     }
@@ -211,9 +245,7 @@ impl Tree {
 
     fn add_above(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, delta: i64) {
         for step in &path.steps[..level] {
-            let at = node::slot_offset(arena, self.inner, step.node, step.index) + 8;
-            let count = arena.u64(at).checked_add_signed(delta).expect("a count below zero");
-            write_changed_u64(arena, tx, at, count);
+            arena.add_u64(tx, step.slot() + COUNT, delta);
         }
     }
 
@@ -224,18 +256,14 @@ impl Tree {
 
     fn set_least_above(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, key: &[u8]) {
         if let Some(step) = path.steps[..level].iter().rev().find(|step| step.index > 0) {
-            let at = node::slot_offset(arena, self.inner, step.node, step.index);
-            write_changed(arena, tx, at + POINTER as u64, key);
+            write_changed(arena, tx, step.slot() + POINTER as u64, key);
         }
     }
 
     /// Puts another leaf with as many elements into the place of the path's.
     pub fn replace(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, leaf: u64) {
         match path.steps[..path.height].last() {
-            Some(step) => {
-                let at = node::slot_offset(arena, self.inner, step.node, step.index);
-                write_changed_u64(arena, tx, at, leaf);
-            }
+            Some(step) => arena.write_changed_u64(tx, step.slot(), leaf),
             None => self.plant(arena, tx, leaf),
         }
     }
@@ -250,7 +278,7 @@ impl Tree {
         key: &[u8],
         right: Counted,
     ) -> Result<(), Full> {
-        let layout = self.inner;
+        let layout = Self::INNER;
         let capacity = layout.capacity();
         let is_full = |level: &usize| view(arena, layout, path.steps[*level].node).len() == capacity;
         let full = (0..path.height).rev().take_while(is_full).count();
@@ -259,9 +287,9 @@ impl Tree {
         let growth = (left.count + right.count).wrapping_sub(self.count(arena, path).unwrap_or(0));
         let (mut kept, mut carry) = (left, Some([&pointer(right)[..], key].concat()));
         for level in (0..path.height).rev() {
-            let Step { node, index } = path.steps[level];
-            let at = node::slot_offset(arena, layout, node, index);
-            write_changed(arena, tx, at, &pointer(kept));
+            let step = path.steps[level];
+            let (node, index) = (step.node, step.index());
+            write_changed(arena, tx, step.slot(), &pointer(kept));
             kept.leaf = node;
             let Some(slot) = carry.take() else {
                 kept.count = self.count_above(arena, path, level).wrapping_add(growth);
@@ -275,7 +303,7 @@ impl Tree {
             // Appending leaves full nodes behind; anything else leaves halves.
             let cut = if index + 1 == capacity { capacity } else { capacity / 2 };
             let beside = spare.pop().expect("a node was reserved for each full one");
-            let moved = node::tail(arena, layout, node, cut);
+            let moved = view(arena, layout, node).tail(cut);
             node::fill(arena, tx, layout, beside, &moved);
             node::remove(arena, tx, layout, node, cut, capacity - cut);
             if index + 1 >= cut {
@@ -301,22 +329,21 @@ impl Tree {
 
     /// What the slot above the node at `level` counts; 0 for the root.
     fn count_above(&self, arena: &Arena, path: &Path, level: usize) -> u64 {
-        let Some(step) = path.steps[..level].last() else { return 0 };
-        count(view(arena, self.inner, step.node).slot(step.index))
+        path.steps[..level].last().map_or(0, |step| arena.u64(step.slot() + COUNT))
     }
 
     fn total(&self, arena: &Arena, node: u64) -> u64 {
-        let view = view(arena, self.inner, node);
+        let view = view(arena, Self::INNER, node);
         (0..view.len()).map(|i| count(view.slot(i))).sum()
     }
 
     fn reserve(&self, arena: &mut Arena, tx: &mut Tx, nodes: usize) -> Result<Vec<u64>, Full> {
         let mut reserved = Vec::new();
         for _ in 0..nodes {
-            match node::alloc(arena, tx, self.inner) {
+            match node::alloc(arena, tx, Self::INNER) {
                 Ok(node) => reserved.push(node),
                 Err(full) => {
-                    reserved.into_iter().for_each(|node| node::free(arena, tx, self.inner, node));
+                    reserved.into_iter().for_each(|node| node::free(arena, tx, Self::INNER, node));
                     return Err(full);
                 }
             }
@@ -328,18 +355,19 @@ impl Tree {
     pub fn remove(&self, arena: &mut Arena, tx: &mut Tx, path: &Path) {
         let count = self.count(arena, path).unwrap_or(0);
         for level in (0..path.height).rev() {
-            let Step { node, index } = path.steps[level];
-            if view(arena, self.inner, node).len() == 1 {
-                node::free(arena, tx, self.inner, node);
+            let step = path.steps[level];
+            let (node, index) = (step.node, step.index());
+            if view(arena, Self::INNER, node).len() == 1 {
+                node::free(arena, tx, Self::INNER, node);
                 continue;
             }
-            node::remove(arena, tx, self.inner, node, index, 1);
-            if index == 0 && self.inner.width > POINTER {
-                let key = view(arena, self.inner, node).slot(0)[POINTER..].to_vec();
+            node::remove(arena, tx, Self::INNER, node, index, 1);
+            if index == 0 && KEY > 0 {
+                let key = view(arena, Self::INNER, node).slot(0)[POINTER..].to_vec();
                 self.set_least_above(arena, tx, path, level, &key);
             }
             self.add_above(arena, tx, path, level, -(count as i64));
-            return self.merge(arena, tx, path, level, self.inner);
+            return self.merge(arena, tx, path, level, Self::INNER);
         }
         self.plant(arena, tx, 0);
     }
@@ -357,8 +385,8 @@ impl Tree {
         if view(arena, layout, path.node(level)).len() > capacity / 4 {
             return;
         }
-        let Step { node: parent, index } = path.steps[level - 1];
-        let above = view(arena, self.inner, parent);
+        let (parent, index) = (path.steps[level - 1].node, path.steps[level - 1].index());
+        let above = view(arena, Self::INNER, parent);
         let length = |index: usize| view(arena, layout, child(above.slot(index))).len();
         let fits =
             |left: &usize| left + 1 < above.len() && length(*left) + length(left + 1) <= capacity * 3 / 4;
@@ -378,22 +406,22 @@ impl Tree {
         let (into, from) = if leftward { (a, b) } else { (b, a) };
         node::absorb(arena, tx, layout, into, from, !leftward);
         let slot = [&pointer(Counted { leaf: into, count })[..], &bound_a].concat();
-        let at = node::slot_offset(arena, self.inner, parent, left);
+        let at = node::slot_offset(arena, Self::INNER, parent, left);
         write_changed(arena, tx, at, &slot);
-        node::remove(arena, tx, self.inner, parent, left + 1, 1);
-        self.merge(arena, tx, path, level - 1, self.inner);
+        node::remove(arena, tx, Self::INNER, parent, left + 1, 1);
+        self.merge(arena, tx, path, level - 1, Self::INNER);
     }
 
     /// Takes away roots that have one child only.
     fn lower(&self, arena: &mut Arena, tx: &mut Tx) {
         loop {
             let (root, height) = self.top(arena);
-            if height == 0 || view(arena, self.inner, root).len() > 1 {
+            if height == 0 || view(arena, Self::INNER, root).len() > 1 {
                 return;
             }
-            let below = child(view(arena, self.inner, root).slot(0));
+            let below = child(view(arena, Self::INNER, root).slot(0));
             self.set_top(arena, tx, below, height - 1);
-            node::free(arena, tx, self.inner, root);
+            node::free(arena, tx, Self::INNER, root);
         }
     }
 
@@ -404,12 +432,12 @@ impl Tree {
         }
         let path = self.last(arena);
         for step in path.steps[..path.height].iter().rev() {
-            let len = view(arena, self.inner, step.node).len();
+            let len = view(arena, Self::INNER, step.node).len();
             if len > 1 {
-                node::remove(arena, tx, self.inner, step.node, len - 1, 1);
+                node::remove(arena, tx, Self::INNER, step.node, len - 1, 1);
                 return Some(path.leaf);
             }
-            node::free(arena, tx, self.inner, step.node);
+            node::free(arena, tx, Self::INNER, step.node);
         }
         self.plant(arena, tx, 0);
         Some(path.leaf)
@@ -422,7 +450,7 @@ impl Tree {
             leaves += 1;
             0
         });
-        (leaves, inner / Arena::usable_size(self.inner.size) as u64)
+        (leaves, inner / Arena::usable_size(Self::INNER.size) as u64)
     }
 
     /// Bytes allocated for the inner nodes, and for the leaves as `leaf` tells of each.
@@ -441,11 +469,11 @@ impl Tree {
         if height == 0 {
             return leaf(node);
         }
-        let view = view(arena, self.inner, node);
+        let view = view(arena, Self::INNER, node);
         let below: u64 = (0..view.len())
             .map(|index| self.heap_bytes_below(arena, child(view.slot(index)), height - 1, leaf))
             .sum();
-        below + Arena::usable_size(self.inner.size) as u64
+        below + Arena::usable_size(Self::INNER.size) as u64
     }
 
     /// Checks every node and count, and returns the number of elements, or says what is wrong. `leaf` is called with
@@ -470,7 +498,7 @@ impl Tree {
         if height == 0 {
             return leaf(node, bound);
         }
-        let view = view(arena, self.inner, node);
+        let view = view(arena, Self::INNER, node);
         view.check().map_err(|what| format!("node {node:#x}: {what}"))?;
         if view.len() == 0 {
             return Err(format!("node {node:#x} is empty"));

@@ -17,7 +17,7 @@ use super::{
     Context, Limits,
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
-    run::{self, Edit, Entry, Room},
+    run::{self, Edit, Entry, New, Room, Run},
 };
 
 /// Either end of a list.
@@ -29,8 +29,11 @@ pub enum End {
     Back,
 }
 
-fn tree(obj: u64) -> Tree {
-    Tree::at(obj + object::ROOT, 0)
+/// A tree of leaves by position.
+type LeafTree = Tree<0>;
+
+fn tree(obj: u64) -> LeafTree {
+    Tree::at(obj + object::ROOT)
 }
 
 /// Makes an empty list under `key` and returns its object.
@@ -58,7 +61,7 @@ pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
 /// The entry at `index` in the path's leaf.
 fn entry_at<'a>(arena: &'a Arena, obj: u64, path: &Path, index: u64) -> Entry<'a> {
     let count = leaf_count(arena, obj, path);
-    let mut entries = run::entries(arena, path.leaf);
+    let mut entries = Run::at(arena, path.leaf).entries(arena);
     let entry = if index < count / 2 {
         entries.nth(index as usize)
     } else {
@@ -73,7 +76,7 @@ pub fn iter(arena: &Arena, obj: u64, range: Range<u64>, reverse: bool) -> Iter<'
     let left = end.saturating_sub(range.start);
     let place = (left > 0).then(|| {
         let (path, index) = tree(obj).by_rank(arena, if reverse { end - 1 } else { range.start });
-        let mut entries = run::entries(arena, path.leaf);
+        let mut entries = Run::at(arena, path.leaf).entries(arena);
         if reverse {
             let behind = leaf_count(arena, obj, &path) - 1 - index;
             entries.by_ref().rev().take(behind as usize).for_each(drop);
@@ -88,7 +91,7 @@ pub fn iter(arena: &Arena, obj: u64, range: Range<u64>, reverse: bool) -> Iter<'
 /// The elements of a range; see [`iter`].
 pub struct Iter<'a> {
     arena: &'a Arena,
-    tree: Tree,
+    tree: LeafTree,
     place: Option<(Path, run::Entries<'a>)>,
     left: u64,
     reverse: bool,
@@ -111,7 +114,7 @@ impl<'a> Iterator for Iter<'a> {
                 self.tree.next(self.arena, path)
             };
             assert!(moved, "a list with fewer elements than counted");
-            *entries = run::entries(self.arena, path.leaf);
+            *entries = Run::at(self.arena, path.leaf).entries(self.arena);
         }
     }
 
@@ -149,7 +152,7 @@ fn leaf_count(arena: &Arena, obj: u64, path: &Path) -> u64 {
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     while *budget > 0 {
         let Some(leaf) = tree(obj).take_last(arena, tx) else { return true };
-        run::free(arena, tx, leaf);
+        Run::at(arena, leaf).free(arena, tx);
         *budget -= 1;
     }
     tree(obj).is_empty(arena)
@@ -157,12 +160,12 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
 
 /// Bytes allocated for the payload; see [`object::heap_bytes`].
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
-    tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(run::size(arena, leaf)) as u64)
+    tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(Run::at(arena, leaf).size) as u64)
 }
 
 /// Checks the structure and returns the number of elements, or says what is wrong.
 pub fn check(arena: &Arena, obj: u64) -> Result<u64, String> {
-    let sum = tree(obj).check(arena, |leaf, _| match run::check(arena, leaf)? {
+    let sum = tree(obj).check(arena, |leaf, _| match Run::at(arena, leaf).check(arena)? {
         0 => Err(format!("leaf {leaf:#x} is empty")),
         count => Ok(count),
     })?;
@@ -193,7 +196,7 @@ pub struct Writer<'a> {
     arena: &'a mut Arena,
     tx: &'a mut Tx,
     obj: u64,
-    tree: Tree,
+    tree: LeafTree,
     limit: LeafLimit,
 }
 
@@ -207,27 +210,33 @@ impl<'a> Writer<'a> {
         len(self.arena, self.obj)
     }
 
+    /// The leaf at an end.
+    #[inline]
+    fn edge(&self, end: End) -> Path {
+        match end {
+            End::Front => self.tree.first(self.arena),
+            End::Back => self.tree.last(self.arena),
+        }
+    }
+
     /// Adds an element at an end.
     ///
     /// # Errors
     /// [`Full`] if the arena has no room.
     pub fn push(&mut self, end: End, element: &[u8]) -> Result<(), Full> {
-        let entry = run::entry(element);
+        let entry = New::Value(element);
         if self.tree.is_empty(self.arena) {
             let room = if end == End::Front { Room::MostBefore } else { Room::MostBehind };
-            let leaf = run::create(self.arena, self.tx, 0, room, &entry)?;
-            self.tree.plant(self.arena, self.tx, leaf);
-            self.set_len(1);
-            self.set_encoding();
+            let leaf = Run::create(self.arena, self.tx, 0, room, entry)?;
+            self.tree.plant(self.arena, self.tx, leaf.at);
+            self.count(1);
+            self.settle();
             return Ok(());
         }
-        match end {
-            End::Front => self.insert_at(&self.tree.first(self.arena), 0, &entry),
-            End::Back => {
-                let path = self.tree.last(self.arena);
-                self.insert_at(&path, run::used(self.arena, path.leaf), &entry)
-            }
-        }
+        let path = self.edge(end);
+        let run = Run::at(self.arena, path.leaf);
+        let at = if end == End::Front { 0 } else { run.used() };
+        self.insert_at(&path, run, at, entry)
     }
 
     /// Inserts an element so that it has position `index`, which is at most the length of the list, of at least one
@@ -241,7 +250,7 @@ impl<'a> Writer<'a> {
             0 => 0,
             after => entry_at(self.arena, self.obj, &path, after - 1).end(),
         };
-        self.insert_at(&path, at, &run::entry(element))
+        self.insert_at(&path, Run::at(self.arena, path.leaf), at, New::Value(element))
     }
 
     /// Replaces the element at `index`, which must exist.
@@ -252,17 +261,18 @@ impl<'a> Writer<'a> {
         let (path, in_leaf) = self.tree.by_rank(self.arena, index);
         let old = entry_at(self.arena, self.obj, &path, in_leaf);
         let (at, remove) = (old.at, old.len);
-        let insert = run::entry(element);
-        let edit = Edit { at, remove, insert: &insert };
-        let size = run::HEADER + run::used(self.arena, path.leaf) - remove + insert.len();
+        let insert = New::Value(element);
+        let edit = Edit { at, remove, insert };
+        let run = Run::at(self.arena, path.leaf);
+        let size = run::HEADER + run.used() - remove + insert.len();
         let fits = size <= self.limit.bytes || leaf_count(self.arena, self.obj, &path) == 1;
         if !fits && insert.len() > remove {
-            self.insert_at(&path, at, &insert)?;
+            self.insert_at(&path, run, at, insert)?;
             self.remove(index + 1..index + 2);
-        } else if !run::splice(self.arena, self.tx, path.leaf, edit) {
-            self.rebuild(&path, edit, self.grown(size), Room::Both)?;
+        } else if run.splice(self.arena, self.tx, edit).is_none() {
+            self.rebuild(&path, run, edit, self.grown(size), Room::Both)?;
         }
-        self.set_encoding();
+        self.settle();
         Ok(())
     }
 
@@ -271,11 +281,12 @@ impl<'a> Writer<'a> {
         let mut left = range.end - range.start;
         while left > 0 {
             let (path, index) = self.tree.by_rank(self.arena, range.start);
-            let count = left.min(leaf_count(self.arena, self.obj, &path) - index);
+            let held = leaf_count(self.arena, self.obj, &path);
+            let count = left.min(held - index);
             let at = entry_at(self.arena, self.obj, &path, index).at;
             let end = entry_at(self.arena, self.obj, &path, index + count - 1).end();
-            let edit = Edit { at, remove: end - at, insert: &[] };
-            self.remove_from(&path, edit, count);
+            let edit = Edit { at, remove: end - at, insert: New::NONE };
+            self.remove_from(&path, Run::at(self.arena, path.leaf), edit, count, held);
             left -= count;
         }
     }
@@ -284,10 +295,11 @@ impl<'a> Writer<'a> {
     pub fn pop(&mut self, end: End, count: u64, mut popped: impl FnMut(&[u8])) {
         let mut left = count.min(self.len());
         while left > 0 {
-            let path =
-                if end == End::Front { self.tree.first(self.arena) } else { self.tree.last(self.arena) };
-            let count = left.min(leaf_count(self.arena, self.obj, &path));
-            let mut entries = run::entries(self.arena, path.leaf);
+            let path = self.edge(end);
+            let held = leaf_count(self.arena, self.obj, &path);
+            let count = left.min(held);
+            let run = Run::at(self.arena, path.leaf);
+            let mut entries = run.entries(self.arena);
             let mut remove = 0;
             for _ in 0..count {
                 let entry = if end == End::Front { entries.next() } else { entries.next_back() };
@@ -295,8 +307,8 @@ impl<'a> Writer<'a> {
                 popped(entry.value);
                 remove += entry.len;
             }
-            let at = if end == End::Front { 0 } else { run::used(self.arena, path.leaf) - remove };
-            self.remove_from(&path, Edit { at, remove, insert: &[] }, count);
+            let at = if end == End::Front { 0 } else { run.used() - remove };
+            self.remove_from(&path, run, Edit { at, remove, insert: New::NONE }, count, held);
             left -= count;
         }
     }
@@ -311,16 +323,24 @@ impl<'a> Writer<'a> {
             let (path, index) = self.tree.by_rank(self.arena, done - u64::from(reverse));
             let before = done - u64::from(reverse) - index;
             let in_leaf = leaf_count(self.arena, self.obj, &path);
-            let removed = self.remove_equal_from(&path, element, left, reverse);
+            let removed = self.remove_equal_from(&path, in_leaf, element, left, reverse);
             done = if reverse { before } else { before + in_leaf - removed };
             left -= removed;
         }
         count - left
     }
 
-    fn remove_equal_from(&mut self, path: &Path, element: &[u8], count: u64, reverse: bool) -> u64 {
-        let bytes = run::bytes(self.arena, path.leaf);
-        let equal = run::entries(self.arena, path.leaf).filter(|entry| entry.value == element);
+    fn remove_equal_from(
+        &mut self,
+        path: &Path,
+        held: u64,
+        element: &[u8],
+        count: u64,
+        reverse: bool,
+    ) -> u64 {
+        let run = Run::at(self.arena, path.leaf);
+        let bytes = run.bytes(self.arena);
+        let equal = run.entries(self.arena).filter(|entry| entry.value == element);
         let limit = usize::try_from(count).unwrap_or(usize::MAX);
         let mut spans: Vec<(usize, usize)> = if reverse {
             equal.rev().take(limit).map(|entry| (entry.at, entry.end())).collect()
@@ -332,28 +352,37 @@ impl<'a> Writer<'a> {
         }
         let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return 0 };
         let kept: Vec<u8> = spans.windows(2).flat_map(|pair| &bytes[pair[0].1..pair[1].0]).copied().collect();
-        let edit = Edit { at: first.0, remove: last.1 - first.0, insert: &kept };
-        self.remove_from(path, edit, spans.len() as u64);
+        let edit = Edit { at: first.0, remove: last.1 - first.0, insert: New::Entries(&kept) };
+        self.remove_from(path, run, edit, spans.len() as u64, held);
         spans.len() as u64
     }
 
-    fn set_len(&mut self, len: u64) {
-        object::set_count(self.arena, self.tx, self.obj, len);
+    fn count(&mut self, delta: i64) {
+        object::add_count(self.arena, self.tx, self.obj, delta);
     }
 
-    /// Keeps the name of the encoding in step; as in Redis a list is a listpack again at half of the limit only.
-    fn set_encoding(&mut self) {
-        let limit = &self.limit;
-        if self.tree.is_empty(self.arena) {
-            return;
-        }
+    /// After a change of the tree's shape or of an only leaf: gives an only leaf that is three quarters empty a smaller
+    /// block, if memory allows, and keeps the name of the encoding in step; as in Redis a list is a listpack again at
+    /// half of the limit only.
+    fn settle(&mut self) {
         let old = object::encoding(self.arena, self.obj);
-        let share = if old == Encoding::Listpack { 1 } else { 2 };
-        let small = self.tree.height(self.arena) == 0 && self.len() <= limit.entries / share && {
-            let leaf = self.tree.first(self.arena).leaf;
-            run::HEADER + run::used(self.arena, leaf) <= limit.bytes / share as usize
+        let encoding = if self.tree.height(self.arena) > 0 {
+            Encoding::Quicklist
+        } else if self.tree.is_empty(self.arena) {
+            return;
+        } else {
+            let path = self.tree.first(self.arena);
+            let run = Run::at(self.arena, path.leaf);
+            let size = run::HEADER + run.used();
+            if run.size > 128.max(4 * size) {
+                let edit = Edit { at: 0, remove: 0, insert: New::NONE };
+                // Full only means that the larger block is kept.
+                let _ = self.rebuild(&path, run, edit, self.grown(size), Room::Both);
+            }
+            let share = if old == Encoding::Listpack { 1 } else { 2 };
+            let small = size <= self.limit.bytes / share && self.len() <= self.limit.entries / share as u64;
+            if small { Encoding::Listpack } else { Encoding::Quicklist }
         };
-        let encoding = if small { Encoding::Listpack } else { Encoding::Quicklist };
         if old != encoding {
             object::set_encoding(self.arena, self.tx, self.obj, encoding);
         }
@@ -364,87 +393,85 @@ impl<'a> Writer<'a> {
         (size + size / 2).min(self.limit.bytes).max(size)
     }
 
-    fn rebuild(&mut self, path: &Path, edit: Edit, size: usize, room: Room) -> Result<(), Full> {
-        let leaf = run::rebuild(self.arena, self.tx, path.leaf, edit, size, room)?;
-        self.tree.replace(self.arena, self.tx, path, leaf);
+    fn rebuild(&mut self, path: &Path, run: Run, edit: Edit, size: usize, room: Room) -> Result<(), Full> {
+        let moved = run.rebuild(self.arena, self.tx, edit, size, room)?;
+        self.tree.replace(self.arena, self.tx, path, moved.at);
         Ok(())
     }
 
     fn added(&mut self, path: &Path) {
         self.tree.add(self.arena, self.tx, path, 1);
-        self.set_len(self.len() + 1);
+        self.count(1);
     }
 
     /// Inserts an entry at a place in the path's leaf.
-    fn insert_at(&mut self, path: &Path, at: usize, entry: &[u8]) -> Result<(), Full> {
-        let used = run::used(self.arena, path.leaf);
+    fn insert_at(&mut self, path: &Path, run: Run, at: usize, entry: New) -> Result<(), Full> {
+        let (used, len) = (run.used(), entry.len());
         let edit = Edit { at, remove: 0, insert: entry };
         let (at_front, at_back) = (at == 0, at == used);
-        let alone = self.tree.height(self.arena) == 0;
-        if self.may_take(path, entry) {
-            let (before, behind) = run::room(self.arena, path.leaf);
+        if self.may_take(path, run, len) {
+            let (before, behind) = run.room();
             // At its ends a leaf is not moved for an entry: that would cost a leaf's redo each time.
-            let cheap = !(at_front || at_back)
-                || at_front && before >= entry.len()
-                || at_back && behind >= entry.len();
-            if cheap && run::splice(self.arena, self.tx, path.leaf, edit) {
+            let cheap = !(at_front || at_back) || at_front && before >= len || at_back && behind >= len;
+            if cheap && run.splice(self.arena, self.tx, edit).is_some() {
                 self.added(path);
                 return Ok(());
             }
-            if alone || !(at_front || at_back) {
-                let size = self.grown(run::HEADER + used + entry.len());
+            if path.is_root() || !(at_front || at_back) {
+                let size = self.grown(run::HEADER + used + len);
                 let room = match (at_front, at_back) {
                     (true, _) => Room::MostBefore,
                     (_, true) => Room::MostBehind,
                     _ => Room::Both,
                 };
-                self.rebuild(path, edit, size, room)?;
+                self.rebuild(path, run, edit, size, room)?;
                 self.added(path);
                 return Ok(());
             }
         }
         if !at_front && !at_back {
-            let path = self.split(path, at)?;
-            return self.insert_at(&path, at, entry);
+            let path = self.split(path, run, at)?;
+            return self.insert_at(&path, Run::at(self.arena, path.leaf), at, entry);
         }
         if self.insert_beside(path, at_front, entry) {
             return Ok(());
         }
         self.insert_leaf(path, at_front, entry)?;
-        self.set_encoding();
+        self.settle();
         Ok(())
     }
 
-    /// Whether the path's leaf stays within its limit with another entry.
-    fn may_take(&self, path: &Path, entry: &[u8]) -> bool {
-        run::HEADER + run::used(self.arena, path.leaf) + entry.len() <= self.limit.bytes
+    /// Whether the path's leaf stays within its limit with another entry of `len` bytes.
+    fn may_take(&self, path: &Path, run: Run, len: usize) -> bool {
+        run::HEADER + run.used() + len <= self.limit.bytes
             && leaf_count(self.arena, self.obj, path) < self.limit.entries
     }
 
     /// Inserts an entry at the near end of the leaf before (or behind) the path's, if there is one with room.
-    fn insert_beside(&mut self, path: &Path, before: bool, entry: &[u8]) -> bool {
+    fn insert_beside(&mut self, path: &Path, before: bool, entry: New) -> bool {
         let mut beside = *path;
         let exists = if before {
             self.tree.previous(self.arena, &mut beside)
         } else {
             self.tree.next(self.arena, &mut beside)
         };
-        if !exists || !self.may_take(&beside, entry) {
+        let run = Run::at(self.arena, beside.leaf);
+        if !exists || !self.may_take(&beside, run, entry.len()) {
             return false;
         }
-        let (room_before, room_behind) = run::room(self.arena, beside.leaf);
+        let (room_before, room_behind) = run.room();
         if (if before { room_behind } else { room_before }) < entry.len() {
             return false;
         }
-        let at = if before { run::used(self.arena, beside.leaf) } else { 0 };
-        let done = run::splice(self.arena, self.tx, beside.leaf, Edit { at, remove: 0, insert: entry });
-        assert!(done, "a run without the room that it has");
+        let at = if before { run.used() } else { 0 };
+        let edit = Edit { at, remove: 0, insert: entry };
+        run.splice(self.arena, self.tx, edit).expect("a run with the room that it has");
         self.added(&beside);
         true
     }
 
     /// Inserts an entry as a leaf of its own before (or behind) the path's.
-    fn insert_leaf(&mut self, path: &Path, before: bool, entry: &[u8]) -> Result<(), Full> {
+    fn insert_leaf(&mut self, path: &Path, before: bool, entry: New) -> Result<(), Full> {
         let size = if entry.len() >= self.limit.bytes / 4 {
             0
         } else {
@@ -454,61 +481,57 @@ impl<'a> Writer<'a> {
                 .min(usize::try_from(of_like_entries).unwrap_or(usize::MAX).saturating_add(run::HEADER))
         };
         let room = if before { Room::Before } else { Room::Behind };
-        let leaf = run::create(self.arena, self.tx, size, room, entry)?;
-        let new = Counted { leaf, count: 1 };
+        let leaf = Run::create(self.arena, self.tx, size, room, entry)?;
+        let new = Counted { leaf: leaf.at, count: 1 };
         let old = Counted { leaf: path.leaf, count: leaf_count(self.arena, self.obj, path) };
         let (left, right) = if before { (new, old) } else { (old, new) };
         if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &[], right) {
-            run::free(self.arena, self.tx, leaf);
+            leaf.free(self.arena, self.tx);
             return Err(full);
         }
-        self.set_len(self.len() + 1);
+        self.count(1);
         Ok(())
     }
 
     /// Moves what is from `at` on in the path's leaf into a leaf of its own, and returns the way to the one before.
-    fn split(&mut self, path: &Path, at: usize) -> Result<Path, Full> {
-        let moved = run::bytes(self.arena, path.leaf)[at..].to_vec();
+    fn split(&mut self, path: &Path, run: Run, at: usize) -> Result<Path, Full> {
+        let moved = run.bytes(self.arena)[at..].to_vec();
         let rank = self.tree.before(self.arena, path);
         let count = leaf_count(self.arena, self.obj, path);
-        let kept = run::entries(self.arena, path.leaf).take_while(|entry| entry.at < at).count() as u64;
-        let leaf =
-            run::create(self.arena, self.tx, self.grown(run::HEADER + moved.len()), Room::Before, &moved)?;
+        let kept = run.entries(self.arena).take_while(|entry| entry.at < at).count() as u64;
+        let size = self.grown(run::HEADER + moved.len());
+        let leaf = Run::create(self.arena, self.tx, size, Room::Before, New::Entries(&moved))?;
         let left = Counted { leaf: path.leaf, count: kept };
-        let right = Counted { leaf, count: count - kept };
+        let right = Counted { leaf: leaf.at, count: count - kept };
         if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &[], right) {
-            run::free(self.arena, self.tx, leaf);
+            leaf.free(self.arena, self.tx);
             return Err(full);
         }
-        let edit = Edit { at, remove: moved.len(), insert: &[] };
-        assert!(run::splice(self.arena, self.tx, path.leaf, edit), "a removal that found no room");
-        self.set_encoding();
+        let edit = Edit { at, remove: moved.len(), insert: New::NONE };
+        run.splice(self.arena, self.tx, edit).expect("a removal needs no room");
+        self.settle();
         Ok(self.tree.by_rank(self.arena, rank).0)
     }
 
-    /// Makes a change that takes `count` entries out of the path's leaf.
-    fn remove_from(&mut self, path: &Path, edit: Edit, count: u64) {
-        let len = self.len() - count;
-        if leaf_count(self.arena, self.obj, path) == count {
+    /// Makes a change that takes `count` entries out of the path's leaf, which holds `held`.
+    fn remove_from(&mut self, path: &Path, run: Run, edit: Edit, count: u64, held: u64) {
+        let is_reshaped = if held == count {
             self.tree.remove(self.arena, self.tx, path);
-            run::free(self.arena, self.tx, path.leaf);
+            run.free(self.arena, self.tx);
+            true
         } else {
-            assert!(run::splice(self.arena, self.tx, path.leaf, edit), "a removal that found no room");
+            let run = run.splice(self.arena, self.tx, edit).expect("a removal needs no room");
             self.tree.add(self.arena, self.tx, path, -(count as i64));
-            self.merge(path);
+            path.is_root() || run.used() <= self.limit.bytes / 8 && self.merge(path, run, held - count)
+        };
+        self.count(-(count as i64));
+        if is_reshaped {
+            self.settle();
         }
-        self.set_len(len);
-        self.shrink();
-        self.set_encoding();
     }
 
-    /// Moves what a nearly empty leaf holds into one beside it, if memory allows.
-    fn merge(&mut self, path: &Path) {
-        let used = run::used(self.arena, path.leaf);
-        if self.tree.height(self.arena) == 0 || used > self.limit.bytes / 8 {
-            return;
-        }
-        let count = leaf_count(self.arena, self.obj, path);
+    /// Moves the `count` entries that a nearly empty leaf holds into one beside it, if that has room and memory allows.
+    fn merge(&mut self, path: &Path, run: Run, count: u64) -> bool {
         for before in [false, true] {
             let mut beside = *path;
             let exists = if before {
@@ -516,39 +539,27 @@ impl<'a> Writer<'a> {
             } else {
                 self.tree.next(self.arena, &mut beside)
             };
+            let into = Run::at(self.arena, beside.leaf);
             if !exists
-                || run::used(self.arena, beside.leaf) + used > self.limit.bytes / 2
+                || into.used() + run.used() > self.limit.bytes / 2
                 || leaf_count(self.arena, self.obj, &beside) + count > self.limit.entries
             {
                 continue;
             }
-            let moved = run::bytes(self.arena, path.leaf).to_vec();
-            let held = run::used(self.arena, beside.leaf);
-            let edit = Edit { at: if before { held } else { 0 }, remove: 0, insert: &moved };
-            if !run::splice(self.arena, self.tx, beside.leaf, edit) {
-                let size = self.grown(run::HEADER + held + used);
-                if self.rebuild(&beside, edit, size, Room::Both).is_err() {
+            let moved = run.bytes(self.arena).to_vec();
+            let at = if before { into.used() } else { 0 };
+            let edit = Edit { at, remove: 0, insert: New::Entries(&moved) };
+            if into.splice(self.arena, self.tx, edit).is_none() {
+                let size = self.grown(run::HEADER + into.used() + moved.len());
+                if self.rebuild(&beside, into, edit, size, Room::Both).is_err() {
                     continue;
                 }
             }
             self.tree.add(self.arena, self.tx, &beside, count as i64);
             self.tree.remove(self.arena, self.tx, path);
-            run::free(self.arena, self.tx, path.leaf);
-            return;
+            run.free(self.arena, self.tx);
+            return true;
         }
-    }
-
-    /// Gives an only leaf that is three quarters empty a smaller block; without one it stays as it is.
-    fn shrink(&mut self) {
-        if self.tree.height(self.arena) > 0 || self.tree.is_empty(self.arena) {
-            return;
-        }
-        let path = self.tree.first(self.arena);
-        let size = run::HEADER + run::used(self.arena, path.leaf);
-        if run::size(self.arena, path.leaf) > 128.max(4 * size) {
-            let edit = Edit { at: 0, remove: 0, insert: &[] };
-            // Full only means that the larger block is kept.
-            let _ = self.rebuild(&path, edit, self.grown(size), Room::Both);
-        }
+        false
     }
 }

@@ -164,13 +164,19 @@ pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
     }
 }
 
+/// Counts `delta` more elements.
+#[inline]
+pub fn add_count(arena: &mut Arena, tx: &mut Tx, obj: u64, delta: i64) {
+    arena.add_u64(tx, obj + COUNT, delta);
+}
+
 /// Says how many elements it has.
 pub fn set_count(arena: &mut Arena, tx: &mut Tx, obj: u64, count: u64) {
-    write_changed_u64(arena, tx, obj + COUNT, count);
+    arena.write_changed_u64(tx, obj + COUNT, count);
 }
 
 /// Writes `bytes` at `offset` and logs only the range in which they differ from what is there. Worth its compare for
-/// counters and for values that change little; a record costs 8 bytes more than it carries.
+/// values that change little; a record costs 8 bytes more than it carries.
 pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) {
     let old = arena.bytes(offset, bytes.len());
     let Some(first) = old.iter().zip(bytes).position(|(a, b)| a != b) else { return };
@@ -181,11 +187,7 @@ pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) 
 /// The same for a little-endian integer.
 #[inline]
 pub fn write_changed_u64(arena: &mut Arena, tx: &mut Tx, offset: u64, value: u64) {
-    let differ = arena.u64(offset) ^ value;
-    if differ != 0 {
-        let (first, same_end) = (differ.trailing_zeros() as usize / 8, differ.leading_zeros() as usize / 8);
-        arena.write(tx, offset + first as u64, &value.to_le_bytes()[first..8 - same_end]);
-    }
+    arena.write_changed_u64(tx, offset, value);
 }
 
 /// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in

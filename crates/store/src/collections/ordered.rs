@@ -27,7 +27,7 @@ const KEY: usize = size_of::<Key>();
 /// A set, by the heap offset of its root word. A slot takes `SLOT` bytes, the key first.
 #[derive(Clone, Copy)]
 pub(crate) struct Ordered<const SLOT: usize = KEY> {
-    tree: Tree,
+    tree: Tree<KEY>,
 }
 
 /// A key's place; stale after any change of the set.
@@ -58,7 +58,7 @@ impl<const SLOT: usize> Ordered<SLOT> {
 
     /// The set whose root word is at `root`; 0 there is an empty set.
     pub const fn at(root: u64) -> Self {
-        Ordered { tree: Tree::at(root, KEY) }
+        Ordered { tree: Tree::at(root) }
     }
 
     fn leaf_len(&self, arena: &Arena, leaf: u64) -> usize {
@@ -175,7 +175,7 @@ impl<const SLOT: usize> Ordered<SLOT> {
         }
         // Ascending keys leave full leaves behind; anything else leaves halves.
         let cut = if index == len { len } else { len / 2 };
-        let mut moved = node::tail(arena, Self::LEAF, path.leaf, cut);
+        let mut moved = node::view(arena, Self::LEAF, path.leaf).tail(cut);
         if index >= cut {
             let at = (index - cut) * Self::LEAF.width;
             moved.splice(at..at, *key);
@@ -232,7 +232,7 @@ impl<const SLOT: usize> Ordered<SLOT> {
     ) -> bool {
         while *budget > 0 {
             let Some(leaf) = self.tree.take_last(arena, tx) else { return true };
-            let keys = node::tail(arena, Self::LEAF, leaf, 0);
+            let keys = node::view(arena, Self::LEAF, leaf).tail(0);
             keys.chunks_exact(Self::LEAF.width).for_each(|key| free(arena, tx, key_of(key)));
             node::free(arena, tx, Self::LEAF, leaf);
             *budget = budget.saturating_sub(1 + keys.len() / Self::LEAF.width);

@@ -17,7 +17,8 @@ use super::object::write_changed;
 
 /// Bytes of a block before its room.
 pub(crate) const HEADER: usize = 12;
-const BEGIN: u64 = 4;
+/// Where in a block `begin` and `end` lie, which are written as one word.
+const BOUNDS: u64 = 4;
 
 /// Bytes of the longest value.
 pub(crate) const VALUE_MAX: usize = (1 << 30) - 1;
@@ -46,14 +47,41 @@ fn unframe(mut byte: impl FnMut(usize) -> u8) -> (usize, usize) {
     }
 }
 
-/// The entry of a value.
-pub(crate) fn entry(value: &[u8]) -> Vec<u8> {
-    let (length, width) = frame(value.len());
-    let mut entry = Vec::with_capacity(value.len() + 2 * width);
-    entry.extend_from_slice(&length[..width]);
-    entry.extend_from_slice(value);
-    entry.extend(length[..width].iter().rev());
-    entry
+/// Entries to be put into a run.
+#[derive(Clone, Copy)]
+pub(crate) enum New<'a> {
+    /// As they are encoded.
+    Entries(&'a [u8]),
+    /// The one of this value.
+    Value(&'a [u8]),
+}
+
+impl New<'_> {
+    /// None.
+    pub const NONE: New<'static> = New::Entries(&[]);
+
+    /// Bytes that they take.
+    pub fn len(self) -> usize {
+        match self {
+            New::Entries(entries) => entries.len(),
+            New::Value(value) => value.len() + 2 * frame(value.len()).1,
+        }
+    }
+
+    /// Fills `out`, which is as long as they are, with them.
+    fn encode(self, out: &mut [u8]) {
+        match self {
+            New::Entries(entries) => out.copy_from_slice(entries),
+            New::Value(value) => {
+                let (length, width) = frame(value.len());
+                let last = out.len() - 1;
+                for (i, &byte) in length[..width].iter().enumerate() {
+                    (out[i], out[last - i]) = (byte, byte);
+                }
+                out[width..][..value.len()].copy_from_slice(value);
+            }
+        }
+    }
 }
 
 /// The entry of a value of about `size` bytes, which `write` appends to what it is given.
@@ -124,39 +152,143 @@ impl DoubleEndedIterator for Entries<'_> {
     }
 }
 
-fn bounds(arena: &Arena, run: u64) -> (usize, usize, usize) {
-    let header = arena.bytes(run, HEADER);
-    let field = |i: usize| u32::from_le_bytes(header[i..i + 4].try_into().expect("4 bytes")) as usize;
-    (field(0), field(4), field(8))
+/// A run: where its block is, and what the block says of itself. Outdated by a change.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// The block's heap offset.
+    pub at: u64,
+    /// Bytes of the block.
+    pub size: usize,
+    begin: usize,
+    end: usize,
 }
 
-/// Bytes of the block.
-pub(crate) fn size(arena: &Arena, run: u64) -> usize {
-    arena.u32(run) as usize
-}
+impl Run {
+    /// The run whose block is at that heap offset.
+    #[inline]
+    pub fn at(arena: &Arena, at: u64) -> Run {
+        let header = arena.array::<HEADER>(at);
+        let field = |i: usize| u32::from_le_bytes(header[i..i + 4].try_into().expect("4 bytes")) as usize;
+        Run { at, size: field(0), begin: field(4), end: field(8) }
+    }
 
-/// Free bytes before and behind the entries.
-pub(crate) fn room(arena: &Arena, run: u64) -> (usize, usize) {
-    let (size, begin, end) = bounds(arena, run);
-    (begin - HEADER, size - end)
-}
+    /// Free bytes before and behind the entries.
+    pub fn room(self) -> (usize, usize) {
+        (self.begin - HEADER, self.size - self.end)
+    }
 
-/// Bytes of all entries.
-pub(crate) fn used(arena: &Arena, run: u64) -> usize {
-    let (_, begin, end) = bounds(arena, run);
-    end - begin
-}
+    /// Bytes of all entries.
+    pub fn used(self) -> usize {
+        self.end - self.begin
+    }
 
-/// All entries, encoded.
-pub(crate) fn bytes(arena: &Arena, run: u64) -> &[u8] {
-    let (_, begin, end) = bounds(arena, run);
-    arena.bytes(run + begin as u64, end - begin)
-}
+    /// All entries, encoded.
+    #[inline]
+    pub fn bytes(self, arena: &Arena) -> &[u8] {
+        arena.bytes(self.at + self.begin as u64, self.used())
+    }
 
-/// All entries.
-pub(crate) fn entries(arena: &Arena, run: u64) -> Entries<'_> {
-    let bytes = bytes(arena, run);
-    Entries { bytes, begin: 0, end: bytes.len() }
+    /// All entries.
+    #[inline]
+    pub fn entries(self, arena: &Arena) -> Entries<'_> {
+        let bytes = self.bytes(arena);
+        Entries { bytes, begin: 0, end: bytes.len() }
+    }
+
+    /// Makes a change in place, and returns the run as it is then. `None`, and no change, if neither side has the room.
+    pub fn splice(self, arena: &mut Arena, tx: &mut Tx, edit: Edit) -> Option<Run> {
+        let Edit { at, remove, insert } = edit;
+        let Run { at: block, size, begin, end } = self;
+        let inserted = insert.len();
+        let (head, tail) = (at, end - begin - at - remove);
+        let growth = inserted.saturating_sub(remove);
+        let (room_before, room_behind) = (begin - HEADER >= growth, size - end >= growth);
+        if !room_before && !room_behind {
+            return None;
+        }
+        let (begin, end) = if room_behind && (tail <= head || !room_before) {
+            let from = begin + at + remove;
+            let end = end - remove + inserted;
+            move_bytes(arena, tx, block + from as u64, block + (end - tail) as u64, tail);
+            (begin, end)
+        } else {
+            let to = begin + remove - inserted;
+            move_bytes(arena, tx, block + begin as u64, block + to as u64, head);
+            (to, end)
+        };
+        arena.write_changed_u64(tx, block + BOUNDS, begin as u64 | (end as u64) << 32);
+        if inserted > 0 {
+            arena.write_by(tx, block + (begin + head) as u64, inserted, |out| insert.encode(out));
+        }
+        Some(Run { at: block, size, begin, end })
+    }
+
+    /// Makes a change while moving to a new block of at least `size` bytes; returns the run that takes its place.
+    pub fn rebuild(
+        self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        edit: Edit,
+        size: usize,
+        room: Room,
+    ) -> Result<Run, Full> {
+        let Edit { at, remove, insert } = edit;
+        let old = self.bytes(arena);
+        let mut new = Vec::with_capacity(old.len() - remove + insert.len());
+        new.extend_from_slice(&old[..at]);
+        new.resize(at + insert.len(), 0);
+        insert.encode(&mut new[at..]);
+        new.extend_from_slice(&old[at + remove..]);
+        let moved = Run::create(arena, tx, size, room, New::Entries(&new))?;
+        self.free(arena, tx);
+        Ok(moved)
+    }
+
+    /// Makes a run of at least `size` bytes, header included, with these entries.
+    pub fn create(
+        arena: &mut Arena,
+        tx: &mut Tx,
+        size: usize,
+        room: Room,
+        entries: New,
+    ) -> Result<Run, Full> {
+        let used = entries.len();
+        let size = Arena::usable_size(size.max(HEADER + used));
+        let at = arena.alloc(tx, size)?;
+        let begin = HEADER + room.before(size - HEADER - used);
+        let end = begin + used;
+        let header = [size as u32, begin as u32, end as u32].map(u32::to_le_bytes);
+        arena.write(tx, at, header.as_flattened());
+        if used > 0 {
+            arena.write_by(tx, at + begin as u64, used, |out| entries.encode(out));
+        }
+        Ok(Run { at, size, begin, end })
+    }
+
+    /// Frees it.
+    pub fn free(self, arena: &mut Arena, tx: &mut Tx) {
+        arena.free(tx, self.at, self.size);
+    }
+
+    /// Changes some bytes of a value, `at` among the entries.
+    pub fn overwrite(self, arena: &mut Arena, tx: &mut Tx, at: usize, bytes: &[u8]) {
+        assert!(self.begin + at + bytes.len() <= self.end);
+        write_changed(arena, tx, self.at + (self.begin + at) as u64, bytes);
+    }
+
+    /// Checks that the entries can be walked from both ends, and returns how many they are, or says what is wrong.
+    pub fn check(self, arena: &Arena) -> Result<u64, String> {
+        let Run { at, size, begin, end } = self;
+        if !(HEADER <= begin && begin <= end && end <= size) {
+            return Err(format!("run {at:#x} has {begin}..{end} of {size} bytes"));
+        }
+        let forward: Vec<usize> = self.entries(arena).map(|entry| entry.at).collect();
+        let backward = self.entries(arena).rev().map(|entry| entry.at);
+        if !backward.eq(forward.iter().rev().copied()) {
+            return Err(format!("run {at:#x} reads differently from its end"));
+        }
+        Ok(forward.len() as u64)
+    }
 }
 
 /// Which part of the free room comes before the entries; the rest is behind them.
@@ -186,107 +318,16 @@ impl Room {
     }
 }
 
-/// Makes a run of at least `size` bytes, header included, with these entries.
-pub(crate) fn create(
-    arena: &mut Arena,
-    tx: &mut Tx,
-    size: usize,
-    room: Room,
-    entries: &[u8],
-) -> Result<u64, Full> {
-    let size = Arena::usable_size(size.max(HEADER + entries.len()));
-    let run = arena.alloc(tx, size)?;
-    let begin = HEADER + room.before(size - HEADER - entries.len());
-    let header = [size as u32, begin as u32, (begin + entries.len()) as u32].map(u32::to_le_bytes);
-    arena.write(tx, run, header.as_flattened());
-    if !entries.is_empty() {
-        arena.write(tx, run + begin as u64, entries);
-    }
-    Ok(run)
-}
-
-/// Frees a run.
-pub(crate) fn free(arena: &mut Arena, tx: &mut Tx, run: u64) {
-    let size = size(arena, run);
-    arena.free(tx, run, size);
-}
-
 /// A change: the `remove` bytes at `at` among the entries give way to `insert`. Both are whole entries, or nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Edit<'a> {
     pub at: usize,
     pub remove: usize,
-    pub insert: &'a [u8],
-}
-
-/// Makes a change in place. False, and no change, if neither side has the room.
-pub(crate) fn splice(arena: &mut Arena, tx: &mut Tx, run: u64, edit: Edit) -> bool {
-    let Edit { at, remove, insert } = edit;
-    let (size, begin, end) = bounds(arena, run);
-    let (head, tail) = (at, end - begin - at - remove);
-    let growth = insert.len().saturating_sub(remove);
-    let (room_before, room_behind) = (begin - HEADER >= growth, size - end >= growth);
-    if !room_before && !room_behind {
-        return false;
-    }
-    let to = if room_behind && (tail <= head || !room_before) {
-        let from = run + (begin + at + remove) as u64;
-        let end = end - remove + insert.len();
-        move_bytes(arena, tx, from, run + (end - tail) as u64, tail);
-        write_changed(arena, tx, run + BEGIN + 4, &(end as u32).to_le_bytes());
-        begin + at
-    } else {
-        let from = run + begin as u64;
-        let begin = begin + remove - insert.len();
-        move_bytes(arena, tx, from, run + begin as u64, head);
-        write_changed(arena, tx, run + BEGIN, &(begin as u32).to_le_bytes());
-        begin + head
-    };
-    if !insert.is_empty() {
-        arena.write(tx, run + to as u64, insert);
-    }
-    true
+    pub insert: New<'a>,
 }
 
 fn move_bytes(arena: &mut Arena, tx: &mut Tx, from: u64, to: u64, len: usize) {
     if from != to && len > 0 {
         arena.copy(tx, from, to, len);
     }
-}
-
-/// Makes a change while moving to a new block of at least `size` bytes, which is returned.
-pub(crate) fn rebuild(
-    arena: &mut Arena,
-    tx: &mut Tx,
-    run: u64,
-    edit: Edit,
-    size: usize,
-    room: Room,
-) -> Result<u64, Full> {
-    let old = bytes(arena, run);
-    let new = [&old[..edit.at], edit.insert, &old[edit.at + edit.remove..]].concat();
-    let moved = create(arena, tx, size, room, &new)?;
-    free(arena, tx, run);
-    Ok(moved)
-}
-
-/// Changes some bytes of a value, `at` among the entries.
-pub(crate) fn overwrite(arena: &mut Arena, tx: &mut Tx, run: u64, at: usize, bytes: &[u8]) {
-    let (_, begin, end) = bounds(arena, run);
-    assert!(begin + at + bytes.len() <= end);
-    write_changed(arena, tx, run + (begin + at) as u64, bytes);
-}
-
-/// Checks that the entries can be walked from both ends, and returns how many they are, or says what is wrong.
-pub(crate) fn check(arena: &Arena, run: u64) -> Result<u64, String> {
-    let (size, begin, end) = bounds(arena, run);
-    if !(HEADER <= begin && begin <= end && end <= size) {
-        return Err(format!("run {run:#x} has {begin}..{end} of {size} bytes"));
-    }
-    let forward: Vec<usize> = entries(arena, run).map(|entry| entry.at).collect();
-    let backward = entries(arena, run).rev().map(|entry| entry.at);
-    if !backward.eq(forward.iter().rev().copied()) {
-        return Err(format!("run {run:#x} reads differently from its end"));
-    }
-    Ok(forward.len() as u64)
 }

@@ -34,11 +34,14 @@ use self::entry::Head;
 use super::{
     btree::{Path, Tree},
     object::{self, Encoding, Type},
-    run,
+    run::{self, Run},
 };
 
-fn tree(obj: u64) -> Tree {
-    Tree::at(obj + object::ROOT, 16)
+/// A tree of leaves by the ID that each began with.
+type LeafTree = Tree<16>;
+
+fn tree(obj: u64) -> LeafTree {
+    Tree::at(obj + object::ROOT)
 }
 
 /// Makes an empty stream under `key` and returns its object.
@@ -83,8 +86,8 @@ impl State {
 }
 
 /// The head of a leaf, and its entries.
-fn open(arena: &Arena, leaf: u64) -> (Head<'_>, run::Entries<'_>) {
-    let mut entries = run::entries(arena, leaf);
+fn open(arena: &Arena, leaf: Run) -> (Head<'_>, run::Entries<'_>) {
+    let mut entries = leaf.entries(arena);
     let head = entries.next().expect("a leaf begins with its head");
     (Head::decode(head.value), entries)
 }
@@ -199,7 +202,7 @@ impl<'a> Stream<'a> {
 #[derive(Clone)]
 pub struct Range<'a> {
     arena: &'a Arena,
-    tree: Tree,
+    tree: LeafTree,
     place: Option<(Path, Head<'a>, run::Entries<'a>)>,
     from: Id,
     to: Id,
@@ -208,7 +211,7 @@ pub struct Range<'a> {
 
 impl Range<'_> {
     fn enter(&mut self, path: Path) {
-        let (head, entries) = open(self.arena, path.leaf);
+        let (head, entries) = open(self.arena, Run::at(self.arena, path.leaf));
         self.place = Some((path, head, entries));
     }
 }
@@ -253,7 +256,7 @@ impl<'a> Iterator for Range<'a> {
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     while *budget > 0 {
         let Some(leaf) = tree(obj).take_last(arena, tx) else { break };
-        run::free(arena, tx, leaf);
+        Run::at(arena, leaf).free(arena, tx);
         *budget -= 1;
     }
     if !group::release_all(arena, tx, obj, budget) || *budget == 0 {
@@ -280,7 +283,7 @@ pub(super) fn group_parts(arena: &Arena, obj: u64) -> u64 {
 
 /// Bytes allocated for the payload; see [`object::heap_bytes`].
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
-    let leaves = tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(run::size(arena, leaf)) as u64);
+    let leaves = tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(Run::at(arena, leaf).size) as u64);
     let state = if is_new(arena, obj) { 0 } else { Arena::usable_size(State::LEN) as u64 };
     leaves + state + group::heap_bytes(arena, obj)
 }
@@ -290,8 +293,9 @@ pub fn check(arena: &Arena, obj: u64) -> Result<u64, String> {
     let stream = Stream::new(arena, obj);
     let mut last = None;
     let sum = tree(obj).check(arena, |leaf, bound| {
-        run::check(arena, leaf)?;
-        let (head, entries) = open(arena, leaf);
+        let run = Run::at(arena, leaf);
+        run.check(arena)?;
+        let (head, entries) = open(arena, run);
         if bound.is_some_and(|bound| bound > &head.id.to_bytes()[..]) {
             return Err(format!("leaf {leaf:#x} begins before its bound"));
         }

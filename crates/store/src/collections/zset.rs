@@ -190,7 +190,6 @@ pub struct Iter<'a> {
     left: usize,
 }
 
-#[expect(clippy::large_enum_variant, reason = "an iterator is short-lived and on the stack")]
 enum Source<'a> {
     Small { view: small::View<'a>, ranks: Range<usize>, reverse: bool },
     Large(&'a Arena, ordered::Iter<'a>),

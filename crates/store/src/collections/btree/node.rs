@@ -51,6 +51,7 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// The number of slots in use.
+    #[inline]
     pub fn len(self) -> usize {
         const HIGH: u64 = 0x8080_8080_8080_8080;
         for (i, chunk) in self.bytes[..self.layout.order()].chunks_exact(8).enumerate() {
@@ -62,10 +63,24 @@ impl<'a> View<'a> {
         panic!("a node without end")
     }
 
+    /// Where in the node the slot at `index` in key order lies, in bytes. It stays there until it is removed.
+    #[inline]
+    pub fn slot_start(self, index: usize) -> usize {
+        self.layout.order() + self.bytes[index] as usize * self.layout.width
+    }
+
     /// The slot at `index` in key order.
+    #[inline]
     pub fn slot(self, index: usize) -> &'a [u8] {
-        let start = self.layout.order() + self.bytes[index] as usize * self.layout.width;
-        &self.bytes[start..start + self.layout.width]
+        &self.bytes[self.slot_start(index)..][..self.layout.width]
+    }
+
+    /// The slots from `index` on, one after another in key order.
+    pub fn tail(self, index: usize) -> Vec<u8> {
+        let len = self.len();
+        let mut slots = Vec::with_capacity((len - index) * self.layout.width);
+        (index..len).for_each(|i| slots.extend_from_slice(self.slot(i)));
+        slots
     }
 
     /// The first of the slots `from..` for which `below` does not hold, or their end.
@@ -92,6 +107,7 @@ impl<'a> View<'a> {
 }
 
 /// Reads the node at `node`.
+#[inline]
 pub(crate) fn view(arena: &Arena, layout: Layout, node: u64) -> View<'_> {
     View { bytes: arena.bytes(node, layout.size), layout }
 }
@@ -151,15 +167,9 @@ pub(crate) fn remove(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, 
     write_changed(arena, tx, node + index as u64, &order[..=rest]);
 }
 
-/// The slots from `index` on, one after another in key order.
-pub(crate) fn tail(arena: &Arena, layout: Layout, node: u64, index: usize) -> Vec<u8> {
-    let view = view(arena, layout, node);
-    (index..view.len()).flat_map(|i| view.slot(i)).copied().collect()
-}
-
 /// Moves all slots of `from` into `into`, before or behind those that it has, and frees `from`.
 pub(crate) fn absorb(arena: &mut Arena, tx: &mut Tx, layout: Layout, into: u64, from: u64, before: bool) {
-    let slots = tail(arena, layout, from, 0);
+    let slots = view(arena, layout, from).tail(0);
     let start = if before { 0 } else { view(arena, layout, into).len() };
     for (i, slot) in slots.chunks_exact(layout.width).enumerate() {
         insert(arena, tx, layout, into, start + i, slot);

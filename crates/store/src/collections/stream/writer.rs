@@ -3,15 +3,15 @@
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Group, Id, State, Stream, entry, group, named, open,
+    Group, Id, LeafTree, State, Stream, entry, group, named, open,
     pending::{self, Pending},
     tree,
 };
 use crate::collections::{
     Context,
-    btree::{Counted, Path, Tree},
+    btree::{Counted, Path},
     object::{self, write_changed},
-    run::{self, Edit, Room},
+    run::{self, Edit, New, Room, Run},
 };
 
 /// Bytes that a leaf is given at once at most; with entries that need more it grows.
@@ -70,7 +70,7 @@ pub struct Writer<'a> {
     arena: &'a mut Arena,
     tx: &'a mut Tx,
     obj: u64,
-    tree: Tree,
+    tree: LeafTree,
     cx: Context<'a>,
 }
 
@@ -89,8 +89,8 @@ impl<'a> Writer<'a> {
         object::count(self.arena, self.obj)
     }
 
-    fn set_len(&mut self, len: u64) {
-        object::set_count(self.arena, self.tx, self.obj, len);
+    fn count(&mut self, delta: i64) {
+        object::add_count(self.arena, self.tx, self.obj, delta);
     }
 
     fn leaf_count(&self, path: &Path) -> u64 {
@@ -132,12 +132,12 @@ impl<'a> Writer<'a> {
         self.begin()?;
         if self.tree.is_empty(self.arena) {
             let leaf = self.make_leaf(&new, 0)?;
-            self.tree.plant(self.arena, self.tx, leaf);
+            self.tree.plant(self.arena, self.tx, leaf.at);
         } else {
             let path = self.tree.last(self.arena);
             self.add_to(&path, &new)?;
         }
-        self.set_len(self.len() + 1);
+        self.count(1);
         state.last = id;
         state.added = state.added.wrapping_add(1);
         self.set_state(state);
@@ -145,13 +145,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Makes a leaf of at least `size` bytes that begins with an entry.
-    fn make_leaf<'f, F>(&mut self, new: &entry::NewEntry<F>, size: usize) -> Result<u64, Full>
+    fn make_leaf<'f, F>(&mut self, new: &entry::NewEntry<F>, size: usize) -> Result<Run, Full>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
         let mut entries = new.head();
         entries.extend(new.encode_first());
-        run::create(self.arena, self.tx, size, Room::Behind, &entries)
+        Run::create(self.arena, self.tx, size, Room::Behind, New::Entries(&entries))
     }
 
     fn add_to<'f, F>(&mut self, path: &Path, new: &entry::NewEntry<F>) -> Result<(), Full>
@@ -167,26 +167,27 @@ impl<'a> Writer<'a> {
             0 => u64::MAX,
             entries => entries as u64,
         };
-        let (head, _) = open(self.arena, path.leaf);
-        let (used, count) = (run::used(self.arena, path.leaf), self.leaf_count(path));
+        let run = Run::at(self.arena, path.leaf);
+        let (head, _) = open(self.arena, run);
+        let (used, count) = (run.used(), self.leaf_count(path));
         if used + new.bytes >= bytes_max || count + u64::from(head.deleted) >= entries_max {
             // What comes is like what was before.
-            let leaf = self.make_leaf(new, run::size(self.arena, path.leaf).min(LEAF_MAX))?;
-            let (left, right) = (Counted { leaf: path.leaf, count }, Counted { leaf, count: 1 });
+            let leaf = self.make_leaf(new, run.size.min(LEAF_MAX))?;
+            let (left, right) = (Counted { leaf: path.leaf, count }, Counted { leaf: leaf.at, count: 1 });
             if let Err(full) = self.tree.split(self.arena, self.tx, path, left, &new.id.to_bytes(), right) {
-                run::free(self.arena, self.tx, leaf);
+                leaf.free(self.arena, self.tx);
                 return Err(full);
             }
             return Ok(());
         }
         let entry = new.encode(&head);
-        let edit = Edit { at: used, remove: 0, insert: &entry };
-        if run::room(self.arena, path.leaf).1 >= entry.len() {
-            assert!(run::splice(self.arena, self.tx, path.leaf, edit), "a run without the room that it has");
+        let edit = Edit { at: used, remove: 0, insert: New::Entries(&entry) };
+        if run.room().1 >= entry.len() {
+            run.splice(self.arena, self.tx, edit).expect("a run with the room that it has");
         } else {
             let size = run::HEADER + used + entry.len();
-            let leaf = run::rebuild(self.arena, self.tx, path.leaf, edit, size + size / 2, Room::Behind)?;
-            self.tree.replace(self.arena, self.tx, path, leaf);
+            let leaf = run.rebuild(self.arena, self.tx, edit, size + size / 2, Room::Behind)?;
+            self.tree.replace(self.arena, self.tx, path, leaf.at);
         }
         self.tree.add(self.arena, self.tx, path, 1);
         Ok(())
@@ -198,7 +199,7 @@ impl<'a> Writer<'a> {
             return false;
         }
         let path = self.tree.by_key(self.arena, |key| key <= &id.to_bytes()[..]);
-        let (head, mut entries) = open(self.arena, path.leaf);
+        let (head, mut entries) = open(self.arena, Run::at(self.arena, path.leaf));
         let found = entries.find_map(|value| {
             let stored = head.entry(value.value);
             (stored.entry.id == id && !stored.deleted)
@@ -218,22 +219,22 @@ impl<'a> Writer<'a> {
         if self.leaf_count(path) == count {
             return self.remove_leaf(path);
         }
+        let run = Run::at(self.arena, path.leaf);
         for (at, flags) in flags {
-            run::overwrite(self.arena, self.tx, path.leaf, *at, flags);
+            run.overwrite(self.arena, self.tx, *at, flags);
         }
-        let mut entries = run::entries(self.arena, path.leaf);
-        let at = entries.next().expect("a leaf begins with its head").value_at();
-        let deleted = open(self.arena, path.leaf).0.deleted + count as u32;
-        run::overwrite(self.arena, self.tx, path.leaf, at, &entry::deleted_count(deleted));
+        let at = run.entries(self.arena).next().expect("a leaf begins with its head").value_at();
+        let deleted = open(self.arena, run).0.deleted + count as u32;
+        run.overwrite(self.arena, self.tx, at, &entry::deleted_count(deleted));
         self.tree.add(self.arena, self.tx, path, -(count as i64));
-        self.set_len(self.len() - count);
+        self.count(-(count as i64));
     }
 
     fn remove_leaf(&mut self, path: &Path) {
-        let len = self.len() - self.leaf_count(path);
+        let count = self.leaf_count(path);
         self.tree.remove(self.arena, self.tx, path);
-        run::free(self.arena, self.tx, path.leaf);
-        self.set_len(len);
+        Run::at(self.arena, path.leaf).free(self.arena, self.tx);
+        self.count(-(count as i64));
     }
 
     /// Removes the first entries as far as they are too many, and returns how many they were.
@@ -249,7 +250,7 @@ impl<'a> Writer<'a> {
             if trim.limit > 0 && removed + count > trim.limit {
                 break;
             }
-            let (head, mut entries) = open(self.arena, path.leaf);
+            let (head, mut entries) = open(self.arena, Run::at(self.arena, path.leaf));
             let whole = match trim.to {
                 TrimTo::Len(max) => len - count >= max,
                 TrimTo::Id(id) => {
@@ -276,7 +277,7 @@ impl<'a> Writer<'a> {
 
     /// The entries that are too many in the path's leaf, the first one: where their flags are, and what they become.
     fn first_in(&self, path: &Path, to: TrimTo) -> Vec<(usize, [u8; 1])> {
-        let (head, entries) = open(self.arena, path.leaf);
+        let (head, entries) = open(self.arena, Run::at(self.arena, path.leaf));
         let live =
             entries.map(|value| (value, head.entry(value.value))).filter(|(_, stored)| !stored.deleted);
         let too_many = live.take_while(|(_, stored)| !matches!(to, TrimTo::Id(id) if stored.entry.id >= id));
