@@ -13,7 +13,7 @@ use small::{Placed, Small};
 
 use super::{
     Context,
-    object::{self, AUX, AUX2, Encoding, Type, write_changed_u64},
+    object::{self, AUX, AUX2, Encoding, Type},
     packed::{self, Piece, Value},
     sample::{below, choose},
     table::Words,
@@ -225,8 +225,7 @@ impl<'a> Writer<'a> {
             expires = small.field(arena, at).expires;
             small.remove(arena, tx, at);
         }
-        let count = len(self.arena, self.obj) - 1;
-        object::set_count(self.arena, self.tx, self.obj, count);
+        object::add_count(self.arena, self.tx, self.obj, -1);
         self.settle_bound(expires);
         expires == 0 || expires > self.cx.now_ms
     }
@@ -299,9 +298,8 @@ impl<'a> Writer<'a> {
             let expiries = small.fields(arena).map(|placed| placed.field.expires);
             next = expiries.filter(|&time| time != 0).min().unwrap_or(0);
         }
-        write_changed_u64(arena, tx, *obj + AUX, next);
-        let count = len(arena, *obj) - purged as u64;
-        object::set_count(arena, tx, *obj, count);
+        arena.write_changed_u64(tx, *obj + AUX, next);
+        object::add_count(arena, tx, *obj, -(purged as i64));
         purged
     }
 
@@ -331,17 +329,17 @@ impl<'a> Writer<'a> {
     fn set_large(&mut self, hash: u64, name: Piece, value: Piece, expiry: Expiry) -> Result<bool, Full> {
         let Writer { arena, tx, obj, cx } = self;
         let large = Large::of(*obj);
-        let found = large.find(arena, hash, &name);
-        let old = found.map(|found| large::field(arena, found.word));
+        let found = large.search(arena, hash, &name);
+        let old = found.ok().map(|found| large::field(arena, found.word));
         let alive = old.filter(|field| field.is_alive(cx.now_ms)).map(|field| field.expires);
         let (is_new, before) = (alive.is_none(), old.map_or(0, |field| field.expires));
         let expires = expiry.after(alive);
-        let put = Put { hash, name, value, expires };
+        let put = Put { name, value, expires };
         match found {
-            Some(found) => large.replace(arena, tx, found, put)?,
-            None => large.insert(arena, tx, put)?,
+            Ok(found) => large.replace(arena, tx, found, put)?,
+            Err(gap) => large.insert(arena, tx, gap, put)?,
         }
-        self.count_in(found.is_some(), expires);
+        self.count_in(found.is_ok(), expires);
         self.settle_bound(before);
         Ok(is_new)
     }
@@ -349,8 +347,7 @@ impl<'a> Writer<'a> {
     /// Accounts for a field that was put in.
     fn count_in(&mut self, existed: bool, expires: u64) {
         if !existed {
-            let count = len(self.arena, self.obj) + 1;
-            object::set_count(self.arena, self.tx, self.obj, count);
+            object::add_count(self.arena, self.tx, self.obj, 1);
         }
         self.lower_bound(expires);
     }
@@ -359,7 +356,7 @@ impl<'a> Writer<'a> {
     fn lower_bound(&mut self, expires: u64) {
         let bound = next_expiry(self.arena, self.obj);
         if expires != 0 && (bound == 0 || expires < bound) {
-            write_changed_u64(self.arena, self.tx, self.obj + AUX, expires);
+            self.arena.write_changed_u64(self.tx, self.obj + AUX, expires);
         }
     }
 
@@ -367,7 +364,7 @@ impl<'a> Writer<'a> {
     fn settle_bound(&mut self, taken: u64) {
         if taken != 0 && is_large(self.arena, self.obj) {
             let next = Large::of(self.obj).next_expiry(self.arena);
-            write_changed_u64(self.arena, self.tx, self.obj + AUX, next);
+            self.arena.write_changed_u64(self.tx, self.obj + AUX, next);
         }
     }
 
@@ -385,7 +382,8 @@ impl<'a> Writer<'a> {
         if built.is_ok() {
             for Field { name, value, expires } in small.fields_of(&entries).map(|placed| placed.field) {
                 let (hash, name, value) = (cx.hasher.hash(&name), Piece::new(&name), Piece::new(&value));
-                built = large.insert(arena, tx, Put { hash, name, value, expires });
+                let gap = large.table.gap(arena, hash);
+                built = large.insert(arena, tx, gap, Put { name, value, expires });
                 if built.is_err() {
                     large.release(arena, tx, 0, &mut { usize::MAX });
                     large.release_expiries(arena, tx, &mut { usize::MAX });
@@ -401,7 +399,7 @@ impl<'a> Writer<'a> {
             return built;
         }
         object::set_encoding(arena, tx, *obj, Encoding::Hashtable);
-        write_changed_u64(arena, tx, *obj + AUX, next);
+        arena.write_changed_u64(tx, *obj + AUX, next);
         if old != 0 {
             packed::free(arena, tx, old);
         }

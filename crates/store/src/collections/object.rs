@@ -184,12 +184,6 @@ pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) 
     arena.write(tx, offset + first as u64, &bytes[first..bytes.len() - same_end]);
 }
 
-/// The same for a little-endian integer.
-#[inline]
-pub fn write_changed_u64(arena: &mut Arena, tx: &mut Tx, offset: u64, value: u64) {
-    arena.write_changed_u64(tx, offset, value);
-}
-
 /// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in
 /// slices. How far it came is kept in the object itself: between two calls it must not be used otherwise.
 pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destroyed {

@@ -16,7 +16,7 @@ use super::{
     object::{self, Encoding, Type},
     packed::{self, Entries, Entry, Inline, Packed, Piece, Value, parse_int},
     sample::{below, choose},
-    table::{Table, Words},
+    table::{Gap, Table, Words},
 };
 
 const INLINE_TEXT: u64 = 0x80;
@@ -140,8 +140,7 @@ impl<'a> Writer<'a> {
             _ => self.add_to_table(member),
         };
         if added == Ok(true) {
-            let count = len(self.arena, self.obj) + 1;
-            object::set_count(self.arena, self.tx, self.obj, count);
+            object::add_count(self.arena, self.tx, self.obj, 1);
         }
         added
     }
@@ -170,7 +169,7 @@ impl<'a> Writer<'a> {
                 free_member(arena, tx, found.word);
             }
         }
-        object::set_count(arena, tx, *obj, count as u64 - 1);
+        object::add_count(arena, tx, *obj, -1);
         true
     }
 
@@ -197,7 +196,7 @@ impl<'a> Writer<'a> {
                 free_member(arena, tx, found.word);
             }
         }
-        object::set_count(arena, tx, *obj, count as u64 - 1);
+        object::add_count(arena, tx, *obj, -1);
     }
 
     fn add_to_intset(&mut self, member: &[u8]) -> Result<bool, Full> {
@@ -240,11 +239,10 @@ impl<'a> Writer<'a> {
         let hash = self.cx.hasher.hash(member);
         let sought = Sought::new(member);
         let table = table(self.obj);
-        if table.find(self.arena, hash, |word| sought.is(self.arena, word)).is_some() {
-            return Ok(false);
+        match table.search(self.arena, hash, |word| sought.is(self.arena, word)) {
+            Ok(_) => Ok(false),
+            Err(gap) => insert(self.arena, self.tx, table, gap, &sought).map(|()| true),
         }
-        insert(self.arena, self.tx, table, hash, &sought)?;
-        Ok(true)
     }
 
     fn fits_packed(&self, members: usize, longest: usize) -> bool {
@@ -363,7 +361,8 @@ fn fill(arena: &mut Arena, tx: &mut Tx, cx: Context, table: Table, entries: &[u8
     table.create(arena, tx)?;
     for (_, entry) in Entries::new(entries) {
         let member = entry.value();
-        let inserted = insert(arena, tx, table, cx.hasher.hash(&member), &Sought::new(&member));
+        let gap = table.gap(arena, cx.hasher.hash(&member));
+        let inserted = insert(arena, tx, table, gap, &Sought::new(&member));
         if inserted.is_err() {
             table.release(arena, tx, 0, &mut { usize::MAX }, |arena, tx, word, _| {
                 free_member(arena, tx, word)
@@ -375,7 +374,7 @@ fn fill(arena: &mut Arena, tx: &mut Tx, cx: Context, table: Table, entries: &[u8
 }
 
 /// Adds a member that is not in the table.
-fn insert(arena: &mut Arena, tx: &mut Tx, table: Table, hash: u64, member: &Sought) -> Result<(), Full> {
+fn insert(arena: &mut Arena, tx: &mut Tx, table: Table, gap: Gap, member: &Sought) -> Result<(), Full> {
     let word = match member.inline {
         Some(word) => word,
         None => {
@@ -384,7 +383,7 @@ fn insert(arena: &mut Arena, tx: &mut Tx, table: Table, hash: u64, member: &Soug
             block
         }
     };
-    let inserted = table.insert(arena, tx, hash, word);
+    let inserted = table.insert(arena, tx, gap, word);
     if inserted.is_err() {
         free_member(arena, tx, word);
     }

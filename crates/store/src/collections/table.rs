@@ -21,10 +21,7 @@ use std::collections::HashSet;
 use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{
-    object::{write_changed, write_changed_u64},
-    sample::choose,
-};
+use super::{object::write_changed, sample::choose};
 use crate::probe;
 
 const BUCKET: usize = 256;
@@ -77,6 +74,20 @@ pub struct Found {
 }
 
 impl Found {
+    /// The hash of the element.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// Where an entry that is not there would go; outdated by any change of the table.
+#[derive(Clone, Copy)]
+pub struct Gap {
+    hash: u64,
+    bucket: u64,
+}
+
+impl Gap {
     /// The hash of the element.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -183,30 +194,44 @@ impl Table {
         Ok(())
     }
 
-    /// The entry with this hash whose word `is` accepts.
+    /// The entry with this hash whose word `is` accepts, or where it would go.
     #[inline]
-    pub fn find(self, arena: &Arena, hash: u64, mut is: impl FnMut(u64) -> bool) -> Option<Found> {
+    pub fn search(self, arena: &Arena, hash: u64, mut is: impl FnMut(u64) -> bool) -> Result<Found, Gap> {
         let bucket = self.bucket(arena, hash);
-        Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES).find_map(|index| {
-            let entry = entry_at(bucket, index);
-            let word = arena.u64(entry);
-            (arena.u64(entry + 8) == hash && is(word)).then_some(Found { word, hash, bucket, index })
-        })
+        Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
+            .find_map(|index| {
+                let entry = entry_at(bucket, index);
+                let word = arena.u64(entry);
+                (arena.u64(entry + 8) == hash && is(word)).then_some(Found { word, hash, bucket, index })
+            })
+            .ok_or(Gap { hash, bucket })
     }
 
-    /// Adds an entry; `word` is not 0, and the element is not in the table.
+    /// The entry with this hash whose word `is` accepts.
+    #[inline]
+    pub fn find(self, arena: &Arena, hash: u64, is: impl FnMut(u64) -> bool) -> Option<Found> {
+        self.search(arena, hash, is).ok()
+    }
+
+    /// Where an entry with this hash goes, of an element that is not in the table.
+    pub fn gap(self, arena: &Arena, hash: u64) -> Gap {
+        Gap { hash, bucket: self.bucket(arena, hash) }
+    }
+
+    /// Adds an entry; `word` is not 0.
     ///
     /// # Errors
     /// [`Full`] if the arena has no room; the entries are unchanged.
-    pub fn insert(self, arena: &mut Arena, tx: &mut Tx, hash: u64, word: u64) -> Result<(), Full> {
+    pub fn insert(self, arena: &mut Arena, tx: &mut Tx, gap: Gap, word: u64) -> Result<(), Full> {
         debug_assert_ne!(word, 0);
+        let Gap { hash, mut bucket } = gap;
         loop {
-            let bucket = self.bucket(arena, hash);
             let Some(index) = Ones(!in_use(arena, bucket) & ALL_ENTRIES).next() else {
                 self.split(arena, tx, hash)?;
+                bucket = self.bucket(arena, hash);
                 continue;
             };
-            arena.write(tx, entry_at(bucket, index), &encode(word, hash));
+            arena.write_array(tx, entry_at(bucket, index), &encode(word, hash));
             arena.write_u8(tx, bucket + index as u64, fingerprint(hash));
             return Ok(());
         }
@@ -215,7 +240,7 @@ impl Table {
     /// Gives an entry another word, which is not 0.
     pub fn replace(self, arena: &mut Arena, tx: &mut Tx, found: Found, word: u64) {
         debug_assert_ne!(word, 0);
-        write_changed_u64(arena, tx, entry_at(found.bucket, found.index), word);
+        arena.write_changed_u64(tx, entry_at(found.bucket, found.index), word);
     }
 
     /// Removes an entry.
@@ -415,7 +440,7 @@ impl Table {
         let bits = place.bits + 1;
         let mut slots = Vec::with_capacity(2 * half * 8);
         for word in [slot(place.bucket, bits), slot(bucket, bits)] {
-            slots.extend(std::iter::repeat_n(word.to_le_bytes(), half).flatten());
+            (0..half).for_each(|_| slots.extend_from_slice(&word.to_le_bytes()));
         }
         arena.write(tx, place.node + place.first_slot(hash) as u64 * 8, &slots);
         Ok(())
@@ -527,8 +552,10 @@ fn grow(arena: &mut Arena, tx: &mut Tx, place: &mut Place, hash: u64) -> Result<
     if place.node_bits == 0 {
         slots.extend(slot(place.bucket, 0).to_le_bytes().repeat(2));
     } else {
-        let words = arena.bytes(place.node, node_size(place.node_bits)).chunks_exact(8);
-        slots.extend(words.flat_map(|word| [word, word]).flatten());
+        for word in arena.bytes(place.node, node_size(place.node_bits)).chunks_exact(8) {
+            slots.extend_from_slice(word);
+            slots.extend_from_slice(word);
+        }
     }
     let node = arena.alloc(tx, slots.len())?;
     arena.write(tx, node, &slots);

@@ -22,10 +22,10 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     Context,
-    object::{self, AUX, AUX2, Encoding, ROOT, Type, write_changed_u64},
+    object::{self, AUX, AUX2, Encoding, ROOT, Type},
     ordered::{self, Key, Ordered},
     sample::below,
-    table::Table,
+    table::{Found, Gap, Table},
 };
 use small::Small;
 
@@ -90,9 +90,12 @@ fn key_precedes(arena: &Arena, key: &Key, scored: Scored) -> bool {
     score < scored.1 || score == scored.1 && member_of(arena, element_of(key)) < scored.0
 }
 
+fn search(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<Found, Gap> {
+    table(obj).search(arena, cx.hasher.hash(member), |element| member_of(arena, element) == member)
+}
+
 fn find_element(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {
-    let hash = cx.hasher.hash(member);
-    Some(table(obj).find(arena, hash, |element| member_of(arena, element) == member)?.word)
+    search(arena, cx, obj, member).ok().map(|found| found.word)
 }
 
 /// Makes an empty sorted set under `key` and returns its object.
@@ -295,10 +298,13 @@ impl<'a> Writer<'a> {
             }
             self.enlarge()?;
         }
-        let Some(element) = find_element(self.arena, self.cx, self.obj, member) else {
-            self.insert_large((member, score))?;
-            self.count(1);
-            return Ok(None);
+        let element = match search(self.arena, self.cx, self.obj, member) {
+            Ok(found) => found.word,
+            Err(gap) => {
+                self.insert_large((member, score), gap)?;
+                self.count(1);
+                return Ok(None);
+            }
         };
         let old = element_score(self.arena, element);
         if old != score {
@@ -306,7 +312,7 @@ impl<'a> Writer<'a> {
                 tree(self.obj).place(self.arena, |key| key_precedes(self.arena, key, (member, score)));
             tree(self.obj).insert(self.arena, self.tx, place, &key(score, element))?;
             self.remove_key((member, old));
-            write_changed_u64(self.arena, self.tx, element, score.to_bits());
+            self.arena.write_changed_u64(self.tx, element, score.to_bits());
         }
         Ok(Some(old))
     }
@@ -346,8 +352,7 @@ impl<'a> Writer<'a> {
     }
 
     fn count(&mut self, delta: i64) {
-        let count = len(self.arena, self.obj).checked_add_signed(delta).expect("a count below zero");
-        object::set_count(self.arena, self.tx, self.obj, count);
+        object::add_count(self.arena, self.tx, self.obj, delta);
     }
 
     /// Turns a small set into a large one.
@@ -359,11 +364,12 @@ impl<'a> Writer<'a> {
             .collect();
         table(self.obj).create(self.arena, self.tx)?;
         for (member, score) in members {
-            if let Err(full) = self.insert_large((&member, score)) {
+            let gap = table(self.obj).gap(self.arena, self.cx.hasher.hash(&member));
+            if let Err(full) = self.insert_large((&member, score), gap) {
                 let mut all = usize::MAX;
                 tree(self.obj).release(self.arena, self.tx, &mut all, free_element);
                 table(self.obj).release(self.arena, self.tx, 0, &mut all, |_, _, _, _| {});
-                write_changed_u64(self.arena, self.tx, self.obj + AUX, 0);
+                self.arena.write_changed_u64(self.tx, self.obj + AUX, 0);
                 return Err(full);
             }
         }
@@ -373,14 +379,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a member that is not there; whoever calls counts it.
-    fn insert_large(&mut self, scored: Scored) -> Result<(), Full> {
+    fn insert_large(&mut self, scored: Scored, gap: Gap) -> Result<(), Full> {
         let (member, score) = scored;
-        let element = self.arena.alloc(self.tx, ELEMENT + member.len())?;
-        let block = [&score.to_le_bytes()[..], &(member.len() as u32).to_le_bytes(), member].concat();
-        self.arena.write(self.tx, element, &block);
-        let hash = self.cx.hasher.hash(member);
-        if let Err(full) = table(self.obj).insert(self.arena, self.tx, hash, element) {
-            self.arena.free(self.tx, element, block.len());
+        let size = ELEMENT + member.len();
+        let element = self.arena.alloc(self.tx, size)?;
+        self.arena.write_by(self.tx, element, size, |out| {
+            out[..SCORE].copy_from_slice(&score.to_le_bytes());
+            out[SCORE..ELEMENT].copy_from_slice(&(member.len() as u32).to_le_bytes());
+            out[ELEMENT..].copy_from_slice(member);
+        });
+        if let Err(full) = table(self.obj).insert(self.arena, self.tx, gap, element) {
+            self.arena.free(self.tx, element, size);
             return Err(full);
         }
         let place = tree(self.obj).place(self.arena, |key| key_precedes(self.arena, key, scored));
@@ -432,7 +441,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     let Some(position) = table(obj).release(arena, tx, position, budget, |_, _, _, _| {}) else {
         return true;
     };
-    write_changed_u64(arena, tx, obj + ROOT, position);
+    arena.write_changed_u64(tx, obj + ROOT, position);
     false
 }
 

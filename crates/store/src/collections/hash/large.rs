@@ -8,10 +8,10 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     super::{
-        object::{self, write_changed_u64},
+        object,
         ordered::{Key, Ordered},
         packed::{Entry, Piece},
-        table::{Found, Table},
+        table::{Found, Gap, Table},
     },
     Field,
 };
@@ -29,7 +29,6 @@ pub(super) struct Large {
 /// A field to be put in.
 #[derive(Clone, Copy)]
 pub(super) struct Put<'a> {
-    pub hash: u64,
     pub name: Piece<'a>,
     pub value: Piece<'a>,
     /// 0: never.
@@ -41,23 +40,28 @@ impl Large {
         Large { table: Table::at(obj + object::ROOT), expiries: Ordered::at(obj + object::AUX2) }
     }
 
+    /// The entry of the field with this name, whose hash is `hash`, or where it would go.
+    pub fn search(self, arena: &Arena, hash: u64, name: &Piece) -> Result<Found, Gap> {
+        self.table.search(arena, hash, |word| Block::of(word).name(arena).is(name))
+    }
+
     /// The entry of the field with this name, whose hash is `hash`.
     pub fn find(self, arena: &Arena, hash: u64, name: &Piece) -> Option<Found> {
-        self.table.find(arena, hash, |word| Block::of(word).name(arena).is(name))
+        self.search(arena, hash, name).ok()
     }
 
     /// Puts in a field that is not there. Fails without a change.
-    pub fn insert(self, arena: &mut Arena, tx: &mut Tx, put: Put) -> Result<(), Full> {
-        self.schedule(arena, tx, put.hash, put.expires)?;
+    pub fn insert(self, arena: &mut Arena, tx: &mut Tx, gap: Gap, put: Put) -> Result<(), Full> {
+        self.schedule(arena, tx, gap.hash(), put.expires)?;
         let inserted = store(arena, tx, put, put.expires != 0).and_then(|word| {
-            let inserted = self.table.insert(arena, tx, put.hash, word);
+            let inserted = self.table.insert(arena, tx, gap, word);
             if inserted.is_err() {
                 Block::of(word).free(arena, tx);
             }
             inserted
         });
         if inserted.is_err() {
-            self.unschedule(arena, tx, put.hash, put.expires);
+            self.unschedule(arena, tx, gap.hash(), put.expires);
         }
         inserted
     }
@@ -67,7 +71,7 @@ impl Large {
         let old = Block::of(found.word);
         let old_expires = old.expires(arena);
         if put.expires != old_expires {
-            self.schedule(arena, tx, put.hash, put.expires)?;
+            self.schedule(arena, tx, found.hash(), put.expires)?;
         }
         let old_size = old.size(arena);
         let has_expiry = old.has_expiry || put.expires != 0;
@@ -80,14 +84,14 @@ impl Large {
             let stored = store(arena, tx, put, has_expiry);
             let word = stored.inspect_err(|_| {
                 if put.expires != old_expires {
-                    self.unschedule(arena, tx, put.hash, put.expires);
+                    self.unschedule(arena, tx, found.hash(), put.expires);
                 }
             })?;
             self.table.replace(arena, tx, found, word);
             old.free(arena, tx);
         }
         if put.expires != old_expires {
-            self.unschedule(arena, tx, put.hash, old_expires);
+            self.unschedule(arena, tx, found.hash(), old_expires);
         }
         Ok(())
     }
@@ -214,12 +218,17 @@ pub(super) fn field(arena: &Arena, word: u64) -> Field<'_> {
 
 /// Writes a field into a block of its own and returns the table's word for it.
 fn store(arena: &mut Arena, tx: &mut Tx, put: Put, has_expiry: bool) -> Result<u64, Full> {
-    let block = Block { at: arena.alloc(tx, put.size(has_expiry))?, has_expiry };
-    if has_expiry {
-        arena.write_u64(tx, block.at, put.expires);
-    }
-    put.name.write(arena, tx, block.entries());
-    put.value.write(arena, tx, block.entries() + put.name.encoded_len() as u64);
+    let size = put.size(has_expiry);
+    let block = Block { at: arena.alloc(tx, size)?, has_expiry };
+    arena.write_by(tx, block.at, size, |out| {
+        let (expiry, entries) = out.split_at_mut((block.entries() - block.at) as usize);
+        if has_expiry {
+            expiry.copy_from_slice(&put.expires.to_le_bytes());
+        }
+        let (name, value) = entries.split_at_mut(put.name.encoded_len());
+        put.name.encode(name);
+        put.value.encode(value);
+    });
     Ok(if has_expiry { block.at | EXPIRES } else { block.at })
 }
 
@@ -254,7 +263,7 @@ impl Block {
 
     fn set_expires(self, arena: &mut Arena, tx: &mut Tx, expires: u64) {
         if self.has_expiry {
-            write_changed_u64(arena, tx, self.at, expires);
+            arena.write_changed_u64(tx, self.at, expires);
         }
     }
 

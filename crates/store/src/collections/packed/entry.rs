@@ -206,10 +206,18 @@ impl<'a> Piece<'a> {
         out.extend_from_slice(self.body);
     }
 
+    /// Fills `out`, which is as long as the entry, with it.
+    #[inline]
+    pub fn encode(&self, out: &mut [u8]) {
+        let (head, body) = out.split_at_mut(usize::from(self.head_len));
+        // Mostly a byte.
+        head.iter_mut().zip(self.head).for_each(|(to, byte)| *to = byte);
+        body.copy_from_slice(self.body);
+    }
+
     /// Writes the entry at a heap offset.
     pub fn write(&self, arena: &mut Arena, tx: &mut Tx, offset: u64) {
-        arena.write(tx, offset, self.head());
-        arena.write(tx, offset + u64::from(self.head_len), self.body);
+        arena.write_by(tx, offset, self.encoded_len(), |out| self.encode(out));
     }
 
     /// Writes the entry over another one at a heap offset.

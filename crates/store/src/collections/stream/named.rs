@@ -8,10 +8,7 @@ use std::cmp::Ordering;
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use crate::collections::{
-    object::write_changed_u64,
-    ordered::{Key, Ordered, Position},
-};
+use crate::collections::ordered::{Key, Ordered, Position};
 
 /// Where in a block the root of what is pending lies.
 pub(super) const PENDING: u64 = 32;
@@ -137,5 +134,5 @@ pub(super) fn pending_count(arena: &Arena, block: u64) -> u64 {
 /// Says how much more is pending.
 pub(super) fn count_pending(arena: &mut Arena, tx: &mut Tx, block: u64, more: i64) {
     let count = pending_count(arena, block).checked_add_signed(more).expect("a count below zero");
-    write_changed_u64(arena, tx, block + PENDING_COUNT, count);
+    arena.write_changed_u64(tx, block + PENDING_COUNT, count);
 }

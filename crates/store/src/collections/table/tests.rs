@@ -26,7 +26,8 @@ impl Bench {
 
     fn insert(&mut self, hash: u64, word: u64) -> Result<(), Full> {
         self.tx.clear();
-        self.table.insert(&mut self.arena, &mut self.tx, hash, word)
+        let gap = self.table.gap(&self.arena, hash);
+        self.table.insert(&mut self.arena, &mut self.tx, gap, word)
     }
 
     fn remove(&mut self, hash: u64, word: u64) {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{Scored, precedes};
-use crate::collections::object::{write_changed, write_changed_u64};
+use crate::collections::object::write_changed;
 
 const HEADER: usize = 12;
 const COUNT: u64 = 6;
@@ -145,7 +145,7 @@ impl Small {
         let moved = offsets.remove(rank - from);
         offsets.insert(to - from, moved);
         let block = arena.u64(self.root);
-        write_changed_u64(arena, tx, block + offset as u64, score.to_bits());
+        arena.write_changed_u64(tx, block + offset as u64, score.to_bits());
         write_changed(arena, tx, block + (HEADER + 2 * from) as u64, offsets.as_flattened());
     }
 
