@@ -232,6 +232,7 @@ impl Log {
     }
 
     /// Whether a batch with a payload of `bytes` may be appended.
+    #[inline]
     pub fn admit(&self, bytes: usize) -> Admission {
         if self.appender.tail_roughly() + batch_len(bytes) <= self.admitted_to.load(Ordering::Acquire) {
             return Admission::Ok;

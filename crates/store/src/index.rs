@@ -212,6 +212,13 @@ impl Index {
         Some((Slot { segment: number, bucket: next as u8, entry }, word))
     }
 
+    /// The payload of the entry in a slot, which was this index's once or another's, if its digest is this one.
+    #[inline]
+    pub fn get_at(&self, arena: &Arena, slot: Slot, digest: Digest) -> Option<Word> {
+        let bucket = self.segments.get(slot.segment as usize)?.bucket(arena, slot.bucket as usize);
+        word_if(bucket, slot.entry as usize, digest).filter(|_| bucket[slot.entry as usize] != 0)
+    }
+
     /// Asks for the memory that [`Index::get`] and [`Index::handle`] will read.
     #[inline]
     pub fn prefetch(&self, arena: &Arena, digest: Digest) {
@@ -643,15 +650,22 @@ fn free(bucket: &[u8; BUCKET_BYTES as usize]) -> u32 {
     probe::matches(fingerprints(bucket), 0) & 0x7fff
 }
 
+/// The word of an entry, unless it is another digest's; the fingerprint is not looked at.
+#[inline]
+fn word_if(bucket: &[u8; BUCKET_BYTES as usize], entry: usize, digest: Digest) -> Option<Word> {
+    let at = 16 + entry * 16;
+    let word = u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes"));
+    let is_its = h0_of(bucket, entry) == digest.h0 && word & !PAYLOAD_MASK == tag(digest);
+    is_its.then_some(Word(word & PAYLOAD_MASK))
+}
+
 #[inline]
 fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<(u8, Word)> {
     let mut candidates = probe::matches(fingerprints(bucket), fingerprint(digest)) & 0x7fff;
     while candidates != 0 {
         let entry = candidates.trailing_zeros() as usize;
-        let at = 16 + entry * 16;
-        let word = u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes"));
-        if h0_of(bucket, entry) == digest.h0 && word & !PAYLOAD_MASK == tag(digest) {
-            return Some((entry as u8, Word(word & PAYLOAD_MASK)));
+        if let Some(word) = word_if(bucket, entry, digest) {
+            return Some((entry as u8, word));
         }
         candidates &= candidates - 1;
     }

@@ -236,11 +236,28 @@ impl Partition {
     /// The entry of a key.
     #[inline]
     pub fn find(&mut self, shared: &Shared, db: u8, digest: Digest) -> Option<Found> {
+        self.find_near(shared, db, digest, None)
+    }
+
+    /// The entry of a key, which may be where it was found before.
+    #[inline]
+    pub fn find_near(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        digest: Digest,
+        slot: Option<Slot>,
+    ) -> Option<Found> {
         let keys = &mut self.databases[db as usize].keys;
         if let Some(segment) = keys.attach(digest) {
             self.count(shared, db, segment);
         }
         let keys = &self.databases[db as usize].keys;
+        if let Some(slot) = slot {
+            if let Some(word) = keys.get_at(&self.arena, slot, digest) {
+                return Some(Found { slot, word });
+            }
+        }
         keys.get(&self.arena, digest).map(|(slot, word)| Found { slot, word })
     }
 
@@ -250,14 +267,14 @@ impl Partition {
         self.databases[db as usize].keys.prefetch(&self.arena, digest);
     }
 
-    /// Asks for the memory of a key's cached value.
+    /// Asks for the memory of a key's cached value, and returns where its entry is.
     #[inline]
-    pub fn prefetch_value(&self, db: u8, digest: Digest) {
-        let keys = &self.databases[db as usize].keys;
-        if let Some(handle) = keys.find(&self.arena, digest).map(|slot| keys.handle(slot)).filter(|&h| h != 0)
-        {
-            self.cache.prefetch(handle);
+    pub fn prefetch_value(&self, db: u8, digest: Digest) -> Option<Slot> {
+        let slot = self.databases[db as usize].keys.find(&self.arena, digest)?;
+        if let Some(copy) = self.copy_of(db, slot) {
+            self.cache.prefetch(copy);
         }
+        Some(slot)
     }
 
     /// The cached copy of an entry's value, if it has one.

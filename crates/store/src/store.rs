@@ -8,6 +8,7 @@ use crate::{
     digest::{Digest, SLOTS, hash_slot},
     eviction::Evictions,
     freezer::{self, Hand},
+    index::Slot,
     item, maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Next},
@@ -225,15 +226,19 @@ impl Store {
             }
             before = key;
         }
-        for (key, lock) in expected.iter().zip(&lock_of) {
+        let mut last: Option<Expected> = None;
+        for (key, lock) in expected.iter_mut().zip(&lock_of) {
             if let Some(partition) = lock.and_then(|lock| locks[usize::from(lock)].as_ref()) {
-                partition.prefetch_value(db, key.digest);
+                key.slot = partition.prefetch_value(db, key.digest);
+            } else if let Some(last) = last.filter(|last| last.digest == key.digest) {
+                key.slot = last.slot;
             }
+            last = Some(*key);
         }
     }
 
     fn derive(&self, key: &[u8]) -> Expected {
-        Expected { partition: self.partition_of(key), digest: self.shared.secret.digest(key) }
+        Expected { partition: self.partition_of(key), digest: self.shared.secret.digest(key), slot: None }
     }
 
     /// The time: Unix time in milliseconds.
@@ -341,6 +346,7 @@ impl Store {
 
     /// Whether a batch of about `bytes` that makes data grow may be written now. While the cleaner can make room, a full
     /// log is a busy one. For what frees space there is a reserve: [`Log::admit_to_reserve`].
+    #[inline]
     pub fn admit(&self, bytes: usize) -> Admission {
         match self.shared.log.admit(bytes) {
             Admission::Full if self.inner.options.background && !self.inner.no_room.load(Relaxed) => {
@@ -476,6 +482,8 @@ pub const EXPECTED_MAX: usize = 16;
 pub struct Expected {
     pub(crate) partition: u16,
     pub(crate) digest: Digest,
+    /// Where its entry was found, if it was: it may be elsewhere now.
+    pub(crate) slot: Option<Slot>,
 }
 
 const HEAP: &str = "heap";

@@ -17,6 +17,7 @@ use crate::{
         serial::ImportError,
     },
     digest::Digest,
+    index::Slot,
     item::{self, Item},
     observers::{Observer, ObserverId, Tell, Turn},
     partition::Found,
@@ -182,11 +183,14 @@ struct Target<'k> {
     key: &'k [u8],
     digest: Digest,
     partition: u16,
+    /// Where its entry may be.
+    slot: Option<Slot>,
 }
 
 impl<'k> Target<'k> {
     fn new(store: &Inner, key: &'k [u8]) -> Target<'k> {
-        Target { key, digest: store.shared.secret.digest(key), partition: store.partition_of(key) }
+        let (digest, partition) = (store.shared.secret.digest(key), store.partition_of(key));
+        Target { key, digest, partition, slot: None }
     }
 }
 
@@ -198,8 +202,8 @@ impl<'s> Txn<'s> {
         expected: Expected,
         now_ms: u64,
     ) -> Begun<'s> {
-        let Expected { partition, digest } = expected;
-        let target = Target { key, digest, partition };
+        let Expected { partition, digest, slot } = expected;
+        let target = Target { key, digest, partition, slot };
         let mut txn = Txn::try_begin(store, &[target.partition], now_ms)?;
         txn.known = Some(target);
         Ok(txn)
@@ -303,7 +307,7 @@ impl<'s> Txn<'s> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         self.gate = self.gate.max(part.recent(target.digest));
-        let Some(found) = part.find(shared, db, target.digest) else {
+        let Some(found) = part.find_near(shared, db, target.digest, target.slot) else {
             part.counts.misses += u64::from(self.counts_lookups);
             self.changes.add(What::Missed, db, target.key);
             return None;
@@ -775,7 +779,7 @@ impl<'s> Txn<'s> {
             let part = self.locks.get(partition);
             let found = part.find(shared, db, digest).expect("an entry that was just seen");
             let key = object::key(&part.arena, found.word.offset()).to_vec();
-            self.purge_fields(db, Target { key: &key, digest, partition }, found);
+            self.purge_fields(db, Target { key: &key, digest, partition, slot: None }, found);
         }
         true
     }

@@ -176,7 +176,8 @@ impl<'s> Locks<'s> {
     /// Whether something holds for any of them.
     #[inline]
     pub fn any(&self, mut holds: impl FnMut(&Partition) -> bool) -> bool {
-        self.first.iter().chain(&self.more).any(|(_, part)| holds(part))
+        self.first.as_ref().is_some_and(|(_, part)| holds(part))
+            || self.more.iter().any(|(_, part)| holds(part))
     }
 
     /// The one that was locked first, with its number.
@@ -186,8 +187,13 @@ impl<'s> Locks<'s> {
     }
 
     /// Does something with each.
+    #[inline]
     pub fn each(&mut self, mut f: impl FnMut(&mut Partition)) {
-        self.first.iter_mut().chain(&mut self.more).for_each(|(_, guard)| f(guard));
+        // Mostly there is no other: a chain of both is slower.
+        if let Some((_, guard)) = &mut self.first {
+            f(guard);
+        }
+        self.more.iter_mut().for_each(|(_, guard)| f(guard));
     }
 }
 
