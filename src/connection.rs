@@ -247,7 +247,7 @@ impl Connection {
         self.worker.deliver();
         self.take_pushed();
         let mut lookahead = Lookahead::default();
-        while !self.closing {
+        while !self.closing && self.head < self.input.len() {
             if self.output.pending() >= OUTPUT_PAUSE {
                 self.stalled = true;
                 break;

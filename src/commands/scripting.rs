@@ -182,12 +182,28 @@ fn parse_sha(text: &[u8]) -> Option<Sha> {
     if text.len() != 2 * sha.len() {
         return None;
     }
+    let mut all = 0;
     for (byte, digits) in sha.iter_mut().zip(text.chunks_exact(2)) {
-        let digit = |at: usize| char::from(digits[at]).to_digit(16);
-        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+        let (high, low) = (HEX[usize::from(digits[0])], HEX[usize::from(digits[1])]);
+        all |= high | low;
+        *byte = high << 4 | low;
     }
-    Some(sha)
+    (all != NO_DIGIT).then_some(sha)
 }
+
+const NO_DIGIT: u8 = u8::MAX;
+
+/// The values of hexadecimal digits.
+static HEX: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value] as usize] = value as u8;
+        values[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;

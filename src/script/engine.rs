@@ -202,10 +202,11 @@ impl Engine {
         let handler = lua.top();
         let done = if program.is_eval {
             lua.push_ref(sandbox.eval_behind);
-            push_strings(lua, keys);
-            lua.set_field(-2, "KEYS");
-            push_strings(lua, args);
-            lua.set_field(-2, "ARGV");
+            for (name, strings) in [(sandbox.keys, keys), (sandbox.argv, args)] {
+                lua.push_ref(name);
+                push_strings(lua, strings);
+                lua.raw_set(-3);
+            }
             lua.pop(1);
             lua.push_ref(program.function);
             run_with(lua, host, |lua| lua.call(0, Some(1), Some(handler)))

@@ -110,12 +110,15 @@ pub fn run(
     }
     let keys = call.args.from(3);
     let keys = || keys.iter().take(count);
-    let mut partitions: Vec<u16> = keys().map(|key| store.partition_of(key)).collect();
-    partitions.sort_unstable();
-    partitions.dedup();
-    let Ok(mut txn) = store.try_begin_growing(&partitions) else {
-        return Ok(Outcome::postpone(WHILE_BUSY));
+    let begun = if count == 1 {
+        store.try_begin_growing_key(call.args.at(3))
+    } else {
+        let mut partitions: Vec<u16> = keys().map(|key| store.partition_of(key)).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        store.try_begin_growing(&partitions)
     };
+    let Ok(mut txn) = begun else { return Ok(Outcome::postpone(WHILE_BUSY)) };
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
         return Ok(Behind);
     }

@@ -55,6 +55,10 @@ pub struct Sandbox {
     pub eval: Ref,
     /// The table behind it, where KEYS and ARGV are.
     pub eval_behind: Ref,
+    /// The names of the globals `KEYS` and `ARGV`, which every script is given.
+    pub keys: Ref,
+    /// As above.
+    pub argv: Ref,
     /// Of functions.
     pub function: Ref,
     /// The metatable of that, and what it reads from while a library is loaded and after.
@@ -149,7 +153,22 @@ impl Sandbox {
         lua.push_function(handle_error);
         let handler = lua.keep();
         lua.pop(1);
-        Sandbox { eval, eval_behind, function, function_meta, function_load, function_behind, handler }
+        let name = |lua: &mut Lua, name: &str| {
+            lua.push_bytes(name);
+            lua.keep()
+        };
+        let (keys, argv) = (name(lua, "KEYS"), name(lua, "ARGV"));
+        Sandbox {
+            eval,
+            eval_behind,
+            keys,
+            argv,
+            function,
+            function_meta,
+            function_load,
+            function_behind,
+            handler,
+        }
     }
 
     /// Lets the globals of functions be those of a library that is loaded, or all.

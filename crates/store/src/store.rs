@@ -263,6 +263,11 @@ impl Store {
         Txn::begin_growing(&self.inner, partitions, self.shared.io.now_ms())
     }
 
+    /// As [`Store::try_begin_growing`], over the partition of one key. What is derived from the key is derived once.
+    pub fn try_begin_growing_key<'s>(&'s self, key: &'s [u8]) -> Begun<'s> {
+        Txn::begin_growing_key(&self.inner, key, self.shared.io.now_ms())
+    }
+
     /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
     /// milliseconds), unless another one [holds it up](Store::hold_up). What is derived from the key is derived once.
     #[inline]

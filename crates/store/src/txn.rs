@@ -296,8 +296,8 @@ impl<'s> Txn<'s> {
     #[inline]
     fn target<'k>(&self, key: &'k [u8]) -> Target<'k> {
         match self.known {
-            // The same memory, which is lent to the transaction and so unchanged.
-            Some(known) if ptr::eq(known.key, key) => Target { key, ..known },
+            // Mostly it is the same memory; a script has a copy.
+            Some(known) if ptr::eq(known.key, key) || known.key == key => Target { key, ..known },
             _ => Target::new(self.store, key),
         }
     }

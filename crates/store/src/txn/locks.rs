@@ -10,7 +10,7 @@
 //! A script may run for ever. Whoever has begun it says then that it [holds up](Store::hold_up) others, and who has begun
 //! to wait for it by [`Store::try_begin`] and its like waits no longer.
 
-use super::Txn;
+use super::{Target, Txn};
 use crate::{
     partition::Partition,
     store::{Inner, Store},
@@ -252,10 +252,17 @@ impl<'s> Txn<'s> {
         Ok(Txn::with(store, Locks::begin_growing(store, partitions)?, now_ms))
     }
 
+    pub(crate) fn begin_growing_key(store: &'s Inner, key: &'s [u8], now_ms: u64) -> Begun<'s> {
+        let target = Target::new(store, key);
+        let mut txn = Txn::begin_growing(store, &[target.partition], now_ms)?;
+        txn.known = Some(target);
+        Ok(txn)
+    }
+
     /// Locks the partition of a key, if it is not locked; the transaction was begun to grow. Fails if another one grows and
     /// holds it up, and so only before anything is locked.
     pub fn include(&mut self, key: &[u8]) -> Result<(), HeldUp> {
-        let partition = self.store.partition_of(key);
+        let partition = self.target(key).partition;
         self.locks.include(self.store, partition)?;
         self.locks.get(partition).set_now(self.now_ms);
         self.changes.follow(self.shared());
