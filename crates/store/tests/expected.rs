@@ -32,3 +32,32 @@ fn expected_keys_are_found_like_others() {
         }
     }
 }
+
+#[test]
+fn expected_keys_are_found_where_they_are_by_then() {
+    let options = Options { partitions: PARTITIONS, heap_bytes_max: 64 << 20, ..Options::default() };
+    let options = Options { background: false, ..options };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    let set = |key: &[u8]| {
+        store.run(&[key], |txn| txn.set(0, key, key, false)).expect("room");
+    };
+    let name = |number: usize| format!("key {number}").into_bytes();
+    let keys: Vec<Vec<u8>> = (0..EXPECTED_MAX).map(name).collect();
+    for round in 0..50 {
+        keys.iter().for_each(|key| set(key));
+        let mut expected = Vec::new();
+        store.expect(0, keys.iter().map(Vec::as_slice), &mut expected);
+        // Entries go, others come into their places, buckets overflow and segments are split.
+        let gone = |at: usize| (at + round) % 3 == 0;
+        for (_, key) in keys.iter().enumerate().filter(|(at, _)| gone(*at)) {
+            store.run(&[key], |txn| Ok(txn.remove(0, key))).expect("room");
+        }
+        (0..200).for_each(|other| set(&name(1000 + round * 200 + other)));
+        for (at, (key, expected)) in keys.iter().zip(expected).enumerate() {
+            let mut txn = store.try_begin_expected(key, expected, 0).expect("nobody holds it up");
+            assert_eq!(txn.get(0, key), Ok((!gone(at)).then_some(&key[..])), "key {at} in round {round}");
+            // In a database that has none, nothing is found by what is known of another.
+            assert_eq!(txn.get(1, key), Ok(None));
+        }
+    }
+}
