@@ -221,6 +221,11 @@ impl Log {
         self.appender.tail_roughly()
     }
 
+    /// Number of batches written since it was opened.
+    pub fn batches(&self) -> u64 {
+        self.counters.batches.load(Ordering::Relaxed)
+    }
+
     /// Everything below survives a power cut.
     pub fn durable(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)
@@ -489,7 +494,7 @@ impl Log {
         LogStats {
             bytes_appended: tail - self.opened_at,
             bytes_written: counters.bytes_written.load(Ordering::Relaxed),
-            batches: counters.batches.load(Ordering::Relaxed),
+            batches: self.batches(),
             commits: counters.commits.load(Ordering::Relaxed),
             commit_us_p50: latency.percentile(500),
             commit_us_p99: latency.percentile(990),

@@ -74,7 +74,7 @@ impl Inner {
         if let Some(why) = log.failed() {
             return Err(Error::Unusable(why));
         }
-        let lsn = log.tail();
+        let (lsn, batches) = (log.tail(), log.batches());
         let mut checkpoint = self.shared.heap.begin_checkpoint();
         let mut staged = 0;
         for partition in &self.partitions {
@@ -103,6 +103,7 @@ impl Inner {
         finished.commit();
         superblock.0 = next;
         self.checkpoint_lsn.store(lsn, Relaxed);
+        self.checkpoint_batches.store(batches, Relaxed);
         Ok(())
     }
 
@@ -150,13 +151,17 @@ impl Inner {
 
     /// Whether enough log was written for a checkpoint of a heap of so many bytes. Overwriting at random changes all pages of
     /// the index between two checkpoints, so these are to be few beside the log; but replay is to stay short, and what is
-    /// not below the last checkpoint cannot be cleaned.
+    /// not below the last checkpoint cannot be cleaned. Small batches take longer to replay than their bytes tell; for their
+    /// sake no checkpoint writes more than has come to the log.
     fn checkpoint_is_due(&self, heap: u64) -> bool {
         let (least, limit) = (self.options.checkpoint_bytes, self.options.log_bytes_max);
         let due = (HEAP_FACTOR * heap).clamp(least, REPLAY_FACTOR * least).min(limit / 2);
         // After a burst of cleaning there is room for what is written meanwhile.
         let wait = if self.is_cleaning.load(Relaxed) { due / 4 } else { 0 };
-        self.shared.log.tail() - self.checkpoint_lsn() > due + wait
+        let log = &self.shared.log;
+        let bytes = log.tail() - self.checkpoint_lsn();
+        let batches = log.batches().wrapping_sub(self.checkpoint_batches.load(Relaxed));
+        bytes > due + wait || batches > self.options.checkpoint_batches && bytes > heap
     }
 
     /// Applies all redo that replay has left waiting.

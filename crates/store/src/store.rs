@@ -53,6 +53,8 @@ pub struct Options {
     pub appendfsync: Appendfsync,
     /// Bytes of log after which a checkpoint is taken, at least.
     pub checkpoint_bytes: u64,
+    /// Batches after which one is taken, if they are more bytes than the heap has.
+    pub checkpoint_batches: u64,
     /// Threads for commits and maintenance. Without them, the caller drives both (for tests).
     pub background: bool,
 }
@@ -67,6 +69,8 @@ impl Default for Options {
             memory_bytes_max: usize::MAX,
             appendfsync: Appendfsync::Always,
             checkpoint_bytes: 128 << 20,
+            // A start replays so many in some 0.2 s.
+            checkpoint_batches: 600_000,
             background: true,
         }
     }
@@ -111,6 +115,8 @@ pub(crate) struct Inner {
     pub superblock: Mutex<(Superblock, Arc<dyn File>)>,
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     pub checkpoint_lsn: AtomicU64,
+    /// How many batches the log had written at the last checkpoint, less than none if before it was opened.
+    pub checkpoint_batches: AtomicU64,
     pub counters: Counters,
     pub evictions: Evictions,
     /// Where freezing goes on.
@@ -641,7 +647,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
         format!("{} at offset {}: a torn tail of {} bytes {was_cut}", cut.file, cut.offset, cut.bytes)
     }));
     let arenas = redo.finish()?;
-    Ok((Inner::new(io, log, heap, arenas, superblock, file, options)?, report))
+    let inner = Inner::new(io, log, heap, arenas, superblock, file, options)?;
+    inner.checkpoint_batches.store(0u64.wrapping_sub(report.replayed_batches), Relaxed);
+    Ok((inner, report))
 }
 
 /// Opens the partitions, some at once: each first waits for a few reads.
@@ -749,6 +757,7 @@ impl Inner {
             partition_shift,
             superblock,
             checkpoint_lsn,
+            checkpoint_batches: AtomicU64::new(0),
             counters,
             evictions: Evictions::default(),
             hand: Mutex::default(),
