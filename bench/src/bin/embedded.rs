@@ -1,4 +1,4 @@
-//! GET and SET of the embedded store, by one thread: one key after another, and with the next keys known.
+//! GET and SET of the embedded store, by one thread: one key after another, with the next keys known, and many at once.
 //!
 //! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
 
@@ -8,6 +8,9 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
+
+/// Keys that are read at once.
+const MANY: usize = 64;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -44,6 +47,15 @@ fn main() {
                     let key = name(n);
                     get(begun(store.try_begin_expected(key, expected, store.now_ms())), key);
                 }
+            }
+        });
+        report("GET, many at once", operations, || {
+            for first in (0..operations).step_by(MANY) {
+                let keys: [&[u8]; MANY] = std::array::from_fn(|at| &name(first + at as u64)[..]);
+                let seen = |_: usize, value: Option<&[u8]>| {
+                    black_box(value.expect("there"));
+                };
+                store.get_many(0, &keys, seen).expect("cached");
             }
         });
     }

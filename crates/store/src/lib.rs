@@ -35,6 +35,7 @@ mod freezer;
 mod index;
 mod item;
 mod maintenance;
+mod many;
 mod observers;
 mod partition;
 mod payload;

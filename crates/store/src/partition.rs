@@ -291,6 +291,27 @@ impl Partition {
         (copy.key == key).then_some(copy.value)
     }
 
+    /// The string value of a key that does not expire, if it has a copy; it is a use of the key.
+    #[inline]
+    pub fn read_copy(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        key: &[u8],
+        digest: Digest,
+        slot: Option<Slot>,
+    ) -> Option<&[u8]> {
+        let Found { slot, word } = self.find_near(shared, db, digest, slot)?;
+        if word.in_heap() || word.ty() != Type::String || word.has_expiry() {
+            return None;
+        }
+        let copy = self.copy_of(db, slot)?;
+        self.cache.touch(copy, &mut self.meter);
+        self.counts.hits += 1;
+        self.counts.cached += 1;
+        self.cached(copy, key)
+    }
+
     /// Takes note of a use of a key.
     #[inline]
     pub fn touch(&mut self, db: u8, slot: Slot) {
