@@ -9,8 +9,8 @@ use holdfast_log::Lsn;
 
 impl Store {
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
-    /// read by itself: there is no moment at which all of them had these values. While `f` sees a value, the key's
-    /// partition may be locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
+    /// read by itself: there may be no moment at which all had these values. While `f` sees a value the key's partition may
+    /// be locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
     /// safe, as [`Store::run`] does. Blocks while values are fetched.
     ///
     /// # Errors

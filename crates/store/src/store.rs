@@ -652,26 +652,29 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     Ok((inner, report))
 }
 
-/// Opens the partitions, some at once: each first waits for a few reads.
-fn open_partitions(
-    arenas: Vec<Arena>,
-    pool: &Arc<Pool>,
-) -> std::result::Result<Box<[Mutex<Partition>]>, String> {
+/// Opens the partitions, some at once: each waits for a few reads first.
+fn open_partitions(arenas: Vec<Arena>, pool: &Arc<Pool>) -> Result<Box<[Mutex<Partition>]>> {
     const THREADS: usize = 8;
     let share = arenas.len().div_ceil(THREADS);
-    let mut numbered = arenas.into_iter().enumerate();
+    let mut numbered = (0..).zip(arenas);
     thread::scope(|scope| {
-        let parts = std::iter::from_fn(|| Some(numbered.by_ref().take(share).collect::<Vec<_>>()));
-        let threads: Vec<_> = parts
-            .take_while(|part| !part.is_empty())
-            .map(|part| {
-                let open =
-                    |(number, arena)| Partition::open(number as u16, arena, pool.clone()).map(Mutex::new);
-                scope.spawn(move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>())
-            })
-            .collect();
-        let opened = threads.into_iter().map(|thread| thread.join().expect("panics abort"));
-        opened.collect::<std::result::Result<Vec<_>, _>>().map(|parts| parts.into_iter().flatten().collect())
+        let mut threads = Vec::new();
+        loop {
+            let part: Vec<(u16, Arena)> = numbered.by_ref().take(share).collect();
+            if part.is_empty() {
+                break;
+            }
+            let open = |(number, arena)| Partition::open(number, arena, pool.clone()).map(Mutex::new);
+            let open = move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, String>>();
+            let spawned = thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, open);
+            threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
+        }
+        let mut partitions = Vec::new();
+        for thread in threads {
+            let opened = thread.join().expect("panics abort");
+            partitions.extend(opened.map_err(|what| Error::corrupt(HEAP, 0, what))?);
+        }
+        Ok(partitions.into_boxed_slice())
     })
 }
 
@@ -736,7 +739,7 @@ impl Inner {
     ) -> Result<Inner> {
         let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.memory_bytes_max));
         let pool = Arc::new(Pool::default());
-        let partitions = open_partitions(arenas, &pool).map_err(|what| Error::corrupt(HEAP, 0, what))?;
+        let partitions = open_partitions(arenas, &pool)?;
         let partition_shift = (SLOTS / partitions.len()).ilog2();
         let segment_size = u64::from(superblock.segment_size);
         let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
