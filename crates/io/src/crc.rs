@@ -24,19 +24,27 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
+/// As [`crc32c_append`].
+///
+/// # Safety
+/// The processor has SSE 4.2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2")]
-fn append_short(crc: u32, bytes: &[u8]) -> u32 {
+#[allow(unused_unsafe)] // Before Rust 1.87 the instructions are unsafe to call here, too.
+unsafe fn append_short(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
     let (mut crc, mut rest) = (u64::from(!crc), bytes);
     while let Some((word, behind)) = rest.split_first_chunk() {
-        (crc, rest) = (_mm_crc32_u64(crc, u64::from_le_bytes(*word)), behind);
+        // SAFETY: the processor has these instructions.
+        (crc, rest) = (unsafe { _mm_crc32_u64(crc, u64::from_le_bytes(*word)) }, behind);
     }
     let mut crc = crc as u32;
     if let Some((word, behind)) = rest.split_first_chunk() {
-        (crc, rest) = (_mm_crc32_u32(crc, u32::from_le_bytes(*word)), behind);
+        // SAFETY: as above.
+        (crc, rest) = (unsafe { _mm_crc32_u32(crc, u32::from_le_bytes(*word)) }, behind);
     }
-    !rest.iter().fold(crc, |crc, &byte| _mm_crc32_u8(crc, byte))
+    // SAFETY: as above.
+    !rest.iter().fold(crc, |crc, &byte| unsafe { _mm_crc32_u8(crc, byte) })
 }
 
 #[cfg(test)]
