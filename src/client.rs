@@ -116,7 +116,6 @@ pub struct Buffers {
 }
 
 const NO_COMMAND: u16 = u16::MAX;
-const NANOS_PER_MS: u64 = 1_000_000;
 
 impl Client {
     /// A connection that was just accepted.
@@ -152,7 +151,7 @@ impl Client {
 
     /// Notes that it has sent something.
     pub fn touch(&self, now: Moment) {
-        self.active_ms.store(now.ns_since(self.created) / NANOS_PER_MS, Relaxed);
+        self.active_ms.store(now.ms_since(self.created), Relaxed);
     }
 
     /// How long it has been silent.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// A moment on the system's monotonic clock, as [`std::time::Instant`] is one, but as a single number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,12 @@ impl Moment {
     #[inline]
     pub fn ns_since(self, earlier: Moment) -> u64 {
         self.ns.saturating_sub(earlier.ns)
+    }
+
+    /// The same in whole milliseconds.
+    #[inline]
+    pub fn ms_since(self, earlier: Moment) -> u64 {
+        self.ns_since(earlier) / NANOS_PER_MS
     }
 
     /// Nanoseconds from this moment until now.
