@@ -113,10 +113,7 @@ pub fn run(
     let begun = if count == 1 {
         store.try_begin_growing_key(call.args.at(3))
     } else {
-        let mut partitions: Vec<u16> = keys().map(|key| store.partition_of(key)).collect();
-        partitions.sort_unstable();
-        partitions.dedup();
-        store.try_begin_growing(&partitions)
+        store.try_begin_growing_keys(keys())
     };
     let Ok(mut txn) = begun else { return Ok(Outcome::postpone(WHILE_BUSY)) };
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {

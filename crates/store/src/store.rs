@@ -269,6 +269,11 @@ impl Store {
         Txn::begin_growing(&self.inner, partitions, self.shared.io.now_ms())
     }
 
+    /// As [`Store::try_begin_growing`], over the partitions of some keys.
+    pub fn try_begin_growing_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Begun<'_> {
+        self.try_begin_growing(&self.partitions_of(keys))
+    }
+
     /// As [`Store::try_begin_growing`], over the partition of one key. What is derived from the key is derived once.
     pub fn try_begin_growing_key<'s>(&'s self, key: &'s [u8]) -> Begun<'s> {
         Txn::begin_growing_key(&self.inner, key, self.shared.io.now_ms())
