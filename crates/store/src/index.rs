@@ -42,6 +42,14 @@ pub struct Slot {
     entry: u8,
 }
 
+impl Slot {
+    /// The number of the segment that it is in.
+    #[inline]
+    pub fn segment(self) -> u32 {
+        self.segment
+    }
+}
+
 struct Segment {
     offset: u64,
     depth: u32,
@@ -57,6 +65,15 @@ impl Segment {
     fn bucket<'a>(&self, arena: &'a Arena, number: usize) -> &'a [u8; BUCKET_BYTES as usize] {
         let bytes = arena.bytes(self.bucket_offset(number), BUCKET_BYTES as usize);
         bytes.try_into().expect("a bucket's length")
+    }
+
+    /// A bucket, and the one behind it, which comes after the last one first again.
+    #[inline]
+    fn two_buckets<'a>(&self, arena: &'a Arena, number: usize) -> [&'a [u8; BUCKET_BYTES as usize]; 2] {
+        let bytes = arena.bytes(self.offset, SEGMENT_BYTES);
+        let bucket =
+            |number| bytes[number * BUCKET_BYTES as usize..].first_chunk().expect("a bucket's length");
+        [bucket(number), bucket((number + 1) % BUCKETS)]
     }
 
     /// Asks for the memory of a bucket and of the handles of its entries.
@@ -198,18 +215,17 @@ impl Index {
     pub fn get(&self, arena: &Arena, digest: Digest) -> Option<(Slot, Word)> {
         let (number, home) = (self.segment_of(digest.h0)?, home(digest.h0));
         let segment = &self.segments[number as usize];
-        let bytes = segment.bucket(arena, home);
+        let [first, second] = segment.two_buckets(arena, home);
         // All that will be read, at once: else each line would wait for the one before.
-        segment.prefetch(bytes, home);
-        if let Some((entry, word)) = find_in(bytes, digest) {
+        segment.prefetch(first, home);
+        if let Some((entry, word)) = find_in(first, digest) {
             return Some((Slot { segment: number, bucket: home as u8, entry }, word));
         }
-        if bytes[OVERFLOW] == 0 {
+        if first[OVERFLOW] == 0 {
             return None;
         }
-        let next = (home + 1) % BUCKETS;
-        let (entry, word) = find_in(segment.bucket(arena, next), digest)?;
-        Some((Slot { segment: number, bucket: next as u8, entry }, word))
+        let (entry, word) = find_in(second, digest)?;
+        Some((Slot { segment: number, bucket: ((home + 1) % BUCKETS) as u8, entry }, word))
     }
 
     /// The payload of the entry in a slot, which was this index's once or another's, if its digest is this one.
@@ -219,12 +235,32 @@ impl Index {
         word_if(bucket, slot.entry as usize, digest).filter(|_| bucket[slot.entry as usize] != 0)
     }
 
-    /// Asks for the memory that [`Index::get`] and [`Index::handle`] will read.
+    /// Asks for the memory of the fingerprints in the digest's home bucket and in the next one; a slot of the first.
     #[inline]
-    pub fn prefetch(&self, arena: &Arena, digest: Digest) {
-        let Some(number) = self.segment_of(digest.h0) else { return };
-        let (segment, home) = (&self.segments[number as usize], home(digest.h0));
-        segment.prefetch(segment.bucket(arena, home), home);
+    pub fn prefetch_fingerprints(&self, arena: &Arena, digest: Digest) -> Option<Slot> {
+        let (segment, home) = (self.segment_of(digest.h0)?, home(digest.h0));
+        for bucket in self.segments[segment as usize].two_buckets(arena, home) {
+            probe::prefetch(fingerprints(bucket));
+        }
+        Some(Slot { segment, bucket: home as u8, entry: 0 })
+    }
+
+    /// Asks for the memory of the entry that has the digest's fingerprint, in the home bucket, of which this is a slot, or
+    /// in the next one, and of its handle; the entry's slot.
+    #[inline]
+    pub fn prefetch_entry(&self, arena: &Arena, home: Slot, digest: Digest) -> Option<Slot> {
+        let segment = &self.segments[home.segment as usize];
+        let [first, second] = segment.two_buckets(arena, home.bucket as usize);
+        let (mut bucket, mut number, mut found) = (first, home.bucket as usize, candidates(first, digest));
+        if found == 0 {
+            (bucket, number, found) = (second, (number + 1) % BUCKETS, candidates(second, digest));
+        }
+        let entry = found.trailing_zeros() as usize;
+        probe::prefetch(bucket[16..].chunks_exact(ENTRY_BYTES as usize).nth(entry)?);
+        if let Some(handles) = &segment.handles {
+            probe::prefetch(&handles[number * SLOTS + entry..][..1]);
+        }
+        Some(Slot { bucket: number as u8, entry: entry as u8, ..home })
     }
 
     fn bucket<'a>(&self, arena: &'a Arena, segment: u32, number: usize) -> &'a [u8; BUCKET_BYTES as usize] {
@@ -650,6 +686,12 @@ fn free(bucket: &[u8; BUCKET_BYTES as usize]) -> u32 {
     probe::matches(fingerprints(bucket), 0) & 0x7fff
 }
 
+/// The entries with the digest's fingerprint: a bit for each.
+#[inline]
+fn candidates(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> u32 {
+    probe::matches(fingerprints(bucket), fingerprint(digest)) & 0x7fff
+}
+
 /// The word of an entry, unless it is another digest's; the fingerprint is not looked at.
 #[inline]
 fn word_if(bucket: &[u8; BUCKET_BYTES as usize], entry: usize, digest: Digest) -> Option<Word> {
@@ -661,7 +703,7 @@ fn word_if(bucket: &[u8; BUCKET_BYTES as usize], entry: usize, digest: Digest) -
 
 #[inline]
 fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<(u8, Word)> {
-    let mut candidates = probe::matches(fingerprints(bucket), fingerprint(digest)) & 0x7fff;
+    let mut candidates = candidates(bucket, digest);
     while candidates != 0 {
         let entry = candidates.trailing_zeros() as usize;
         if let Some(word) = word_if(bucket, entry, digest) {

@@ -20,6 +20,7 @@
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
 mod access;
+mod ahead;
 mod background;
 mod batch;
 mod cache;
@@ -52,6 +53,7 @@ pub mod typed;
 mod word;
 
 pub use access::Uses;
+pub use ahead::{EXPECTED_MAX, Expected};
 pub use changes::{Change, Follow, Wanted, What};
 pub use check::CheckReport;
 pub use digest::{SLOTS, hash_slot};
@@ -64,7 +66,7 @@ pub use partition::{DATABASES, SYSTEM_DATABASE};
 pub use scan::ScanStep;
 pub use shared::Memory;
 pub use stats::Stats;
-pub use store::{EXPECTED_MAX, Expected, Options, Recovery, Store};
+pub use store::{Options, Recovery, Store};
 pub use superblock::VERSION as FORMAT_VERSION;
 pub use txn::{Begun, Cold, Error, Fetched, HeldUp, Located, Result, Txn};
 pub use word::Type;

@@ -2,15 +2,15 @@
 
 use crate::{
     Store,
-    store::{EXPECTED_MAX, Expected},
+    ahead::{EXPECTED_MAX, Expected, Held},
     txn,
 };
 use holdfast_log::Lsn;
 
 impl Store {
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
-    /// read by itself: there may be no moment at which all had these values. While `f` sees a value the key's partition may
-    /// be locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
+    /// read by itself: there may be no moment at which all had these values. While `f` sees a value partitions may be
+    /// locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
     /// safe, as [`Store::run`] does. Blocks while values are fetched.
     ///
     /// # Errors
@@ -24,22 +24,25 @@ impl Store {
         let (now_ms, mut gate) = (self.now_ms(), 0);
         let mut expected = Vec::with_capacity(EXPECTED_MAX);
         for (some, first) in keys.chunks(EXPECTED_MAX).zip((0..).step_by(EXPECTED_MAX)) {
-            self.expect(db, some.iter().copied(), &mut expected);
-            for ((&key, &Expected { partition, digest, slot }), at) in some.iter().zip(&expected).zip(first..)
-            {
-                let mut part = self.inner.partitions[usize::from(partition)].lock();
+            let mut held = Some(self.look_ahead(db, some.iter().copied(), &mut expected));
+            for part in held.iter_mut().flat_map(Held::partitions) {
                 part.follow_limits(self.shared());
                 part.set_now(now_ms);
-                let recent = part.recent(digest);
-                if let Some(value) = part.read_copy(self.shared(), db, key, digest, slot) {
-                    f(at, Some(value));
-                    gate = gate.max(recent);
-                    continue;
+            }
+            for (at, (&key, &Expected { digest, slot, .. })) in some.iter().zip(&expected).enumerate() {
+                if let Some(part) = held.as_mut().and_then(|held| held.partition(at)) {
+                    let recent = part.recent(digest);
+                    if let Some(value) = part.read_copy(self.shared(), db, key, digest, slot) {
+                        f(first + at, Some(value));
+                        gate = gate.max(recent);
+                        continue;
+                    }
                 }
-                drop(part);
+                // This one may have to wait for partitions, or for the medium.
+                held = None;
                 let ((), lsn) = self.run(&[key], |txn| {
                     let value = txn.get(db, key)?;
-                    f(at, value);
+                    f(first + at, value);
                     Ok(())
                 })?;
                 gate = gate.max(lsn);

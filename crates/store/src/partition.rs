@@ -249,28 +249,42 @@ impl Partition {
         slot: Option<Slot>,
     ) -> Option<Found> {
         let keys = &mut self.databases[db as usize].keys;
+        if let Some(slot) = slot {
+            if let Some(word) = keys.get_at(&self.arena, slot, digest) {
+                if keys.attach_segment(slot.segment()) {
+                    self.count(shared, db, slot.segment());
+                }
+                return Some(Found { slot, word });
+            }
+        }
         if let Some(segment) = keys.attach(digest) {
             self.count(shared, db, segment);
         }
         let keys = &self.databases[db as usize].keys;
-        if let Some(slot) = slot {
-            if let Some(word) = keys.get_at(&self.arena, slot, digest) {
-                return Some(Found { slot, word });
-            }
-        }
         keys.get(&self.arena, digest).map(|(slot, word)| Found { slot, word })
     }
 
-    /// Asks for the memory that a look at a key begins with.
+    /// The first of three steps to a key's value, each of which asks for the memory that the next one reads: returns where
+    /// its entry may be.
     #[inline]
-    pub fn prefetch_entry(&self, db: u8, digest: Digest) {
-        self.databases[db as usize].keys.prefetch(&self.arena, digest);
+    pub fn prefetch_fingerprints(&self, db: u8, digest: Digest) -> Option<Slot> {
+        self.databases[db as usize].keys.prefetch_fingerprints(&self.arena, digest)
     }
 
-    /// Asks for the memory of a key's cached value, and returns where its entry is.
+    /// The second: returns where its entry is likely to be.
     #[inline]
-    pub fn prefetch_value(&self, db: u8, digest: Digest) -> Option<Slot> {
-        let slot = self.databases[db as usize].keys.find(&self.arena, digest)?;
+    pub fn prefetch_entry(&self, db: u8, slot: Slot, digest: Digest) -> Option<Slot> {
+        self.databases[db as usize].keys.prefetch_entry(&self.arena, slot, digest)
+    }
+
+    /// The third, to the value's copy: returns where its entry is.
+    #[inline]
+    pub fn prefetch_value(&self, db: u8, slot: Option<Slot>, digest: Digest) -> Option<Slot> {
+        let keys = &self.databases[db as usize].keys;
+        let slot = match slot.filter(|&slot| keys.get_at(&self.arena, slot, digest).is_some()) {
+            Some(slot) => slot,
+            None => keys.find(&self.arena, digest)?,
+        };
         if let Some(copy) = self.copy_of(db, slot) {
             self.cache.prefetch(copy);
         }

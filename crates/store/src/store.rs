@@ -2,13 +2,13 @@
 
 use crate::{
     access::Uses,
+    ahead::Expected,
     background::Background,
     chunk::Pool,
     collections::Limits,
     digest::{Digest, SLOTS, hash_slot},
     eviction::Evictions,
     freezer::{self, Hand},
-    index::Slot,
     item, maintenance,
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Next},
@@ -202,48 +202,7 @@ impl Store {
         self.inner.partition_of(key)
     }
 
-    /// Fills `expected` with what is derived from keys that commands will look at soon, the first [`EXPECTED_MAX`] of them, so
-    /// that it is derived once ([`Store::try_begin_expected`]). Asks for the memory of all of their entries and cached
-    /// values at once: else each look-up would wait for its own, one line after another.
-    pub fn expect<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>, expected: &mut Vec<Expected>) {
-        expected.clear();
-        let mut before: &[u8] = &[];
-        // Where another thread is at work nothing is waited for.
-        let mut locks = [const { None }; EXPECTED_MAX];
-        let mut lock_of = [None; EXPECTED_MAX];
-        for (at, key) in keys.take(EXPECTED_MAX).enumerate() {
-            match expected.last() {
-                // Many a pipeline is about one key: to look at it once is enough.
-                Some(&same) if key == before => expected.push(same),
-                _ => {
-                    let new = self.derive(key);
-                    locks[at] = self.inner.partitions[new.partition as usize].try_lock();
-                    let holder = match &locks[at] {
-                        Some(_) => Some(at),
-                        // Maybe it is this very thread.
-                        None => expected.iter().position(|other| other.partition == new.partition),
-                    };
-                    if let Some(partition) = holder.and_then(|holder| locks[holder].as_ref()) {
-                        partition.prefetch_entry(db, new.digest);
-                        lock_of[at] = holder.map(|holder| holder as u8);
-                    }
-                    expected.push(new);
-                }
-            }
-            before = key;
-        }
-        let mut last: Option<Expected> = None;
-        for (key, lock) in expected.iter_mut().zip(&lock_of) {
-            if let Some(partition) = lock.and_then(|lock| locks[usize::from(lock)].as_ref()) {
-                key.slot = partition.prefetch_value(db, key.digest);
-            } else if let Some(last) = last.filter(|last| last.digest == key.digest) {
-                key.slot = last.slot;
-            }
-            last = Some(*key);
-        }
-    }
-
-    fn derive(&self, key: &[u8]) -> Expected {
+    pub(crate) fn derive(&self, key: &[u8]) -> Expected {
         Expected { partition: self.partition_of(key), digest: self.shared.secret.digest(key), slot: None }
     }
 
@@ -488,18 +447,6 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Keys that [`Store::expect`] takes note of at once.
-pub const EXPECTED_MAX: usize = 16;
-
-/// What is derived from a key that a command will look at soon; see [`Store::expect`].
-#[derive(Clone, Copy)]
-pub struct Expected {
-    pub(crate) partition: u16,
-    pub(crate) digest: Digest,
-    /// Where its entry was found, if it was: it may be elsewhere now.
-    pub(crate) slot: Option<Slot>,
 }
 
 const HEAP: &str = "heap";

@@ -9,6 +9,7 @@ mod transfer;
 mod uses;
 
 use crate::{
+    ahead::Expected,
     batch::{Batch, Written},
     changes::{Changes, What},
     collections::{
@@ -23,7 +24,7 @@ use crate::{
     partition::Found,
     scratch::Scratch,
     shared::Shared,
-    store::{Expected, Inner},
+    store::Inner,
     word::{Type, Word, class_bytes, class_bytes_min},
 };
 use holdfast_heap::{Arena, Full, Tx};
@@ -685,7 +686,7 @@ impl<'s> Txn<'s> {
 
     /// Asks for the memory that [`Txn::move_item`] will look at.
     pub(crate) fn prefetch(&mut self, db: u8, digest: Digest) {
-        self.locks.first().1.prefetch_entry(db, digest);
+        self.locks.first().1.prefetch_fingerprints(db, digest);
     }
 
     /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
