@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Rng, Server, check, number, ok, seed};
+use harness::{Client, Rng, Server, check, is_error, number, ok, seed};
 use holdfast_resp::{Reply, write_command};
 
 const MIB: u64 = 1 << 20;
@@ -63,6 +63,29 @@ fn data_may_be_larger_than_memory() {
     }
     let (is_sound, text) = check(&server.stop());
     assert!(is_sound, "{text}");
+}
+
+/// What is freed in the background is waited for before a write is refused.
+#[test]
+fn there_is_room_as_soon_as_something_large_is_gone() {
+    let server = Server::start(&["--maxmemory", "16mb", "--appendfsync", "no"]);
+    let mut client = server.client();
+    let value = "v".repeat(1000);
+    for remove in ["DEL hash", "FLUSHALL"] {
+        for first in (0..).step_by(200) {
+            let mut requests = Vec::new();
+            for field in first..first + 200 {
+                write_command(&mut requests, &["HSET", "hash", &field.to_string(), &value]);
+            }
+            client.send(&requests);
+            let replies = Vec::from_iter((0..200).map(|_| client.reply()));
+            if replies.iter().any(|reply| is_error(reply, "OOM")) {
+                break;
+            }
+        }
+        client.call(remove);
+        assert_eq!(client.call("SET key value"), ok(), "{remove}");
+    }
 }
 
 /// Garbage is let be up to 256 MiB, and a checkpoint comes every few hundred MiB; beyond that the log does not grow.

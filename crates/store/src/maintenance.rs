@@ -183,15 +183,21 @@ impl Inner {
     /// Frees a slice of rubbish in each partition; whether there may be more and room in the log to go on.
     pub fn sweep(&self) -> bool {
         let (log, now_ms) = (&self.shared.log, self.shared.io.now_ms());
+        let left_over = self.shared.left_over();
         let mut more = false;
         for number in 0..self.partitions.len() as u16 {
             if log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
-                return false;
+                more = false;
+                break;
             }
             more |= Txn::begin(self, &[number], now_ms).sweep();
         }
         if more {
             log.kick();
+        } else if self.shared.is_sweeping() {
+            // Before those who wait for it are told.
+            self.share_memory();
+            self.shared.set_swept(left_over);
         }
         more
     }

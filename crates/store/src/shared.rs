@@ -87,6 +87,9 @@ pub(crate) struct Shared {
     /// Whether collections may still be frozen to make room.
     pub can_freeze: AtomicBool,
     memory: AtomicU8,
+    /// How often something was left to be freed in slices, and how often that had been when nothing was left of it.
+    left_over: AtomicU64,
+    swept: AtomicU64,
 }
 
 /// Whether there is memory for data to grow.
@@ -125,6 +128,8 @@ impl Shared {
             taken_before: AtomicUsize::new(0),
             can_freeze: AtomicBool::new(false),
             memory: AtomicU8::new(Memory::Ok as u8),
+            left_over: AtomicU64::new(0),
+            swept: AtomicU64::new(0),
         }
     }
 
@@ -199,6 +204,26 @@ impl Shared {
             1 => Memory::Busy,
             _ => Memory::Out,
         }
+    }
+
+    /// Notes that something is left to be freed in slices.
+    pub fn leave_over(&self) {
+        self.left_over.fetch_add(1, Relaxed);
+    }
+
+    /// How often something was left to be freed so far.
+    pub fn left_over(&self) -> u64 {
+        self.left_over.load(Relaxed)
+    }
+
+    /// Notes that all of the first `left_over` leavings are freed, or cannot be.
+    pub fn set_swept(&self, left_over: u64) {
+        self.swept.store(left_over, Relaxed);
+    }
+
+    /// Whether something is still to be freed.
+    pub fn is_sweeping(&self) -> bool {
+        self.swept.load(Relaxed) != self.left_over()
     }
 
     /// Whether collections that are not in use should leave the heap: the cache is to have a part of the memory, too.

@@ -417,13 +417,33 @@ impl Store {
     /// Whether there is memory for data to grow.
     #[inline]
     pub fn memory(&self) -> Memory {
-        self.shared.memory()
+        match self.shared.memory() {
+            Memory::Out => self.memory_now(),
+            other => other,
+        }
+    }
+
+    /// The same, when there was none a moment ago: data may have been removed since, and be on its way out.
+    #[cold]
+    fn memory_now(&self) -> Memory {
+        if self.inner.evictions.are_on() {
+            return Memory::Out;
+        }
+        let (data, taken) = self.inner.ram_of_data();
+        self.inner.note_data(data, taken);
+        match self.shared.memory() {
+            Memory::Out if self.inner.options.background && self.shared.is_sweeping() => {
+                self.wake_maintenance();
+                Memory::Busy
+            }
+            memory => memory,
+        }
     }
 
     /// Whether data should not grow, since it takes more memory than the store may have, and none of it can be frozen or
     /// evicted. See [`Store::make_room`].
     pub fn is_out_of_memory(&self) -> bool {
-        self.shared.memory() == Memory::Out
+        self.memory() == Memory::Out
     }
 
     /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be

@@ -292,6 +292,28 @@ fn keys_behave_like_the_model() {
     with_seeds(60, history);
 }
 
+/// Where there were many keys, an index stays as large as it was, unless they are all gone.
+#[test]
+fn an_index_without_keys_takes_no_room() {
+    let options =
+        Options { partitions: 2, heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    let keys = || (0..20_000u32).map(u32::to_le_bytes);
+    for _ in 0..2 {
+        for key in keys() {
+            store.run(&[&key], |txn| txn.set(0, &key, b"value", false)).expect("room");
+        }
+        let full = store.stats().heap_allocated_bytes;
+        for key in keys() {
+            store.run(&[&key], |txn| Ok(txn.remove(0, &key))).expect("a removal needs no room");
+        }
+        while store.sweep() {}
+        let empty = store.stats().heap_allocated_bytes;
+        assert!(empty < full / 4, "{full} bytes with keys, {empty} without");
+        store.check().expect("it is sound");
+    }
+}
+
 /// Renames, copies and moves that lack room change nothing.
 #[test]
 fn without_room_keys_stay_as_they_are() {

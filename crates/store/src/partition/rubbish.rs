@@ -29,6 +29,7 @@ impl Partition {
             let keys = &mut self.databases[db as usize].keys;
             // Without room for an entry it has to be now.
             if let Ok(slot) = keys.insert(&mut self.arena, batch, digest) {
+                shared.leave_over();
                 let word = Word::object(object::ty(&self.arena, offset), offset);
                 return keys.set_word(&mut self.arena, batch, slot, word);
             }
@@ -45,6 +46,12 @@ impl Partition {
     pub fn needs_sweep(&self, db: u8) -> bool {
         let Database { keys, expires, .. } = &self.databases[db as usize];
         keys.segment_count() + expires.segment_count() > 0
+    }
+
+    /// Whether a database had many keys once, and has none now: its index takes their room as long as it is not freed.
+    pub fn is_hollow(&self, db: u8) -> bool {
+        let keys = &self.databases[db as usize].keys;
+        keys.len() == 0 && keys.segment_count() > 1
     }
 
     /// How many keys and collections are still to be freed.

@@ -3,7 +3,7 @@
 
 use super::Txn;
 use crate::{
-    partition::{DATABASES, Partition},
+    partition::{DATABASES, PHYSICAL_DATABASES, Partition},
     scan::{self, ScanStep},
     store::{Inner, Store},
 };
@@ -69,6 +69,7 @@ impl Txn<'_> {
             return;
         }
         self.tell_all(logical, &[old]);
+        shared.leave_over();
         let empty = shared.databases.all_rubbish().find(|&db| self.len(db) == 0);
         match empty {
             Some(new) => self.map_database(logical, new),
@@ -138,11 +139,13 @@ impl Txn<'_> {
 }
 
 impl Txn<'_> {
-    /// Frees a slice of what is rubbish in the transaction's first partition; whether there may be more.
+    /// Frees a slice of what is rubbish in the transaction's first partition, or of what keys have left that are all gone;
+    /// whether there may be more.
     pub(crate) fn sweep(&mut self) -> bool {
         let shared = self.shared();
         let part = self.locks.first().1;
-        let db = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
+        let rubbish = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
+        let db = rubbish.or_else(|| (0..PHYSICAL_DATABASES as u8).find(|&db| part.is_hollow(db)));
         db.inspect(|&db| part.sweep(shared, &mut self.batch, db)).is_some()
     }
 }
