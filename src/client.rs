@@ -2,7 +2,7 @@
 
 use crate::{
     pubsub::Kind,
-    stats::Counter,
+    stats::{Counter, WorkerStats},
     table::{CommandId, TABLE},
     worker::BUFFER_SIZE,
 };
@@ -251,6 +251,17 @@ impl Client {
         } else {
             self.flags.fetch_and(!flag, Relaxed);
         }
+    }
+
+    /// Notes that it does not wait in a blocking command any more, with the counters of its worker; whether it did. Who
+    /// unblocks it does so at once, so that nobody counts it from then on.
+    pub fn end_block(&self, stats: &WorkerStats) -> bool {
+        let was_blocked = self.flags.fetch_and(!flag::BLOCKED, Relaxed) & flag::BLOCKED != 0;
+        if was_blocked {
+            stats.blocked.fetch_sub(1, Relaxed);
+            self.set_waits_for(Vec::new());
+        }
+        was_blocked
     }
 
     /// Whether one of the bits in [`flag`] is set.

@@ -121,11 +121,6 @@ impl Handle {
         }
     }
 
-    fn set_blocked(&self, blocked: bool) {
-        self.blocked.set(blocked);
-        self.client.set_flag(flag::BLOCKED, blocked);
-    }
-
     /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
         let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR);
@@ -386,8 +381,9 @@ impl Connection {
             }
         });
         handle.wake.set(None);
-        handle.set_blocked(true);
+        handle.blocked.set(true);
         worker.stats().blocked.fetch_add(1, Relaxed);
+        handle.client.set_flag(flag::BLOCKED, true);
         self.publish();
         let woken = self.drive(poll_fn(|cx| {
             if let Some(why) = handle.wake.take() {
@@ -399,9 +395,8 @@ impl Connection {
             alarm.as_mut().poll(cx).map(|()| Wake::Timeout)
         }));
         let woken = woken.await;
-        handle.set_blocked(false);
-        handle.client.set_waits_for(Vec::new());
-        worker.stats().blocked.fetch_sub(1, Relaxed);
+        handle.blocked.set(false);
+        handle.client.end_block(worker.stats());
         woken
     }
 

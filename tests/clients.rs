@@ -89,6 +89,23 @@ fn what_others_see_of_a_client() {
     wait_until(|| "output is sent".into(), || field("omem") == "0" && field("obl") == "0");
 }
 
+/// Whichever worker serves it, and however often it is tried.
+#[test]
+fn who_is_unblocked_is_not_counted_any_more() {
+    let server = Server::start(&["--workers", "3"]);
+    let (mut client, mut admin) = (server.client(), server.client());
+    let Reply::Int(id) = client.call("client id") else { panic!("no number") };
+    for _ in 0..50 {
+        client.send(b"BLPOP list 0\r\n");
+        wait_until(|| "it waits".into(), || admin.info("blocked_clients") == "1");
+        let unblock = format!("client unblock {id}\r\n");
+        admin.send(format!("{unblock}{unblock}").as_bytes());
+        assert_eq!([admin.reply(), admin.reply()], [Reply::Int(1), Reply::Int(0)]);
+        assert_eq!([admin.info("blocked_clients"), admin.info("total_blocking_keys")], ["0", "0"]);
+        assert_eq!(client.reply(), Reply::Null);
+    }
+}
+
 #[test]
 fn clients_are_killed_by_what_they_are() {
     let server = Server::start(&["--workers", "2"]);

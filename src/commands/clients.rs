@@ -498,7 +498,7 @@ fn unblock(call: &mut Call) -> Answer {
     };
     let id = call.int(2)?;
     let client: Option<Arc<Client>> = u64::try_from(id).ok().and_then(|id| call.server().clients.get(id));
-    match client.filter(|client| client.has_flag(flag::BLOCKED)) {
+    match client.filter(|client| client.end_block(&call.server().workers[client.worker])) {
         Some(client) => {
             call.server().send(client.worker, Message::Unblock(client.id, why));
             call.out.int(1);
