@@ -27,7 +27,7 @@ pub struct RealIo {
     dir: PathBuf,
     direct: bool,
     read_only: bool,
-    lock: OnceLock<fs::File>,
+    lock: OnceLock<[Option<fs::File>; 2]>,
     start: Instant,
 }
 
@@ -52,28 +52,37 @@ impl RealIo {
     }
 
     /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it. Those who
-    /// only read share it; where nobody has left a file to lock, they need none.
+    /// only read share it, and leave it as it is: where there is no file to lock, the lock on the folder itself is all.
     pub fn lock(&self) -> Result<()> {
         let path = self.dir.join("lock");
-        let locked = || -> io::Result<fs::File> {
-            let (file, how) = match self.read_only {
-                true => (fs::File::open(&path)?, libc::LOCK_SH),
-                false => {
-                    let mut options = fs::OpenOptions::new();
-                    (options.write(true).create(true).truncate(false).open(&path)?, libc::LOCK_EX)
-                }
-            };
+        let how = if self.read_only { libc::LOCK_SH } else { libc::LOCK_EX };
+        let lock = |file: fs::File| -> io::Result<Option<fs::File>> {
             // SAFETY: a system call on a descriptor that is open during it.
             check(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } as isize)?;
-            Ok(file)
+            Ok(Some(file))
+        };
+        let locked = || -> io::Result<[Option<fs::File>; 2]> {
+            let file = match self.read_only {
+                true => fs::File::open(&path),
+                false => fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path),
+            };
+            let file = match file {
+                Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => None,
+                file => lock(file?)?,
+            };
+            let folder = match lock(fs::File::open(&self.dir)?) {
+                // Of some file systems over a network only files can be locked.
+                Err(e) if e.kind() != ErrorKind::WouldBlock => None,
+                folder => folder?,
+            };
+            Ok([file, folder])
         };
         match locked() {
-            Ok(file) => {
+            Ok(locks) => {
                 // A second lock of our own cannot get here: flock belongs to the open file, not to the process.
-                self.lock.set(file).expect("the lock was free");
+                self.lock.set(locks).expect("the lock was free");
                 Ok(())
             }
-            Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => Ok(()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Err(Error::Unusable(format!(
                 "data folder {} is in use by another process",
                 self.dir.display()

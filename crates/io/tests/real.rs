@@ -143,8 +143,12 @@ fn who_only_reads_changes_nothing() {
     let kinds = refused.map(|result| result.expect_err("it is read only").kind());
     assert_eq!(kinds, [ErrorKind::ReadOnlyFilesystem; 5]);
 
+    assert!(writer.lock().is_err(), "it is read");
+    drop(reader);
     writer.lock().unwrap();
     assert!(matches!(RealIo::read_only(&folder.0).lock(), Err(Error::Unusable(_))));
+    fs::remove_file(folder.0.join("lock")).unwrap();
+    assert!(RealIo::read_only(&folder.0).lock().is_err(), "the folder is in use without the file, too");
     drop(writer);
     let readers = [(); 2].map(|()| RealIo::read_only(&folder.0));
     readers.iter().for_each(|reader| reader.lock().unwrap());
