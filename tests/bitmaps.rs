@@ -119,6 +119,7 @@ fn fields_of_bits() {
          bitfield f overflow fail set i8 0 128 => [nil]
          bitfield f set i64 0 -9223372036854775808 incrby i64 0 -1 => [:-69242844270821376 :9223372036854775807]
          bitfield g overflow fail incrby u2 100 5 => [nil]
+         strlen g => :13
          bitfield_ro f get u8 0 get u63 1 => [:127 :9223372036854775807]
          bitfield_ro f get u8 0 set u8 0 1 => -ERR BITFIELD_RO only supports the GET subcommand
          bitfield f get u64 0 => -ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.

@@ -335,8 +335,9 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let value = txn.string_at(db, key)?;
     let len = written.unwrap_or(0);
-    // A write that is refused makes nothing longer.
-    let (mut is_written, mut is_new) = (false, value.map_or(0, |value| value.len()) < len);
+    // As in Redis a write that overflow refuses makes the string longer, too, but is no event.
+    let grows = value.map_or(0, |value| value.len()) < len;
+    let mut is_changed = false;
     let mut draft = Draft::new(value);
     call.out.array(calls.len());
     for one in &calls {
@@ -345,8 +346,7 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
             Some((new, reply)) => {
                 if one.writes() {
                     draft.set(one.field, one.offset, new);
-                    is_written = true;
-                    is_new |= new != old;
+                    is_changed |= grows || new != old;
                 }
                 call.out.int(reply);
             }
@@ -354,8 +354,10 @@ fn bitfield(call: &mut Call, txn: &mut Txn) -> Answer {
         }
     }
     let changed = draft.into_changed();
-    if is_written && is_new {
+    if grows || is_changed {
         txn.bit_fields_write(db, key, len, &changed)?;
+    }
+    if is_changed {
         call.notify(Class::STRING, "setbit", key);
     }
     Ok(Done)
