@@ -60,6 +60,9 @@ fn expiries() {
          expire a 9223372036854775807 => -ERR invalid expire time in 'expire' command
          pexpire a 9223372036854775807 => -ERR invalid expire time in 'pexpire' command
          pexpireat a 33177117420499 => :1
+         getex a ex 0 => -ERR invalid expire time in 'getex' command
+         getex none ex 0 => nil
+         getex a ex => -ERR syntax error
          expiretime a => :33177117420
          pexpiretime a => :33177117420499
          persist a => :1

@@ -387,22 +387,18 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     let change = match call.args.len() {
         2 => None,
         3 if call.is(2, "persist") => Some(None),
-        4 => match expiry::option(call, 2) {
-            Some(unit) => Some(Some(expiry::time(call, txn, unit, 3)?)),
-            None => return Err(SYNTAX),
-        },
+        4 => Some(Some(expiry::option(call, 2).ok_or(SYNTAX)?)),
         _ => return Err(SYNTAX),
     };
     write_value(call, txn)?;
     let (db, key) = (call.db(), call.args.at(1));
-    let Some(expiry) = change else { return Ok(Done) };
-    let event = match expiry {
+    let Some(given) = change else { return Ok(Done) };
+    // Without a key it does not matter which time was given.
+    let Some(old) = txn.expiry(db, key) else { return Ok(Done) };
+    let event = match given.map(|given| expiry::time(call, txn, given, 3)).transpose()? {
         Some(at) if at <= txn.now_ms() => txn.remove(db, key).then_some("del"),
         Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
-        None => {
-            let expires = txn.expiry(db, key).flatten().is_some();
-            (expires && txn.set_expiry(db, key, None)?).then_some("persist")
-        }
+        None => (old.is_some() && txn.set_expiry(db, key, None)?).then_some("persist"),
     };
     if let Some(event) = event {
         call.notify(Class::GENERIC, event, key);
