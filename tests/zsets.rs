@@ -3,6 +3,7 @@
 mod harness;
 
 use harness::{Server, show};
+use holdfast_resp::Reply;
 
 #[test]
 fn members_and_scores() {
@@ -58,8 +59,15 @@ fn members_and_scores() {
 fn ranges() {
     let server = Server::start(&[]);
     let mut client = server.client();
+    client.call("zadd z 1 a 2 b");
+    for start in [" 1", "( 1"] {
+        // As for C, spaces before a number are nothing, those behind it are.
+        assert_eq!(client.call_args(&["zcount", "z", start, "2"]), Reply::Int(2 - start.len() as i64 / 3));
+        let error = client.call_args(&["zcount", "z", &format!("{start} "), "2"]);
+        assert_eq!(show(&error), "-ERR min or max is not a float");
+    }
     client.run_script(
-        "zadd z 1 a 2 b 3 c 4 d 5 e => :5
+        "zadd z 3 c 4 d 5 e => :3
          zrange z 1 2 => [b c]
          zrange z 0 0 rev withscores => [e 5]
          zrevrange z 0 1 => [e d]

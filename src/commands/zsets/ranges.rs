@@ -83,11 +83,11 @@ impl<'a> NameEnd<'a> {
     }
 }
 
-/// `1.5`, `(1.5`, `-inf`. As in C, no digits are 0.
+/// `1.5`, `(1.5`, `( 1.5`, `-inf`. As in C, nothing at all is 0.
 fn score_end(text: &[u8]) -> Result<Bound<f64>, Stop> {
     let score = |text: &[u8]| match text {
         [] => Ok(0.0),
-        text => parse_double(text).ok_or(BAD_SCORE),
+        text => parse_double(text.trim_ascii_start()).ok_or(BAD_SCORE),
     };
     match text {
         [b'(', text @ ..] => score(text).map(Bound::Excluded),
