@@ -181,6 +181,10 @@ fn errors_are_worded_as_in_redis() {
             "config set timeout 1 timeout 2",
             "ERR CONFIG SET failed (possibly related to argument 'timeout') - duplicate parameter",
         ),
+        (
+            "config set TIMEOUT x",
+            "ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer",
+        ),
         ("command getkeys get", "ERR Invalid number of arguments specified for command"),
         ("command getkeys ping", "ERR The command has no key arguments"),
         ("blpop a x", "ERR timeout is not a float or out of range"),
@@ -226,7 +230,10 @@ fn a_server_moves_to_other_addresses() {
     assert!(serves(second));
     assert_eq!(set("port 0"), "+OK");
     assert!(!serves(second));
-    client.run_script("config get maxclients => [maxclients 200]");
+    client.run_script(
+        "config get maxclients => [maxclients 200]
+         config get maxClients => [maxClients 200]",
+    );
 }
 
 #[test]

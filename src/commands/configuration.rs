@@ -110,7 +110,9 @@ fn get(call: &mut Call) -> Answer {
     }
     call.out.map(found.len());
     for (name, opt) in found {
-        call.out.bulk(name);
+        // A name is shown as it was asked for.
+        let asked = patterns.iter().find(|pattern| pattern.eq_ignore_ascii_case(name.as_bytes()));
+        call.out.bulk(asked.unwrap_or(name.as_bytes()));
         let value = call.server().config.show(opt);
         call.out.bulk(value);
     }
@@ -140,11 +142,14 @@ fn set(call: &mut Call) -> Answer {
     let config = &call.server().config;
     let old: Vec<Value> = opts.iter().map(|&opt| config.load(opt)).collect();
     let result = pairs.iter().zip(&opts).try_for_each(|((name, value), &opt)| {
-        set_one(call.server(), opt, value).map_err(|what| failed(name, &what))
+        set_one(call.server(), opt, value).map_err(|what| failed(&name.to_ascii_lowercase(), &what))
     });
     let result = result.and_then(|()| {
         pairs.iter().zip(&opts).try_for_each(|((name, _), &opt)| {
-            opt.spec().apply.map_or(Ok(()), |apply| apply(call.server())).map_err(|what| failed(name, &what))
+            opt.spec()
+                .apply
+                .map_or(Ok(()), |apply| apply(call.server()))
+                .map_err(|what| failed(&name.to_ascii_lowercase(), &what))
         })
     });
     if let Err(error) = result {
