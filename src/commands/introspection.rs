@@ -256,8 +256,8 @@ fn write_info(out: &mut Writer, command: &Command) {
         out.simple(format!("@{category}"));
     }
     // Tips to clients of a cluster.
-    out.array(0);
-    out.array(command.keys.len());
+    out.set(0);
+    out.set(command.keys.len());
     for spec in command.keys {
         write_key_spec(out, spec);
     }
