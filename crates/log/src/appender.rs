@@ -127,16 +127,16 @@ impl Appender {
     }
 
     /// The end of the last batch appended.
+    #[inline]
     pub fn tail(&self) -> Lsn {
+        self.active().tail().unwrap_or_else(|| self.tail_once_swapped())
+    }
+
+    #[cold]
+    fn tail_once_swapped(&self) -> Lsn {
         let queue = self.queue.lock();
         // Nobody seals while we hold the lock.
         queue.active.base() + queue.active.reserved()
-    }
-
-    /// As [`Appender::tail`], in two loads, but possibly some buffers off while one is being swapped.
-    pub fn tail_roughly(&self) -> Lsn {
-        let active = self.active();
-        active.base() + active.reserved_roughly()
     }
 
     /// Whether a batch waits to be taken.
@@ -197,5 +197,44 @@ impl Queue {
             self.spares.push(buffer);
         }
         base + len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::atomic::AtomicBool, thread};
+
+    #[test]
+    fn who_has_appended_sees_it_below_the_tail_while_others_append_and_buffers_are_swapped() {
+        const BATCHES: u64 = 20_000;
+        const PAYLOAD: [u8; 24] = [7; 24];
+        const THREADS: u64 = 2;
+        let (appender, done) = (Appender::new(4096, 4096, 0), AtomicBool::new(false));
+        let append = || {
+            for _ in 0..BATCHES {
+                let end = appender.append(&PAYLOAD, 0) + batch_len(PAYLOAD.len());
+                let tail = appender.tail();
+                assert!(tail >= end && appender.tail() >= tail, "{tail} after {end}");
+            }
+        };
+        let recycle = || {
+            while !done.load(Ordering::Relaxed) {
+                let mut group = Vec::new();
+                appender.take(&mut group, 1 << 20);
+                for chunk in group {
+                    chunk.buffer.wait_complete(chunk.len);
+                    appender.recycle(chunk);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(recycle);
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(append)).collect();
+            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|ended| ended.expect("an appender"));
+        });
+        assert_eq!(appender.tail(), 4096 + THREADS * BATCHES * batch_len(PAYLOAD.len()));
     }
 }

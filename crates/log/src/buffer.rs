@@ -95,7 +95,7 @@ impl Buffer {
         }
         self.completed.0.store(0, Ordering::Relaxed);
         self.end.store(UNKNOWN, Ordering::Relaxed);
-        self.base.0.store(base, Ordering::Relaxed);
+        self.base.0.store(base, Ordering::Release);
         self.reserved.0.store(0, Ordering::Release);
     }
 
@@ -145,9 +145,13 @@ impl Buffer {
         self.end_of(self.reserved.0.load(Ordering::Acquire))
     }
 
-    /// As [`Buffer::reserved`], at any time, but only roughly: up to a buffer more or less.
-    pub fn reserved_roughly(&self) -> u64 {
-        (self.reserved.0.load(Ordering::Relaxed) & !SEALED).min(self.capacity)
+    /// Where in the log the reservations so far end; `None` while it is full, sealed, or being opened again.
+    pub fn tail(&self) -> Option<Lsn> {
+        // The seal is older than the next base, and that older than the reservations behind it: between two looks that find
+        // the same base, what is reserved and not sealed is so from that base on.
+        let base = self.base.0.load(Ordering::Acquire);
+        let reserved = self.reserved.0.load(Ordering::Acquire);
+        (reserved <= self.capacity && self.base() == base).then_some(base + reserved)
     }
 
     /// Refuses reservations from now on; returns the bytes reserved before.
@@ -225,10 +229,13 @@ mod tests {
         assert_eq!(buffer.reserve(32), None, "a spare is sealed");
         buffer.install(4096 + 16);
         assert_eq!(buffer.reserve(64), Some(0));
+        assert_eq!(buffer.tail(), Some(4096 + 16 + 64));
         assert_eq!(buffer.reserve(96), None);
+        assert_eq!(buffer.tail(), None, "where the log goes on is not known yet");
         assert_eq!(buffer.reserve(32), None, "nothing is let in behind a batch that did not fit");
         assert_eq!(buffer.reserved(), 64);
         assert_eq!(buffer.seal(), 64);
+        assert_eq!(buffer.tail(), None);
         assert_eq!(buffer.reserve(32), None);
     }
 

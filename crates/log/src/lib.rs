@@ -46,9 +46,9 @@ const BUFFER_BYTES_MAX: usize = 4 << 20;
 pub enum Appendfsync {
     /// Each commit is durable when it returns.
     Always,
-    /// Commits are written at once and made durable once a second.
+    /// Commits are written within a millisecond, and made durable once a second.
     Everysec,
-    /// Commits are written at once and made durable when a segment is full, or on request.
+    /// Commits are written within a millisecond, and made durable when a segment is full, or on request.
     No,
 }
 
@@ -212,13 +212,9 @@ impl Log {
     }
 
     /// The end of the last batch appended.
+    #[inline]
     pub fn tail(&self) -> Lsn {
         self.appender.tail()
-    }
-
-    /// The same without waiting for anybody: it may be some batches behind.
-    pub fn tail_roughly(&self) -> Lsn {
-        self.appender.tail_roughly()
     }
 
     /// Number of batches written since it was opened.
@@ -239,7 +235,7 @@ impl Log {
     /// Whether a batch with a payload of `bytes` may be appended.
     #[inline]
     pub fn admit(&self, bytes: usize) -> Admission {
-        if self.appender.tail_roughly() + batch_len(bytes) <= self.admitted_to.load(Ordering::Acquire) {
+        if self.tail() + batch_len(bytes) <= self.admitted_to.load(Ordering::Acquire) {
             return Admission::Ok;
         }
         self.admit_above(bytes, RESERVE_SEGMENTS * self.segments.payload())
@@ -252,7 +248,7 @@ impl Log {
 
     /// Bytes that may still be appended, by whoever makes room for more, until a segment is freed.
     pub fn room(&self) -> u64 {
-        self.segments.space_end().saturating_sub(self.appender.tail_roughly() + self.last_reserve())
+        self.segments.space_end().saturating_sub(self.tail() + self.last_reserve())
     }
 
     /// What nobody may use, so that commits and marks have room.
@@ -307,9 +303,12 @@ impl Log {
     }
 
     /// Has what was appended committed at once. To be called after the last of the batches that may share a commit.
+    #[inline]
     pub fn kick(&self) {
-        self.kicked.store(true, Ordering::Release);
-        self.committer_sleep.wake();
+        // Who kicked first wakes the thread; until that has seen it, it does not sleep.
+        if !self.kicked.swap(true, Ordering::AcqRel) {
+            self.committer_sleep.wake();
+        }
     }
 
     /// Makes `lsn` durable soon, whatever `appendfsync` says.

@@ -18,7 +18,7 @@ use crate::{Appendfsync, Log};
 const IDLE: Duration = Duration::from_millis(50);
 /// How soon the thread looks again at what nobody wakes it for: the sync of each second, and a full medium.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a commit waits for the batches that a kick is still to end.
+/// How long a commit waits for the batches that a kick is still to end, and for all if nobody waits for it.
 const GATHER: Duration = Duration::from_micros(500);
 /// A full medium is tried again after so long.
 const RETRY_MEDIUM: Duration = Duration::from_secs(1);
@@ -105,15 +105,20 @@ impl Drop for LogThread {
 
 fn commit_loop(log: &Log, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::SeqCst);
+    let kicked = || log.kicked.load(Ordering::Relaxed);
     let (mut idle_since, mut medium_tried) = (Instant::now(), Instant::now());
     while !stopped() {
-        log.kicked.swap(false, Ordering::Acquire);
+        log.kicked.swap(false, Ordering::AcqRel);
         match log.commit_once() {
             Ok(true) => {
                 idle_since = Instant::now();
-                // Whoever appends now has not kicked yet, and is likely to append more: all of it costs one write.
-                let kicked = || log.kicked.load(Ordering::Relaxed);
-                log.committer_sleep.sleep(Some(GATHER), || stopped() || kicked());
+                if log.is_waited_for() {
+                    // Whoever appends now has not kicked yet, and is likely to append more: all of it costs one write.
+                    log.committer_sleep.sleep(Some(GATHER), || stopped() || kicked());
+                } else {
+                    // Kicks do not end this: else many a batch would get a write of its own that nobody needs.
+                    thread::park_timeout(GATHER);
+                }
                 continue;
             }
             Ok(false) => {}
@@ -141,7 +146,7 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
         } else {
             None
         };
-        log.committer_sleep.sleep(timeout, || stopped() || (!stuck && log.has_work()));
+        log.committer_sleep.sleep(timeout, || stopped() || kicked() || (!stuck && log.has_work()));
     }
 }
 
@@ -161,6 +166,11 @@ impl Log {
     fn has_work(&self) -> bool {
         let sync_wanted = self.sync_wanted.load(Ordering::Acquire).min(self.written()) > self.durable();
         sync_wanted || self.appender.is_pending()
+    }
+
+    /// Whether somebody may be waiting for what is appended to become durable.
+    fn is_waited_for(&self) -> bool {
+        self.appendfsync() == Appendfsync::Always || self.sync_wanted.load(Ordering::Acquire) > self.durable()
     }
 
     /// Whether the last batch before the log's end is not covered by any durable mark.

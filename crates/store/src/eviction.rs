@@ -397,7 +397,7 @@ impl Inner {
         };
         let limit = self.shared.memory_max() as u64;
         let look_bytes = (limit / LOOKS).clamp(LOOK_BYTES, LOOK_BYTES_MAX);
-        let look_at = self.shared.log.tail_roughly() + look_bytes;
+        let look_at = self.shared.log.tail() + look_bytes;
         let room = self.evict_down_to(limit, &mut evictor, how, Instant::now() + time);
         evictions.look_at.store(look_at, Relaxed);
         evictions.set_over(room != Room::Enough, self.shared.io.now_ms());
@@ -464,7 +464,7 @@ impl Inner {
     pub fn evict_more(&self) -> bool {
         const SLICE: Duration = Duration::from_millis(5);
         let evictions = &self.evictions;
-        let is_due = evictions.are_on() && evictions.are_due(self.shared.log.tail_roughly());
+        let is_due = evictions.are_on() && evictions.are_due(self.shared.log.tail());
         if !is_due {
             return false;
         }
@@ -500,7 +500,7 @@ impl Store {
     #[inline]
     pub fn wants_room(&self) -> bool {
         let evictions = &self.inner.evictions;
-        evictions.are_on() && evictions.are_due(self.log().tail_roughly())
+        evictions.are_on() && evictions.are_due(self.log().tail())
     }
 
     /// Evicts keys until there is room for more data, or for about so long. No partition may be locked by the caller.
