@@ -13,7 +13,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if bytes.len() <= SHORT && std::is_x86_feature_detected!("sse4.2") {
         // SAFETY: the processor has these instructions.
-        return unsafe { append_short(crc, bytes) };
+        return unsafe { short::append(crc, bytes) };
     }
     crc32c::crc32c_append(crc, bytes)
 }
@@ -24,27 +24,86 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// As [`crc32c_append`].
-///
-/// # Safety
-/// The processor has SSE 4.2.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[target_feature(enable = "sse4.2")]
-#[allow(unused_unsafe)] // Before Rust 1.87 the instructions are unsafe to call here, too.
-unsafe fn append_short(crc: u32, bytes: &[u8]) -> u32 {
-    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
-    let (mut crc, mut rest) = (u64::from(!crc), bytes);
-    while let Some((word, behind)) = rest.split_first_chunk() {
+/// The CRC-32C of `head` with `bytes` behind it.
+#[inline]
+pub fn crc32c_of_both(head: [u8; 8], bytes: &[u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes.len() <= SHORT && std::is_x86_feature_detected!("sse4.2") {
         // SAFETY: the processor has these instructions.
-        (crc, rest) = (unsafe { _mm_crc32_u64(crc, u64::from_le_bytes(*word)) }, behind);
+        return unsafe { short::of_both(head, bytes) };
     }
-    let mut crc = crc as u32;
-    if let Some((word, behind)) = rest.split_first_chunk() {
-        // SAFETY: as above.
-        (crc, rest) = (unsafe { _mm_crc32_u32(crc, u32::from_le_bytes(*word)) }, behind);
+    crc32c_append(crc32c(&head), bytes)
+}
+
+/// One instruction after the other.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(unused_unsafe)] // Before Rust 1.87 the instructions are unsafe to call here, too.
+mod short {
+    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64};
+
+    /// As [`super::crc32c_append`].
+    ///
+    /// # Safety
+    /// The processor has SSE 4.2.
+    #[target_feature(enable = "sse4.2")]
+    pub unsafe fn append(crc: u32, bytes: &[u8]) -> u32 {
+        // SAFETY: the processor has these instructions.
+        unsafe { !add(!crc, bytes) }
     }
-    // SAFETY: as above.
-    !rest.iter().fold(crc, |crc, &byte| unsafe { _mm_crc32_u8(crc, byte) })
+
+    /// As [`super::crc32c_of_both`].
+    ///
+    /// # Safety
+    /// The processor has SSE 4.2.
+    #[target_feature(enable = "sse4.2")]
+    pub unsafe fn of_both(head: [u8; 8], bytes: &[u8]) -> u32 {
+        // SAFETY: the processor has these instructions.
+        unsafe { !add(add_words(!0, &head), bytes) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse4.2")]
+    unsafe fn add(mut crc: u32, bytes: &[u8]) -> u32 {
+        let mut rest = bytes;
+        // Four words a turn, since a turn costs as much as they do; of what is left there is one of each length at most.
+        while let Some((words, behind)) = rest.split_first_chunk::<32>() {
+            // SAFETY: the processor has these instructions.
+            (crc, rest) = (unsafe { add_words(crc, words) }, behind);
+        }
+        if let Some((words, behind)) = rest.split_first_chunk::<16>() {
+            // SAFETY: as above.
+            (crc, rest) = (unsafe { add_words(crc, words) }, behind);
+        }
+        if let Some((word, behind)) = rest.split_first_chunk::<8>() {
+            // SAFETY: as above.
+            (crc, rest) = (unsafe { add_words(crc, word) }, behind);
+        }
+        if let Some((word, behind)) = rest.split_first_chunk() {
+            // SAFETY: as above.
+            (crc, rest) = (unsafe { _mm_crc32_u32(crc, u32::from_le_bytes(*word)) }, behind);
+        }
+        if let Some((word, behind)) = rest.split_first_chunk() {
+            // SAFETY: as above.
+            (crc, rest) = (unsafe { _mm_crc32_u16(crc, u16::from_le_bytes(*word)) }, behind);
+        }
+        match rest {
+            // SAFETY: as above.
+            [byte] => unsafe { _mm_crc32_u8(crc, *byte) },
+            _ => crc,
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse4.2")]
+    unsafe fn add_words<const N: usize>(crc: u32, words: &[u8; N]) -> u32 {
+        let mut crc = u64::from(crc);
+        for word in words.chunks_exact(8) {
+            let word = u64::from_le_bytes(*word.first_chunk().expect("a chunk's length"));
+            // SAFETY: the processor has these instructions.
+            crc = unsafe { _mm_crc32_u64(crc, word) };
+        }
+        crc as u32
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +120,8 @@ mod tests {
                 let part = &bytes[start..start + len];
                 assert_eq!(crc32c(part), ::crc32c::crc32c(part), "{len} bytes");
                 assert_eq!(crc32c_append(7, part), ::crc32c::crc32c_append(7, part), "{len} bytes");
+                let both = [b"8 before", part].concat();
+                assert_eq!(crc32c_of_both(*b"8 before", part), ::crc32c::crc32c(&both), "{len} bytes");
             }
         }
     }

@@ -20,7 +20,7 @@ mod sim;
 use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
-pub use crc::{crc32c, crc32c_append};
+pub use crc::{crc32c, crc32c_append, crc32c_of_both};
 pub use moment::Moment;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};

@@ -20,7 +20,7 @@ use std::{
 use holdfast_io::{AlignedBuf, BLOCK};
 use parking_lot::Mutex;
 
-use crate::layout::{BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset};
+use crate::layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset};
 
 const SEALED: u64 = 1 << 63;
 /// `completed` counts bytes below this bit and batches above it.
@@ -120,16 +120,15 @@ impl Buffer {
         let header = BatchHeader { payload_len: payload.len() as u32, lsn: base + offset, durable };
         let len = header.batch_len();
         debug_assert!(offset + len <= self.capacity);
-        let padding = len as usize - BATCH_HEADER - payload.len();
         let bytes = header.encode(payload_crc);
         // SAFETY: `offset .. offset + len` is reserved for us alone and within the memory, which is a block larger than the
-        // capacity, and which is there from the install that let us reserve until we have completed. The three parts add up
-        // to `len`.
+        // capacity, and which is there from the install that let us reserve until we have completed. All parts lie within
+        // `len`. The padding is less than a granule, and what is written of it too much is overwritten.
         unsafe {
             let at = self.start.load(Ordering::Relaxed).add(block_offset(base) + offset as usize);
-            at.copy_from_nonoverlapping(bytes.as_ptr(), BATCH_HEADER);
+            at.add(len as usize - BATCH_ALIGN).write_bytes(0, BATCH_ALIGN);
             at.add(BATCH_HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
-            at.add(BATCH_HEADER + payload.len()).write_bytes(0, padding);
+            at.copy_from_nonoverlapping(bytes.as_ptr(), BATCH_HEADER);
         }
         self.completed.0.fetch_add(len | 1 << BATCH_SHIFT, Ordering::Release);
         header.lsn

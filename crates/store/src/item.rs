@@ -1,7 +1,7 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
 use crate::word;
-use holdfast_io::{crc32c, crc32c_append};
+use holdfast_io::crc32c_of_both;
 use std::ops::Range;
 
 /// A string value.
@@ -39,24 +39,22 @@ pub fn record_len(key_len: usize, value_len: usize) -> usize {
 pub fn encode(payload: &mut Vec<u8>, kind: u8, db: u8, slot: u64, key: &[u8], value: &[u8]) -> usize {
     let lead = (payload.len() + holdfast_log::BATCH_HEADER).next_multiple_of(word::GRANULE as usize)
         - holdfast_log::BATCH_HEADER;
-    payload.reserve(lead - payload.len() + record_len(key.len(), value.len()));
-    payload.resize(lead, 0);
+    payload.reserve(word::GRANULE as usize + record_len(key.len(), value.len()));
+    // All of a granule and then less, which is cheaper than so many bytes.
+    payload.extend_from_slice(&[0; word::GRANULE as usize]);
+    payload.truncate(lead);
     let long = key.len() >= LONG_KEY as usize;
     let key_len = if long { LONG_KEY } else { key.len() as u16 };
-    let mut header = [0u8; HEADER];
-    header[0] = kind;
-    header[1] = db;
-    header[2..4].copy_from_slice(&key_len.to_le_bytes());
-    header[4..8].copy_from_slice(&(value.len() as u32).to_le_bytes());
-    header[12..16].copy_from_slice(&((slot / word::GRANULE) as u32).to_le_bytes());
-    payload.extend_from_slice(&header);
+    let kind_and_lengths =
+        u64::from(kind) | u64::from(db) << 8 | u64::from(key_len) << 16 | u64::from(value.len() as u32) << 32;
+    let header = u128::from(kind_and_lengths) | u128::from((slot / word::GRANULE) as u32) << 96;
+    payload.extend_from_slice(&header.to_le_bytes());
     if long {
         payload.extend_from_slice(&(key.len() as u32).to_le_bytes());
     }
     payload.extend_from_slice(key);
     payload.extend_from_slice(value);
-    let crc = checksum(&payload[lead..]);
-    payload[lead + 8..lead + 12].copy_from_slice(&crc.to_le_bytes());
+    seal(&mut payload[lead..]);
     lead
 }
 
@@ -69,13 +67,18 @@ pub fn retarget(record: &mut [u8], slot: u64) {
 pub fn cancel(record: &mut [u8]) {
     record[0] = CANCELLED;
     let len = record_end(record).expect("a record made by encode");
-    let crc = checksum(&record[..len]);
+    seal(&mut record[..len]);
+}
+
+/// Writes the checksum of a record into it.
+fn seal(record: &mut [u8]) {
+    let crc = checksum(record);
     record[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// CRC-32C of all but the checksum and the slot, which changes while the record waits for its commit.
 fn checksum(record: &[u8]) -> u32 {
-    crc32c_append(crc32c(&record[..8]), &record[HEADER..])
+    crc32c_of_both(*record.first_chunk().expect("a record's header"), &record[HEADER..])
 }
 
 /// The length of the record at the start of `bytes`, as its header tells, or what is wrong with it.
