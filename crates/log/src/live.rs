@@ -15,7 +15,7 @@ const CHUNK: usize = 256;
 /// no lock: a segment's cell is one of the `reach` cells from its home on. There may be a million segments, and mostly
 /// there are few, so a part of the table takes memory only once one of its cells was used.
 pub(crate) struct LiveBytes {
-    chunks: Box<[OnceLock<Box<[Cell]>>]>,
+    chunks: Box<[OnceLock<Box<[Cell; CHUNK]>>]>,
     reach: AtomicU64,
     changing: Mutex<()>,
 }
@@ -49,7 +49,7 @@ impl LiveBytes {
     }
 
     /// The chunk and the place in it of a cell, at a distance from a segment's home.
-    fn place(&self, seq: u64, distance: usize) -> (&OnceLock<Box<[Cell]>>, usize) {
+    fn place(&self, seq: u64, distance: usize) -> (&OnceLock<Box<[Cell; CHUNK]>>, usize) {
         let home = (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
         let at = (home + distance) & (self.cells() - 1);
         (&self.chunks[at / CHUNK], at % CHUNK)
@@ -79,7 +79,7 @@ impl LiveBytes {
         let (distance, cell) = (0..self.cells())
             .map(|distance| {
                 let (chunk, at) = self.place(seq, distance);
-                (distance, &chunk.get_or_init(|| (0..CHUNK).map(|_| Cell::free()).collect())[at])
+                (distance, &chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Cell::free())))[at])
             })
             .find(|(_, cell)| cell.seq.load(Ordering::Relaxed) == FREE)
             .expect("twice as many cells as segments");
@@ -98,7 +98,7 @@ impl LiveBytes {
 
     /// The counts of all segments together.
     pub fn total(&self) -> i64 {
-        let cells = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        let cells = self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter());
         let counted = cells.filter(|cell| cell.seq.load(Ordering::Acquire) != FREE);
         counted.map(|cell| cell.bytes.load(Ordering::Relaxed)).sum()
     }

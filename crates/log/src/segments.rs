@@ -65,6 +65,8 @@ pub(crate) struct Spare {
 pub(crate) struct Segments {
     pub io: Arc<dyn Io>,
     segment_size: u32,
+    /// See [`quotient`].
+    payload_reciprocal: u64,
     max_segments: u32,
     store_id: [u8; 16],
     table: RwLock<Table>,
@@ -107,6 +109,7 @@ impl Segments {
         let segments = Self {
             io,
             segment_size: o.segment_size,
+            payload_reciprocal: reciprocal(u64::from(o.segment_size) - BLOCK_BYTES),
             max_segments: o.max_segments,
             store_id: o.store_id,
             table: RwLock::new(Table { kept, spares, next, medium_full: false }),
@@ -124,8 +127,9 @@ impl Segments {
         u64::from(self.segment_size) - BLOCK_BYTES
     }
 
+    #[inline]
     pub fn seq_of(&self, lsn: Lsn) -> u64 {
-        lsn / self.payload()
+        quotient(lsn, self.payload(), self.payload_reciprocal)
     }
 
     pub fn start_of(&self, seq: u64) -> Lsn {
@@ -351,6 +355,36 @@ impl Segments {
     }
 }
 
+/// 2^64 divided by a divisor of at least 2.
+fn reciprocal(divisor: u64) -> u64 {
+    u64::MAX / divisor
+}
+
+/// `number / divisor`, for a fraction of what the processor takes to divide 64 bits.
+#[inline]
+fn quotient(number: u64, divisor: u64, reciprocal: u64) -> u64 {
+    // The reciprocal is less than exact by at most 1, so this is less than the exact quotient by less than 1.
+    let least = ((u128::from(number) * u128::from(reciprocal)) >> 64) as u64;
+    least + u64::from(number - least * divisor >= divisor)
+}
+
 pub(crate) fn file_name(slot: u32) -> String {
     format!("{FOLDER}/{slot:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_exact() {
+        for divisor in (2..70).chain((14..32).map(|bits| (1 << bits) - BLOCK_BYTES)) {
+            for multiple in (0..200).chain([1 << 20, u64::MAX / divisor - 1, u64::MAX / divisor]) {
+                let exact = multiple * divisor;
+                for number in [exact, exact.wrapping_add(1), exact.wrapping_sub(1)] {
+                    assert_eq!(quotient(number, divisor, reciprocal(divisor)), number / divisor, "{number}");
+                }
+            }
+        }
+    }
 }
