@@ -174,14 +174,15 @@ impl Cache {
         }
     }
 
-    /// Overwrites a copy's value by one of the same length, and what is known of its uses; false if the length differs.
+    /// Overwrites a copy's value by one of the same length, and what is known of its uses; false if it is another key's, or
+    /// the length differs.
     #[inline]
-    pub fn overwrite(&mut self, handle: Handle, value: &[u8], meter: &Meter, known: u32) -> bool {
+    pub fn overwrite(&mut self, handle: Handle, key: &[u8], value: &[u8], meter: &Meter, known: u32) -> bool {
         let (number, at) = Cache::split(handle);
         let chunk = self.chunk_mut(number);
         let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
         let len = copy.value.len();
-        if len != value.len() {
+        if len != value.len() || copy.key != key {
             return false;
         }
         chunk.memory[end - len..end].copy_from_slice(value);
@@ -406,8 +407,12 @@ mod tests {
         for (&handle, &(k, v)) in handles.iter().zip(&cases) {
             let copy = cache.get(handle);
             assert_eq!((copy.db, copy.key, copy.value), (7, &vec![1; k][..], &vec![2; v][..]));
-            let overwrite = |cache: &mut Cache, value: Vec<u8>| cache.overwrite(handle, &value, &meter, 0);
-            assert!(overwrite(&mut cache, vec![3; v]) && !overwrite(&mut cache, vec![3; v + 1]));
+            let overwrite = |cache: &mut Cache, key: Vec<u8>, value: Vec<u8>| {
+                cache.overwrite(handle, &key, &value, &meter, 0)
+            };
+            assert!(overwrite(&mut cache, vec![1; k], vec![3; v]));
+            assert!(!overwrite(&mut cache, vec![1; k], vec![4; v + 1]));
+            assert!(!overwrite(&mut cache, vec![1; k + 1], vec![4; v]));
             assert_eq!(cache.get(handle).value, vec![3; v]);
         }
         assert_eq!(cache.len(), cases.len());

@@ -285,10 +285,16 @@ impl Partition {
             Some(slot) => slot,
             None => keys.find(&self.arena, digest)?,
         };
+        self.prefetch_copy(db, slot);
+        Some(slot)
+    }
+
+    /// Asks for the memory of the cached copy of an entry's value.
+    #[inline]
+    pub fn prefetch_copy(&self, db: u8, slot: Slot) {
         if let Some(copy) = self.copy_of(db, slot) {
             self.cache.prefetch(copy);
         }
-        Some(slot)
     }
 
     /// The cached copy of an entry's value, if it has one.
@@ -400,7 +406,7 @@ impl Partition {
     ) {
         let handle = self.databases[db as usize].keys.handle(slot);
         if handle != 0 {
-            if self.cache.get(handle).key == key && self.cache.overwrite(handle, value, &self.meter, known) {
+            if self.cache.overwrite(handle, key, value, &self.meter, known) {
                 return;
             }
             self.cache.kill(handle);

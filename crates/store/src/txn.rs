@@ -424,6 +424,8 @@ impl<'s> Txn<'s> {
         let known = part.known_of_new(db, found, self.notes_uses);
         let mut expiry = None;
         if let Some(f) = found {
+            // Its line is here by the time that the item is made.
+            part.prefetch_copy(db, f.slot);
             if f.word.in_heap() {
                 expiry = part.expiry(db, target.digest, f.word).filter(|_| keep_expiry);
                 part.remove(shared, &mut self.batch, db, target.digest, f);
@@ -787,6 +789,7 @@ impl<'s> Txn<'s> {
 
     /// Commits what was done, as one batch, and returns the LSN that the log must be durable beyond before the reply
     /// may leave: the newest of the batch and of what was read. 0: it need not wait.
+    #[inline]
     pub fn commit(mut self) -> Lsn {
         self.end()
     }
