@@ -80,9 +80,9 @@ fn help(call: &mut Call) -> Answer {
 fn get(call: &mut Call) -> Answer {
     let count = match call.args.len() {
         2 => COUNT_DEFAULT,
-        3 => match call.int(2)? {
+        3 => match call.int_from(2, -1, BAD_COUNT)? {
             -1 => usize::MAX,
-            count => usize::try_from(count).map_err(|_| BAD_COUNT)?,
+            count => count as usize,
         },
         _ => return Err(crate::call::wrong_arity(call.command)),
     };
