@@ -330,10 +330,11 @@ fn list(call: &mut Call) -> Answer {
         clients.retain(|client| Some(client.class()) == class);
         clients
     } else if args.len() > 3 && call.is(2, "id") {
-        let ids: Option<Vec<i64>> =
-            args.from(3).iter().map(|id| parse_int(id).filter(|id| *id > 0)).collect();
+        let ids: Option<Vec<i64>> = args.from(3).iter().map(parse_int).collect();
         let ids = ids.ok_or(BAD_ID)?;
-        ids.iter().filter_map(|id| call.server().clients.get(*id as u64)).collect()
+        // Others than those above zero name nobody.
+        let ids = ids.into_iter().filter_map(|id| u64::try_from(id).ok());
+        ids.filter_map(|id| call.server().clients.get(id)).collect()
     } else {
         return Err(SYNTAX);
     };

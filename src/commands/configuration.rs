@@ -2,8 +2,8 @@
 
 use crate::{
     acl,
-    answer::{Answer, Outcome::*, Stop},
-    call::{Call, wrong_arity},
+    answer::{Answer, Outcome::*, SYNTAX, Stop},
+    call::Call,
     command::{
         Command, Flags,
         Handler::{Browsing, Plain},
@@ -121,7 +121,7 @@ fn get(call: &mut Call) -> Answer {
 
 fn set(call: &mut Call) -> Answer {
     if call.args.len() % 2 != 0 {
-        return Err(wrong_arity(call.command));
+        return Err(SYNTAX);
     }
     let pairs: Vec<(&[u8], &[u8])> =
         call.args.from(2).iter().zip(call.args.from(3).iter()).step_by(2).collect();
