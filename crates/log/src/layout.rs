@@ -94,6 +94,7 @@ pub(crate) fn batch_is_intact(batch: &[u8], seed: u32) -> bool {
     header_crc(header, payload_crc) == u32_at(batch, 4) && batch[payload_end..].iter().all(|&byte| byte == 0)
 }
 
+#[inline]
 fn header_crc(header: &[u8; BATCH_HEADER], payload_crc: u32) -> u32 {
     // In one piece: what a checksum begins with costs as much as these bytes.
     let mut covered = [0; 20];

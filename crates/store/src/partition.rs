@@ -501,6 +501,7 @@ impl Partition {
     }
 
     /// Takes an entry's item out of the accounting, or out of the batch that it still waits in.
+    #[inline]
     fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: Word) {
         match word.pending_number() {
             Some(number) => {
@@ -515,6 +516,7 @@ impl Partition {
     }
 
     /// Makes `value` the string value of a key; an expiry that the key has stays.
+    #[inline]
     #[allow(clippy::too_many_arguments)]
     pub fn put_string(
         &mut self,

@@ -410,6 +410,7 @@ impl<'s> Txn<'s> {
     }
 
     /// The same for a key whose entry was found, if it has one.
+    #[inline]
     fn set_found(
         &mut self,
         db: u8,
@@ -605,6 +606,7 @@ impl<'s> Txn<'s> {
         Ok(Some(result?))
     }
 
+    #[inline]
     fn written(&mut self, db: u8, target: Target<'_>) {
         self.note(db, target, Tell::All);
         self.changes.add(What::Written, db, target.key);
