@@ -12,7 +12,7 @@
 //! let store = Store::open_on(Arc::new(SimIo::new(1)), Options { heap_bytes_max: 64 << 20, ..Options::default() })?;
 //! let ((), gate) = store.run(&[b"greeting"], |txn| txn.set(0, b"greeting", b"hello", false))?;
 //! store.log().wait_durable(gate)?;
-//! let (value, _) = store.run(&[b"greeting"], |txn| Ok(txn.get(0, b"greeting")?.map(<[u8]>::to_vec)))?;
+//! let (value, _) = store.get(0, b"greeting", |value| value.map(<[u8]>::to_vec))?;
 //! assert_eq!(value.as_deref(), Some(&b"hello"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -36,12 +36,12 @@ mod freezer;
 mod index;
 mod item;
 mod maintenance;
-mod many;
 mod observers;
 mod partition;
 mod payload;
 mod probe;
 mod random;
+mod read;
 mod scan;
 mod scratch;
 mod shared;

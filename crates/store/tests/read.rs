@@ -1,4 +1,4 @@
-//! `Store::get_many` sees what a transaction for each key sees.
+//! `Store::get` and `Store::get_many` see what a transaction for each key sees.
 
 use holdfast_store::{EXPECTED_MAX, Error, Options, SimIo, Store, collections::hash::Expiry};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ fn many_keys_are_read_as_each_alone() {
     keys.push(keys[5]);
     keys.push(b"");
     let compare = |store: &Store| {
+        let one = |key: &&[u8]| store.get(0, key, |value| value.map(<[u8]>::to_vec)).expect("sound");
+        let ones: Vec<_> = keys.iter().map(one).collect();
         let mut seen = Vec::new();
         let gate = store.get_many(0, &keys, |at, value| seen.push((at, value.map(<[u8]>::to_vec))));
         let alone = |key: &&[u8]| {
@@ -43,6 +45,7 @@ fn many_keys_are_read_as_each_alone() {
         let alone: Vec<_> = keys.iter().map(alone).collect();
         let found = alone.iter().filter(|(value, _)| value.is_some()).count();
         assert!(found > KEYS / 2 && found < KEYS);
+        assert_eq!(ones, alone);
         assert_eq!(gate, Ok(alone.iter().map(|(_, lsn)| *lsn).max().expect("there are keys")));
         assert_eq!(seen, alone.into_iter().map(|(value, _)| value).enumerate().collect::<Vec<_>>());
     };
@@ -55,6 +58,7 @@ fn many_keys_are_read_as_each_alone() {
 
     let fields = [(&b"field"[..], &b"value"[..])];
     store.run(&[b"hash"], |txn| txn.hash_set(0, b"hash", fields, Expiry::Clear)).expect("room");
+    assert_eq!(store.get(0, b"hash", |_| ()), Err(Error::WrongType));
     let mut seen = 0;
     assert_eq!(store.get_many(0, &[keys[3], b"hash", keys[4]], |_, _| seen += 1), Err(Error::WrongType));
     assert_eq!(seen, 1);

@@ -1,4 +1,4 @@
-//! Reading many keys, for programs that embed the store: what is in the cache is shown where it is, without a transaction.
+//! Reading strings, for programs that embed the store: what is in the cache is shown where it is, without a transaction.
 
 use crate::{
     Store,
@@ -8,6 +8,29 @@ use crate::{
 use holdfast_log::Lsn;
 
 impl Store {
+    /// Shows `f` the string value of a key of a database. Meanwhile the key's partition may be locked: `f` must not use the
+    /// store. Returns what it returned, and the LSN that the log must be durable beyond for what was seen to be safe, as
+    /// [`Store::run`] does. Blocks while the value is fetched.
+    ///
+    /// # Errors
+    /// Those of [`crate::Txn::get`].
+    pub fn get<T>(&self, db: u8, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> T) -> txn::Result<(T, Lsn)> {
+        let Expected { partition, digest, .. } = self.derive(key);
+        let mut part = self.inner.partitions[usize::from(partition)].lock();
+        part.follow_limits(self.shared());
+        part.set_now(self.now_ms());
+        let recent = part.recent(digest);
+        if let Some(value) = part.read_copy(self.shared(), db, key, digest, None) {
+            return Ok((f(Some(value)), recent));
+        }
+        drop(part);
+        let mut f = Some(f);
+        self.run(&[key], |txn| {
+            let value = txn.get(db, key)?;
+            Ok(f.take().expect("a value is there once")(value))
+        })
+    }
+
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
     /// read by itself: there may be no moment at which all had these values. While `f` sees a value partitions may be
     /// locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be
