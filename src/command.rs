@@ -3,7 +3,7 @@
 //! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
 
 use crate::{answer::Answer, call::Call, keyspace::Keyspace};
-use holdfast_resp::Args;
+use holdfast_resp::{Args, Writer};
 use holdfast_store::Txn;
 use std::ops::{BitOr, Range};
 
@@ -41,6 +41,9 @@ pub struct Command {
     pub subcommands: &'static [Command],
     /// Does it.
     pub handler: Handler,
+    /// Replies with a string that is the value of its first argument, if that is all it does: where the value is at hand, no
+    /// transaction is needed.
+    pub at_hand: Option<fn(&mut Writer, &[u8])>,
 }
 
 /// Shows the index of each key of a call, and what is done with it.
@@ -75,6 +78,7 @@ impl Command {
         channels: Channels::None,
         find_keys: None,
         looks_beyond: |_| false,
+        at_hand: None,
         since: "1.0.0",
         group: "",
         summary: "",

@@ -452,10 +452,13 @@ impl<'a> Turn<'a> {
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
                 return self.call(session, id, args, out, wake, None);
             }
-            Handler::Keyed(_) if TABLE.first_is_key(id) => match expected {
-                Some(&expected) => store.try_begin_expected(args.at(1), expected, self.now_ms()),
-                None => store.try_begin_key(args.at(1), self.now_ms()),
-            },
+            Handler::Keyed(_) if TABLE.first_is_key(id) => {
+                let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
+                if self.reply_at_hand(session, id, args, expected, out) {
+                    return Outcome::Done;
+                }
+                store.try_begin_expected(args.at(1), expected, self.now_ms())
+            }
             Handler::Keyed(_) if command.locks_all(args) => store.try_begin_all(),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.try_begin_all(),
@@ -503,6 +506,34 @@ impl<'a> Turn<'a> {
             self.worker.server.turns.notify_waiters();
         }
         outcome
+    }
+
+    /// Replies with the value of a key if that is at hand and all that is wanted, and nobody is to be told of the look at
+    /// it; whether it did.
+    #[inline]
+    fn reply_at_hand(
+        &self,
+        session: &Session,
+        id: CommandId,
+        args: Args,
+        expected: Expected,
+        out: &mut Writer,
+    ) -> bool {
+        let Some(reply) = TABLE.command(id).at_hand else { return false };
+        let server = &self.worker.server;
+        let is_seen = session.tracking.is_some() || server.push.monitors.is_used();
+        if is_seen || !session.fetched.is_empty() || session.client.has_flag(flag::NO_TOUCH) {
+            return false;
+        }
+        let show = |value: &[u8]| reply(out, value);
+        let (logical, now_ms) = (session.db as u8, self.now_ms());
+        let Some(((), lsn)) = server.store.get_at_hand(logical, args.at(1), expected, now_ms, show) else {
+            return false;
+        };
+        self.depend_on(lsn);
+        session.client.set_command(id);
+        self.finish(session, id, args, false);
+        true
     }
 
     /// Calls a handler and counts the call. EXEC calls what was queued, and a script what it calls, through this too, in

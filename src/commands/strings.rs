@@ -73,6 +73,7 @@ pub static COMMANDS: &[Command] = &[
         arity: 2,
         summary: "Returns the string value of a key.",
         handler: Keyed(get),
+        at_hand: Some(|out, value| out.bulk(value)),
         ..READ
     },
     Command {
@@ -245,6 +246,7 @@ pub static COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Returns the length of a string value.",
         handler: Keyed(strlen),
+        at_hand: Some(|out, value| out.int(value.len() as i64)),
         ..READ
     },
     Command {

@@ -31,6 +31,32 @@ impl Store {
         })
     }
 
+    /// Shows `f` the string value of an expected key of a logical database, if that waits for nothing: it is in the cache and
+    /// does not expire, nobody is at work in its partition, and nobody has the first turn at a key there. Returns as
+    /// [`Store::get`] does; `None`: it takes a transaction to tell.
+    #[inline]
+    pub fn get_at_hand<T>(
+        &self,
+        logical: u8,
+        key: &[u8],
+        expected: Expected,
+        now_ms: u64,
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Option<(T, Lsn)> {
+        let Expected { partition, digest, slot } = expected;
+        let mut part = self.inner.partitions[usize::from(partition)].try_lock()?;
+        if part.observers.keeps_any() {
+            return None;
+        }
+        part.follow_limits(self.shared());
+        part.set_now(now_ms);
+        let recent = part.recent(digest);
+        // Known only now: with the partition locked no databases are exchanged.
+        let db = self.database(logical);
+        let value = part.read_copy(self.shared(), db, key, digest, slot)?;
+        Some((f(value), recent))
+    }
+
     /// Shows `f` the string values of some keys of a database, in order, each with its key's place among them. Every key is
     /// read by itself: there may be no moment at which all had these values. While `f` sees a value partitions may be
     /// locked: it must not use the store. Returns the LSN that the log must be durable beyond for what was seen to be

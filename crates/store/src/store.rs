@@ -202,7 +202,9 @@ impl Store {
         self.inner.partition_of(key)
     }
 
-    pub(crate) fn derive(&self, key: &[u8]) -> Expected {
+    /// What is derived from a key.
+    #[inline]
+    pub fn derive(&self, key: &[u8]) -> Expected {
         Expected { partition: self.partition_of(key), digest: self.shared.secret.digest(key), slot: None }
     }
 
