@@ -28,7 +28,7 @@ DURABLE = ["holdfast-always", "redis-memory"]
 TESTS = {
     "SET P=16": (["-t", "set", "-P", "16"], ALL),
     "GET P=16": (["-t", "get", "-P", "16"], DURABLE),
-    "SET P=1": (["-t", "set", "-P", "1"], DURABLE),
+    "SET P=1": (["-t", "set", "-P", "1"], [*DURABLE, "redis-always"]),
     "GET P=1": (["-t", "get", "-P", "1"], DURABLE),
     **{
         f"{name.upper()} P=16": (["-t", name, "-P", "16"], DURABLE)

@@ -46,7 +46,7 @@ const BUFFER_BYTES_MAX: usize = 4 << 20;
 pub enum Appendfsync {
     /// Each commit is durable when it returns.
     Always,
-    /// Commits are written within a millisecond, and made durable once a second.
+    /// Commits are written at once, and made durable once a second.
     Everysec,
     /// Commits are written within a millisecond, and made durable when a segment is full, or on request.
     No,

@@ -18,7 +18,7 @@ use crate::{Appendfsync, Log};
 const IDLE: Duration = Duration::from_millis(50);
 /// How soon the thread looks again at what nobody wakes it for: the sync of each second, and a full medium.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a commit waits for the batches that a kick is still to end, and for all if nobody waits for it.
+/// How long a commit waits for the batches that a kick is still to end, and for all with `appendfsync no`.
 const GATHER: Duration = Duration::from_micros(500);
 /// A full medium is tried again after so long.
 const RETRY_MEDIUM: Duration = Duration::from_secs(1);
@@ -168,9 +168,9 @@ impl Log {
         sync_wanted || self.appender.is_pending()
     }
 
-    /// Whether somebody may be waiting for what is appended to become durable.
+    /// Whether what is appended is to be written at once.
     fn is_waited_for(&self) -> bool {
-        self.appendfsync() == Appendfsync::Always || self.sync_wanted.load(Ordering::Acquire) > self.durable()
+        self.appendfsync() != Appendfsync::No || self.sync_wanted.load(Ordering::Acquire) > self.durable()
     }
 
     /// Whether the last batch before the log's end is not covered by any durable mark.
