@@ -1,8 +1,8 @@
-//! GET and SET of the embedded store, by one thread: one key after another, with the next keys known, and many at once.
+//! GET and SET of the embedded store, by one thread: one key after another, and many at once.
 //!
 //! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
 
-use holdfast_store::{Admission, Appendfsync, Begun, EXPECTED_MAX, Options, Store, Txn};
+use holdfast_store::{Admission, Appendfsync, Options, Store};
 use std::{
     hint::black_box,
     path::PathBuf,
@@ -38,17 +38,6 @@ fn main() {
                 assert!(there);
             }
         });
-        report("GET, keys known ahead", operations, || {
-            let mut expected = Vec::new();
-            for first in (0..operations).step_by(EXPECTED_MAX) {
-                let ahead = first..operations.min(first + EXPECTED_MAX as u64);
-                store.expect(0, ahead.clone().map(|n| &name(n)[..]), &mut expected);
-                for (n, expected) in ahead.zip(expected.drain(..)) {
-                    let key = name(n);
-                    get(begun(store.try_begin_expected(key, expected, store.now_ms())), key);
-                }
-            }
-        });
         report("GET, many at once", operations, || {
             for first in (0..operations).step_by(MANY) {
                 let keys: [&[u8]; MANY] = std::array::from_fn(|at| &name(first + at as u64)[..]);
@@ -62,20 +51,11 @@ fn main() {
     store.close().expect("an orderly end");
 }
 
-fn begun(txn: Begun) -> Txn {
-    txn.expect("there are no other transactions")
-}
-
-fn get(mut txn: Txn, key: &[u8]) {
-    black_box(txn.get(0, key).expect("cached").expect("there"));
-    txn.commit();
-}
-
 fn set(store: &Store, key: &[u8], value: &[u8]) {
     while store.admit(key.len() + value.len() + 200) != Admission::Ok {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let mut txn = begun(store.try_begin_key(key, store.now_ms()));
+    let mut txn = store.try_begin_key(key, store.now_ms()).expect("there are no other transactions");
     txn.set(0, key, value, false).expect("room");
     txn.commit();
     store.log().kick();
