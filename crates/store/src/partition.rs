@@ -311,7 +311,8 @@ impl Partition {
         (copy.key == key).then_some(copy.value)
     }
 
-    /// The string value of a key that does not expire, if it has a copy; it is a use of the key.
+    /// The string value of a key that does not expire, if it has a copy, and the newest batch that a reply about it may depend
+    /// on; it is a use of the key.
     #[inline]
     pub fn read_copy(
         &mut self,
@@ -320,7 +321,7 @@ impl Partition {
         key: &[u8],
         digest: Digest,
         slot: Option<Slot>,
-    ) -> Option<&[u8]> {
+    ) -> Option<(&[u8], Lsn)> {
         let Found { slot, word } = self.find_near(shared, db, digest, slot)?;
         if word.in_heap() || word.ty() != Type::String || word.has_expiry() {
             return None;
@@ -329,7 +330,7 @@ impl Partition {
         self.cache.touch(copy, &mut self.meter);
         self.counts.hits += 1;
         self.counts.cached += 1;
-        self.cached(copy, key)
+        self.cached(copy, key).map(|value| (value, self.recent(digest)))
     }
 
     /// Takes note of a use of a key.

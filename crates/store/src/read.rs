@@ -1,4 +1,4 @@
-//! Reading strings, for programs that embed the store: what is in the cache is shown where it is, without a transaction.
+//! Reading strings without a transaction: what is in the cache is shown where it is.
 
 use crate::{
     Store,
@@ -19,8 +19,7 @@ impl Store {
         let mut part = self.inner.partitions[usize::from(partition)].lock();
         part.follow_limits(self.shared());
         part.set_now(self.now_ms());
-        let recent = part.recent(digest);
-        if let Some(value) = part.read_copy(self.shared(), db, key, digest, None) {
+        if let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, None) {
             return Ok((f(Some(value)), recent));
         }
         drop(part);
@@ -50,10 +49,9 @@ impl Store {
         }
         part.follow_limits(self.shared());
         part.set_now(now_ms);
-        let recent = part.recent(digest);
         // Known only now: with the partition locked no databases are exchanged.
         let db = self.database(logical);
-        let value = part.read_copy(self.shared(), db, key, digest, slot)?;
+        let (value, recent) = part.read_copy(self.shared(), db, key, digest, slot)?;
         Some((f(value), recent))
     }
 
@@ -80,8 +78,7 @@ impl Store {
             }
             for (at, (&key, &Expected { digest, slot, .. })) in some.iter().zip(&expected).enumerate() {
                 if let Some(part) = held.as_mut().and_then(|held| held.partition(at)) {
-                    let recent = part.recent(digest);
-                    if let Some(value) = part.read_copy(self.shared(), db, key, digest, slot) {
+                    if let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, slot) {
                         f(first + at, Some(value));
                         gate = gate.max(recent);
                         continue;
