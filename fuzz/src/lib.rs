@@ -1,7 +1,11 @@
-//! Random input for as long as you like: the targets are this package's tests.
+//! Random input for as long as you like: the targets are this package's tests. `guided` has the same with input that a
+//! fuzzer chooses by what it reaches in the code.
 //!
-//! Each runs for `HOLDFAST_FUZZ_SECONDS` (2 if not set) with one seed after another. A finding names its seed, and
+//! Each test runs for `HOLDFAST_FUZZ_SECONDS` (2 if not set) with one seed after another. A finding names its seed, and
 //! `HOLDFAST_SEED` repeats it.
+
+pub mod replay;
+pub mod requests;
 
 use std::{
     env,
@@ -12,7 +16,7 @@ use std::{
 /// Runs a target with one seed after another until the time is over.
 pub fn fuzz(target: impl Fn(&mut Rng) + RefUnwindSafe) {
     if let Some(seed) = number("HOLDFAST_SEED") {
-        return target(&mut Rng(seed));
+        return target(&mut Rng::new(seed));
     }
     let time = Duration::from_secs(number("HOLDFAST_FUZZ_SECONDS").unwrap_or(2));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
@@ -20,7 +24,7 @@ pub fn fuzz(target: impl Fn(&mut Rng) + RefUnwindSafe) {
     let (started, mut runs) = (Instant::now(), 0);
     while started.elapsed() < time {
         let seed = first.wrapping_add(runs);
-        if let Err(panic) = catch_unwind(|| target(&mut Rng(seed))) {
+        if let Err(panic) = catch_unwind(|| target(&mut Rng::new(seed))) {
             eprintln!("repeat with HOLDFAST_SEED={seed}");
             resume_unwind(panic);
         }
@@ -33,19 +37,36 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// A sequence of numbers from a seed (splitmix64).
-pub struct Rng(u64);
+/// A sequence of numbers: from given bytes as long as there are any, then from a seed (splitmix64).
+pub struct Rng {
+    given: Vec<u8>,
+    seed: u64,
+}
 
 impl Rng {
     /// The sequence of a seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng { given: Vec::new(), seed }
+    }
+
+    /// The sequence that bytes decide, the last of them first.
+    pub fn from_bytes(given: &[u8]) -> Rng {
+        Rng { given: given.to_vec(), seed: 0 }
     }
 
     /// The next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
+        self.draw_bytes(8)
+    }
+
+    /// The next number, made of so many of the given bytes.
+    fn draw_bytes(&mut self, count: usize) -> u64 {
+        if !self.given.is_empty() {
+            let taken = self.given.split_off(self.given.len().saturating_sub(count));
+            return taken.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+        }
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.seed;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
@@ -53,7 +74,8 @@ impl Rng {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.draw() % end
+        let bits = u64::BITS - end.leading_zeros();
+        self.draw_bytes(bits.div_ceil(8) as usize) % end
     }
 
     /// True once in so many times.
@@ -70,7 +92,7 @@ impl Rng {
     pub fn bytes(&mut self, len_max: usize) -> Vec<u8> {
         let len = self.index(len_max + 1);
         let len = self.index(len + 1);
-        (0..len).map(|_| self.draw() as u8).collect()
+        (0..len).map(|_| self.draw_bytes(1) as u8).collect()
     }
 
     /// Changes bytes in one of several ways: some overwritten, inserted, removed, or one bit inverted.
@@ -84,7 +106,7 @@ impl Rng {
             }
             2 => drop(bytes.drain(at..(at + self.index(8)).min(bytes.len()).max(at))),
             _ if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-            _ => bytes.push(self.draw() as u8),
+            _ => bytes.push(self.draw_bytes(1) as u8),
         }
     }
 }
