@@ -27,9 +27,9 @@ struct World {
 }
 
 impl World {
-    /// Starts it with the default options but for these; `None`: the power is off.
-    fn start(sim: &SimIo, options: &Options, settings: &[(&str, &str)]) -> Option<World> {
-        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).ok()?;
+    /// Starts it with the default options but for these.
+    fn start(sim: &SimIo, options: &Options, settings: &[(&str, &str)]) -> holdfast_io::Result<World> {
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone())?;
         store.attach();
         let (sender, _) = mpsc::unbounded_channel();
         let config = Config::default();
@@ -41,7 +41,7 @@ impl World {
         let wrong = server.libraries.load(&server.store);
         assert!(wrong.is_empty(), "{wrong:?}");
         let session = World::session(&server);
-        Some(World { worker: Rc::new(Worker::new(server, 0)), session })
+        Ok(World { worker: Rc::new(Worker::new(server, 0)), session })
     }
 
     fn session(server: &Server) -> Session {

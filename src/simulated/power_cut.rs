@@ -58,9 +58,18 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
     // The states that the machine may be in after the cut, the last acknowledged one first.
     let mut states: Option<Vec<State>> = None;
     for _ in 0..1 + rng.below(4) {
-        let Some(mut world) = World::start(&sim, &options, &[]) else {
-            sim = sim.crash();
-            continue;
+        let is_armed = rng.one_in(3);
+        if is_armed {
+            // Some of these cuts come while the data folder is being made or recovered.
+            sim.crash_after(1 + rng.below(20));
+        }
+        let mut world = match World::start(&sim, &options, &[]) {
+            Ok(world) => world,
+            Err(why) => {
+                assert!(sim.is_power_cut(&why), "the server does not start: {why}");
+                sim = sim.crash();
+                continue;
+            }
         };
         let recovered = state(&mut world).expect("the power is on");
         if let Some(states) = &states {
@@ -71,7 +80,7 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
         }
         world.store().check().expect("a sound store after recovery");
         let mut after = vec![(0, recovered)];
-        if rng.one_in(2) {
+        if !is_armed && rng.one_in(2) {
             sim.crash_after(1 + rng.below(300));
         }
         for _ in 0..rng.below(150) {

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Durability, File, Io};
+use crate::{Durability, Error, File, Io};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -138,6 +138,13 @@ impl SimIo {
         assert!(count > 0, "operations are counted from 1");
         let mut machine = self.0.lock();
         machine.crash_at = Some(machine.operations + count);
+    }
+
+    /// Whether an error is the power cut's own, and the power is off. Any other error has another cause, however near the
+    /// cut was.
+    pub fn is_power_cut(&self, error: &Error) -> bool {
+        let is_its = |source: &io::Error| source.to_string() == power_cut().to_string();
+        !self.0.lock().powered && matches!(error, Error::Io { source, .. } if is_its(source))
     }
 
     /// How many operations that change the medium were begun: writes, `set_len`, syncs, creations and removals.

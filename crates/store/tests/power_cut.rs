@@ -467,10 +467,19 @@ fn history(seed: u64) {
     // The state after each batch since the last start that is not yet known to be acknowledged, oldest first.
     let mut states = vec![State::new()];
     for _life in 0..1 + rng.below(5) {
-        let Ok(store) = Store::open_on(Arc::new(sim.clone()), options.clone()) else {
-            // The cut came while the data folder was being made or recovered.
-            sim = sim.crash();
-            continue;
+        let is_armed = rng.chance(3);
+        if is_armed {
+            // Some of these cuts come while the data folder is being made or recovered.
+            sim.crash_after(1 + rng.below(20));
+        }
+        let store = match Store::open_on(Arc::new(sim.clone()), options.clone()) {
+            Ok(store) => store,
+            Err(why) => {
+                assert!(sim.is_power_cut(&why), "the store does not open: {why}");
+                CUT_OPENINGS.fetch_add(1, Relaxed);
+                sim = sim.crash();
+                continue;
+            }
         };
         let recovered = dump(&store);
         let Some(at) = states.iter().position(|state| *state == recovered) else {
@@ -480,7 +489,7 @@ fn history(seed: u64) {
         states = vec![now.clone()];
         store.check().expect("a sound store after recovery");
         store.attach();
-        if rng.chance(2) {
+        if !is_armed && rng.chance(2) {
             sim.crash_after(1 + rng.below(400));
         }
         let mut waiting: Vec<u64> = Vec::new();
@@ -564,6 +573,8 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 static MOVED: AtomicU64 = AtomicU64::new(0);
 static FROZEN: AtomicU64 = AtomicU64::new(0);
 static THAWED: AtomicU64 = AtomicU64::new(0);
+/// Cuts that came while a store was opened.
+static CUT_OPENINGS: AtomicU64 = AtomicU64::new(0);
 /// Changes of strings that were in the heap.
 static CHANGED: AtomicU64 = AtomicU64::new(0);
 
@@ -577,6 +588,8 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     assert!(freed > 500 && moved > 50_000, "the cleaner freed {freed} segments and moved {moved} bytes only");
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
     assert!(thawed > 1000 && frozen > thawed, "{frozen} collections were frozen, and {thawed} thawed only");
+    let cut = CUT_OPENINGS.load(Relaxed);
+    assert!(cut > 30, "{cut} cuts only while a store was opened");
     let changed = CHANGED.load(Relaxed);
     assert!(changed > 200, "{changed} changes only of strings in the heap");
 }
