@@ -7,6 +7,8 @@ use crate::{
     word::{Type, Word, size_class},
 };
 use holdfast_heap::Tx;
+use holdfast_log::{Log, Lsn};
+use std::sync::atomic::{Ordering::Release, fence};
 
 /// A batch that is being put together under its partitions' locks.
 #[derive(Default)]
@@ -14,6 +16,8 @@ pub struct Batch {
     /// The payload: redo records, put there by the heap, and items.
     pub tx: Tx,
     items: Vec<Pending>,
+    /// Items that an earlier batch wrote and that this one makes garbage: where in the log, and their live bytes.
+    released: Vec<(Lsn, u64)>,
     /// Keys that were written.
     pub(crate) written: Vec<Written>,
     /// Whether all keys of a database were removed.
@@ -81,6 +85,20 @@ impl Batch {
         item::cancel(&mut self.tx.buf[pending.at..]);
     }
 
+    /// The item at an LSN, of so many live bytes, is garbage once the batch is in the log.
+    #[inline]
+    pub(crate) fn release(&mut self, lsn: Lsn, bytes: u64) {
+        self.released.push((lsn, bytes));
+    }
+
+    /// Takes what the batch has released out of the log's live bytes (I-6). Not before the batch is appended: until then a
+    /// crash brings those items back, so the cleaner must not find their segments empty.
+    pub(crate) fn settle_released(&self, log: &Log) {
+        // Pairs with the fence in the cleaner: who sees the bytes gone sees the batch below the log's end.
+        fence(Release);
+        self.released.iter().for_each(|&(lsn, bytes)| log.account(lsn, -(bytes as i64)));
+    }
+
     /// An item of the batch.
     pub(crate) fn item(&self, number: usize) -> item::Item<'_> {
         item::decode(&self.tx.buf[self.items[number].at..]).expect("a record made by encode").0
@@ -100,6 +118,7 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.tx.clear();
         self.items.clear();
+        self.released.clear();
         self.written.clear();
         self.flushed = false;
     }

@@ -16,7 +16,14 @@ use crate::{
 };
 use holdfast_io::Result;
 use holdfast_log::{Lsn, Scope, SegmentInfo};
-use std::{mem, ops::Range, sync::atomic::Ordering::Relaxed};
+use std::{
+    mem,
+    ops::Range,
+    sync::atomic::{
+        Ordering::{Acquire, Relaxed},
+        fence,
+    },
+};
 
 /// Garbage that is left alone while the medium has room, in bytes; of a larger log, 40 % may be garbage.
 const GARBAGE_KEPT: u64 = 1 << 30;
@@ -36,8 +43,10 @@ impl Inner {
     /// hold little, if room is wanted; whether there was anything to do.
     pub fn clean(&self) -> Result<bool> {
         let log = &self.shared.log;
-        let (size, tail) = (self.segment_size, log.tail());
         let segments = log.segments();
+        // What has emptied a segment lies below this end of the log; see `Batch::settle_released`.
+        fence(Acquire);
+        let (size, tail) = (self.segment_size, log.tail());
         let kept_from = self.checkpoint_lsn();
         // The log may end just where a segment does, which then holds its end all the same.
         let is_closed = |segment: &&SegmentInfo| segment.end_lsn <= kept_from && segment.end_lsn < tail;

@@ -511,7 +511,7 @@ impl Partition {
             }
             None => {
                 self.frozen.subtract(word, word.class());
-                shared.log.account(word.lsn(shared.log.tail()), -(class_bytes_min(word.class()) as i64));
+                batch.release(word.lsn(shared.log.tail()), class_bytes_min(word.class()));
             }
         }
     }

@@ -805,6 +805,7 @@ impl<'s> Txn<'s> {
                 log.account(at, class_bytes_min(pending.class) as i64);
                 self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
             }
+            self.batch.settle_released(log);
             self.batch.tx.committed();
             self.gate = lsn + 1;
             if self.batch.flushed {
