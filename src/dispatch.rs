@@ -12,6 +12,7 @@ use crate::{
     keyspace::Keyspace,
     log::log,
     notify::Event,
+    refusals::Cause,
     script::stack,
     server::Server,
     session::{Replies, Session},
@@ -400,7 +401,10 @@ impl<'a> Turn<'a> {
         match self.worker.server.store.memory() {
             Memory::Ok => Ok(None),
             Memory::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
-            Memory::Out => Err(OUT_OF_MEMORY),
+            Memory::Out => {
+                self.worker.server.refusals.note(Cause::Memory);
+                Err(OUT_OF_MEMORY)
+            }
         }
     }
 
@@ -423,8 +427,12 @@ impl<'a> Turn<'a> {
         match admission {
             Admission::Ok => Ok(None),
             Admission::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
-            Admission::Full => Err(DISK_FULL),
+            Admission::Full => {
+                self.worker.server.refusals.note(Cause::Space);
+                Err(DISK_FULL)
+            }
             Admission::Failed => {
+                self.worker.server.refusals.note(Cause::Failure);
                 let why = self.worker.server.store.log().failed().unwrap_or_default();
                 Err(format!("MISCONF Writing to the log has failed, so data cannot be changed: {why}").into())
             }

@@ -36,6 +36,7 @@ mod pubsub;
 mod push;
 mod random;
 mod redact;
+mod refusals;
 mod scan;
 mod script;
 mod serve;

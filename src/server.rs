@@ -11,6 +11,7 @@ use crate::{
     log::log,
     pubsub,
     push::Push,
+    refusals::Refusals,
     script::{busy::Busy, cache::Scripts, library::Libraries},
     slowlog::Slowlog,
     stats::{Counter, ErrorStats, Rates, WorkerStats},
@@ -70,6 +71,8 @@ pub struct Server {
     pub push: Arc<Push>,
     /// How far the log is durable.
     pub progress: Arc<Progress>,
+    /// Writes that are refused.
+    pub refusals: Refusals,
     /// What they do in a second.
     pub rates: Rates,
     /// The store's figures at the last CONFIG RESETSTAT.
@@ -117,6 +120,7 @@ impl Server {
             push,
             progress,
             store,
+            refusals: Refusals::default(),
             rates: Rates::default(),
             stats_base: Mutex::default(),
             accepted: AtomicU64::new(0),

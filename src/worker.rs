@@ -266,6 +266,7 @@ impl Worker {
             }
             if self.index == 0 {
                 self.server.measure_rates();
+                self.server.refusals.tell(&self.server.store);
                 self.server.evict_clients();
                 eviction::count_others(&self.server);
             }

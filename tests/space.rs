@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Rng, Server, check, ok, seed};
+use harness::{Client, Rng, Server, check, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -97,6 +97,8 @@ fn fills_and_empties(server: &Server, bytes_min: u64) -> Vec<u64> {
 fn a_full_log_is_read_and_emptied_and_written_again() {
     let mut server = Server::start(&["--log-max-size", "256mb", "--maxmemory", "64mb"]);
     let kept = fills_and_empties(&server, 190 << 20);
+    let why = "Refusing writes that make data grow: the log takes ";
+    wait_until(|| format!("it is told: {}", server.log()), || server.log().contains(why));
     server = server.restart(Server::kill);
     each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
     let (is_sound, text) = check(&server.stop());
@@ -108,6 +110,15 @@ fn a_full_log_is_read_and_emptied_and_written_again() {
 fn a_full_medium_is_read_and_emptied_and_written_again() {
     match Server::start_on_small_medium(200 << 20, &["--maxmemory", "64mb"]) {
         Some(server) => drop(fills_and_empties(&server, 130 << 20)),
+        None => eprintln!("not tested: nothing may be mounted here"),
+    }
+}
+
+#[test]
+fn a_medium_that_does_not_tell_how_much_is_free_is_not_full() {
+    // A tmpfs without a limit counts no blocks.
+    match Server::start_on_small_medium(0, &[]) {
+        Some(server) => assert_eq!(server.client().call("set key value"), ok()),
         None => eprintln!("not tested: nothing may be mounted here"),
     }
 }

@@ -3,6 +3,7 @@
 
 mod power_cut;
 mod random_commands;
+mod refusals;
 
 use crate::{
     answer::{Outcome, Wake},

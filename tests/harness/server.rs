@@ -103,7 +103,7 @@ impl Server {
         self
     }
 
-    /// The same on a medium of so many bytes, which is gone with the server; `None` where none can be had.
+    /// The same on a medium of so many bytes (0: no limit, and the medium tells none), which is gone with the server; `None` where none can be had.
     pub fn start_on_small_medium(bytes: u64, options: &[&str]) -> Option<Server> {
         let (folder, size) = (Folder::new(), format!("size={bytes}"));
         let data = folder.join("data");

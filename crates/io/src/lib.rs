@@ -75,8 +75,8 @@ pub trait Io: Send + Sync {
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
     /// Makes creations and removals in a folder durable.
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
-    /// Bytes that can still be allocated on the medium.
-    fn free_bytes(&self) -> io::Result<u64>;
+    /// Bytes that can still be allocated on the medium; `None`: it does not tell, as some network file systems do not.
+    fn free_bytes(&self) -> io::Result<Option<u64>>;
     /// Wall clock: milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
     /// Monotonic clock: microseconds since some start.

@@ -142,14 +142,15 @@ impl Io for RealIo {
         }
     }
 
-    fn free_bytes(&self) -> io::Result<u64> {
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
         let folder = fs::File::open(&self.dir)?;
         let mut stat = MaybeUninit::<libc::statvfs>::uninit();
         // SAFETY: the descriptor is open, and `stat` has room for the answer.
         check(unsafe { libc::fstatvfs(folder.as_raw_fd(), stat.as_mut_ptr()) } as isize)?;
         // SAFETY: the call succeeded, so it filled `stat`.
         let stat = unsafe { stat.assume_init() };
-        Ok(stat.f_bavail * stat.f_frsize)
+        // A file system of no blocks at all is one that does not count them.
+        Ok((stat.f_blocks > 0).then(|| stat.f_bavail * stat.f_frsize))
     }
 
     fn now_ms(&self) -> u64 {

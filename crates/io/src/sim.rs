@@ -84,6 +84,7 @@ struct Machine {
     crash_at: Option<u64>,
     faults: Vec<Fault>,
     capacity: u64,
+    tells_free_bytes: bool,
     bytes_written: u64,
     clock_us: u64,
 }
@@ -99,6 +100,7 @@ impl SimIo {
             crash_at: None,
             faults: Vec::new(),
             capacity: 1 << 40,
+            tells_free_bytes: true,
             bytes_written: 0,
             clock_us: 0,
         })
@@ -124,6 +126,7 @@ impl SimIo {
             crash_at: None,
             faults: Vec::new(),
             capacity: machine.capacity,
+            tells_free_bytes: machine.tells_free_bytes,
             bytes_written: 0,
             clock_us: machine.clock_us,
         })
@@ -165,6 +168,11 @@ impl SimIo {
     /// Sets how many bytes all files together may have; what would grow beyond fails with `StorageFull`.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity = bytes;
+    }
+
+    /// Has the medium not tell any more how many of its bytes are free.
+    pub fn hide_free_bytes(&self) {
+        self.0.lock().tells_free_bytes = false;
     }
 
     /// Inverts bit `bit` (0 to 7) of the byte at `offset` of a file, durably.
@@ -240,10 +248,10 @@ impl Io for SimIo {
         Ok(())
     }
 
-    fn free_bytes(&self) -> io::Result<u64> {
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
         let machine = self.0.lock();
         machine.powered()?;
-        Ok(machine.capacity.saturating_sub(machine.used()))
+        Ok(machine.tells_free_bytes.then(|| machine.capacity.saturating_sub(machine.used())))
     }
 
     fn now_ms(&self) -> u64 {

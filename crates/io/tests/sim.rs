@@ -264,14 +264,17 @@ fn a_full_medium_refuses_growth_only() {
     sim.set_capacity(5000);
     let file = sim.open("f", true).unwrap();
     write(&*file, 1, 0, Durable);
-    assert_eq!(sim.free_bytes().unwrap(), 5000 - 4 * SECTOR as u64);
+    assert_eq!(sim.free_bytes().unwrap(), Some(5000 - 4 * SECTOR as u64));
     let full = file.write_at(&[&[1; 4 * SECTOR]], 3000, Durable).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     assert_eq!(file.set_len(5001).unwrap_err().kind(), ErrorKind::StorageFull);
     write(&*file, 2, 0, Durable);
     file.set_len(5000).unwrap();
     sim.remove("f").unwrap();
-    assert_eq!(sim.free_bytes().unwrap(), 5000);
+    assert_eq!(sim.free_bytes().unwrap(), Some(5000));
+    sim.hide_free_bytes();
+    assert_eq!(sim.free_bytes().unwrap(), None);
+    assert_eq!(sim.crash().free_bytes().unwrap(), None);
 }
 
 #[test]

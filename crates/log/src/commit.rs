@@ -83,7 +83,7 @@ impl Log {
         if self.preparer_sleep.is_attached() {
             self.preparer_sleep.wake();
         } else {
-            self.prepare_spare();
+            while self.prepare_spare() {}
         }
     }
 

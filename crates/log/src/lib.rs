@@ -82,6 +82,29 @@ pub enum Admission {
     Failed,
 }
 
+/// How much of the medium a log takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogUsage {
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Bytes that they may have ([`LogOptions::max_segments`]).
+    pub bytes_max: u64,
+    /// What keeps it from growing, or will do so first.
+    pub limited_by: Limit,
+}
+
+/// What limits a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Its own options.
+    Options,
+    /// The medium.
+    Medium {
+        /// Bytes that are free there, as far as it tells.
+        free_bytes: Option<u64>,
+    },
+}
+
 /// A kept segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
@@ -462,9 +485,11 @@ impl Log {
         self.report_progress();
     }
 
-    /// Whether no segment is prepared ahead.
+    /// Whether too few segments are prepared ahead: one is enough, unless the medium does not tell how much is free. Then
+    /// the reserve must be there in advance, or a medium that turns out to be full would leave none for deletes.
     fn wants_spare(&self) -> bool {
-        let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + 2);
+        let ahead = if self.segments.medium_is_unknown() { 2 + RESERVE_SEGMENTS } else { 2 };
+        let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + ahead);
         self.failed.get().is_none() && self.segments.prepared_end() < wanted
     }
 
@@ -484,6 +509,11 @@ impl Log {
                 false
             }
         }
+    }
+
+    /// What the log takes of the medium, and what limits it.
+    pub fn usage(&self) -> LogUsage {
+        self.segments.usage()
     }
 
     /// Figures about the log.

@@ -9,7 +9,7 @@ use std::{
     io::ErrorKind,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -17,6 +17,7 @@ use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
+    Limit, LogUsage,
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader},
     live::LiveBytes,
 };
@@ -77,6 +78,10 @@ pub(crate) struct Segments {
     medium_reserve: AtomicU64,
     /// The log's end if everything free were prepared.
     space_end: AtomicU64,
+    /// Whether that is where it is because of the medium, rather than of the log's own limit.
+    medium_limits: AtomicBool,
+    /// Whether the medium does not tell how much of it is free.
+    medium_unknown: AtomicBool,
 }
 
 struct Table {
@@ -117,6 +122,8 @@ impl Segments {
             live,
             medium_reserve: AtomicU64::new(0),
             space_end: AtomicU64::new(0),
+            medium_limits: AtomicBool::new(false),
+            medium_unknown: AtomicBool::new(false),
         };
         segments.measure_space();
         segments
@@ -184,17 +191,46 @@ impl Segments {
         self.table.read().medium_full
     }
 
+    /// Whether the medium does not tell how much of it is free.
+    pub fn medium_is_unknown(&self) -> bool {
+        self.medium_unknown.load(Ordering::Relaxed)
+    }
+
+    /// What the medium says is free; `None`: it does not tell.
+    fn medium_free_bytes(&self) -> Option<u64> {
+        self.io.free_bytes().ok().flatten()
+    }
+
+    /// What the log takes, what it may take, and what sets its limit.
+    pub fn usage(&self) -> LogUsage {
+        let table = self.table.read();
+        let bytes = |segments: u64| segments * u64::from(self.segment_size);
+        let limited_by = match self.medium_limits.load(Ordering::Relaxed) {
+            true => Limit::Medium { free_bytes: self.medium_free_bytes() },
+            false => Limit::Options,
+        };
+        LogUsage {
+            bytes: bytes((table.kept.len() + table.spares.len()) as u64),
+            bytes_max: bytes(u64::from(self.max_segments)),
+            limited_by,
+        }
+    }
+
     fn measure_space(&self) {
-        let free = self.io.free_bytes().unwrap_or(0);
-        let left = free.saturating_sub(self.medium_reserve.load(Ordering::Relaxed));
-        let medium = left / u64::from(self.segment_size);
+        let reserve = self.medium_reserve.load(Ordering::Relaxed);
+        let free = self.medium_free_bytes();
+        self.medium_unknown.store(free.is_none(), Ordering::Relaxed);
+        let medium = match free {
+            Some(free) => free.saturating_sub(reserve) / u64::from(self.segment_size),
+            // A medium that does not tell is not full before it refuses a file.
+            None => u64::MAX,
+        };
         // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
         let files = (table.kept.len() + table.spares.len()) as u64;
-        let creatable = match table.medium_full {
-            true => 0,
-            false => medium.min(u64::from(self.max_segments).saturating_sub(files)),
-        };
+        let allowed = u64::from(self.max_segments).saturating_sub(files);
+        let creatable = if table.medium_full { 0 } else { medium.min(allowed) };
+        self.medium_limits.store(creatable < allowed, Ordering::Relaxed);
         let segments = table.next + table.spares.len() as u64 + creatable;
         self.space_end.store(self.start_of(segments), Ordering::Release);
     }

@@ -5,8 +5,8 @@ mod fixture;
 use std::sync::Arc;
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload};
-use holdfast_io::SimIo;
-use holdfast_log::{Admission, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+use holdfast_io::{Io, SimIo};
+use holdfast_log::{Admission, FIRST_LSN, Limit, Log, LogOptions, Lsn, Scope, batch_len};
 
 fn append(log: &Log, number: u64, len: usize) -> (Lsn, Vec<u8>) {
     let payload = payload(number, len);
@@ -120,9 +120,15 @@ fn a_segment_shows_all_batches_that_overlap_it() {
 #[test]
 fn a_full_log_says_so_until_a_segment_is_freed() {
     let by_limit = LogOptions { max_segments: 10, ..options() };
-    for (capacity, o) in [(1 << 30, by_limit), (10 * u64::from(options().segment_size), options())] {
+    let ten_segments = 10 * u64::from(options().segment_size);
+    for (capacity, is_told, o) in
+        [(1 << 30, true, by_limit), (ten_segments, true, options()), (ten_segments, false, options())]
+    {
         let io = SimIo::new(1);
         io.set_capacity(capacity);
+        if !is_told {
+            io.hide_free_bytes();
+        }
         let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
         let mut number = 0;
         let mut fill = |log: &Log| {
@@ -136,6 +142,12 @@ fn a_full_log_says_so_until_a_segment_is_freed() {
         };
         let count = fill(&log);
         assert!(count > 6 * SEGMENT_PAYLOAD / 1040, "{count}");
+        let free_bytes = is_told.then(|| io.free_bytes().expect("the power is on").expect("it is told"));
+        let limited_by = if capacity == ten_segments { Limit::Medium { free_bytes } } else { Limit::Options };
+        let usage = log.usage();
+        assert!(usage.bytes <= ten_segments && usage.bytes > 6 * SEGMENT_PAYLOAD, "{usage:?}");
+        let bytes_max = u64::from(o.max_segments) * u64::from(o.segment_size);
+        assert_eq!((usage.bytes_max, usage.limited_by), (bytes_max, limited_by));
         // Deletes and the cleaner go on.
         assert_eq!(log.admit_to_reserve(1000), Admission::Ok);
         append(&log, 1, 1000);

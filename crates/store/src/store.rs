@@ -448,6 +448,12 @@ impl Store {
         self.memory() == Memory::Out
     }
 
+    /// Bytes of memory that data take, without copies that can be given up at any time, and that they may take. Locks no
+    /// partition.
+    pub fn memory_of_data(&self) -> (usize, usize) {
+        (self.inner.ram_of_data().0, self.shared.memory_max())
+    }
+
     /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
     /// written after it.
     pub fn close(&self) -> Result<()> {
@@ -554,7 +560,7 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
         store_id: ids[..16].try_into().expect("sixteen bytes"),
         secret: ids[16..].try_into().expect("sixteen bytes"),
         partitions: options.partitions,
-        segment_size: options.segment_size(io.free_bytes().unwrap_or(u64::MAX)),
+        segment_size: options.segment_size(io.free_bytes().ok().flatten().unwrap_or(u64::MAX)),
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),

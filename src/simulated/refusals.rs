@@ -1,0 +1,118 @@
+//! The operator is told once when writes begin to be refused, and once when that ends.
+
+use super::World;
+use holdfast_resp::Reply;
+use holdfast_store::{Options, SimIo};
+
+const SEGMENT: u64 = 256 << 10;
+
+const MEMORY: usize = 2 << 20;
+
+fn options(log_segments: u64) -> Options {
+    Options {
+        partitions: 1,
+        segment_size: Some(SEGMENT as u32),
+        log_bytes_max: log_segments * SEGMENT,
+        memory_bytes_max: MEMORY,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// Sets keys, or adds to a list, until that is refused; returns the error.
+fn write_until_refused(world: &mut World, command: &str) -> String {
+    for n in 0..10_000 {
+        let key = if command == "set" { format!("key{n}") } else { "list".into() };
+        let (reply, _) = world.call(&[command, &key, &"x".repeat(5000)]).expect("the power is on");
+        if let Reply::Error(text) = reply {
+            return String::from_utf8(text).expect("UTF-8");
+        }
+        world.store().log().commit_once().expect("a full log is no failure");
+        // Memory is judged anew.
+        world.store().set_memory_bytes_max(MEMORY);
+    }
+    panic!("nothing is refused");
+}
+
+fn told(world: &World) -> Vec<String> {
+    world.worker.server.refusals.lines(world.store())
+}
+
+fn call(world: &mut World, words: &[&str]) {
+    let (reply, _) = world.call(words).expect("the power is on");
+    assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
+}
+
+/// One line, and no other while all stays as it is.
+fn begins(world: &mut World, write: &str) -> String {
+    let lines = told(world);
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    for _ in 0..20 {
+        write_until_refused(world, write);
+        assert_eq!(told(world), [""; 0]);
+    }
+    // Nothing is refused when nobody writes, but nobody could.
+    (0..20).for_each(|_| assert_eq!(told(world), [""; 0]));
+    line.clone()
+}
+
+fn ends(world: &World) -> String {
+    let lines: Vec<String> = (0..20).flat_map(|_| told(world)).collect();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    line.clone()
+}
+
+#[test]
+fn a_full_log_or_medium_is_told_once_and_so_is_its_end() {
+    for (segments, medium, is_told, why) in [
+        (16, 1 << 30, true, "of 4194304 that it may (log-max-size)"),
+        (1000, 4 << 20, true, " bytes of the medium are free"),
+        (1000, 4 << 20, false, "the medium says that it is full, but not how much of it is free"),
+    ] {
+        let sim = SimIo::new(1);
+        sim.set_capacity(medium);
+        if !is_told {
+            sim.hide_free_bytes();
+        }
+        let mut world = World::start(&sim, &options(segments), &[]).expect("the power is on");
+        assert_eq!(told(&world), [""; 0]);
+        assert!(write_until_refused(&mut world, "set").contains("the disk is full"));
+        let line = begins(&mut world, "set");
+        assert!(line.starts_with("Refusing writes that make data grow: the log takes "), "{line}");
+        assert!(line.contains(why), "{line}");
+        call(&mut world, &["flushall"]);
+        sim.set_capacity(1 << 30);
+        (0..100).for_each(|_| world.maintain().expect("the power is on"));
+        let line = ends(&world);
+        assert!(line.starts_with("No longer refusing writes that make data grow: the log takes "), "{line}");
+    }
+}
+
+#[test]
+fn full_memory_is_told_once_and_so_is_its_end() {
+    let mut world = World::start(&SimIo::new(1), &options(1000), &[]).expect("the power is on");
+    assert!(write_until_refused(&mut world, "rpush").starts_with("OOM command not allowed when used memory"));
+    let line = begins(&mut world, "rpush");
+    assert!(line.starts_with("Refusing writes that make data grow: data take "), "{line}");
+    assert!(line.ends_with(" bytes of memory, of 2097152 that they may (maxmemory)"), "{line}");
+    call(&mut world, &["del", "list"]);
+    world.maintain().expect("the power is on");
+    assert!(ends(&world).starts_with("No longer refusing writes that make data grow: data take "));
+}
+
+#[test]
+fn a_log_that_has_failed_is_told_before_anybody_writes() {
+    let sim = SimIo::new(1);
+    let mut world = World::start(&sim, &options(1000), &[]).expect("the power is on");
+    assert_eq!(told(&world), [""; 0]);
+    sim.fault(holdfast_io::Fault::write("log/"));
+    call(&mut world, &["set", "key", "value"]);
+    world.store().log().commit_once().expect_err("the medium has a fault");
+    let line = told(&world).concat();
+    assert!(
+        line.starts_with("Refusing all writes: the log has failed, until a restart: write log/"),
+        "{line}"
+    );
+    assert!(write_until_refused(&mut world, "set").starts_with("MISCONF"));
+    (0..20).for_each(|_| assert_eq!(told(&world), [""; 0]));
+}
