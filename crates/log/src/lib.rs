@@ -14,6 +14,7 @@ mod replay;
 mod scan;
 mod segments;
 mod stats;
+mod sync;
 mod thread;
 mod window;
 
@@ -26,7 +27,7 @@ use holdfast_io::{BLOCK, Error, Io, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
-pub use replay::{Cut, ReplayReport};
+pub use replay::{Cut, ReplayReport, Replayed};
 pub use scan::Scope;
 pub use stats::LogStats;
 pub use thread::LogThread;
@@ -154,7 +155,7 @@ impl Log {
     /// Makes a new log in the data folder, which holds none.
     pub fn create(io: Arc<dyn Io>, o: LogOptions) -> Result<Arc<Log>> {
         o.check()?;
-        replay::clear_folder(&*io)?;
+        replay::clear_folder(&*io, o.store_id)?;
         let segments = Segments::new(io.clone(), &o, Default::default(), Vec::new(), 0);
         if !segments.prepare_next(FIRST_LSN)? {
             return Err(Error::Unusable("no room for the first log segment".to_owned()));
@@ -162,32 +163,31 @@ impl Log {
         Ok(Self::new(io, &o, segments, FIRST_LSN, Vec::new(), true))
     }
 
-    /// Opens a log and calls `f` with the LSN and the payload of each batch from `from` on, the LSN of the last
-    /// checkpoint. A torn tail is cut off and reported. Where nothing can be written, nothing is cut, and the log has failed
-    /// from the start.
+    /// Removes what an interrupted [`Log::create`] with this store's ID has left in the data folder. Refuses to touch a log
+    /// that holds anything, or that is another store's.
+    pub fn remove_unfinished(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
+        replay::clear_folder(io, store_id)
+    }
+
+    /// Reads a log and calls `f` with the LSN and the payload of each batch from `from` on, the LSN of the last checkpoint.
+    /// `durable`: everything below this LSN is known to have been durable. The files are not changed; see
+    /// [`Replayed::open`].
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if something that was durable is damaged or missing; the files are not changed then, but
-    /// `f` has seen the batches before it. Whatever `f` returns.
-    pub fn open(
+    /// [`Error::Corrupt`] if something that was durable is damaged or missing; `f` has seen the batches before it.
+    /// Whatever `f` returns.
+    pub fn replay(
         io: Arc<dyn Io>,
         o: LogOptions,
         from: Lsn,
+        durable: Lsn,
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
-    ) -> Result<(Arc<Log>, ReplayReport)> {
+    ) -> Result<Replayed> {
         o.check()?;
         if from < FIRST_LSN || from % BATCH_ALIGN as u64 != 0 {
             return Err(Error::Unusable(format!("no batch begins at LSN {from}")));
         }
-        let (segments, durable) = replay::find_files(&*io, &o)?.into_segments(io.clone(), &o);
-        let replayed = segments.replay(from, durable, o.crc_seed, f)?;
-        let tail = replayed.report.tail;
-        let is_read_only = io.is_read_only();
-        let log = Self::new(io, &o, segments, tail, replayed.tail_block, replayed.is_marked);
-        if is_read_only {
-            log.fail(&Error::Unusable("it is only read".to_owned()));
-        }
-        Ok((log, replayed.report))
+        replay::replay(io, o, from, durable, f)
     }
 
     fn new(

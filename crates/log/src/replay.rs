@@ -2,7 +2,7 @@
 //!
 //! The first position without an intact batch of its own LSN ends the log. What lies behind it was written by
 //! commits that did not complete, unless something there proves that the position had been durable once: then
-//! the store refuses to start. Batches behind a torn one may be intact, and could later seem to follow a new
+//! the store refuses to start, and all is left as it was found. Batches behind a torn one may be intact, and could later seem to follow a new
 //! batch that ends where the torn one did; so they are overwritten with zeroes before anything is appended.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result};
 
 use crate::{
-    LogOptions,
+    Log, LogOptions,
     layout::{
         BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, block_ceil, block_floor,
         block_offset, claimed_len,
@@ -56,44 +56,71 @@ pub struct Cut {
 }
 
 /// What the files in the folder say of themselves.
-pub(crate) struct Files {
+struct Files {
     kept: BTreeMap<u64, Arc<Segment>>,
     /// The newest durable mark in a header.
     durable: Lsn,
 }
 
-/// The log's state after replay.
-pub(crate) struct Replayed {
+/// A log that was replayed and found sound. Nothing of it was changed: that is left to [`Replayed::open`].
+pub struct Replayed {
+    /// What the replay found.
     pub report: ReplayReport,
+    options: LogOptions,
+    segments: Segments,
+    /// What is known to be durable.
+    mark: Lsn,
+    /// Where the last trace of a batch behind the tail ends.
+    torn_end: Lsn,
+    /// Segments whose headers do not say how the log enters them.
+    entries: Vec<(u64, Entry)>,
     /// Bytes of the tail's block before the tail.
-    pub tail_block: Vec<u8>,
+    tail_block: Vec<u8>,
     /// Whether the last batch was empty, so that its mark covers all others.
-    pub is_marked: bool,
+    is_marked: bool,
 }
 
-/// Removes what an interrupted creation of a log left behind, and nothing else.
-pub(crate) fn clear_folder(io: &dyn Io) -> Result<()> {
-    for slot in slots(io)? {
-        let name = file_name(slot);
-        let failed = |e| Error::io(format!("read {name}"), e);
-        let file = io.open(&name, false).map_err(failed)?;
-        let mut start = vec![0; 2 * BLOCK + BATCH_ALIGN];
-        if file.len().map_err(failed)? >= start.len() as u64 {
-            file.read_at(&mut start, 0).map_err(failed)?;
-            let (block, granule) = (&start[..BLOCK], &start[2 * BLOCK..]);
-            let is_new = SegmentHeader::decode(block, &name).is_ok_and(|header| header.seq <= 1);
-            let is_empty = claimed_len(granule, FIRST_LSN).is_none();
-            if !(is_empty && (is_new || block.iter().all(|&byte| byte == 0))) {
-                return Err(Error::Unusable(format!("{name} holds a log already")));
-            }
+impl Replayed {
+    /// Leaves the files so that the log can be continued, and opens it. Where nothing can be written, nothing is, and the
+    /// log has failed from the start.
+    pub fn open(self) -> Result<Arc<Log>> {
+        let (io, tail) = (self.segments.io.clone(), self.report.tail);
+        let is_read_only = io.is_read_only();
+        if !is_read_only {
+            self.segments.mend(self.mark, tail, self.torn_end, &self.entries)?;
         }
-        io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+        let log = Log::new(io, &self.options, self.segments, tail, self.tail_block, self.is_marked);
+        if is_read_only {
+            log.fail(&Error::Unusable("it is only read".to_owned()));
+        }
+        Ok(log)
     }
-    Ok(())
+}
+
+/// Removes what an interrupted creation of this store's log left behind, and nothing else.
+pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
+    let names: Vec<String> = slots(io)?.into_iter().map(file_name).collect();
+    for name in &names {
+        let failed = |e| Error::io(format!("read {name}"), e);
+        let file = io.open(name, false).map_err(failed)?;
+        let mut start = vec![0; 2 * BLOCK + BATCH_ALIGN];
+        if file.len().map_err(failed)? < start.len() as u64 {
+            continue;
+        }
+        file.read_at(&mut start, 0).map_err(failed)?;
+        let (block, granule) = (&start[..BLOCK], &start[2 * BLOCK..]);
+        let is_new = SegmentHeader::decode(block, name)
+            .is_ok_and(|header| header.store_id == store_id && header.seq <= 1);
+        let is_empty = claimed_len(granule, FIRST_LSN).is_none();
+        if !(is_empty && (is_new || block.iter().all(|&byte| byte == 0))) {
+            return Err(Error::Unusable(format!("{name} holds a log already")));
+        }
+    }
+    names.iter().try_for_each(|name| io.remove(name).map_err(|e| Error::io(format!("remove {name}"), e)))
 }
 
 /// Finds the segments.
-pub(crate) fn find_files(io: &dyn Io, o: &LogOptions) -> Result<Files> {
+fn find_files(io: &dyn Io, o: &LogOptions) -> Result<Files> {
     let mut files = Files { kept: BTreeMap::new(), durable: 0 };
     for slot in slots(io)? {
         let Some((header, segment)) = open_segment(io, o, slot)? else { continue };
@@ -193,22 +220,33 @@ impl Checked {
 }
 
 impl Files {
-    pub fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
+    fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
         let next = self.kept.keys().next_back().map_or(0, |newest| newest + 1);
         (Segments::new(io, o, self.kept, Vec::new(), next), self.durable)
     }
 }
 
+/// Replays the log from `from` on. `durable`: everything below is known to be so.
+pub(crate) fn replay(
+    io: Arc<dyn Io>,
+    options: LogOptions,
+    from: Lsn,
+    durable: Lsn,
+    f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+) -> Result<Replayed> {
+    let (segments, marked) = find_files(&*io, &options)?.into_segments(io, &options);
+    segments.replay(options, from, durable.max(marked), f)
+}
+
 impl Segments {
-    /// Replays the log from `from` on, and leaves the files so that it can be continued, if they can be written.
-    /// `durable`: the newest mark in a segment header.
-    pub fn replay(
-        &self,
+    fn replay(
+        self,
+        options: LogOptions,
         from: Lsn,
         durable: Lsn,
-        seed: u32,
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Replayed> {
+        let seed = options.crc_seed;
         let mut report = ReplayReport { batches: 0, bytes: 0, tail: from, cut: None };
         // The newest byte of a log is never freed, but the segment after it may not be prepared yet.
         if self.get(self.seq_of(from)).is_none() && self.get(self.seq_of(from - 1)).is_none() {
@@ -243,10 +281,7 @@ impl Segments {
         }
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
-        if !self.io.is_read_only() {
-            self.mend(mark, tail, torn_end, &entries)?;
-        }
-        Ok(Replayed { report, tail_block, is_marked })
+        Ok(Replayed { report, options, segments: self, mark, torn_end, entries, tail_block, is_marked })
     }
 
     /// Leaves the files so that the log can be continued at `tail`.

@@ -347,12 +347,7 @@ impl Segments {
             let seq = self.seq_of(at);
             let part = end.min(self.start_of(seq + 1)) - at;
             let signed = if bytes < 0 { -(part as i64) } else { part as i64 };
-            // A segment that is not kept is one that was freed, or one that the rounded size of the log's last
-            // record just reaches; the latter must count it, or it would later be taken off from others.
-            if !self.live.add(seq, signed) && bytes > 0 && seq >= self.table.read().next {
-                self.live.insert(seq);
-                self.live.add(seq, signed);
-            }
+            self.live.add(seq, signed);
             at += part;
         }
     }

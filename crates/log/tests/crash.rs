@@ -5,7 +5,7 @@ mod fixture;
 use std::{collections::BTreeMap, sync::Arc};
 
 use fixture::{Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
-use holdfast_io::{Error, Fault, SimIo};
+use holdfast_io::{Error, Fault, Io, SimIo};
 use holdfast_log::{
     Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, Scope, SegmentInfo, batch_len,
 };
@@ -246,13 +246,22 @@ fn an_interrupted_creation_can_be_repeated() {
             io.crash_after(operation);
             let _ = Log::create(Arc::new(io.clone()), options()).and_then(|log| log.commit_once());
             let io = io.crash();
-            let other = LogOptions { store_id: *b"another store id", ..options() };
-            let log = Log::create(Arc::new(io.clone()), other.clone()).expect("a new log");
+            let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
             log.append(b"abc");
             log.close().expect("close");
             assert!(matches!(Log::create(Arc::new(io.clone()), options()), Err(Error::Unusable(_))));
-            let (_, _, replayed) = open(Arc::new(io.crash()), other, FIRST_LSN).expect("open");
+            let (_, _, replayed) = open(Arc::new(io.crash()), options(), FIRST_LSN).expect("open");
             assert_eq!(replayed, [(FIRST_LSN, b"abc".to_vec())]);
         }
     }
+}
+
+#[test]
+fn what_is_not_left_by_this_creation_is_not_removed() {
+    let io = SimIo::new(1);
+    let other = LogOptions { store_id: *b"another store id", ..options() };
+    drop(Log::create(Arc::new(io.clone()), other).expect("a new log"));
+    let names = io.list("log").expect("a folder");
+    assert!(matches!(Log::create(Arc::new(io.clone()), options()), Err(Error::Unusable(_))));
+    assert_eq!(io.list("log").expect("a folder"), names);
 }

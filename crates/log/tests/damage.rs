@@ -4,7 +4,7 @@ mod fixture;
 
 use std::sync::Arc;
 
-use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
+use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, replay, seeds};
 use holdfast_io::{Durability, Error, Io, SimIo};
 use holdfast_log::{Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
 
@@ -100,6 +100,30 @@ fn the_header_of_the_next_segment_tells_of_a_loss_too() {
         Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file, offset), place(lsn)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Who else knows what was durable is heard before anything is written.
+#[test]
+fn a_loss_that_only_the_caller_knows_of_is_refused_and_nothing_is_changed() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let lsn = log.append(b"the only batch");
+    log.commit_once().expect("commit");
+    let durable = log.durable();
+    drop(log);
+    // The header of the segment that was prepared next tells of it, too.
+    io.remove("log/00000001").expect("remove");
+    let (file, offset) = place(lsn);
+    io.flip_bit(&file, offset + 30, 0);
+    let (before, written) = (io.snapshot(&file), io.bytes_written());
+    match replay(Arc::new(io.clone()), options(), FIRST_LSN, durable) {
+        Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file, offset), place(lsn)),
+        other => panic!("{:?}", other.map(|(replayed, _)| replayed.report)),
+    }
+    let (replayed, _) = replay(Arc::new(io.clone()), options(), FIRST_LSN, lsn).expect("a torn tail");
+    assert!(replayed.report.cut.is_some());
+    drop(replayed);
+    assert!(io.snapshot(&file) == before && io.bytes_written() == written, "something was changed");
 }
 
 #[test]

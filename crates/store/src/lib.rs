@@ -30,6 +30,7 @@ mod chunk;
 mod cleaner;
 pub mod collections;
 mod copy;
+mod creating;
 mod digest;
 mod eviction;
 mod freezer;

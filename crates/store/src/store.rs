@@ -6,6 +6,7 @@ use crate::{
     background::Background,
     chunk::Pool,
     collections::Limits,
+    creating,
     digest::{Digest, SLOTS, hash_slot},
     eviction::Evictions,
     freezer::{self, Hand},
@@ -14,7 +15,7 @@ use crate::{
     payload::{self, Next},
     shared::{Memory, Shared},
     stats::Counters,
-    superblock::{self, Copies, Superblock},
+    superblock::{self, Superblock},
     txn::{self, Begun, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
 };
@@ -156,14 +157,20 @@ impl Store {
         let started = Instant::now();
         let files = io.list("").map_err(|e| Error::io("list the data folder", e))?;
         let has = |name: &str| files.iter().any(|f| f == name);
-        let (inner, mut recovery) = if has(superblock::FILE) && !has(CREATING) {
-            recover(io, options)?
+        let is_unfinished = match has(creating::FILE) {
+            true => creating::is_unfinished(&*io)?,
+            false => !has(superblock::FILE),
+        };
+        let (inner, mut recovery) = if !is_unfinished {
+            let recovered = recover(io.clone(), options)?;
+            if has(creating::FILE) && !io.is_read_only() {
+                creating::end(&*io)?;
+            }
+            recovered
         } else if io.is_read_only() {
             return Err(Error::Unusable("the data folder was never completed: a start makes it anew".into()));
-        } else if !has(CREATING) && has(HEAP) {
-            return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
         } else {
-            (create(io, options, has(CREATING))?, Recovery { created: true, ..Recovery::default() })
+            (create(io, options)?, Recovery { created: true, ..Recovery::default() })
         };
         recovery.us = started.elapsed().as_micros() as u64;
         let inner = Arc::new(inner);
@@ -478,8 +485,6 @@ impl Drop for Store {
 }
 
 const HEAP: &str = "heap";
-/// A file that is there while a data folder is being made.
-const CREATING: &str = "creating";
 
 /// Segments that a log may have at least: some are being written, cleaned and made ready.
 const SEGMENTS_MIN: u64 = 8;
@@ -527,25 +532,27 @@ fn check_options(o: &Options) -> Result<()> {
     Err(Error::Unusable(wrong.into()))
 }
 
-/// Makes a new data folder; `again`: an earlier start has left it unfinished. Other files that lie there stay.
-fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
+/// Makes a new data folder, where an earlier start may have left one unfinished. Other files that lie there stay.
+fn create(io: Arc<dyn Io>, options: Options) -> Result<Inner> {
     check_options(&options)?;
     let failed = |what: &'static str| move |e| Error::io(what, e);
-    for name in io.list("log").map_err(failed("list the data folder"))? {
-        if !again {
-            return Err(Error::Unusable("the data folder has a log but no superblock".into()));
-        }
-        io.remove(&format!("log/{name}")).map_err(failed("remove what an unfinished start left"))?;
-    }
-    for name in io.list("").map_err(failed("list the data folder"))? {
-        if name == HEAP || name == superblock::FILE {
-            io.remove(&name).map_err(failed("remove what an unfinished start left"))?;
-        }
-    }
-    io.open(CREATING, true).map_err(failed("create the data folder"))?;
-    io.sync_dir("").map_err(failed("create the data folder"))?;
+    let unfinished = creating::unfinished(&*io)?;
     let mut ids = [0; 32];
     io.random(&mut ids);
+    let store_id = unfinished.unwrap_or(ids[..16].try_into().expect("sixteen bytes"));
+    let files = io.list("").map_err(failed("list the data folder"))?;
+    let left = || [HEAP, superblock::FILE].into_iter().filter(|name| files.iter().any(|file| file == name));
+    if unfinished.is_some() {
+        Log::remove_unfinished(&*io, store_id)?;
+        for name in left() {
+            io.remove(name).map_err(failed("remove what an unfinished start left"))?;
+        }
+    } else if left().next().is_some() {
+        return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
+    } else if !io.list("log").map_err(failed("list the data folder"))?.is_empty() {
+        return Err(Error::Unusable("the data folder has a log but no superblock".into()));
+    }
+    creating::begin(&*io, store_id)?;
     let file = io.open(HEAP, true).map_err(failed("create heap"))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: options.partitions };
     let (heap, mut arenas) = Heap::create(file, heap_options)?;
@@ -557,7 +564,7 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
     let finished = checkpoint.finish()?;
     let mut superblock = Superblock {
         generation: 1,
-        store_id: ids[..16].try_into().expect("sixteen bytes"),
+        store_id,
         secret: ids[16..].try_into().expect("sixteen bytes"),
         partitions: options.partitions,
         segment_size: options.segment_size(io.free_bytes().ok().flatten().unwrap_or(u64::MAX)),
@@ -567,12 +574,13 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();
+    // Everything else is there for good when the superblock says so.
+    io.sync_dir("").map_err(failed("create the data folder"))?;
     let file = io.open(superblock::FILE, true).map_err(failed("create superblock"))?;
     superblock.write(&*file)?;
     file.sync().map_err(failed("sync superblock"))?;
     io.sync_dir("").map_err(failed("create the data folder"))?;
-    io.remove(CREATING).map_err(failed("create the data folder"))?;
-    io.sync_dir("").map_err(failed("create the data folder"))?;
+    creating::end(&*io)?;
     finished.commit();
     Inner::new(io, log, heap, arenas, superblock, file, options)
 }
@@ -580,14 +588,11 @@ fn create(io: Arc<dyn Io>, options: Options, again: bool) -> Result<Inner> {
 fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let mut report = Recovery::default();
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
-    let Copies { newest: superblock, version, damaged } = Superblock::read(&*file)?;
+    let copies = Superblock::read(&*file)?;
+    let superblock = copies.newest.clone();
     let options = Options { partitions: superblock.partitions, ..options };
     let mends = !io.is_read_only();
-    if mends && (damaged.is_some() || version < superblock::VERSION) {
-        // Before anything is written that an older version would not understand.
-        superblock.write(&*file)?;
-    }
-    if let Some((offset, what)) = damaged {
+    if let Some((offset, what)) = copies.damaged() {
         let healed = if mends { "healed from the other copy" } else { "the other copy is sound" };
         report.notes.push(format!("{} at offset {offset}: {what}; {healed}", superblock::FILE));
     }
@@ -615,18 +620,21 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
         items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
     };
     let log_options = log_options(&superblock, &options);
-    let (log, replayed) = Log::open(io.clone(), log_options, superblock.checkpoint_lsn, &mut replay)?;
-    if log.tail() < superblock.durable_lsn {
-        let (file, offset) = log.locate(log.tail());
-        return Err(Error::corrupt(&file, offset, "the log ends before what is known to be durable"));
-    }
-    report.replayed_bytes = log.tail() - superblock.checkpoint_lsn;
-    report.replayed_batches = replayed.batches;
-    report.notes.extend(replayed.cut.map(|cut| {
+    let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
+    let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
+    let arenas = redo.finish()?;
+    report.replayed_bytes = replayed.report.bytes;
+    report.replayed_batches = replayed.report.batches;
+    report.notes.extend(replayed.report.cut.as_ref().map(|cut| {
         let was_cut = if mends { "was cut" } else { "that a start cuts" };
         format!("{} at offset {}: a torn tail of {} bytes {was_cut}", cut.file, cut.offset, cut.bytes)
     }));
-    let arenas = redo.finish()?;
+    // Nothing was written so far: what is refused stays as it is. The superblock comes first, since what is written then may
+    // leave nothing of the generation of an older copy.
+    if mends {
+        copies.heal(&*file)?;
+    }
+    let log = replayed.open()?;
     let inner = Inner::new(io, log, heap, arenas, superblock, file, options)?;
     inner.checkpoint_batches.store(0u64.wrapping_sub(report.replayed_batches), Relaxed);
     Ok((inner, report))

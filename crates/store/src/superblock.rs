@@ -1,16 +1,20 @@
 //! The superblock: the roots of everything, in two copies (`docs/format.md`, "Superblock").
 //!
 //! Both copies are written, one after the other, before anything that only the previous generation needs is freed: so
-//! either copy alone is enough, and one that is torn or damaged is healed from the other at the next start.
+//! either copy alone is enough. A start makes both the same before anything else is written: whatever is torn when the
+//! first of them is written anew, the other one is of the generation whose slots and segments are kept.
 
 use crate::digest::Secret;
 use holdfast_heap::HeapRoot;
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
+use std::io::ErrorKind;
 
 /// The file's name in the data folder.
 pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
+/// Where the copies lie.
+const OFFSETS: [u64; 2] = [0, BLOCK as u64];
 /// The newest format that this version reads and the one that it writes. Format 1 had no frozen collections, format 2
 /// no strings in the heap.
 pub const VERSION: u32 = 3;
@@ -33,10 +37,35 @@ pub(crate) struct Superblock {
 /// What the medium has.
 pub(crate) struct Copies {
     pub newest: Superblock,
-    /// The version of the newest one's format.
-    pub version: u32,
-    /// Offset and fault of the other one, if it does not pass its check.
-    pub damaged: Option<(u64, String)>,
+    /// The version of its format.
+    version: u32,
+    newest_at: u64,
+    /// The other copy is not the same; why, if it is not just older.
+    differs: bool,
+    fault: Option<String>,
+}
+
+impl Copies {
+    fn other_at(&self) -> u64 {
+        BLOCK as u64 - self.newest_at
+    }
+
+    /// Offset and fault of the other copy, if it has one.
+    pub fn damaged(&self) -> Option<(u64, &str)> {
+        self.fault.as_deref().map(|fault| (self.other_at(), fault))
+    }
+
+    /// Makes both copies the same, in the format of this version. The newest one is not touched before the other one is
+    /// as good.
+    pub fn heal(&self, file: &dyn File) -> Result<()> {
+        if self.differs || self.version < VERSION {
+            self.newest.write_at(file, self.other_at())?;
+        }
+        if self.version < VERSION {
+            self.newest.write_at(file, self.newest_at)?;
+        }
+        Ok(())
+    }
 }
 
 impl Superblock {
@@ -87,25 +116,27 @@ impl Superblock {
         })
     }
 
-    /// Writes both copies, one after the other, durably.
+    /// Writes both copies, one after the other, durably. Both are the same before.
     pub fn write(&self, file: &dyn File) -> Result<()> {
-        let block = self.encode();
-        [0, BLOCK as u64]
-            .iter()
-            .try_for_each(|&at| file.write_at(&[&block], at, Durability::Durable))
-            .map_err(|e| Error::io(format!("write {FILE}"), e))
+        OFFSETS.iter().try_for_each(|&at| self.write_at(file, at))
     }
 
-    /// The newest copy that passes its check, and what is to be known of both.
+    fn write_at(&self, file: &dyn File, at: u64) -> Result<()> {
+        let written = file.write_at(&[&self.encode()], at, Durability::Durable);
+        written.map_err(|e| Error::io(format!("write {FILE}"), e))
+    }
+
+    /// The newest copy that passes its check, and what is to be known of both. One that cannot be read is as a damaged one.
     pub fn read(file: &dyn File) -> Result<Copies> {
-        let mut copies = Vec::new();
-        let mut damaged = None;
-        for at in [0, BLOCK as u64] {
+        let (mut sound, mut faults) = (Vec::new(), Vec::new());
+        for at in OFFSETS {
             let mut block = AlignedBuf::zeroed(BLOCK);
-            if let Err(e) = file.read_at(&mut block, at) {
-                if e.kind() != std::io::ErrorKind::UnexpectedEof {
-                    return Err(Error::io(format!("read {FILE}"), e));
+            match file.read_at(&mut block, at) {
+                Err(e) if e.kind() != ErrorKind::UnexpectedEof => {
+                    faults.push((format!("it cannot be read: {e}"), Some(e)));
+                    continue;
                 }
+                _ => {}
             }
             let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
             match Superblock::decode(&block) {
@@ -115,13 +146,20 @@ impl Superblock {
                     );
                     return Err(Error::Unusable(why));
                 }
-                Ok(copy) => copies.push((copy, version)),
-                Err(what) => damaged = Some((at, what)),
+                Ok(copy) => sound.push((copy, version, at)),
+                Err(what) => faults.push((what, None)),
             }
         }
-        match copies.into_iter().max_by_key(|(copy, version)| (copy.generation, *version)) {
-            Some((newest, version)) => Ok(Copies { newest, version, damaged }),
-            None => Err(Error::corrupt(FILE, 0, "both copies fail their check")),
+        let differs = sound.len() < 2 || (&sound[0].0, sound[0].1) != (&sound[1].0, sound[1].1);
+        match sound.into_iter().max_by_key(|(copy, version, _)| (copy.generation, *version)) {
+            Some((newest, version, newest_at)) => {
+                let fault = faults.pop().map(|(what, _)| what);
+                Ok(Copies { newest, version, newest_at, differs, fault })
+            }
+            None => match faults.into_iter().find_map(|(_, error)| error) {
+                Some(error) => Err(Error::io(format!("read {FILE}"), error)),
+                None => Err(Error::corrupt(FILE, 0, "both copies fail their check")),
+            },
         }
     }
 }
