@@ -18,8 +18,8 @@ pub(crate) const RUN: u8 = 253;
 pub(crate) const ROOT: u8 = 254;
 
 /// Where the bitmaps start, and the bytes of one.
-const BITMAPS: usize = 2048;
-const BITMAP: usize = SLOTS_MAX as usize / 8;
+pub(crate) const BITMAPS: usize = 2048;
+pub(crate) const BITMAP: usize = SLOTS_MAX as usize / 8;
 
 /// Heap offset of an extent's header.
 pub(crate) fn header(extent: u32) -> u64 {

@@ -92,18 +92,7 @@ struct Machine {
 impl SimIo {
     /// A machine with an empty data folder and room for 1 TiB. All chance in it comes from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self::with(Machine {
-            rng: Rng::new(seed),
-            names: Names::default(),
-            powered: true,
-            operations: 0,
-            crash_at: None,
-            faults: Vec::new(),
-            capacity: 1 << 40,
-            tells_free_bytes: true,
-            bytes_written: 0,
-            clock_us: 0,
-        })
+        Self::with(Machine::new(seed))
     }
 
     fn with(machine: Machine) -> Self {
@@ -118,17 +107,27 @@ impl SimIo {
         machine.powered = false;
         let mut rng = Rng::new(machine.rng.draw());
         let names = machine.names.after_power_cut(&mut rng);
+        let seed = rng.draw();
         Self::with(Machine {
-            rng,
             names,
-            powered: true,
-            operations: 0,
-            crash_at: None,
-            faults: Vec::new(),
             capacity: machine.capacity,
             tells_free_bytes: machine.tells_free_bytes,
-            bytes_written: 0,
             clock_us: machine.clock_us,
+            ..Machine::new(seed)
+        })
+    }
+
+    /// Another machine with what this one sees now, all of it durable, the clock and the capacity of this one, its counters
+    /// at zero and no faults. Nothing happens to this one.
+    pub fn fork(&self) -> SimIo {
+        let machine = self.0.lock();
+        let names = machine.names.fork();
+        Self::with(Machine {
+            names,
+            capacity: machine.capacity,
+            tells_free_bytes: machine.tells_free_bytes,
+            clock_us: machine.clock_us,
+            ..Machine::new(machine.operations)
         })
     }
 
@@ -141,6 +140,12 @@ impl SimIo {
         assert!(count > 0, "operations are counted from 1");
         let mut machine = self.0.lock();
         machine.crash_at = Some(machine.operations + count);
+    }
+
+    /// How many operations pass before the one that [`crash_after`](Self::crash_after) has named.
+    pub fn operations_left(&self) -> Option<u64> {
+        let machine = self.0.lock();
+        machine.crash_at.map(|at| (at - 1).saturating_sub(machine.operations))
     }
 
     /// Whether an error is the power cut's own, and the power is off. Any other error has another cause, however near the
@@ -268,6 +273,21 @@ impl Io for SimIo {
 }
 
 impl Machine {
+    fn new(seed: u64) -> Machine {
+        Machine {
+            rng: Rng::new(seed),
+            names: Names::default(),
+            powered: true,
+            operations: 0,
+            crash_at: None,
+            faults: Vec::new(),
+            capacity: 1 << 40,
+            tells_free_bytes: true,
+            bytes_written: 0,
+            clock_us: 0,
+        }
+    }
+
     fn powered(&self) -> io::Result<()> {
         if self.powered { Ok(()) } else { Err(power_cut()) }
     }

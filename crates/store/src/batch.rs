@@ -78,11 +78,13 @@ impl Batch {
         item::retarget(&mut self.tx.buf[pending.at..], slot);
     }
 
-    /// The entry of a pending item is gone.
-    pub(crate) fn cancel(&mut self, number: usize) {
+    /// The entry of a pending item is gone, or gets another value. Returns where the entry is: the heap offset of a location
+    /// that no item is the redo of any more.
+    pub(crate) fn cancel(&mut self, number: usize) -> u64 {
         let pending = &mut self.items[number];
         pending.wanted = false;
         item::cancel(&mut self.tx.buf[pending.at..]);
+        pending.slot
     }
 
     /// The item at an LSN, of so many live bytes, is garbage once the batch is in the log.

@@ -9,6 +9,7 @@ use crate::{
     txn::Cold,
     word::{Type, class_bytes, class_bytes_min},
 };
+use holdfast_heap::Image;
 use holdfast_io::{Error, Result};
 
 /// What a check went through.
@@ -36,6 +37,12 @@ impl Store {
         let heap_pages = self.inner.verify_heap()?;
         self.inner.attach_all();
         Ok(CheckReport { heap_pages, ..self.inner.check()? })
+    }
+
+    /// A copy of the heap, by partition. That of a store which has replayed all batches of this one is the same, to the
+    /// last byte (I-14): for tests.
+    pub fn heap_image(&self) -> Vec<Image> {
+        self.inner.partitions.iter().map(|part| part.lock().arena.image()).collect()
     }
 }
 

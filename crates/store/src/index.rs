@@ -308,7 +308,7 @@ impl Index {
     }
 
     /// Overwrites the type and flags of an entry with redo, and its location without: the redo of the location is
-    /// the item's record.
+    /// the item's record. If the item leaves the entry before the batch is committed, the location is overwritten with redo.
     pub fn set_item_word(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, word: Word) {
         let offset = self.offset(slot);
         let old = arena.u64(offset);
@@ -472,13 +472,16 @@ impl Index {
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(to.entry), fingerprint);
         self.set_handle(to, self.handle_or_mark(from));
         self.set_handle(from, 0);
-        self.retarget(arena, batch, to);
+        self.retarget(arena, batch, from, to);
     }
 
-    fn retarget(&self, arena: &Arena, batch: &mut Batch, slot: Slot) {
+    /// Tells a pending item, if an entry that was moved names one, where the entry is now. The location in the old place,
+    /// of which nothing is the redo, goes.
+    fn retarget(&self, arena: &mut Arena, batch: &mut Batch, from: Slot, to: Slot) {
         if self.items {
-            if let Some(number) = self.word(arena, slot).pending_number() {
-                batch.retarget(number, self.offset(slot));
+            if let Some(number) = self.word(arena, to).pending_number() {
+                batch.retarget(number, self.offset(to));
+                arena.write(&mut batch.tx, self.offset(from), &Word::NO_ITEM); // I-14
             }
         }
     }
@@ -528,7 +531,7 @@ impl Index {
                 let to = Slot { segment: new, bucket: number as u8, entry: to };
                 self.set_handle(to, self.handle_or_mark(from));
                 self.set_handle(from, 0);
-                self.retarget(arena, batch, to);
+                self.retarget(arena, batch, from, to);
             }
         }
         for (number, header) in headers.iter().enumerate() {

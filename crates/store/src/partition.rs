@@ -507,7 +507,8 @@ impl Partition {
         match word.pending_number() {
             Some(number) => {
                 self.frozen.subtract(word, batch.class(word));
-                batch.cancel(number);
+                let entry = batch.cancel(number);
+                self.arena.write(&mut batch.tx, entry, &Word::NO_ITEM); // I-14
             }
             None => {
                 self.frozen.subtract(word, word.class());

@@ -69,6 +69,9 @@ impl Word {
         *word.first_chunk().expect("a word has eight bytes")
     }
 
+    /// The same bytes of an entry that an item has left before its batch was committed.
+    pub const NO_ITEM: [u8; 6] = [0; 6];
+
     /// The `number`th item of the uncommitted batch.
     pub fn pending(ty: Type, number: usize) -> Word {
         Word(number as u64 | u64::from(PENDING) << 40 | (ty as u64) << 48)

@@ -1,6 +1,7 @@
 //! The keys as a whole against a simple model: renames, copies, expiries, scans and random keys over values of all
 //! types, with restarts, checkpoints, frozen collections and a small cache in between.
 
+mod oracle;
 mod seeds;
 
 use holdfast_store::{
@@ -268,7 +269,10 @@ fn history(seed: u64) {
         for _ in 0..rng.below(300) {
             step(&store, &mut model, &mut rng, keys);
             match rng.below(60) {
-                0 => store.checkpoint().unwrap(),
+                0 => {
+                    assert!(oracle::compare(&store, &sim, &options));
+                    store.checkpoint().unwrap();
+                }
                 1 => _ = store.clean().unwrap(),
                 2 => check(&store, &model, &mut rng),
                 3..8 => _ = store.sweep(),
@@ -281,7 +285,7 @@ fn history(seed: u64) {
             // Now the check of memory has no excuse.
             while store.sweep() {}
         }
-        while store.log().commit_once().unwrap() {}
+        assert!(oracle::compare(&store, &sim, &options));
         check(&store, &model, &mut rng);
         sim = sim.crash();
     }

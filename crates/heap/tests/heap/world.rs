@@ -99,6 +99,8 @@ pub struct World {
     running: Option<Running>,
     blocks: Blocks,
     tx: Tx,
+    /// Whether a transaction is going on.
+    is_open: bool,
 }
 
 impl World {
@@ -123,6 +125,7 @@ impl World {
             running: None,
             blocks: Blocks::new(),
             tx: Tx::new(),
+            is_open: false,
         }
     }
 
@@ -149,7 +152,9 @@ impl World {
         batch.records.push(Record::Redo(std::mem::take(&mut self.tx.buf)));
         self.tx.clear();
         let heap = self.heap.clone();
+        self.is_open = true;
         let result = if self.random.chance(8) { self.finish_checkpoint() } else { Ok(()) };
+        self.is_open = false;
         if !Arc::ptr_eq(&heap, &self.heap) {
             return result; // the process has ended meanwhile, and this transaction with it
         }
@@ -296,7 +301,12 @@ impl World {
         if power_cut {
             self.sim = self.sim.crash();
         }
-        let kept = self.durable + self.random.below((self.log.len() - self.durable + 1) as u64) as usize;
+        let volatile = (self.log.len() - self.durable) as u64;
+        let lost = if self.random.chance(2) { 0 } else { self.random.below(volatile + 1) as usize };
+        let kept = self.log.len() - lost;
+        // I-14: what replay makes is what was there, if nothing was lost.
+        let images = |arenas: &[Arena]| arenas.iter().map(Arena::image).collect::<Vec<_>>();
+        let expected = (lost == 0 && !self.is_open).then(|| images(&self.arenas));
         self.log.truncate(kept);
         self.durable = kept;
         let file = self.sim.open("heap", false).unwrap();
@@ -329,6 +339,9 @@ impl World {
         if self.random.chance(2) {
             self.check_blocks();
             self.heap.verify()?;
+        }
+        for (expected, found) in expected.iter().flatten().zip(images(&self.arenas)) {
+            assert_eq!(expected.first_difference(&found), None);
         }
         Ok(())
     }

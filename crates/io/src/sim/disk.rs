@@ -137,6 +137,14 @@ impl Names {
         }
     }
 
+    /// The names, and copies of the files behind them, as the machine sees them, all of it on the medium.
+    pub fn fork(&self) -> Self {
+        let copy = |node: &Node| Arc::new(Mutex::new(Inode::on_medium(node.lock().data.clone())));
+        let files: BTreeMap<String, Node> =
+            self.current.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
+        Self { current: files.clone(), medium: files, pending: Vec::new() }
+    }
+
     /// The names, and the files behind them, of which a machine finds itself in possession after a power cut.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
         let mut medium = self.medium.clone();

@@ -151,6 +151,7 @@ fn replay_restores_what_was_there() {
         }
         let mut recovered = recovery.finish().unwrap().pop().unwrap();
         objects.check(&recovered, cx);
+        assert_eq!(arena.image().first_difference(&recovered.image()), None);
         assert_eq!(objects.content(&recovered, cx), objects.content(&arena, cx));
 
         for obj in [objects.list, objects.set, objects.zset, objects.hash, objects.stream, objects.string] {

@@ -1,6 +1,9 @@
 //! What the tests of the typed operations share: histories of a few keys, in a store on a simulated machine that restarts
 //! now and then, against a model.
 
+#[path = "../oracle/mod.rs"]
+mod oracle;
+
 use crate::seeds::{self, Rng};
 use holdfast_store::{Options, SimIo, Store, Txn, collections::Limits};
 use std::{
@@ -150,6 +153,7 @@ impl World {
         while store.log().durable() < store.log().tail() {
             store.log().commit_once().expect("a sound medium");
         }
+        assert!(oracle::compare(&store, &self.sim, &self.options));
         if rng.chance(3) {
             store.close().expect("a sound medium");
         }
@@ -167,6 +171,7 @@ impl World {
             self.store().log().commit_once().expect("a sound medium");
         }
         if rng.chance(200) {
+            assert!(oracle::compare(self.store(), &self.sim, &self.options));
             self.store().checkpoint().expect("a sound medium");
             self.store().clean().expect("a sound medium");
         }

@@ -1,0 +1,48 @@
+//! The replay oracle (I-14): what a start makes of a store's files is, to the last byte of the heap, what the store has in
+//! memory. A byte that is not is one that somebody has changed without redo, and it does harm later only, when a record
+//! is made that tells a difference from it.
+
+use holdfast_store::{Image, Lsn, Options, SimIo, Store};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// How many heaps were compared.
+pub static COMPARED: AtomicU64 = AtomicU64::new(0);
+
+/// What a store's heap held when its log ended at an LSN.
+pub struct Snapshot {
+    pub tail: Lsn,
+    heap: Vec<Image>,
+}
+
+impl Snapshot {
+    pub fn of(store: &Store) -> Snapshot {
+        Snapshot { tail: store.log().tail(), heap: store.heap_image() }
+    }
+
+    /// Compares it with the heap of a store that has replayed the log up to the same LSN.
+    pub fn compare(&self, replayed: &Store) {
+        for (number, (live, replayed)) in self.heap.iter().zip(replayed.heap_image()).enumerate() {
+            if let Some(difference) = live.first_difference(&replayed) {
+                panic!("partition {number} is not replayed as it was at LSN {}: {difference}", self.tail);
+            }
+        }
+        COMPARED.fetch_add(1, Relaxed);
+    }
+}
+
+/// Writes what waits to be written, and compares the store's heap with the one that a start on the same files replays.
+/// False if the machine failed meanwhile.
+pub fn compare(store: &Store, sim: &SimIo, options: &Options) -> bool {
+    while store.log().durable() < store.log().tail() {
+        if store.log().commit_once().is_err() {
+            return false;
+        }
+    }
+    let replayed = Store::open_on(Arc::new(sim.fork()), options.clone()).expect("a store that starts");
+    assert_eq!(replayed.log().tail(), store.log().tail());
+    Snapshot::of(store).compare(&replayed);
+    true
+}
