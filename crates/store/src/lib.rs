@@ -60,7 +60,7 @@ pub use check::CheckReport;
 pub use digest::{SLOTS, hash_slot};
 pub use eviction::{Among, Eviction, First, Room};
 pub use holdfast_heap::{Arena, Image, Tx};
-pub use holdfast_io::{Error as OpenError, Io, RealIo, SimIo};
+pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn};
 pub use observers::{Observer, ObserverId, Tell, Turn};
 pub use partition::{DATABASES, SYSTEM_DATABASE};

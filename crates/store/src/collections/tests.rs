@@ -84,8 +84,11 @@ impl Objects {
     fn content(self, arena: &Arena, cx: Context) -> Vec<Vec<u8>> {
         let list = list::iter(arena, self.list, 0..u64::MAX, false).map(<[u8]>::to_vec);
         let set = set::members(arena, self.set).map(|member| member.to_vec());
-        let zset = zset::iter(arena, self.zset, 0..u64::MAX, false).map(|(member, _)| member.to_vec());
-        let hash = hash::fields(arena, cx, self.hash).map(|field| field.name.to_vec());
+        let zset = zset::iter(arena, self.zset, 0..u64::MAX, false);
+        let zset = zset.map(|(member, score)| [&member.to_vec()[..], &score.to_le_bytes()].concat());
+        let hash = hash::fields(arena, cx, self.hash).map(|field| {
+            [field.name.to_vec(), field.value.to_vec(), field.expires.to_le_bytes().to_vec()].concat()
+        });
         let mut stream = Vec::new();
         serial::export(arena, cx, self.stream, &mut stream);
         let string = string::slices(arena, self.string, 0, string::len(arena, self.string));
