@@ -1,6 +1,7 @@
 //! A server in this process, on a simulated machine, without threads or sockets: for tests that need many lives or many
 //! commands.
 
+mod gates;
 mod power_cut;
 mod random_commands;
 mod refusals;

@@ -35,7 +35,7 @@ impl RealIo {
     /// Uses the folder `dir`, which is created if it is missing.
     pub fn new(dir: impl Into<PathBuf>) -> Result<Self> {
         let dir = dir.into();
-        create_folder(&dir).map_err(|e| Error::io(format!("create folder {}", dir.display()), e))?;
+        create_folder(&dir).map_err(|e| Error::io("create the folder", e))?;
         let (lock, start) = (OnceLock::new(), Instant::now());
         Ok(Self { dir, direct: true, read_only: false, lock, start })
     }
@@ -83,11 +83,10 @@ impl RealIo {
                 self.lock.set(locks).expect("the lock was free");
                 Ok(())
             }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => Err(Error::Unusable(format!(
-                "data folder {} is in use by another process",
-                self.dir.display()
-            ))),
-            Err(e) => Err(Error::io(format!("lock {}", path.display()), e)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                Err(Error::Unusable("it is in use by another process".to_owned()))
+            }
+            Err(e) => Err(Error::io("lock it", e)),
         }
     }
 }

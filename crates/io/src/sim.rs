@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{Durability, Error, File, Io};
 use disk::{Names, Node};
@@ -86,7 +86,21 @@ struct Machine {
     capacity: u64,
     tells_free_bytes: bool,
     bytes_written: u64,
+    reads: u64,
     clock_us: u64,
+    held: Held,
+}
+
+/// Writes that wait until the test lets them pass.
+#[derive(Default)]
+struct Held {
+    /// To files with names that start so; `None`: no writes are held.
+    prefix: Option<String>,
+    /// How many wait.
+    waiting: u64,
+    /// How many of them may pass.
+    passes: u64,
+    changed: Arc<Condvar>,
 }
 
 impl SimIo {
@@ -105,6 +119,7 @@ impl SimIo {
     pub fn crash(&self) -> SimIo {
         let mut machine = self.0.lock();
         machine.powered = false;
+        machine.held.changed.notify_all();
         let mut rng = Rng::new(machine.rng.draw());
         let names = machine.names.after_power_cut(&mut rng);
         let seed = rng.draw();
@@ -180,6 +195,33 @@ impl SimIo {
         self.0.lock().tells_free_bytes = false;
     }
 
+    /// Holds writes to files whose names start with `prefix` before they begin: they wait, in the thread that wants them,
+    /// until they may pass.
+    pub fn hold_writes(&self, prefix: &str) {
+        let held = &mut self.0.lock().held;
+        (held.prefix, held.passes) = (Some(prefix.to_owned()), 0);
+    }
+
+    /// How many writes are held now.
+    pub fn held_writes(&self) -> u64 {
+        let machine = self.0.lock();
+        machine.held.waiting - machine.held.passes.min(machine.held.waiting)
+    }
+
+    /// Lets one write pass, be it held already or not.
+    pub fn pass_write(&self) {
+        let held = &mut self.0.lock().held;
+        held.passes += 1;
+        held.changed.notify_all();
+    }
+
+    /// Lets all writes pass, those that are held first.
+    pub fn release_writes(&self) {
+        let held = &mut self.0.lock().held;
+        held.prefix = None;
+        held.changed.notify_all();
+    }
+
     /// Inverts bit `bit` (0 to 7) of the byte at `offset` of a file, durably.
     ///
     /// # Panics
@@ -202,6 +244,11 @@ impl SimIo {
     /// How many bytes were given to writes that succeeded.
     pub fn bytes_written(&self) -> u64 {
         self.0.lock().bytes_written
+    }
+
+    /// How many reads of files were begun.
+    pub fn reads(&self) -> u64 {
+        self.0.lock().reads
     }
 
     /// Moves both clocks forward; nothing else does.
@@ -284,7 +331,9 @@ impl Machine {
             capacity: 1 << 40,
             tells_free_bytes: true,
             bytes_written: 0,
+            reads: 0,
             clock_us: 0,
+            held: Held::default(),
         }
     }
 
@@ -331,6 +380,23 @@ impl Machine {
     }
 }
 
+/// Waits while writes to this file are held.
+fn wait_while_held(machine: &mut MutexGuard<Machine>, name: &str) {
+    let is_held = |machine: &Machine| {
+        machine.powered && machine.held.prefix.as_ref().is_some_and(|p| name.starts_with(p))
+    };
+    if !is_held(machine) {
+        return;
+    }
+    let changed = machine.held.changed.clone();
+    machine.held.waiting += 1;
+    while is_held(machine) && machine.held.passes == 0 {
+        changed.wait(machine);
+    }
+    machine.held.waiting -= 1;
+    machine.held.passes = machine.held.passes.saturating_sub(1);
+}
+
 /// How far an operation gets. One that is cut short leaves all it does pending, for the crash to decide about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -370,6 +436,7 @@ impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut machine = self.machine.lock();
         machine.powered()?;
+        machine.reads += 1;
         if machine.strikes(Operation::Read, &self.name) {
             return Err(device_error());
         }
@@ -381,7 +448,9 @@ impl File for SimFile {
     }
 
     fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()> {
-        let machine = &mut *self.machine.lock();
+        let mut machine = self.machine.lock();
+        wait_while_held(&mut machine, &self.name);
+        let machine = &mut *machine;
         let step = machine.step()?;
         let start = address(offset)?;
         let bytes = bufs.concat();

@@ -291,3 +291,35 @@ fn damage_stays_and_time_is_ours() {
     assert_eq!(after.snapshot("f"), [0, 0x80, 0]);
     assert_eq!((after.now_ms(), after.monotonic_us()), (wall + 5, monotonic + 5000));
 }
+
+#[test]
+fn writes_are_held_until_they_may_pass() {
+    let sim = SimIo::new(1);
+    let (held, other) = (sim.open("log/a", true).unwrap(), sim.open("b", true).unwrap());
+    sim.hold_writes("log/");
+    other.write_at(&[&[1; 4]], 0, Durable).unwrap();
+    assert_eq!(sim.held_writes(), 0);
+    let wait_for = |count| {
+        while sim.held_writes() != count {
+            std::thread::yield_now()
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..4).for_each(|byte| held.write_at(&[&[byte; 4]], 0, Durable).unwrap()));
+        wait_for(1);
+        assert_eq!(sim.snapshot("log/a"), []);
+        sim.pass_write();
+        wait_for(1);
+        assert_eq!(sim.snapshot("log/a"), [1; 4]);
+        sim.release_writes();
+    });
+    assert_eq!(sim.snapshot("log/a"), [3; 4]);
+    // The power ends all waiting.
+    sim.hold_writes("");
+    std::thread::scope(|scope| {
+        let write = scope.spawn(|| held.write_at(&[&[4; 4]], 0, Durable));
+        wait_for(1);
+        sim.crash();
+        assert!(write.join().unwrap().is_err());
+    });
+}
