@@ -8,7 +8,7 @@ use std::{
     path::Path,
     process,
     sync::{
-        OnceLock,
+        RwLock,
         atomic::{AtomicU8, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -28,13 +28,13 @@ pub enum Level {
 }
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Notice as u8);
-static FILE: OnceLock<File> = OnceLock::new();
+static FILE: RwLock<Option<File>> = RwLock::new(None);
 
-/// Sends what is logged from now on to a file.
+/// Sends what is logged from now on to a file. If that is the one that is in use, and was renamed meanwhile, a new one takes
+/// its place. After an error all stays as it was.
 pub fn open_file(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
-    // A second call has no effect: the option can be set at start only.
-    let _ = FILE.set(file);
+    *FILE.write().expect("no holder panics") = Some(file);
     Ok(())
 }
 
@@ -54,8 +54,8 @@ pub fn write(level: Level, message: fmt::Arguments) {
     let time = Utc::from_unix(since.as_secs());
     let line = format!("{}:M {time}.{:03} {mark} {message}\n", process::id(), since.subsec_millis());
     // There is nowhere to report that reporting failed.
-    let _ = match FILE.get() {
-        Some(mut file) => file.write_all(line.as_bytes()),
+    let _ = match &*FILE.read().expect("no holder panics") {
+        Some(file) => (&*file).write_all(line.as_bytes()),
         None => io::stderr().write_all(line.as_bytes()),
     };
 }

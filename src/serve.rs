@@ -7,6 +7,7 @@ use crate::{
     listener::Listeners,
     log::{self, log},
     server::{self, Server, VERSION},
+    tls,
     worker::{self, Message},
 };
 use holdfast_store::{Appendfsync, Options, Recovery, Store};
@@ -25,16 +26,17 @@ use tokio::{
 
 /// Serves until a signal or SHUTDOWN; the error says why it could not start.
 pub fn serve(config: Config) -> Result<(), String> {
-    let log_file = config.text(Opt::LogFile);
-    if !log_file.is_empty() {
-        log::open_file(Path::new(&log_file))
-            .map_err(|e| format!("cannot open the log file {log_file}: {e}"))?;
-    }
+    open_log_file(&config)?;
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build_local(LocalOptions::default())
         .map_err(|e| format!("cannot start: {e}"))?;
+    // From the start on, so that who renames log files need not know whether the server serves already.
+    let hang_ups = {
+        let _context = runtime.enter();
+        signal(SignalKind::hangup()).map_err(|e| format!("cannot start: {e}"))?
+    };
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
@@ -67,7 +69,11 @@ pub fn serve(config: Config) -> Result<(), String> {
 
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
-    let served = runtime.block_on(serve_until_asked_to_end(&server, listeners, signals));
+    let reopening = reopen_files(server.clone(), hang_ups);
+    let served = runtime.block_on(async {
+        tokio::task::spawn_local(reopening);
+        serve_until_asked_to_end(&server, listeners, signals).await
+    });
 
     for index in 0..workers {
         server.send(index, Message::Stop);
@@ -83,6 +89,27 @@ pub fn serve(config: Config) -> Result<(), String> {
     let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");
     served.map_err(|e| format!("cannot serve: {e}")).and(closed)
+}
+
+fn open_log_file(config: &Config) -> Result<(), String> {
+    match config.text(Opt::LogFile).as_str() {
+        "" => Ok(()),
+        path => log::open_file(Path::new(path)).map_err(|e| format!("cannot open the log file {path}: {e}")),
+    }
+}
+
+/// With each SIGHUP, opens the log file again, which may have been renamed, and loads the certificates, which may be new. What
+/// cannot be opened leaves the old one in use.
+async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
+    while hang_ups.recv().await.is_some() {
+        match open_log_file(&server.config) {
+            Ok(()) => log!(Notice, "Received SIGHUP: the log file and the certificates are opened again"),
+            Err(e) => log!(Warning, "Received SIGHUP: {e}; the old one stays in use"),
+        }
+        if tls::apply(&server).is_err() {
+            log!(Warning, "TLS: the certificates that were loaded before stay in use");
+        }
+    }
 }
 
 fn open_store(config: &Config) -> Result<Store, String> {

@@ -199,6 +199,32 @@ fn certificates_are_exchanged_while_the_server_runs() {
     assert_eq!(old.try_call(&[b"ECHO", b"b"]).unwrap(), Reply::Bulk(b"b".to_vec()));
 }
 
+/// As a program that renews certificates does: new files in the place of the old ones.
+#[test]
+fn a_hang_up_loads_certificates_again() {
+    let (folder, authority) = certificates();
+    let (server, port) = start(folder, &["--tls-auth-clients", "no"]);
+    let folder = server.folder();
+    let certificate = || {
+        let mut client = Client::connect(port, folder, false, &TLS13).unwrap();
+        assert_eq!(client.try_call(&[b"ECHO", b"a"]).unwrap(), Reply::Bulk(b"a".to_vec()));
+        client.server_certificate()
+    };
+    let old = certificate();
+    authority.sign(folder, "server", "localhost");
+    assert_eq!(certificate(), old);
+    server.signal("HUP");
+    wait_until(|| server.log(), || certificate() != old);
+
+    let new = certificate();
+    fs::write(folder.join("server.crt"), "no certificate").unwrap();
+    server.signal("HUP");
+    let told = "TLS: the certificates that were loaded before stay in use";
+    wait_until(|| server.log(), || server.log().contains(told));
+    assert!(server.log().contains("'tls-cert-file' "), "{}", server.log());
+    assert_eq!(certificate(), new);
+}
+
 #[test]
 fn what_is_no_tls_is_disconnected() {
     let (folder, _authority) = certificates();
