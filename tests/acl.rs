@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Client, Folder, Server, array, bulk, bulks, error, is_error, ok, run, show, text, wait_until};
 use holdfast_resp::Reply;
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 const NOPERM_KEY: &str = "-NOPERM No permissions to access a key";
 
@@ -330,4 +330,35 @@ fn channels_are_checked_and_subscribers_lose_what_they_may_not_use() {
     assert_eq!(admin.call("acl setuser fan resetchannels &news:*"), ok());
     assert!(!text(&admin.call("client list")).contains("user=fan"));
     assert_eq!(fan.try_reply(), None);
+}
+
+#[test]
+fn a_password_that_an_acl_file_voids_is_not_void_silently() {
+    let start = |users: &str| {
+        let folder = Folder::new();
+        fs::create_dir(folder.join("data")).unwrap();
+        fs::write(folder.join("data/users.acl"), users).unwrap();
+        let (data, socket) = (folder.join("data"), folder.join("s"));
+        let args = ["serve", "--port", "0", "--unixsocket", &socket, "--dir", &data];
+        (run(&[&args[..], &["--aclfile", "users.acl", "--requirepass", "secret"]].concat()), folder)
+    };
+    for users in ["", "user alice on >pass ~* +@all\n", "user default on nopass ~* +@all\n"] {
+        let (output, _folder) = start(users);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("'requirepass' has no effect beside 'aclfile'"), "{text}");
+    }
+    let folder = Folder::new();
+    fs::create_dir(folder.join("data")).unwrap();
+    fs::write(folder.join("data/users.acl"), "user default on >other ~* &* +@all\n").unwrap();
+    let server = Server::start_in(folder, &["--aclfile", "users.acl", "--requirepass", "secret"]);
+    assert!(server.log().contains("option 'requirepass' has no effect: the users are those of the ACL file"));
+    assert!(is_error(&server.client().call("auth secret"), "WRONGPASS"));
+    let mut client = server.client();
+    assert_eq!(client.call("auth other"), ok());
+    // Rewritten, it keeps its rights.
+    let file = server.folder().join("data/users.acl");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(client.call("acl save"), ok());
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
 }

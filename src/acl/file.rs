@@ -44,9 +44,26 @@ pub fn load_at_start(server: &Server) -> Result<(), String> {
         }
         Some(path) => {
             server.acl.replace(read(&path, all_channels(&server.config))?);
-            Ok(())
+            check_password(server, &path)
         }
     }
+}
+
+/// The users of an ACL file take the place of what `requirepass` says, as in Redis. That must not leave a server open that
+/// somebody has meant to protect.
+fn check_password(server: &Server, path: &Path) -> Result<(), String> {
+    if server.config.text(Opt::RequirePass).is_empty() {
+        return Ok(());
+    }
+    let path = path.display();
+    if !server.acl.requires_auth() {
+        return Err(format!(
+            "'requirepass' has no effect beside 'aclfile', and in {path} the user 'default' needs no password: give it one \
+             there (user default on >PASSWORD ~* &* +@all), or take one of both options away"
+        ));
+    }
+    log!(Warning, "option 'requirepass' has no effect: the users are those of the ACL file {path}");
+    Ok(())
 }
 
 /// ACL LOAD: replaces all users by those of the file. Returns the names of those that are gone.

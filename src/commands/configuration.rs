@@ -14,6 +14,7 @@ use crate::{
     log::log,
     server::Server,
 };
+use std::path::Path;
 
 const SUB: Command = Command {
     group: "server",
@@ -197,7 +198,8 @@ fn rewrite(call: &mut Call) -> Answer {
     }
     let users = if acl::has_file(config) { Vec::new() } else { acl::lines(&call.server().acl) };
     file::rewrite(config, &users).map_err(|e| {
-        log!(Warning, "CONFIG REWRITE failed: {e}");
+        let path = config.path.as_deref().unwrap_or(Path::new("")).display();
+        log!(Warning, "CONFIG REWRITE failed: cannot write {path}: {e}");
         format!("ERR Rewriting config file: {e}")
     })?;
     log!(Notice, "CONFIG REWRITE executed with success.");

@@ -3,8 +3,10 @@
 use super::{Config, Opt, kind::Kind};
 use holdfast_resp::split_line;
 use std::{
-    fmt, fs,
+    fmt,
+    fs::{self, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -124,7 +126,7 @@ pub fn rewrite(config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
 fn rewritten(config: &Config, users: &[Vec<u8>], old: &[u8]) -> Vec<u8> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut written = vec![false; Opt::ALL.len()];
-    let mut users = users.iter().cloned();
+    let mut users = users.iter().map(|user| line_of_user(user));
     let end = old.len() - usize::from(old.ends_with(b"\n"));
     for line in old[..end].split(|&byte| byte == b'\n').filter(|_| end > 0) {
         let words = split(line).unwrap_or_default();
@@ -136,13 +138,13 @@ fn rewritten(config: &Config, users: &[Vec<u8>], old: &[u8]) -> Vec<u8> {
             // The first line of an option speaks for all of them.
             Some(opt) if !written[opt as usize] => {
                 written[opt as usize] = true;
-                lines.push(line_of(config, opt).into_bytes());
+                lines.push(line_of(config, opt));
             }
             Some(_) => {}
         }
     }
     let unwritten = Opt::ALL.iter().filter(|&&opt| !written[opt as usize] && !config.is_default(opt));
-    let mut new: Vec<Vec<u8>> = unwritten.map(|&opt| line_of(config, opt).into_bytes()).collect();
+    let mut new: Vec<Vec<u8>> = unwritten.map(|&opt| line_of(config, opt)).collect();
     new.extend(users);
     if !new.is_empty() && !lines.iter().any(|line| line == SIGNATURE.as_bytes()) {
         lines.push(SIGNATURE.into());
@@ -153,28 +155,89 @@ fn rewritten(config: &Config, users: &[Vec<u8>], old: &[u8]) -> Vec<u8> {
     text
 }
 
-fn line_of(config: &Config, opt: Opt) -> String {
+fn line_of(config: &Config, opt: Opt) -> Vec<u8> {
     let value = config.show(opt);
-    let bare =
-        |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || "\"'\\#".contains(c));
-    match opt.spec().kind {
-        Kind::Words | Kind::Custom(_) if !value.is_empty() => format!("{} {value}", opt.spec().name),
-        _ if bare(&value) => format!("{} {value}", opt.spec().name),
-        _ => format!("{} \"{}\"", opt.spec().name, value.replace('\\', "\\\\").replace('"', "\\\"")),
+    let words = match opt.spec().kind {
+        Kind::Words | Kind::Custom(_) => super::split_words(&value),
+        _ => vec![value.as_str()],
+    };
+    let mut line = opt.spec().name.as_bytes().to_vec();
+    for word in words {
+        line.push(b' ');
+        quote(word.as_bytes(), &mut line);
     }
+    line
 }
 
-/// Puts a new file in the place of an old one at once, so that a crash leaves one or the other.
+/// The line of a user, whose words have no blanks in them, as [`split`] reads it.
+fn line_of_user(line: &[u8]) -> Vec<u8> {
+    let mut quoted = Vec::new();
+    for (number, word) in line.split(|&byte| byte == b' ').enumerate() {
+        if number > 0 {
+            quoted.push(b' ');
+        }
+        quote(word, &mut quoted);
+    }
+    quoted
+}
+
+/// Adds a word, in quotes and with Redis's escapes if it needs them.
+fn quote(word: &[u8], line: &mut Vec<u8>) {
+    let is_bare = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    if !word.is_empty() && word.iter().all(is_bare) {
+        return line.extend_from_slice(word);
+    }
+    line.push(b'"');
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => line.extend([b'\\', byte]),
+            b'\n' => line.extend(b"\\n"),
+            b'\r' => line.extend(b"\\r"),
+            b'\t' => line.extend(b"\\t"),
+            0x07 => line.extend(b"\\a"),
+            0x08 => line.extend(b"\\b"),
+            b' '..=b'~' => line.push(byte),
+            _ => line.extend(format!("\\x{byte:02x}").bytes()),
+        }
+    }
+    line.push(b'"');
+}
+
+/// Puts a new file in the place of an old one at once, so that a crash leaves one or the other. It has the rights of the old
+/// one, and its owner as far as this process may say so; a file that was not there is its owner's alone, for it may hold
+/// passwords.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    // Of a link, what it leads to is replaced.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
-    let mut file = fs::File::create(&temporary)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
+    let written = write_as(&path, &temporary, text).and_then(|()| fs::rename(&temporary, &path));
+    if let Err(error) = written {
+        // What is only half written is of no use; the error above says what is wrong.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::File::open(folder)?.sync_all()
+}
+
+/// Writes `temporary` durably, with the rights of the file `model` if there is one.
+fn write_as(model: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+    // Also of a file that a crash has left there.
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(text)?;
+    match fs::metadata(model) {
+        Ok(old) => {
+            // Before the rights, some of which a change of the owner takes away.
+            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+            file.set_permissions(old.permissions())?;
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -193,16 +256,20 @@ mod tests {
         set(&config, "PORT", &["7000"]).unwrap();
         set(&config, "requirepass", &["a \"b\" \\"]).unwrap();
         set(&config, "client-output-buffer-limit", &["normal 1mb 0 0"]).unwrap();
+        set(&config, "unixsocket", &["a\nb\t\u{e4}\0\x07"]).unwrap();
         let old = "# mine\nport 1\nuser old on\n\nport 2\nuser older on\nuser gone\ndatabases 4\n";
-        let users = [b"user a on".to_vec(), b"user b off".to_vec()];
+        let users = [b"user a on".to_vec(), b"user b off ~\"it's".to_vec()];
         let text = rewritten(&config, &users, old.as_bytes());
         let again = rewritten(&config, &users, &text);
         assert_eq!(again, text);
-        assert!(rewritten(&config, &users, b"port 1\n").ends_with(b"\nuser a on\nuser b off\n"));
+        assert!(
+            rewritten(&config, &users, b"port 1\n").ends_with(b"\nuser a on\nuser b off \"~\\\"it's\"\n")
+        );
+        assert_eq!(split(b"user b off \"~\\\"it's\"").unwrap().join(&b' '), users[1]);
         let text = String::from_utf8(text).unwrap();
-        let start =
-            "# mine\nport 7000\nuser a on\n\nuser b off\ndatabases 16\n# Generated by CONFIG REWRITE\n";
+        let start = "# mine\nport 7000\nuser a on\n\nuser b off \"~\\\"it's\"\ndatabases 16\n# Generated by CONFIG REWRITE\n";
         assert!(text.starts_with(start), "{text}");
+        assert!(text.contains("\nunixsocket \"a\\nb\\t\\xc3\\xa4\\x00\\a\"\n"), "{text}");
 
         let again = Config::default();
         for line in text.lines() {
