@@ -39,6 +39,10 @@ use tokio::time;
 
 /// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
 const OUTPUT_PAUSE: usize = 64 << 20;
+/// The same for a client that has yet to authenticate: anybody can be one.
+const OUTPUT_PAUSE_UNAUTHENTICATED: usize = 16 << 10;
+/// The input that such a client may have waiting, as in Redis.
+const INPUT_MAX_UNAUTHENTICATED: i64 = 1 << 20;
 /// How long a script waits for a stack.
 const STACK_RETRY: Duration = Duration::from_millis(100);
 /// While a command waits, this much of what its client sends meanwhile is read ahead, in bytes.
@@ -243,14 +247,12 @@ impl Connection {
         self.take_pushed();
         let mut lookahead = Lookahead::default();
         while !self.closing && self.head < self.input.len() {
-            if self.output.pending() >= OUTPUT_PAUSE {
+            let unauthenticated = self.is_unauthenticated();
+            if self.output.pending() >= output_pause(unauthenticated) {
                 self.stalled = true;
                 break;
             }
-            let limits = Limits {
-                max_bulk_len: worker.server.string_max(),
-                unauthenticated: !self.session.authenticated && worker.server.acl.requires_auth(),
-            };
+            let limits = Limits { max_bulk_len: worker.server.string_max(), unauthenticated };
             match self.parser.parse(&mut self.input[self.head..], &limits) {
                 Ok(None) => break,
                 Ok(Some(length)) => {
@@ -459,7 +461,7 @@ impl Connection {
         if self.is_over_output_limit(pending) {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
-        if self.closing || self.ended || pending >= OUTPUT_PAUSE {
+        if self.closing || self.ended || pending >= output_pause(self.is_unauthenticated()) {
             return Poll::Pending;
         }
         if self.stalled && !self.in_command {
@@ -490,7 +492,10 @@ impl Connection {
                 self.worker.stats().reads.add(1);
                 self.worker.stats().input_bytes.add(n as u64);
                 self.handle.client.count_input(n);
-                let limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
+                let mut limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
+                if self.is_unauthenticated() {
+                    limit = limit.min(INPUT_MAX_UNAUTHENTICATED);
+                }
                 if (self.input.len() - self.head) as i64 > limit {
                     return Poll::Ready(Err(Closed::InputLimit));
                 }
@@ -524,6 +529,12 @@ impl Connection {
             let missing = self.parser.needed().saturating_sub(self.input.len());
             self.input.reserve_exact(missing.clamp(BUFFER_SIZE, self.input.len().max(BUFFER_SIZE)));
         }
+    }
+
+    /// Whether the client has yet to say who it is.
+    #[inline]
+    fn is_unauthenticated(&self) -> bool {
+        !self.session.authenticated && self.worker.server.acl.requires_auth()
     }
 
     #[inline]
@@ -581,6 +592,12 @@ impl Connection {
             self.publish_buffers();
         }
     }
+}
+
+/// Bytes of replies that may wait before nothing more is executed for a client.
+#[inline]
+fn output_pause(unauthenticated: bool) -> usize {
+    if unauthenticated { OUTPUT_PAUSE_UNAUTHENTICATED } else { OUTPUT_PAUSE }
 }
 
 /// Runs a script on a stack of its own. While it runs for long the worker serves others between its parts; its own

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Client, Server, bulk, error, ok, wait_until};
+use harness::{Client, Server, bulk, error, ok, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{thread, time::Duration};
 
@@ -213,4 +213,36 @@ fn raise_file_limit() -> u64 {
     // SAFETY: `limit` is a valid rlimit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     limit.rlim_cur
+}
+
+/// Anybody can connect; who has not said who he is must not take memory by not reading.
+#[test]
+fn who_has_not_authenticated_takes_little_memory() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let mut admin = server.client();
+    assert_eq!(admin.call("auth secret"), ok());
+    let mut flood = Client::connect(&server.folder().join("socket")).unwrap();
+    // Ends when the connection does.
+    let flooding = thread::spawn(move || drop(flood.try_send(&b"PING\r\n".repeat(1 << 20))));
+    let mut before = 0;
+    wait_until(
+        || "the server reads no more of it".into(),
+        || {
+            thread::sleep(Duration::from_millis(200));
+            let now = admin.info("total_net_input_bytes").parse::<u64>().expect("a number");
+            let is_still = before > 10_000 && now < before + 1000;
+            before = now;
+            is_still
+        },
+    );
+    let list = text(&admin.call("client list"));
+    let flood = list.lines().find(|line| !line.contains("cmd=client|list")).expect("the flood");
+    let field = |name: &str| -> u64 {
+        let start = flood.find(&format!(" {name}=")).expect("a field") + name.len() + 2;
+        flood[start..].split(' ').next().expect("a value").parse().expect("a number")
+    };
+    assert!(field("tot-mem") < 128 << 10, "{flood}");
+    let id = flood.split(' ').next().expect("an id").trim_start_matches("id=");
+    assert_eq!(admin.call(&format!("client kill id {id}")), Reply::Int(1));
+    flooding.join().expect("no panic");
 }
