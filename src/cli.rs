@@ -4,11 +4,15 @@ use crate::{
     config::{
         Config, Opt,
         file::{self, ConfigError},
+        options::edit_distance,
     },
     document,
     server::VERSION,
 };
-use std::{fmt::Write, path::PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 /// What the command line asks for.
 pub enum Request {
@@ -24,13 +28,14 @@ const USAGE: &str = "\
 Holdfast: a Redis-compatible store that never loses an acknowledged write
 
 Usage:
-  holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input)
+  holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input), as redis-server does
   holdfast check DIR                           verify a data folder that is not in use; changes nothing
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
   holdfast --version                           print the version
 
-Without arguments it serves on port 6379, with its data in the current folder.
+Without arguments it serves on port 6379, with its data in ./holdfast-data, or in the current folder if that is a data
+folder already.
 ";
 
 /// Understands the arguments after the program's name.
@@ -40,15 +45,34 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     match args.as_slice() {
         ["commands"] => Ok(Request::Print(document::commands())),
         ["check", rest @ ..] => match rest {
+            [arg] if is_help(arg) => Ok(Request::Print(USAGE.into())),
             [dir] if !dir.starts_with('-') => Ok(Request::Check(PathBuf::from(dir))),
-            _ => Ok(Request::Print(USAGE.into())),
+            _ => Err(ConfigError::new(
+                "check needs the data folder, and nothing else: holdfast check DIR".into(),
+            )),
         },
         ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
         ["--version" | "-v", ..] => Ok(Request::Print(format!("holdfast {VERSION}\n"))),
         ["serve", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(serve_help())),
         ["serve", rest @ ..] => serve(rest),
+        [word, ..] if is_mistaken_command(word) => {
+            let hint = COMMANDS.iter().find(|command| edit_distance(word, command) <= 2);
+            let hint =
+                hint.map(|command| format!("; did you mean 'holdfast {command}'?")).unwrap_or_default();
+            let what = format!("'{word}' is neither a command nor a configuration file that is there{hint}");
+            Err(ConfigError::new(format!("{what}\nSee holdfast --help.")))
+        }
         rest => serve(rest),
     }
+}
+
+const COMMANDS: [&str; 4] = ["serve", "check", "commands", "help"];
+
+/// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
+/// one plain word.
+fn is_mistaken_command(word: &str) -> bool {
+    let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_plain && !Path::new(word).exists()
 }
 
 fn serve(args: &[&str]) -> Result<Request, ConfigError> {

@@ -2,7 +2,7 @@
 
 use crate::{
     acl,
-    config::{Config, Opt},
+    config::{Config, Opt, kind::Value},
     limits,
     listener::Listeners,
     log::{self, log},
@@ -10,7 +10,7 @@ use crate::{
     tls,
     worker::{self, Message},
 };
-use holdfast_store::{Appendfsync, Options, Recovery, Store};
+use holdfast_store::{Appendfsync, OpenError, Options, Recovery, Store};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -113,6 +113,7 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
 }
 
 fn open_store(config: &Config) -> Result<Store, String> {
+    choose_data_folder(config, Path::new("."));
     let dir = config.text(Opt::Dir);
     let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
     let mut options = Options { appendfsync, memory_bytes_max, ..Options::default() };
@@ -120,7 +121,17 @@ fn open_store(config: &Config) -> Result<Store, String> {
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;
     }
-    let store = Store::open(&dir, options).map_err(|e| format!("cannot open the data folder {dir}: {e}"))?;
+    let store = Store::open(&dir, options).map_err(|error| {
+        let advice = match error {
+            OpenError::Corrupt { .. } => format!(
+                "\nThe server does not start with damaged data. 'holdfast check {dir}' changes nothing and names what it finds \
+                 first. If the medium has returned other bytes than were written, see to that; then restore the folder from a \
+                 backup, and keep the damaged one until all is there again."
+            ),
+            _ => String::new(),
+        };
+        format!("cannot open the data folder {dir}: {error}{advice}")
+    })?;
     let recovery = store.recovery();
     for note in &recovery.notes {
         log!(Warning, "{note}");
@@ -136,6 +147,13 @@ fn open_store(config: &Config) -> Result<Store, String> {
         ),
     }
     Ok(store)
+}
+
+/// A folder that was served before there was a folder of data in it is served as it was.
+fn choose_data_folder(config: &Config, current: &Path) {
+    if config.is_default(Opt::Dir) && current.join("superblock").is_file() {
+        config.store(Opt::Dir, Value::Text(".".into()));
+    }
 }
 
 fn close_store(server: Arc<Server>) -> Result<(), String> {

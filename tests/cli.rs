@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Folder, Server, run};
+use harness::{Client, Folder, Server, ok, run, wait_until};
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 
 fn fails(args: &[&str], message: &str) {
@@ -14,7 +14,7 @@ fn fails(args: &[&str], message: &str) {
 
 #[test]
 fn help_and_version() {
-    for args in [&["--help"][..], &["serve", "--help"], &["--version"], &["help"]] {
+    for args in [&["--help"][..], &["serve", "--help"], &["check", "--help"], &["--version"], &["help"]] {
         let output = run(args);
         assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
     }
@@ -27,6 +27,13 @@ fn mistakes_in_options_are_named() {
     fails(&["serve", "--prot", "1"], "unknown option 'prot'; did you mean 'port'?");
     fails(&["--port", "70000"], "option 'port': argument must be between 0 and 65535 inclusive");
     fails(&["serve", "extra", "words"], "cannot read the configuration file extra");
+    fails(
+        &["serv"],
+        "'serv' is neither a command nor a configuration file that is there; did you mean 'holdfast serve'?",
+    );
+    fails(&["./serv"], "cannot read the configuration file ./serv");
+    fails(&["check"], "check needs the data folder, and nothing else: holdfast check DIR");
+    fails(&["check", "a", "b"], "check needs the data folder");
     let folder = Folder::new();
     let file = folder.join("conf");
     fs::write(&file, "# comment\nport 0\n\nappendfsync sometimes\n").unwrap();
@@ -62,6 +69,10 @@ fn a_folder_is_used_by_one_server() {
         &server.folder().join("data"),
     ];
     fails(&args, "in use");
+    let folder = server.folder().join("data");
+    for args in [&args[..], &["check", &folder]] {
+        assert_eq!(String::from_utf8_lossy(&run(args).stderr).matches(&folder).count(), 1, "{args:?}");
+    }
 }
 
 #[test]
@@ -69,7 +80,10 @@ fn a_folder_that_cannot_be_written_is_named() {
     let folder = Folder::new();
     let file = folder.join("file");
     fs::write(&file, "").unwrap();
-    fails(&["--port", "0", "--unixsocket", &folder.join("s"), "--dir", &file], &file);
+    let args = ["--port", "0", "--unixsocket", &folder.join("s"), "--dir", &file];
+    fails(&args, &file);
+    // Once is enough.
+    assert_eq!(String::from_utf8_lossy(&run(&args).stderr).matches(&file).count(), 1);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
 }
 
@@ -114,4 +128,133 @@ fn acknowledged_writes_survive_a_kill() {
         }
         folder = server.kill();
     }
+}
+
+/// As a log rotation does: it renames the file, and tells the server.
+#[test]
+fn a_hang_up_opens_the_log_file_again() {
+    let folder = Folder::new();
+    let (file, old) = (folder.join("holdfast.log"), folder.join("holdfast.log.1"));
+    let server = Server::start_in(folder, &["--logfile", &file]);
+    let logged = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let mut client = server.client();
+    fs::rename(&file, &old).unwrap();
+    server.signal("HUP");
+    wait_until(|| logged(&file), || logged(&file).contains("Received SIGHUP"));
+    let end_of_old = logged(&old);
+    assert!(end_of_old.contains("Ready to accept connections"));
+    assert_eq!(client.call("set key value"), ok());
+
+    // What cannot be opened leaves the old one in use.
+    fs::remove_file(&old).unwrap();
+    fs::rename(&file, &old).unwrap();
+    fs::create_dir(&file).unwrap();
+    server.signal("HUP");
+    wait_until(|| logged(&old), || logged(&old).contains(&format!("cannot open the log file {file}: ")));
+    assert_eq!(client.call("get key"), harness::bulk("value"));
+    let _folder = server.stop();
+    assert!(logged(&old).contains("bye bye"));
+}
+
+#[test]
+fn a_rewritten_configuration_is_read_again_and_keeps_its_rights() {
+    let folder = Folder::new();
+    let file = folder.join("conf");
+    fs::write(&file, "# mine\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // What a crash amid a rewrite has left, and through a link.
+    fs::write(folder.join("conf.new"), "rubbish").unwrap();
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let server = Server::start_in(folder, &[&link]);
+    let password = b"a\nb \"c\" \\ \xc3\xa4";
+    let mut client = server.client();
+    assert_eq!(client.call_args(&[&b"config"[..], b"set", b"requirepass", password]), ok());
+    assert_eq!(client.call_args(&["acl", "setuser", "it's\"", "on", "nopass"]), ok());
+    assert_eq!(client.call("config rewrite"), ok());
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(
+        fs::symlink_metadata(&link).unwrap().is_symlink()
+            && !fs::exists(server.folder().join("conf.new")).unwrap()
+    );
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\nrequirepass \"a\\nb \\\"c\\\" \\\\ \\xc3\\xa4\"\n"), "{text}");
+
+    // Of a file that was not there nobody else can read the passwords.
+    fs::remove_file(&file).unwrap();
+    assert_eq!(client.call("config rewrite"), ok());
+    let mode = fs::symlink_metadata(&link).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+
+    let server = Server::spawn(server.kill(), &[&link]);
+    let mut client = None;
+    wait_until(
+        || server.log(),
+        || {
+            client = Client::connect(&server.folder().join("socket")).ok();
+            client.is_some()
+        },
+    );
+    assert_eq!(client.unwrap().call_args(&[&b"auth"[..], password]), ok());
+    assert_eq!(server.client().call_args(&["auth", "it's\"", ""]), ok());
+}
+
+#[test]
+fn data_lie_in_a_folder_of_their_own_unless_they_lie_here_already() {
+    let folder = Folder::new();
+    let serve = |folder: &Folder| {
+        let command = "cd \"$1\" && exec \"$2\" --port 0 --unixsocket s --save ''";
+        let mut process = std::process::Command::new("sh")
+            .args(["-c", command, "sh", &folder.join(""), env!("CARGO_BIN_EXE_holdfast")])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut client = None;
+        wait_until(
+            || "it serves".into(),
+            || {
+                client = Client::connect(&folder.join("s")).ok();
+                client.is_some()
+            },
+        );
+        let reply = client.unwrap().call("config get dir");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        fs::remove_file(folder.join("s")).unwrap();
+        reply
+    };
+    assert_eq!(serve(&folder), harness::bulks(["dir", "holdfast-data"]));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(fs::exists(folder.join("holdfast-data/superblock")).unwrap());
+    // Before there was such a folder, data lay here.
+    for name in ["superblock", "heap", "lock", "log"] {
+        fs::rename(folder.join(&format!("holdfast-data/{name}")), folder.join(name)).unwrap();
+    }
+    fs::remove_dir(folder.join("holdfast-data")).unwrap();
+    assert_eq!(serve(&folder), harness::bulks(["dir", "."]));
+    assert!(!fs::exists(folder.join("holdfast-data")).unwrap());
+}
+
+#[test]
+fn damage_is_named_with_what_to_do_about_it() {
+    let server = Server::start(&[]);
+    server.client().call("set key value");
+    let folder = server.stop();
+    for offset in [0, 4096] {
+        folder.flip_bit("data/superblock", offset + 70, 1);
+    }
+    let data = folder.join("data");
+    let output = run(&["serve", "--port", "0", "--unixsocket", &folder.join("s"), "--dir", &data]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("corrupt: superblock at offset ") && text.contains(&format!("'holdfast check {data}'")),
+        "{text}"
+    );
+    assert!(text.contains("restore the folder from a backup"), "{text}");
+    let output = run(&["check", &data]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("restore the folder from a backup") && text.matches("corrupt").count() == 1,
+        "{text}"
+    );
 }

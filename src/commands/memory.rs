@@ -178,7 +178,9 @@ fn doctor(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
             " * Resident memory is more than twice what is in use: the allocator keeps the rest for later.\n",
         );
     }
-    if limit > 0 && parts.cache < limit / 20 {
+    // Not what it takes: it may have nothing to hold yet.
+    let left = limit.saturating_sub(used.saturating_sub(parts.cache));
+    if limit > 0 && left < limit / 20 {
         text.push_str(" * Cache: less than a twentieth of 'maxmemory' is left for it, so that most reads go to the disk.\n");
     }
     if text.is_empty() {

@@ -118,7 +118,7 @@ options! {
     MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, apply crate::limits::apply_client_memory, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
 
     // General.
-    Dir "dir", Kind::Text, ".", AtStart, "The data folder";
+    Dir "dir", Kind::Text, "holdfast-data", AtStart, "The data folder; unless it is named, the current folder if that is one already";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, apply crate::log::apply_level, "What is logged";
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
@@ -281,7 +281,7 @@ impl Opt {
 }
 
 /// Insertions, deletions and replacements that make `b` of `a`.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let b = b.as_bytes();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
