@@ -116,7 +116,12 @@ fn open_store(config: &Config) -> Result<Store, String> {
     choose_data_folder(config, Path::new("."));
     let dir = config.text(Opt::Dir);
     let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
-    let mut options = Options { appendfsync, memory_bytes_max, ..Options::default() };
+    let on_unreadable = |error: &OpenError| -> ! {
+        // The medium is to blame, not the program, so there is no abort and no core. What was acknowledged is durable.
+        log!(Warning, "a page that is needed cannot be read, so the server ends: {error}");
+        process::exit(1)
+    };
+    let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, ..Options::default() };
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;

@@ -12,8 +12,8 @@ pub struct Full;
 
 /// The exclusive owner of some extents.
 ///
-/// It lives inside its partition's lock. All access panics outside the arena's own extents, and stops the process
-/// when a page cannot be read from the file or fails its checksum.
+/// It lives inside its partition's lock. All access panics outside the arena's own extents, and ends the process as
+/// [`Heap::on_unreadable`] says when a page cannot be read from the file or fails its checksum.
 pub struct Arena {
     pub(crate) memory: Owned,
     pub(crate) heap: Arc<Heap>,

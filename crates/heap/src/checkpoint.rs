@@ -35,7 +35,7 @@ use holdfast_io::{AlignedBuf, Result};
 use crate::{
     Arena, EXTENT, Heap, PAGE, PAGES,
     file::{ENTRY, Entry, HeapRoot, NOBODY, NOWHERE, PageRef, State, TABLE, TABLES, Table},
-    memory::{fail_stop, page_mask},
+    memory::page_mask,
 };
 
 /// Pages that are held between `copy` and `write`.
@@ -172,7 +172,7 @@ impl Checkpoint {
         let (number, used, owner) = (extent.number, extent.used, extent.owner(arena.memory.id()));
         self.owners[number as usize] = owner;
         *effort = effort.saturating_sub(1);
-        if arena.memory.apply_redo(number).unwrap_or_else(|e| fail_stop(&e)) {
+        if arena.memory.apply_redo(number).unwrap_or_else(|e| arena.memory.memory().give_up(&e)) {
             *effort = effort.saturating_sub(PAGES * VISITS_PER_PAGE);
         }
         let mut dirty = arena.memory.memory().dirty(number) & page_mask(first, PAGES - 1);

@@ -140,6 +140,13 @@ impl Heap {
         Ok((heap, arenas))
     }
 
+    /// Sets how the process ends when a page that an arena needs cannot be read or is damaged: whoever needs it cannot go on,
+    /// and what it was about to change may be changed in part. Without this, and until it is set, by an abort. Only the first
+    /// call counts. The function runs on the thread that needs the page, with its locks held.
+    pub fn on_unreadable(&self, end: fn(&Error) -> !) {
+        let _ = self.memory.on_unreadable.set(end);
+    }
+
     /// Opens the checkpoint that `root` names. All tables are read and checked; pages come in when they are touched,
     /// or by [`Heap::load_next`]. `root` was found in the superblock; `o.arenas` must be what it was at creation.
     pub fn open(file: Arc<dyn File>, o: HeapOptions, root: &HeapRoot) -> Result<(Arc<Heap>, Recovery)> {

@@ -15,10 +15,10 @@
 
 use std::{
     collections::HashMap,
-    hint, io,
+    hint, io, process,
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*},
     },
     thread,
@@ -96,6 +96,8 @@ pub(crate) struct Memory {
     /// Whether the system was told to back it with small pages only.
     is_small_paged: AtomicBool,
     pub(crate) file: PageFile,
+    /// Ends the process when a page cannot be read.
+    pub(crate) on_unreadable: OnceLock<fn(&Error) -> !>,
 }
 
 // SAFETY: `base` is memory that `Memory` owns; the module comment says why access to it is exclusive.
@@ -112,7 +114,8 @@ impl Memory {
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
         let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
         let redo = Mutex::default();
-        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, file }))
+        let on_unreadable = OnceLock::new();
+        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, file, on_unreadable }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
@@ -218,6 +221,18 @@ impl Memory {
     /// Extents to which redo waits to be applied.
     pub(crate) fn extents_with_redo(&self) -> Vec<u32> {
         self.redo.lock().keys().copied().collect()
+    }
+
+    /// Ends the process, as its owner wants it: a page that cannot be read leaves the caller without any answer (I-8), perhaps
+    /// in the midst of a change.
+    pub(crate) fn give_up(&self, error: &Error) -> ! {
+        match self.on_unreadable.get() {
+            Some(end) => end(error),
+            None => {
+                eprintln!("{error}");
+                process::abort()
+            }
+        }
     }
 
     /// Zeroes a released extent; it is free then.
@@ -334,7 +349,7 @@ impl Owned {
 
     #[cold]
     fn ensure_slowly(&self, offset: u64, len: usize) {
-        self.try_ensure(offset, len).unwrap_or_else(|e| fail_stop(&e));
+        self.try_ensure(offset, len).unwrap_or_else(|e| self.memory.give_up(&e));
     }
 
     /// Pages in what is absent of a range. Panics if it is not all this arena's.
@@ -479,11 +494,14 @@ impl Owned {
         assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
         let state = &self.memory.extents[extent as usize];
         self.memory.redo.lock().remove(&extent);
-        let absent = !state.claimed.fetch_or(!0, AcqRel);
-        state.present.fetch_or(absent, Release);
         let mut spins = 0;
-        while state.present.load(Acquire) != !0 {
-            wait(&mut spins); // for the background loader, which is filling a page
+        loop {
+            let absent = !state.claimed.fetch_or(!0, AcqRel);
+            if state.present.fetch_or(absent, AcqRel) | absent == !0 {
+                break;
+            }
+            // For the background loader, which is filling a page, or lets go of it because it cannot read it.
+            wait(&mut spins);
         }
         state.owner.store(RELEASED, Release);
     }
@@ -499,14 +517,6 @@ pub(crate) fn ranges(offset: u64, len: usize) -> impl Iterator<Item = (u32, u64)
         let last = (end.min(start + EXTENT) - 1 - start) as usize / PAGE;
         (u32::try_from(extent).expect("an extent within the address space"), page_mask(first, last))
     })
-}
-
-/// Stops the process: a page that cannot be read leaves the caller without any answer (I-8). The medium is to blame, not
-/// the program, so there is no abort and no core.
-pub(crate) fn fail_stop(error: &Error) -> ! {
-    eprintln!("{error}");
-    // SAFETY: it takes a number, does not return, and runs none of the handlers that other threads could disturb.
-    unsafe { libc::_exit(1) }
 }
 
 #[cfg(not(miri))]
@@ -583,5 +593,41 @@ mod mapping {
     pub(super) unsafe fn unreserve(base: NonNull<u8>, len: usize) {
         // SAFETY: by contract.
         unsafe { dealloc(base.as_ptr(), layout(len)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_io::{Io, SimIo};
+    use std::{sync::mpsc, time::Duration};
+
+    /// The background loader holds a page that the arena gives up with its extent.
+    #[test]
+    fn an_extent_is_released_though_the_loader_cannot_read_a_page_of_it() {
+        let file = SimIo::new(1).open("heap", true).expect("a file");
+        let memory = Memory::reserve(1, PageFile::empty(file)).expect("memory");
+        let mut owned = memory.owners(1).pop().expect("an owner");
+        owned.adopt(0, 0);
+        let ((begun, begins), (done, is_done)) = (mpsc::channel(), mpsc::channel());
+        thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let failed = memory.fill(0, 3, |_| {
+                    begun.send(()).expect("the test waits");
+                    thread::sleep(Duration::from_millis(20));
+                    Err(Error::corrupt("heap", 0, "it cannot be read"))
+                });
+                assert!(failed.is_err());
+            }
+        });
+        begins.recv().expect("the loader fills");
+        thread::spawn(move || {
+            owned.release(0);
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(10)).expect("it is released");
+        memory.recycle(0);
+        assert_eq!(memory.owner(0), None);
     }
 }

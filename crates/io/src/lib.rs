@@ -117,6 +117,13 @@ impl Error {
         Error::Io { what: what.into(), source }
     }
 
+    /// Whether the medium had no room: that is no failure of it, and there may be room later. A quota that is used up is the
+    /// same.
+    pub fn is_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+    }
+
     /// Names a failed check.
     pub fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
         Error::Corrupt { file: file.to_owned(), offset, what: what.into() }

@@ -84,6 +84,7 @@ struct Machine {
     crash_at: Option<u64>,
     faults: Vec<Fault>,
     capacity: u64,
+    quota: u64,
     tells_free_bytes: bool,
     bytes_written: u64,
     reads: u64,
@@ -126,6 +127,7 @@ impl SimIo {
         Self::with(Machine {
             names,
             capacity: machine.capacity,
+            quota: machine.quota,
             tells_free_bytes: machine.tells_free_bytes,
             clock_us: machine.clock_us,
             ..Machine::new(seed)
@@ -140,6 +142,7 @@ impl SimIo {
         Self::with(Machine {
             names,
             capacity: machine.capacity,
+            quota: machine.quota,
             tells_free_bytes: machine.tells_free_bytes,
             clock_us: machine.clock_us,
             ..Machine::new(machine.operations)
@@ -188,6 +191,11 @@ impl SimIo {
     /// Sets how many bytes all files together may have; what would grow beyond fails with `StorageFull`.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity = bytes;
+    }
+
+    /// The same as a quota, which the medium's free bytes say nothing of; what would grow beyond fails with `QuotaExceeded`.
+    pub fn set_quota(&self, bytes: u64) {
+        self.0.lock().quota = bytes;
     }
 
     /// Has the medium not tell any more how many of its bytes are free.
@@ -329,6 +337,7 @@ impl Machine {
             crash_at: None,
             faults: Vec::new(),
             capacity: 1 << 40,
+            quota: u64::MAX,
             tells_free_bytes: true,
             bytes_written: 0,
             reads: 0,
@@ -373,10 +382,12 @@ impl Machine {
     /// Refuses to let a file grow to `len` if that is more than the medium holds.
     fn make_room(&self, node: &Node, len: usize) -> io::Result<()> {
         let old = node.lock().data().len();
-        if len > old && self.used() + (len - old) as u64 > self.capacity {
-            return Err(ErrorKind::StorageFull.into());
+        let used = if len > old { self.used() + (len - old) as u64 } else { 0 };
+        match () {
+            () if used > self.capacity => Err(ErrorKind::StorageFull.into()),
+            () if used > self.quota => Err(ErrorKind::QuotaExceeded.into()),
+            () => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -49,11 +49,13 @@ impl Log {
         let result = self.commit(&mut committer);
         drop(committer);
         match &result {
-            Ok(_) => self.update_admission(),
+            Ok(progress) => {
+                self.update_admission();
+                if *progress {
+                    self.report_progress();
+                }
+            }
             Err(error) => self.fail(error),
-        }
-        if !matches!(result, Ok(false)) {
-            self.report_progress();
         }
         result
     }
@@ -63,9 +65,12 @@ impl Log {
         let mut progress = false;
         if let Some(last) = committer.group.last() {
             // Without room it waits in memory for a segment to be freed; `admit` has long said `Full`.
-            if self.segments.prepare_to(last.end(), self.durable())? {
+            let has_room = self.segments.prepare_to(last.end(), self.durable())?;
+            // Who waits is told that it may be for long.
+            progress = has_room || !self.stuck.load(Ordering::Relaxed);
+            self.stuck.store(!has_room, Ordering::Release);
+            if has_room {
                 self.write_group(committer)?;
-                progress = true;
             }
         }
         if self.sync_is_due(committer) {

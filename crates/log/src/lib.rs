@@ -146,6 +146,8 @@ pub struct Log {
     progress: Condvar,
     /// Whether somebody has kicked since the last commit began.
     kicked: AtomicBool,
+    /// What was appended waits for room.
+    stuck: AtomicBool,
     committer_sleep: Sleeper,
     preparer_sleep: Sleeper,
     counters: Counters,
@@ -219,6 +221,7 @@ impl Log {
             waiting: Mutex::new(()),
             progress: Condvar::new(),
             kicked: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             committer_sleep: Sleeper::default(),
             preparer_sleep: Sleeper::default(),
             counters: Counters::default(),
@@ -342,6 +345,10 @@ impl Log {
 
     /// Waits until everything below `lsn`, which must not be above [`Log::tail`], is durable. Commits itself if
     /// no thread does.
+    ///
+    /// # Errors
+    /// The log has failed; or [`Error::is_full`]: there is no room to write what was appended. It stays in memory, and is
+    /// written once there is.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         self.request_durable(lsn);
         self.wait(lsn, Log::durable)
@@ -359,14 +366,18 @@ impl Log {
         debug_assert!(lsn <= self.tail());
         while reached(self) < lsn {
             if !self.committer_sleep.is_attached() {
-                if !self.commit_once()? && reached(self) < lsn {
-                    return Err(Error::Unusable("the log is full".to_owned()));
+                self.commit_once()?;
+                if reached(self) < lsn && self.stuck.load(Ordering::Acquire) {
+                    return Err(no_room());
                 }
                 continue;
             }
             let mut waiting = self.waiting.lock();
             self.check_failed()?;
             if reached(self) < lsn {
+                if self.stuck.load(Ordering::Acquire) {
+                    return Err(no_room());
+                }
                 // In case the thread is stopped while we wait.
                 self.progress.wait_for(&mut waiting, std::time::Duration::from_millis(100));
             }
@@ -416,11 +427,13 @@ impl Log {
     }
 
     /// Latches a failure: nothing is written any more, and [`Log::admit`] says so. For failures elsewhere that would make
-    /// further writes unsafe; those of the log itself latch by themselves.
+    /// further writes unsafe; those of the log itself latch by themselves. Whoever waits is told, so the caller must hold no
+    /// lock that a callback of [`Log::on_progress`] takes.
     pub fn fail(&self, error: &Error) {
         // The first failure is the one to tell.
         let _ = self.failed.set(error.to_string());
         self.update_admission();
+        self.report_progress();
     }
 
     /// Reads the log's bytes from `lsn` on into `buf`, which must end at or below [`Log::written`]. Returns how many: fewer
@@ -505,7 +518,6 @@ impl Log {
             }
             Err(error) => {
                 self.fail(&error);
-                self.report_progress();
                 false
             }
         }
@@ -561,6 +573,10 @@ impl Log {
         let mark = self.append(&[]);
         self.marked.store(mark + batch_len(0), Ordering::Relaxed);
     }
+}
+
+fn no_room() -> Error {
+    Error::io("write the log", std::io::ErrorKind::StorageFull.into())
 }
 
 impl LogOptions {

@@ -180,10 +180,13 @@ impl Segments {
         }
     }
 
-    /// Lets a medium that was full be tried again.
-    pub fn retry_medium(&self) {
+    /// Tries a medium again that was full. No room is promised before there is a file for it: free bytes say nothing of a
+    /// quota.
+    pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
         self.table.write().medium_full = false;
+        self.prepare_next(durable)?;
         self.measure_space();
+        Ok(())
     }
 
     /// Whether the medium refused to hold another file, and was not tried again since.
@@ -278,9 +281,7 @@ impl Segments {
         drop(table);
         let slot = (0..).find(|slot| !used.contains(slot)).expect("fewer files than numbers");
         match self.create_file(slot) {
-            Err(Error::Io { source, .. })
-                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-            {
+            Err(e) if e.is_full() => {
                 // Not a failure of the log. What the file took is needed elsewhere.
                 let name = file_name(slot);
                 self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;

@@ -129,8 +129,10 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
         }
         if log.segments.medium_is_full() && medium_tried.elapsed() >= RETRY_MEDIUM {
             medium_tried = Instant::now();
-            log.segments.retry_medium();
-            log.space_changed();
+            match log.segments.retry_medium(log.durable()) {
+                Ok(()) => log.space_changed(),
+                Err(error) => log.fail(&error),
+            }
         }
         let wants_mark = log.wants_idle_mark();
         if wants_mark && idle_since.elapsed() >= IDLE {

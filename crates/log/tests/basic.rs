@@ -12,7 +12,7 @@ use std::{
 };
 
 use fixture::{Batches, SEGMENT_PAYLOAD, open, options, payload};
-use holdfast_io::{Io, RealIo, SimIo};
+use holdfast_io::{Error, Io, RealIo, SimIo};
 use holdfast_log::{Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, batch_len};
 
 /// A folder that is removed in the end.
@@ -178,4 +178,22 @@ fn batches_become_durable_as_asked() {
     assert_eq!(log.durable(), log.tail());
     while !append() {}
     assert_eq!(log.durable(), SEGMENT_PAYLOAD, "a finished segment is made durable");
+}
+
+/// A failure that another part of the store tells of is told to whoever waits, as those of the log itself are.
+#[test]
+fn who_waits_learns_of_a_failure_from_outside() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io), options()).expect("a new log");
+    let told = Arc::new(AtomicU64::new(0));
+    let callback = { (told.clone(), Arc::downgrade(&log)) };
+    log.on_progress(Box::new(move || {
+        let failed = callback.1.upgrade().is_some_and(|log| log.failed().is_some());
+        callback.0.fetch_add(failed.into(), Ordering::Relaxed);
+    }));
+    log.append(b"never written");
+    log.fail(&Error::Unusable("the heap has failed".to_owned()));
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    let why = log.wait_durable(log.tail()).expect_err("it has failed").to_string();
+    assert!(why.contains("the heap has failed"), "{why}");
 }

@@ -182,3 +182,18 @@ fn too_much_pending_is_busy() {
     assert_eq!(log.admit(10_000), Admission::Ok);
     assert_eq!(log.stats().pending_bytes, 0);
 }
+
+/// A quota is met where the free bytes of the medium say that there is room.
+#[test]
+fn a_used_up_quota_is_a_full_medium_and_no_failure() {
+    let io = SimIo::new(1);
+    io.set_quota(6 * u64::from(options().segment_size));
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    for number in 0..200 {
+        if log.admit(1000) == Admission::Ok {
+            append(&log, number, 1000);
+        }
+        log.commit_once().expect("full is no failure");
+    }
+    assert_eq!((log.admit(1000), log.failed()), (Admission::Full, None));
+}

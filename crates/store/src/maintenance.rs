@@ -15,7 +15,6 @@ use holdfast_heap::EXTENT;
 use holdfast_io::{Error, File, Result};
 use holdfast_log::{Admission, Lsn};
 use std::{
-    io::ErrorKind,
     sync::{
         Arc,
         atomic::{
@@ -267,7 +266,7 @@ fn run(inner: &Inner, stop: &AtomicBool) {
     let report = |what: &str, result: Result<bool>| match result {
         Ok(busy) => busy,
         // The medium is full: a later try may find room.
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => false,
+        Err(e) if e.is_full() => false,
         Err(e) => {
             inner.shared.log.fail(&Error::Unusable(format!("{what}: {e}")));
             false

@@ -25,6 +25,7 @@ use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
 use parking_lot::Mutex;
 use std::{
     path::Path,
+    process,
     sync::{
         Arc,
         atomic::{
@@ -58,6 +59,8 @@ pub struct Options {
     pub checkpoint_batches: u64,
     /// Threads for commits and maintenance. Without them, the caller drives both (for tests).
     pub background: bool,
+    /// Ends the process when a page of the heap that is needed cannot be read or is damaged; see [`Heap::on_unreadable`].
+    pub on_unreadable: fn(&Error) -> !,
 }
 
 impl Default for Options {
@@ -73,6 +76,10 @@ impl Default for Options {
             // A start replays so many in some 0.2 s.
             checkpoint_batches: 600_000,
             background: true,
+            on_unreadable: |error| {
+                eprintln!("{error}");
+                process::abort()
+            },
         }
     }
 }
@@ -556,6 +563,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Inner> {
     let file = io.open(HEAP, true).map_err(failed("create heap"))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: options.partitions };
     let (heap, mut arenas) = Heap::create(file, heap_options)?;
+    heap.on_unreadable(options.on_unreadable);
     let mut checkpoint = heap.begin_checkpoint();
     for arena in &mut arenas {
         while checkpoint.copy(arena, 1 << 16) {}
@@ -599,6 +607,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
     let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
     let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
+    heap.on_unreadable(options.on_unreadable);
     let mut items = Vec::new();
     let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
         items.clear();

@@ -158,23 +158,42 @@ fn no_record_does_harm() {
 #[test]
 #[ignore = "stops the process"]
 fn touches_a_damaged_page() {
+    touch_a_damaged_page(|_| {});
+}
+
+/// The same.
+#[test]
+#[ignore = "stops the process"]
+fn touches_a_damaged_page_of_an_owner_who_says_how_to_end() {
+    touch_a_damaged_page(|heap| {
+        heap.on_unreadable(|error| {
+            eprintln!("ended: {error}");
+            std::process::exit(7)
+        });
+    });
+}
+
+fn touch_a_damaged_page(prepare: fn(&Heap)) {
     let sim = SimIo::new(1);
     let (root, blocks) = checkpointed(&sim);
     let block = &blocks[4];
     let snapshot = sim.snapshot("heap");
     let at = snapshot.windows(64).position(|window| window == &block.bytes[..64]).unwrap();
     sim.flip_bit("heap", at as u64, 0);
-    let (_heap, arenas) = open(&sim, &root).unwrap();
+    let (heap, arenas) = open(&sim, &root).unwrap();
+    prepare(&heap);
     arenas[block.arena].bytes(block.offset, block.bytes.len());
 }
 
 #[test]
-fn paging_in_a_damaged_page_stops_the_process() {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "media::touches_a_damaged_page", "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&child.stderr);
-    assert!(!child.status.success());
-    assert!(stderr.contains("corrupt: heap at offset "), "{stderr}");
+fn paging_in_a_damaged_page_ends_the_process_as_its_owner_says() {
+    let run = |test: &str| {
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        let child = process.args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
+        (child.status.code(), String::from_utf8_lossy(&child.stderr).into_owned())
+    };
+    let (code, text) = run("media::touches_a_damaged_page");
+    assert!(code.is_none() && text.contains("corrupt: heap at offset "), "{code:?}: {text}");
+    let (code, text) = run("media::touches_a_damaged_page_of_an_owner_who_says_how_to_end");
+    assert!(code == Some(7) && text.contains("ended: corrupt: heap at offset "), "{code:?}: {text}");
 }
