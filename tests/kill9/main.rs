@@ -16,7 +16,7 @@ use holdfast_resp::{Reply, write_command};
 use model::{Model, Step};
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
     time::Duration,
 };
@@ -103,42 +103,50 @@ impl Writer {
     }
 }
 
-/// Reads what the writers write until the server is gone, and remembers the newest step that it saw of each.
-fn read(mut client: Client, mut rng: Rng, seen: &[&AtomicU64]) {
+/// What readers know of a writer.
+struct Seen {
+    /// The newest step that one of them saw something of.
+    step: AtomicU64,
+    /// Whether its group is there.
+    has_group: AtomicBool,
+}
+
+/// Reads what the writers write, of every type, until the server is gone, and remembers what it saw of each.
+fn read(mut client: Client, mut rng: Rng, seen: &[Seen]) {
     loop {
         let id = rng.below(seen.len() as u64) as usize;
-        let mut request = Vec::new();
+        let mut commands = vec![model::read_one(id, &mut rng)];
         let is_group = rng.one_in(2);
-        let replies = if is_group {
-            write_command(&mut request, &["MULTI"]);
-            model::group(id).for_each(|key| write_command(&mut request, &["GET", &key]));
-            write_command(&mut request, &["EXEC"]);
-            1 + model::group(id).count() + 1
-        } else {
-            write_command(&mut request, &["GET", &model::key(id, "text", rng.below(4))]);
-            1
-        };
+        if is_group {
+            commands = model::read_group(id);
+            commands.insert(0, "MULTI".into());
+            commands.push("EXEC".into());
+        }
+        let mut request = Vec::new();
+        for command in &commands {
+            write_command(&mut request, &command.split(' ').collect::<Vec<_>>());
+        }
+        let has_group = seen[id].has_group.load(Relaxed);
         if client.try_send(&request).is_err() {
             return;
         }
         let mut last = Reply::Null;
-        for _ in 0..replies {
+        for _ in &commands {
             let Some(reply) = client.try_reply() else { return };
             last = reply;
         }
         assert!(!is_error(&last, ""), "{last:?}");
         let newest = match &last {
-            Reply::Array(values) => {
-                let numbers: Vec<_> = values.iter().map(number).collect();
-                assert!(
-                    numbers.iter().all(|number| *number == numbers[0]),
-                    "half a MULTI of {id}: {numbers:?}"
-                );
-                numbers[0]
+            Reply::Array(values) if is_group => {
+                let steps: Vec<_> = values.iter().map(model::step_of).collect();
+                assert!(steps.iter().all(|step| *step == steps[0]), "half a MULTI of {id}: {steps:?}");
+                assert!(steps[0].is_some() || !has_group, "the group of {id} has vanished");
+                seen[id].has_group.fetch_or(steps[0].is_some(), Relaxed);
+                steps[0]
             }
-            reply => number(reply),
+            reply => model::step_of(reply),
         };
-        seen[id].fetch_max(newest.unwrap_or(0), Relaxed);
+        seen[id].step.fetch_max(newest.unwrap_or(0), Relaxed);
     }
 }
 
@@ -152,12 +160,15 @@ fn checkpoint(mut client: Client, mut rng: Rng) {
 /// Lets all writers and readers loose on a server until it is killed.
 fn load(server: Server, writers: &mut [Writer], rng: &mut Rng) -> Folder {
     let moment = Duration::from_micros(rng.below(300_000));
-    let seen: Vec<AtomicU64> = writers.iter().map(|_| AtomicU64::new(0)).collect();
-    let seen_by_writer: Vec<&AtomicU64> = seen.iter().collect();
+    let known = |writer: &Writer| Seen {
+        step: AtomicU64::new(0),
+        has_group: AtomicBool::new(writer.acknowledged.has_group(writer.id)),
+    };
+    let seen: Vec<Seen> = writers.iter().map(known).collect();
     let folder = thread::scope(|scope| {
         for _ in 0..READERS {
             let (client, rng) = (server.client(), Rng(rng.draw()));
-            let seen = &seen_by_writer;
+            let seen = &seen;
             scope.spawn(move || read(client, rng, seen));
         }
         let (client, rng) = (server.client(), Rng(rng.draw()));
@@ -170,7 +181,7 @@ fn load(server: Server, writers: &mut [Writer], rng: &mut Rng) -> Folder {
         server.kill()
     });
     for (writer, seen) in writers.iter_mut().zip(seen) {
-        writer.seen = seen;
+        writer.seen = seen.step;
     }
     folder
 }

@@ -1,6 +1,6 @@
 //! What a writer's keys hold after each of its steps.
 
-use crate::harness::{Client, Rng, array, ok};
+use crate::harness::{Client, Rng, array, number, ok};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,9 +19,61 @@ pub fn key(writer: usize, kind: &str, number: u64) -> String {
     format!("{writer}:{kind}:{number}")
 }
 
-/// The keys of a writer's group: the same step wrote all of them.
-pub fn group(writer: usize) -> impl Iterator<Item = String> {
+/// The keys of a writer's group: the same step wrote all of them. Once it is there it stays.
+fn group(writer: usize) -> impl Iterator<Item = String> {
     (0..KEYS).map(move |number| key(writer, "group", number))
+}
+
+/// A key of the group that is no text: no other step touches it.
+fn group_of(writer: usize, kind: &str) -> String {
+    key(writer, kind, KEYS)
+}
+
+/// The commands of a step that write a writer's group.
+fn write_group(writer: usize, number: u64, rng: &mut Rng) -> Vec<Vec<Bytes>> {
+    let mut commands: Vec<_> = group(writer).map(|key| words(&["SET", &key, &value(number, rng)])).collect();
+    commands.push(words(&["HSET", &group_of(writer, "hash"), "field", &value(number, rng)]));
+    commands.push(words(&["ZADD", &group_of(writer, "zset"), &number.to_string(), "member"]));
+    commands.push(words(&["XADD", &group_of(writer, "stream"), &format!("{number}-*"), "field", "value"]));
+    commands.push(words(&["XTRIM", &group_of(writer, "stream"), "MAXLEN", "5"]));
+    commands
+}
+
+/// The commands that read it: each reply tells the same step.
+pub fn read_group(writer: usize) -> Vec<String> {
+    let mut commands: Vec<_> = group(writer).map(|key| format!("GET {key}")).collect();
+    commands.push(format!("HGET {} field", group_of(writer, "hash")));
+    commands.push(format!("ZSCORE {} member", group_of(writer, "zset")));
+    commands.push(read_newest("stream", &group_of(writer, "stream")));
+    commands
+}
+
+/// A command that reads a random key of a writer, of a kind whose values tell who wrote them.
+pub fn read_one(writer: usize, rng: &mut Rng) -> String {
+    let kind = ["text", "hash", "list", "zset", "stream"][rng.below(5) as usize];
+    read_newest(kind, &key(writer, kind, rng.below(KEYS)))
+}
+
+fn read_newest(kind: &str, key: &str) -> String {
+    match kind {
+        "text" => format!("GET {key}"),
+        "hash" => format!("HVALS {key}"),
+        "list" => format!("LRANGE {key} 0 -1"),
+        "zset" => format!("ZREVRANGE {key} 0 0 WITHSCORES"),
+        _ => format!("XREVRANGE {key} + - COUNT 1"),
+    }
+}
+
+/// The newest step that a reply of [`read_group`] or [`read_one`] tells of; `None`: there is no such key.
+pub fn step_of(reply: &Reply) -> Option<u64> {
+    match reply {
+        Reply::Array(items) => match items.first() {
+            Some(Reply::Array(entry)) => number(&entry[0]),
+            // A member and its score, or values.
+            _ => items.iter().filter_map(number).max(),
+        },
+        reply => number(reply),
+    }
 }
 
 /// Something that a writer does, in one command or several in MULTI. Every value that it writes begins with its number.
@@ -37,8 +89,7 @@ impl Step {
         if !rng.one_in(5) {
             return Step { commands: vec![command(writer, number, rng)], is_multi: false };
         }
-        let mut commands: Vec<_> =
-            group(writer).map(|key| words(&["SET", &key, &value(number, rng)])).collect();
+        let mut commands = write_group(writer, number, rng);
         for _ in 0..rng.below(4) {
             commands.insert(rng.below(commands.len() as u64 + 1) as usize, command(writer, number, rng));
         }
@@ -149,6 +200,11 @@ macro_rules! collection {
 }
 
 impl Model {
+    /// Whether a writer's group is there.
+    pub fn has_group(&self, writer: usize) -> bool {
+        group(writer).any(|key| self.0.contains_key(key.as_bytes()))
+    }
+
     /// Number of keys.
     pub fn len(&self) -> u64 {
         self.0.len() as u64
@@ -229,7 +285,7 @@ impl Model {
     pub fn read(client: &mut Client, writer: usize) -> Model {
         let mut model = Model::default();
         for kind in KINDS {
-            for number in 0..KEYS {
+            for number in 0..=KEYS {
                 let key = key(writer, kind, number);
                 let reply = client.call(&match kind {
                     "hash" => format!("HGETALL {key}"),
