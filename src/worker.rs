@@ -125,7 +125,10 @@ impl Worker {
 
     /// Its interpreter of scripts, while none runs.
     pub fn engine(&self) -> RefMut<'_, Engine> {
-        RefMut::map(self.engine.borrow_mut(), |engine| engine.get_or_insert_with(Engine::new))
+        let mut engine =
+            RefMut::map(self.engine.borrow_mut(), |engine| engine.get_or_insert_with(Engine::new));
+        engine.set_memory_max(self.server.config.number(Opt::ScriptMaxMemory) as usize);
+        engine
     }
 
     /// A stack for a script.

@@ -209,7 +209,7 @@ fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;
     let source = call.args.at(1);
     let (shared, mut engine) = (&call.server().scripts, call.turn.worker.engine());
-    let (script, function) = match engine.script(shared, &sha1(source)) {
+    let (script, function) = match engine.script(shared, &sha1(source))? {
         Some(found) => found,
         None => engine.add(shared, source, false)?,
     };
@@ -221,7 +221,7 @@ fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
 fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let sha = parse_sha(call.args.at(1)).ok_or(NO_SCRIPT)?;
     let count = key_count(call, NOT_INTEGER)?;
-    let found = call.turn.worker.engine().script(&call.server().scripts, &sha);
+    let found = call.turn.worker.engine().script(&call.server().scripts, &sha)?;
     let (script, function) = found.ok_or(NO_SCRIPT)?;
     let program = Program { name: &script.name, function, is_eval: true };
     run(call, txn, &program, script.flags, read_only, count)

@@ -2,7 +2,7 @@
 
 use super::{
     host::{Host, with_host},
-    lua::{Function, Kind, Lua, Raise},
+    lua::{Function, Kind, Lua, PushError, Raise},
     number,
     reply::push_reply,
     sandbox::wrong_kind,
@@ -59,48 +59,51 @@ impl Scratch {
 }
 
 /// Adds the versions to the table on top.
-pub fn add_versions(lua: &mut Lua) {
+pub fn add_versions(lua: &mut Lua) -> Result<(), PushError> {
     let number = REDIS_VERSION.split('.').fold(0, |sum, part| sum << 8 | part.parse::<u32>().unwrap_or(0));
     for (text, num) in [("REDIS_VERSION", "REDIS_VERSION_NUM"), ("VALKEY_VERSION", "VALKEY_VERSION_NUM")] {
-        lua.push_bytes(REDIS_VERSION);
-        lua.set_field(-2, text);
-        lua.push_number(number.into());
-        lua.set_field(-2, num);
+        lua.push_bytes(REDIS_VERSION)?;
+        lua.set_field(-2, text)?;
+        lua.push_number(number.into())?;
+        lua.set_field(-2, num)?;
     }
-    lua.push_bytes("redis");
-    lua.set_field(-2, "SERVER_NAME");
+    lua.push_bytes("redis")?;
+    lua.set_field(-2, "SERVER_NAME")
 }
 
 /// Adds the levels of `redis.log` to the table on top.
-pub fn add_log_levels(lua: &mut Lua) {
+pub fn add_log_levels(lua: &mut Lua) -> Result<(), PushError> {
     for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].iter().enumerate() {
-        lua.push_number(level as f64);
-        lua.set_field(-2, name);
+        lua.push_number(level as f64)?;
+        lua.set_field(-2, name)?;
     }
+    Ok(())
 }
 
 /// Bits of `redis.set_repl`.
 const REPL_ALL: i64 = 3;
 
 /// Adds the flags of `redis.set_repl` to the table on top.
-pub fn add_repl_flags(lua: &mut Lua) {
+pub fn add_repl_flags(lua: &mut Lua) -> Result<(), PushError> {
     let flags =
         [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", REPL_ALL)];
     for (name, bits) in flags {
-        lua.push_number(bits as f64);
-        lua.set_field(-2, name);
+        lua.push_number(bits as f64)?;
+        lua.set_field(-2, name)?;
     }
+    Ok(())
 }
 
 /// An error as scripts see it: a table with its text, the code first.
-pub fn push_error(lua: &mut Lua, text: &[u8], counted: bool) {
-    lua.push_table(0, 4);
-    lua.push_bytes(text);
-    lua.set_field(-2, "err");
+pub fn push_error(lua: &mut Lua, text: &[u8], counted: bool) -> Result<(), PushError> {
+    lua.push_table(0, 4)?;
+    lua.push_bytes(text)?;
+    lua.set_field(-2, "err")?;
     if counted {
-        lua.push_bool(true);
-        lua.set_field(-2, "ignore_error_stats_update");
+        lua.push_bool(true)?;
+        lua.set_field(-2, "ignore_error_stats_update")?;
     }
+    Ok(())
 }
 
 /// What Redis says of `redis`, and Valkey of `server`.
@@ -113,39 +116,41 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 /// An error in the words that belong to the table from which the running function was taken.
-fn in_words(lua: &mut Lua, text: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
-    lua.push_kept(1);
+fn in_words(lua: &mut Lua, text: Cow<'static, [u8]>) -> Result<Cow<'static, [u8]>, PushError> {
+    lua.push_kept(1)?;
     let is_server = lua.bytes(-1) == Some(b"server");
     lua.pop(1);
-    match std::str::from_utf8(&text) {
+    Ok(match std::str::from_utf8(&text) {
         Ok(words) if is_server => {
             let replace =
                 |words: String, (of_redis, of_server): &(&str, &str)| words.replace(of_redis, of_server);
             WORDS.iter().fold(words.to_owned(), replace).into_bytes().into()
         }
         _ => text,
-    }
+    })
 }
 
 /// Raises an error with the code ERR.
 fn error(lua: &mut Lua, text: &str) -> Raise {
     lua.clear();
     let text = in_words(lua, format!("ERR {text}").into_bytes().into());
-    push_error(lua, &text, false);
-    Raise::Value
+    match text.and_then(|text| push_error(lua, &text, false)) {
+        Ok(()) => Raise::Value,
+        Err(error) => error.into(),
+    }
 }
 
 fn call(lua: &mut Lua) -> Result<i32, Raise> {
-    if run_command(lua) { Ok(1) } else { Err(Raise::Value) }
+    if run_command(lua)? { Ok(1) } else { Err(Raise::Value) }
 }
 
 fn pcall(lua: &mut Lua) -> Result<i32, Raise> {
-    run_command(lua);
+    run_command(lua)?;
     Ok(1)
 }
 
 /// Runs a command and leaves its reply; false: an error.
-fn run_command(lua: &mut Lua) -> bool {
+fn run_command(lua: &mut Lua) -> Result<bool, PushError> {
     let done = with_host(lua, |lua, host| {
         let mut scratch = std::mem::take(host.scratch());
         let done = run_command_with(lua, host, &mut scratch);
@@ -155,28 +160,28 @@ fn run_command(lua: &mut Lua) -> bool {
     });
     done.unwrap_or_else(|| {
         lua.clear();
-        push_error(lua, b"ERR Recursive call of a command", false);
-        false
+        push_error(lua, b"ERR Recursive call of a command", false)?;
+        Ok(false)
     })
 }
 
-fn run_command_with(lua: &mut Lua, host: &mut dyn Host, scratch: &mut Scratch) -> bool {
+fn run_command_with(lua: &mut Lua, host: &mut dyn Host, scratch: &mut Scratch) -> Result<bool, PushError> {
     if let Err(text) = read_args(lua, scratch) {
-        let text = in_words(lua, text.as_bytes().into());
-        push_error(lua, &text, false);
-        return false;
+        let text = in_words(lua, text.as_bytes().into())?;
+        push_error(lua, &text, false)?;
+        return Ok(false);
     }
     scratch.reply.clear();
     let args = Args::new(&scratch.bytes, &scratch.spans);
     match host.call(args, &mut scratch.reply) {
         Ok(()) => {
-            push_reply(lua, &scratch.reply);
-            scratch.reply.first() != Some(&b'-')
+            push_reply(lua, &scratch.reply)?;
+            Ok(scratch.reply.first() != Some(&b'-'))
         }
         Err(text) => {
-            let text = in_words(lua, text);
-            push_error(lua, &text, true);
-            false
+            let text = in_words(lua, text)?;
+            push_error(lua, &text, true)?;
+            Ok(false)
         }
     }
 }
@@ -199,6 +204,11 @@ fn read_args(lua: &mut Lua, scratch: &mut Scratch) -> Result<(), &'static str> {
             lua.clear();
             return Err("ERR Lua redis lib command arguments must be strings or integers");
         }
+        // The same string may be given many times.
+        if lua.check_memory(scratch.bytes.len()).is_err() {
+            lua.clear();
+            return Err("ERR not enough memory");
+        }
         scratch.spans.push(Span { start, end: scratch.bytes.len() });
     }
     lua.clear();
@@ -208,14 +218,14 @@ fn read_args(lua: &mut Lua, scratch: &mut Scratch) -> Result<(), &'static str> {
 fn acl_check_cmd(lua: &mut Lua) -> Result<i32, Raise> {
     let mut scratch = Scratch::default();
     if let Err(text) = read_args(lua, &mut scratch) {
-        let text = in_words(lua, text.as_bytes().into());
-        push_error(lua, &text, false);
+        let text = in_words(lua, text.as_bytes().into())?;
+        push_error(lua, &text, false)?;
         return Err(Raise::Value);
     }
     let args = Args::new(&scratch.bytes, &scratch.spans);
     match with_host(lua, |_, host| host.may_run(args)).flatten() {
         Some(may) => {
-            lua.push_bool(may);
+            lua.push_bool(may)?;
             Ok(1)
         }
         None => Err(error(lua, "Invalid command passed to redis.acl_check_cmd()")),
@@ -223,12 +233,12 @@ fn acl_check_cmd(lua: &mut Lua) -> Result<i32, Raise> {
 }
 
 /// Lets `change` make a table of the one string that is the argument.
-fn reply_table(lua: &mut Lua, make: impl Fn(&mut Lua, &[u8])) -> Result<i32, Raise> {
+fn reply_table(lua: &mut Lua, make: impl Fn(&mut Lua, &[u8]) -> Result<(), PushError>) -> Result<i32, Raise> {
     match lua.bytes(1).filter(|_| lua.top() == 1).map(<[u8]>::to_vec) {
-        Some(text) => make(lua, &text),
+        Some(text) => make(lua, &text)?,
         None => {
             lua.clear();
-            push_error(lua, b"ERR wrong number or type of arguments", false);
+            push_error(lua, b"ERR wrong number or type of arguments", false)?;
         }
     }
     Ok(1)
@@ -247,9 +257,9 @@ fn error_reply(lua: &mut Lua) -> Result<i32, Raise> {
 
 fn status_reply(lua: &mut Lua) -> Result<i32, Raise> {
     reply_table(lua, |lua, text| {
-        lua.push_table(0, 1);
-        lua.push_bytes(text);
-        lua.set_field(-2, "ok");
+        lua.push_table(0, 1)?;
+        lua.push_bytes(text)?;
+        lua.set_field(-2, "ok")
     })
 }
 
@@ -258,7 +268,7 @@ fn sha1hex(lua: &mut Lua) -> Result<i32, Raise> {
         return Err(error(lua, "wrong number of arguments"));
     }
     let text = lua.text(1).unwrap_or_default();
-    lua.push_bytes(to_hex(&sha1(&text)));
+    lua.push_bytes(to_hex(&sha1(&text)))?;
     Ok(1)
 }
 
@@ -322,12 +332,12 @@ fn set_repl(lua: &mut Lua) -> Result<i32, Raise> {
 }
 
 fn replicate_commands(lua: &mut Lua) -> Result<i32, Raise> {
-    lua.push_bool(true);
+    lua.push_bool(true)?;
     Ok(1)
 }
 
 fn no_debugger(lua: &mut Lua) -> Result<i32, Raise> {
-    lua.push_bool(false);
+    lua.push_bool(false)?;
     Ok(1)
 }
 
@@ -379,10 +389,10 @@ fn named_arguments(lua: &mut Lua) -> Result<NewFunction, &'static str> {
     }
     let (mut name, mut description, mut flags) = (None, None, Vec::new());
     // Where the callback is to be.
-    lua.push_nil();
+    lua.push_nil()?;
     let callback = lua.top();
-    lua.push_nil();
-    while lua.next(1) {
+    lua.push_nil()?;
+    while lua.next(1)? {
         let key = match lua.kind(-2) {
             Kind::String | Kind::Number => lua.text(-2).unwrap_or_default(),
             _ => return Err("named argument key given to redis.register_function is not a string"),
@@ -404,7 +414,7 @@ fn named_arguments(lua: &mut Lua) -> Result<NewFunction, &'static str> {
                 if lua.kind(-1) != Kind::Function {
                     return Err("callback argument given to redis.register_function must be a function");
                 }
-                lua.push_copy(-1);
+                lua.push_copy(-1)?;
                 lua.insert(callback);
                 lua.remove(callback + 1);
             }
@@ -427,7 +437,7 @@ fn read_flags(lua: &mut Lua) -> Result<Vec<Vec<u8>>, &'static str> {
     }
     let mut flags = Vec::new();
     loop {
-        lua.get_element(-1, flags.len() as i32 + 1);
+        lua.get_element(-1, flags.len() as i32 + 1)?;
         let (kind, text) = (lua.kind(-1), lua.text(-1));
         lua.pop(1);
         match text {

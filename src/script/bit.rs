@@ -28,7 +28,7 @@ fn bits(lua: &Lua, number: i32) -> Result<i32, Raise> {
 
 fn unary(lua: &mut Lua, f: fn(i32) -> i32) -> Result<i32, Raise> {
     let result = f(bits(lua, 1)?);
-    lua.push_number(result.into());
+    lua.push_number(result.into())?;
     Ok(1)
 }
 
@@ -38,13 +38,13 @@ fn fold(lua: &mut Lua, f: fn(i32, i32) -> i32) -> Result<i32, Raise> {
         result = f(result, bits(lua, number)?);
     }
     lua.clear();
-    lua.push_number(result.into());
+    lua.push_number(result.into())?;
     Ok(1)
 }
 
 fn shift(lua: &mut Lua, f: fn(i32, u32) -> i32) -> Result<i32, Raise> {
     let result = f(bits(lua, 1)?, bits(lua, 2)? as u32 & 31);
-    lua.push_number(result.into());
+    lua.push_number(result.into())?;
     Ok(1)
 }
 
@@ -53,6 +53,6 @@ fn tohex(lua: &mut Lua) -> Result<i32, Raise> {
     let digits = if lua.kind(2) == Kind::None { 8 } else { bits(lua, 2)? };
     let text = if digits < 0 { format!("{value:08X}") } else { format!("{value:08x}") };
     let count = digits.unsigned_abs().min(8) as usize;
-    lua.push_bytes(&text[8 - count..]);
+    lua.push_bytes(&text[8 - count..])?;
     Ok(1)
 }

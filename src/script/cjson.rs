@@ -2,7 +2,7 @@
 
 use super::{
     api::string_argument,
-    lua::{Function, Kind, Lua, Raise},
+    lua::{Function, Kind, Lua, PushError, Raise},
     number,
 };
 use std::{borrow::Cow, cell::Cell};
@@ -63,13 +63,14 @@ pub fn reset() {
 }
 
 /// Adds what is no function to the table on top.
-pub fn add_constants(lua: &mut Lua) {
-    lua.push_null_pointer();
-    lua.set_field(-2, "null");
+pub fn add_constants(lua: &mut Lua) -> Result<(), PushError> {
+    lua.push_null_pointer()?;
+    lua.set_field(-2, "null")?;
     for (name, text) in [("_NAME", "cjson"), ("_VERSION", "2.1.0")] {
-        lua.push_bytes(text);
-        lua.set_field(-2, name);
+        lua.push_bytes(text)?;
+        lua.set_field(-2, name)?;
     }
+    Ok(())
 }
 
 fn expect_args(lua: &Lua, most: i32) -> Result<(), Raise> {
@@ -115,7 +116,7 @@ fn setting(lua: &mut Lua, of: fn(&mut Settings) -> &mut bool) -> Result<i32, Rai
     let mut settings = SETTINGS.get();
     set_bool(lua, 1, of(&mut settings))?;
     SETTINGS.set(settings);
-    lua.push_bool(*of(&mut settings));
+    lua.push_bool(*of(&mut settings))?;
     Ok(1)
 }
 
@@ -124,7 +125,7 @@ fn count_setting(lua: &mut Lua, of: fn(&mut Settings) -> &mut i32, min: i32, max
     let mut settings = SETTINGS.get();
     set_count(lua, 1, of(&mut settings), min, max)?;
     SETTINGS.set(settings);
-    lua.push_number((*of(&mut settings)).into());
+    lua.push_number((*of(&mut settings)).into())?;
     Ok(1)
 }
 
@@ -135,9 +136,9 @@ fn encode_sparse_array(lua: &mut Lua) -> Result<i32, Raise> {
     set_count(lua, 2, &mut settings.sparse_ratio, 0, i32::MAX)?;
     set_count(lua, 3, &mut settings.sparse_safe, 0, i32::MAX)?;
     SETTINGS.set(settings);
-    lua.push_bool(settings.sparse_convert);
-    lua.push_number(settings.sparse_ratio.into());
-    lua.push_number(settings.sparse_safe.into());
+    lua.push_bool(settings.sparse_convert)?;
+    lua.push_number(settings.sparse_ratio.into())?;
+    lua.push_number(settings.sparse_safe.into())?;
     Ok(3)
 }
 
@@ -157,9 +158,9 @@ fn encode_invalid_numbers(lua: &mut Lua) -> Result<i32, Raise> {
     };
     SETTINGS.set(settings);
     match settings.encode_invalid {
-        Invalid::Refused => lua.push_bool(false),
-        Invalid::Written => lua.push_bool(true),
-        Invalid::Null => lua.push_bytes("null"),
+        Invalid::Refused => lua.push_bool(false)?,
+        Invalid::Written => lua.push_bool(true)?,
+        Invalid::Null => lua.push_bytes("null")?,
     }
     Ok(1)
 }
@@ -170,7 +171,7 @@ fn encode(lua: &mut Lua) -> Result<i32, Raise> {
     }
     let mut out = Vec::new();
     encode_value(lua, &mut out, &SETTINGS.get(), 0)?;
-    lua.push_bytes(out);
+    lua.push_bytes(out)?;
     Ok(1)
 }
 
@@ -180,6 +181,9 @@ fn cannot(lua: &Lua, index: i32, why: &str) -> Raise {
 
 /// Encodes the value on top.
 fn encode_value(lua: &mut Lua, out: &mut Vec<u8>, settings: &Settings, depth: i32) -> Result<(), Raise> {
+    // A table may be in many places, and so be more than it seems.
+    lua.step()?;
+    lua.check_memory(out.len())?;
     match lua.kind(-1) {
         Kind::String => encode_string(out, lua.bytes(-1).expect("a string")),
         Kind::Number => encode_number(lua, -1, out, settings)?,
@@ -187,7 +191,7 @@ fn encode_value(lua: &mut Lua, out: &mut Vec<u8>, settings: &Settings, depth: i3
         Kind::Nil => out.extend_from_slice(b"null"),
         Kind::Table => {
             let depth = depth + 1;
-            if depth > settings.encode_depth || !lua.has_room() {
+            if depth > settings.encode_depth || lua.descend().is_err() {
                 return Err(format!("Cannot serialise, excessive nesting ({depth})").into());
             }
             match array_length(lua, settings)? {
@@ -204,8 +208,8 @@ fn encode_value(lua: &mut Lua, out: &mut Vec<u8>, settings: &Settings, depth: i3
 /// The greatest key of the table on top, if all are whole numbers above 0.
 fn array_length(lua: &mut Lua, settings: &Settings) -> Result<Option<i32>, Raise> {
     let (mut last, mut count) = (0, 0i32);
-    lua.push_nil();
-    while lua.next(-2) {
+    lua.push_nil()?;
+    while lua.next(-2)? {
         lua.pop(1);
         match lua.number(-1).filter(|_| lua.kind(-1) == Kind::Number) {
             Some(key) if key >= 1.0 && key.fract() == 0.0 && key <= f64::from(i32::MAX) => {
@@ -240,7 +244,7 @@ fn encode_array(
         if number > 1 {
             out.push(b',');
         }
-        lua.get_element(-1, number);
+        lua.get_element(-1, number)?;
         encode_value(lua, out, settings, depth)?;
         lua.pop(1);
     }
@@ -251,8 +255,8 @@ fn encode_array(
 fn encode_object(lua: &mut Lua, out: &mut Vec<u8>, settings: &Settings, depth: i32) -> Result<(), Raise> {
     out.push(b'{');
     let mut is_first = true;
-    lua.push_nil();
-    while lua.next(-2) {
+    lua.push_nil()?;
+    while lua.next(-2)? {
         if !std::mem::take(&mut is_first) {
             out.push(b',');
         }
@@ -376,10 +380,10 @@ impl<'a> Parser<'a> {
     /// Pushes the value that begins with a token.
     fn value(&mut self, lua: &mut Lua, token: Token) -> Result<(), Raise> {
         match token {
-            Token::String(text) => lua.push_bytes(text),
-            Token::Number(value) => lua.push_number(value),
-            Token::Bool(value) => lua.push_bool(value),
-            Token::Null => lua.push_null_pointer(),
+            Token::String(text) => lua.push_bytes(text)?,
+            Token::Number(value) => lua.push_number(value)?,
+            Token::Bool(value) => lua.push_bool(value)?,
+            Token::Null => lua.push_null_pointer()?,
             Token::ObjectBegin => self.object(lua)?,
             Token::ArrayBegin => self.array(lua)?,
             other => return Err(self.expected("value", &other)),
@@ -389,15 +393,14 @@ impl<'a> Parser<'a> {
 
     fn descend(&mut self, lua: &mut Lua) -> Result<(), Raise> {
         self.depth += 1;
-        if self.depth > self.settings.decode_depth || !lua.has_room() {
+        if self.depth > self.settings.decode_depth || lua.descend().is_err() {
             return Err(format!(
                 "Found too many nested data structures ({}) at character {}",
                 self.depth, self.at
             )
             .into());
         }
-        lua.push_table(0, 0);
-        Ok(())
+        Ok(lua.push_table(0, 0)?)
     }
 
     fn object(&mut self, lua: &mut Lua) -> Result<(), Raise> {
@@ -408,14 +411,14 @@ impl<'a> Parser<'a> {
                 let Token::String(key) = token else {
                     return Err(self.expected("object key string", &token));
                 };
-                lua.push_bytes(key);
+                lua.push_bytes(key)?;
                 match self.next() {
                     Token::Colon => {}
                     other => return Err(self.expected("colon", &other)),
                 }
                 let value = self.next();
                 self.value(lua, value)?;
-                lua.raw_set(-3);
+                lua.raw_set(-3)?;
                 match self.next() {
                     Token::ObjectEnd => break,
                     Token::Comma => token = self.next(),
@@ -433,7 +436,7 @@ impl<'a> Parser<'a> {
         if token != Token::ArrayEnd {
             for number in 1.. {
                 self.value(lua, token)?;
-                lua.set_element(-2, number);
+                lua.set_element(-2, number)?;
                 match self.next() {
                     Token::ArrayEnd => break,
                     Token::Comma => token = self.next(),

@@ -2,7 +2,7 @@
 
 use super::{
     api::string_argument,
-    lua::{Function, Kind, Lua, Raise},
+    lua::{Function, Kind, Lua, PushError, Raise},
     number,
 };
 
@@ -19,16 +19,17 @@ const BAD: &str = "Bad data format in input.";
 const MISSING: &str = "Missing bytes in input.";
 
 /// Adds what is no function to the table on top.
-pub fn add_constants(lua: &mut Lua) {
+pub fn add_constants(lua: &mut Lua) -> Result<(), PushError> {
     let texts = [
         ("_NAME", "cmsgpack"),
         ("_VERSION", "lua-cmsgpack 0.4.0"),
         ("_DESCRIPTION", "MessagePack C implementation for Lua"),
     ];
     for (name, text) in texts {
-        lua.push_bytes(text);
-        lua.set_field(-2, name);
+        lua.push_bytes(text)?;
+        lua.set_field(-2, name)?;
     }
+    Ok(())
 }
 
 fn pack(lua: &mut Lua) -> Result<i32, Raise> {
@@ -36,28 +37,30 @@ fn pack(lua: &mut Lua) -> Result<i32, Raise> {
     if count == 0 {
         return Err(Raise::Argument(0, "MessagePack pack needs input.".into()));
     }
-    if !lua.has_room() {
-        return Err("Too many arguments for MessagePack pack.".into());
-    }
+    lua.descend().map_err(|_| "Too many arguments for MessagePack pack.")?;
     let mut out = Vec::new();
     for index in 1..=count {
-        lua.push_copy(index);
-        pack_value(lua, &mut out, 0);
+        lua.push_copy(index)?;
+        pack_value(lua, &mut out, 0)?;
         lua.pop(1);
     }
-    lua.push_bytes(out);
+    lua.push_bytes(out)?;
     Ok(1)
 }
 
 /// Packs the value on top.
-fn pack_value(lua: &mut Lua, out: &mut Vec<u8>, depth: usize) {
+fn pack_value(lua: &mut Lua, out: &mut Vec<u8>, depth: usize) -> Result<(), Raise> {
+    // A table may be in many places, and so be more than it seems.
+    lua.step()?;
+    lua.check_memory(out.len())?;
     match lua.kind(-1) {
         Kind::String => pack_bytes(out, lua.bytes(-1).expect("a string")),
         Kind::Bool => out.push(if lua.truth(-1) { 0xC3 } else { 0xC2 }),
         Kind::Number => pack_number(out, lua.number(-1).expect("a number")),
-        Kind::Table if depth < PACK_DEPTH_MAX && lua.has_room() => pack_table(lua, out, depth),
+        Kind::Table if depth < PACK_DEPTH_MAX && lua.descend().is_ok() => pack_table(lua, out, depth)?,
         _ => out.push(0xC0),
     }
+    Ok(())
 }
 
 /// A length, in the shortest form that there is for it: within the first byte, or in bytes behind it.
@@ -107,10 +110,10 @@ fn pack_number(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(&bytes[8 - len..]);
 }
 
-fn pack_table(lua: &mut Lua, out: &mut Vec<u8>, depth: usize) {
+fn pack_table(lua: &mut Lua, out: &mut Vec<u8>, depth: usize) -> Result<(), Raise> {
     let (mut count, mut is_array, mut last) = (0usize, true, 0.0f64);
-    lua.push_nil();
-    while lua.next(-2) {
+    lua.push_nil()?;
+    while lua.next(-2)? {
         lua.pop(1);
         count += 1;
         match lua.number(-1).filter(|_| lua.kind(-1) == Kind::Number) {
@@ -121,21 +124,22 @@ fn pack_table(lua: &mut Lua, out: &mut Vec<u8>, depth: usize) {
     if is_array && last == count as f64 {
         pack_length(out, count, (0x90, 16), None, 0xDC, 0xDD);
         for number in 1..=count {
-            lua.get_element(-1, number as i32);
-            pack_value(lua, out, depth + 1);
+            lua.get_element(-1, number as i32)?;
+            pack_value(lua, out, depth + 1)?;
             lua.pop(1);
         }
-        return;
+        return Ok(());
     }
     pack_length(out, count, (0x80, 16), None, 0xDE, 0xDF);
-    lua.push_nil();
-    while lua.next(-2) {
-        lua.push_copy(-2);
-        pack_value(lua, out, depth + 1);
+    lua.push_nil()?;
+    while lua.next(-2)? {
+        lua.push_copy(-2)?;
+        pack_value(lua, out, depth + 1)?;
         lua.pop(1);
-        pack_value(lua, out, depth + 1);
+        pack_value(lua, out, depth + 1)?;
         lua.pop(1);
     }
+    Ok(())
 }
 
 fn unpack_all(lua: &mut Lua) -> Result<i32, Raise> {
@@ -169,13 +173,11 @@ fn unpack(lua: &mut Lua, limit: f64, offset: f64) -> Result<i32, Raise> {
     while !rest.is_empty() && (limit == 0.0 || f64::from(count) < limit) {
         unpack_value(lua, &mut rest, 0)?;
         count += 1;
-        if !lua.has_room() {
-            return Err("Too many values in input.".into());
-        }
+        lua.descend().map_err(|_| "Too many values in input.")?;
     }
     if limit > 0.0 {
         let at = if rest.is_empty() { -1.0 } else { (input.len() - rest.len()) as f64 };
-        lua.push_number(at);
+        lua.push_number(at)?;
         lua.insert(1);
         count += 1;
     }
@@ -194,26 +196,26 @@ fn take_number(rest: &mut &[u8], len: usize) -> Result<u64, Raise> {
 }
 
 fn unpack_value(lua: &mut Lua, rest: &mut &[u8], depth: usize) -> Result<(), Raise> {
-    if depth > UNPACK_DEPTH_MAX || !lua.has_room() {
+    if depth > UNPACK_DEPTH_MAX || lua.descend().is_err() {
         return Err("Too many nested values in input.".into());
     }
     let kind = take(rest, 1)?[0];
     match kind {
-        0x00..=0x7F => lua.push_number(kind.into()),
-        0xE0..=0xFF => lua.push_number((kind as i8).into()),
-        0xC0 => lua.push_nil(),
-        0xC2 | 0xC3 => lua.push_bool(kind == 0xC3),
-        0xCA => lua.push_number(f32::from_bits(take_number(rest, 4)? as u32).into()),
-        0xCB => lua.push_number(f64::from_bits(take_number(rest, 8)?)),
+        0x00..=0x7F => lua.push_number(kind.into())?,
+        0xE0..=0xFF => lua.push_number((kind as i8).into())?,
+        0xC0 => lua.push_nil()?,
+        0xC2 | 0xC3 => lua.push_bool(kind == 0xC3)?,
+        0xCA => lua.push_number(f32::from_bits(take_number(rest, 4)? as u32).into())?,
+        0xCB => lua.push_number(f64::from_bits(take_number(rest, 8)?))?,
         0xCC..=0xCF => {
             let value = take_number(rest, 1 << (kind - 0xCC))?;
-            lua.push_number(value as f64);
+            lua.push_number(value as f64)?;
         }
         0xD0..=0xD3 => {
             let len = 1 << (kind - 0xD0);
             let unused = 64 - 8 * len as u32;
             let value = take_number(rest, len)?;
-            lua.push_number(((value << unused) as i64 >> unused) as f64);
+            lua.push_number(((value << unused) as i64 >> unused) as f64)?;
         }
         0xA0..=0xBF | 0xC4..=0xC6 | 0xD9..=0xDB => {
             let len = match kind {
@@ -222,7 +224,7 @@ fn unpack_value(lua: &mut Lua, rest: &mut &[u8], depth: usize) -> Result<(), Rai
                 0xC6 | 0xDB => take_number(rest, 4)?,
                 _ => u64::from(kind & 0x1F),
             };
-            lua.push_bytes(take(rest, len as usize)?);
+            lua.push_bytes(take(rest, len as usize)?)?;
         }
         0x90..=0x9F | 0xDC | 0xDD => {
             let len = match kind {
@@ -230,10 +232,10 @@ fn unpack_value(lua: &mut Lua, rest: &mut &[u8], depth: usize) -> Result<(), Rai
                 0xDD => take_number(rest, 4)?,
                 _ => u64::from(kind & 0x0F),
             };
-            lua.push_table(0, 0);
+            lua.push_table(0, 0)?;
             for number in 1..=len {
                 unpack_value(lua, rest, depth + 1)?;
-                lua.set_element(-2, number as i32);
+                lua.set_element(-2, number as i32)?;
             }
         }
         0x80..=0x8F | 0xDE | 0xDF => {
@@ -242,14 +244,14 @@ fn unpack_value(lua: &mut Lua, rest: &mut &[u8], depth: usize) -> Result<(), Rai
                 0xDF => take_number(rest, 4)?,
                 _ => u64::from(kind & 0x0F),
             };
-            lua.push_table(0, 0);
+            lua.push_table(0, 0)?;
             for _ in 0..len {
                 unpack_value(lua, rest, depth + 1)?;
                 unpack_value(lua, rest, depth + 1)?;
                 match lua.number(-2) {
                     _ if lua.kind(-2) == Kind::Nil => return Err(BAD.into()),
                     Some(key) if key.is_nan() => return Err(BAD.into()),
-                    _ => lua.raw_set(-3),
+                    _ => lua.raw_set(-3)?,
                 }
             }
         }

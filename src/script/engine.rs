@@ -7,8 +7,8 @@ use super::{
     flags::{self, ScriptFlags},
     host::{Host, run_with},
     library::{Function, Library},
-    lua::{Kind, Lua, Ref, State},
-    reply::{count_error, write_value},
+    lua::{Kind, Lua, PushError, Raise, Ref, State},
+    reply::{count_error, write_reply},
     sandbox::Sandbox,
 };
 use crate::answer::Stop;
@@ -47,7 +47,7 @@ impl Engine {
     /// A new one.
     pub fn new() -> Engine {
         let mut state = State::new();
-        let sandbox = Sandbox::new(state.lua());
+        let sandbox = Sandbox::new(state.lua()).expect("a new interpreter has room");
         Engine {
             state,
             sandbox,
@@ -58,31 +58,35 @@ impl Engine {
         }
     }
 
+    /// Limits its memory to so many bytes: a script that needs more fails.
+    pub fn set_memory_max(&mut self, bytes: usize) {
+        self.state.set_limit(bytes);
+    }
+
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         self.state.bytes()
     }
 
     /// A script by its digest, compiled.
-    pub fn script(&mut self, shared: &Scripts, sha: &Sha) -> Option<(Arc<Script>, Ref)> {
+    pub fn script(&mut self, shared: &Scripts, sha: &Sha) -> Result<Option<(Arc<Script>, Ref)>, Stop> {
         self.forget_removed(shared);
         if let Some((script, function)) = self.scripts.get(sha) {
             shared.touch(script);
-            return Some((script.clone(), *function));
+            return Ok(Some((script.clone(), *function)));
         }
-        let script = shared.get(sha)?;
+        let Some(script) = shared.get(sha) else { return Ok(None) };
         shared.touch(&script);
-        let function = self.compile(&script).expect("it was compiled before it came into the cache");
+        // It was compiled before it came into the cache, but there may be too little memory now.
+        let function = self.compile(&script).map_err(cannot_compile)?;
         self.scripts.insert(*sha, (script.clone(), function));
-        Some((script, function))
+        Ok(Some((script, function)))
     }
 
     /// Compiles a new script and adds it to the cache. `keep`: until SCRIPT FLUSH.
     pub fn add(&mut self, shared: &Scripts, source: &[u8], keep: bool) -> Result<(Arc<Script>, Ref), Stop> {
         let script = Script::new(source).map_err(|what| Stop::from(format!("ERR {what}")))?;
-        let function = self.compile(&script).map_err(|what| {
-            Stop::from([b"ERR Error compiling script (new function): ", &what[..]].concat())
-        })?;
+        let function = self.compile(&script).map_err(cannot_compile)?;
         let script = shared.add(script, keep);
         if let Some((_, old)) = self.scripts.insert(script.sha, (script.clone(), function)) {
             self.state.lua().forget(old);
@@ -92,14 +96,14 @@ impl Engine {
 
     fn compile(&mut self, script: &Script) -> Result<Ref, Vec<u8>> {
         let lua = self.state.lua();
-        lua.push_ref(self.sandbox.eval);
-        lua.set_globals();
-        if lua.load(&script.source[script.code..], "@user_script") {
-            return Ok(lua.keep());
-        }
-        let what = lua.text(-1).unwrap_or_default();
-        lua.pop(1);
-        Err(what)
+        let compiled = push_program(lua, self.sandbox.eval, &script.source[script.code..], "@user_script");
+        let result = match compiled {
+            Ok(true) => Ok(lua.keep()),
+            Ok(false) => Err(lua.text(-1).unwrap_or_default()),
+            Err(error) => Err(error.text().into()),
+        };
+        lua.clear();
+        result
     }
 
     fn forget_removed(&mut self, shared: &Scripts) {
@@ -120,7 +124,7 @@ impl Engine {
     /// Loads a library: runs its source, which registers functions.
     pub fn load_library(&mut self, source: &[u8]) -> Result<Arc<Library>, String> {
         let (name, code) = flags::of_library(source)?;
-        let mut loader = Loader { functions: BTreeMap::new(), refs: HashMap::new(), started: Instant::now() };
+        let mut loader = Loader::new();
         let result = self.run_library(&source[code..], &mut loader);
         let result = result.and_then(|()| match loader.functions.is_empty() {
             true => Err("No functions registered".into()),
@@ -139,28 +143,10 @@ impl Engine {
 
     fn run_library(&mut self, code: &[u8], loader: &mut Loader) -> Result<(), String> {
         let (lua, sandbox) = (self.state.lua(), &self.sandbox);
-        lua.push_ref(sandbox.function);
-        lua.set_globals();
-        let text = |lua: &Lua| lua.text(-1).unwrap_or_default();
-        let result = if lua.load(code, "@user_function") {
-            sandbox.set_loading(lua, true);
-            let done = run_with(lua, loader, |lua| lua.call(0, Some(0), None));
-            sandbox.set_loading(lua, false);
-            done.map_err(|()| {
-                let mut error = b"execution failure".to_vec();
-                if lua.kind(-1) == Kind::Table {
-                    lua.get_field(-1, "err");
-                    error = text(lua);
-                } else if lua.kind(-1) != Kind::Nil {
-                    error = [b"ERR ", &text(lua)[..]].concat();
-                }
-                format!("Error registering functions: {}", String::from_utf8_lossy(&error))
-            })
-        } else {
-            Err(format!("Error compiling function: {}", String::from_utf8_lossy(&text(lua))))
-        };
+        let result = register_functions(lua, sandbox, code, loader);
         lua.clear();
-        result
+        self.state.tidy();
+        result.unwrap_or_else(|error| Err(error.text().into()))
     }
 
     fn forget_library(&mut self, name: &str) {
@@ -193,42 +179,99 @@ impl Engine {
         host: &mut H,
         out: &mut Writer,
     ) {
-        let (lua, sandbox) = (self.state.lua(), &self.sandbox);
         cjson::reset();
-        // A script may have set other globals for what is compiled later.
-        lua.push_ref(if program.is_eval { sandbox.eval } else { sandbox.function });
-        lua.set_globals();
-        lua.push_ref(sandbox.handler);
-        let handler = lua.top();
-        let done = if program.is_eval {
-            lua.push_ref(sandbox.eval_behind);
-            for (name, strings) in [(sandbox.keys, keys), (sandbox.argv, args)] {
-                lua.push_ref(name);
-                push_strings(lua, strings);
-                lua.raw_set(-3);
-            }
-            lua.pop(1);
-            lua.push_ref(program.function);
-            run_with(lua, host, |lua| lua.call(0, Some(1), Some(handler)))
-        } else {
-            lua.push_ref(program.function);
-            push_strings(lua, keys);
-            push_strings(lua, args);
-            run_with(lua, host, |lua| lua.call(2, Some(1), Some(handler)))
-        };
-        match done {
-            Ok(()) => write_value(lua, host, out),
-            Err(()) => {
-                if lua.kind(-1) == Kind::Table {
-                    count_error(lua, -1, host);
+        let (lua, place) = (self.state.lua(), out.defer());
+        if let Err(error) = run_program(lua, &self.sandbox, program, (keys, args), host, out) {
+            out.rewind(place);
+            match error {
+                Raise::Push(error) => {
+                    out.error(format!("ERR Error running script {}, {}", program.name, error.text()));
                 }
-                let error = error_text(lua, program.name);
-                lua.pop(1);
-                out.error(error);
+                // It was killed while its reply was written.
+                Raise::Text(text) => out.error(text),
+                Raise::Value | Raise::Argument(..) => unreachable!("no function runs"),
             }
         }
         lua.clear();
+        self.state.tidy();
     }
+}
+
+fn cannot_compile(what: Vec<u8>) -> Stop {
+    Stop::from([b"ERR Error compiling script (new function): ", &what[..]].concat())
+}
+
+/// Compiles source whose globals are in the table `globals`; see [`Lua::load`].
+fn push_program(lua: &mut Lua, globals: Ref, source: &[u8], name: &str) -> Result<bool, PushError> {
+    lua.push_ref(globals)?;
+    lua.set_globals();
+    lua.load(source, name)
+}
+
+/// Runs the source of a library; the inner error says what is wrong with that.
+fn register_functions(
+    lua: &mut Lua,
+    sandbox: &Sandbox,
+    code: &[u8],
+    loader: &mut Loader,
+) -> Result<Result<(), String>, PushError> {
+    let text = |lua: &Lua| lua.text(-1).unwrap_or_default();
+    if !push_program(lua, sandbox.function, code, "@user_function")? {
+        return Ok(Err(format!("Error compiling function: {}", String::from_utf8_lossy(&text(lua)))));
+    }
+    sandbox.set_loading(lua, true)?;
+    let done = run_with(lua, loader, |lua| lua.call(0, Some(0), None));
+    sandbox.set_loading(lua, false)?;
+    if done? {
+        return Ok(Ok(()));
+    }
+    let mut error = b"execution failure".to_vec();
+    if lua.kind(-1) == Kind::Table {
+        lua.get_field(-1, "err")?;
+        error = text(lua);
+    } else if lua.kind(-1) != Kind::Nil {
+        error = [b"ERR ", &text(lua)[..]].concat();
+    }
+    Ok(Err(format!("Error registering functions: {}", String::from_utf8_lossy(&error))))
+}
+
+fn run_program(
+    lua: &mut Lua,
+    sandbox: &Sandbox,
+    program: &Program,
+    (keys, args): (Args, Args),
+    host: &mut dyn Host,
+    out: &mut Writer,
+) -> Result<(), Raise> {
+    // A script may have set other globals for what is compiled later.
+    lua.push_ref(if program.is_eval { sandbox.eval } else { sandbox.function })?;
+    lua.set_globals();
+    lua.push_ref(sandbox.handler)?;
+    let handler = lua.top();
+    let done = if program.is_eval {
+        lua.push_ref(sandbox.eval_behind)?;
+        for (name, strings) in [(sandbox.keys, keys), (sandbox.argv, args)] {
+            lua.push_ref(name)?;
+            push_strings(lua, strings)?;
+            lua.raw_set(-3)?;
+        }
+        lua.pop(1);
+        lua.push_ref(program.function)?;
+        run_with(lua, host, |lua| lua.call(0, Some(1), Some(handler)))
+    } else {
+        lua.push_ref(program.function)?;
+        push_strings(lua, keys)?;
+        push_strings(lua, args)?;
+        run_with(lua, host, |lua| lua.call(2, Some(1), Some(handler)))
+    };
+    if done? {
+        return write_reply(lua, host, out);
+    }
+    if lua.kind(-1) == Kind::Table {
+        count_error(lua, -1, host)?;
+    }
+    out.error(error_text(lua, program.name)?);
+    Ok(())
 }
 
 /// Takes the functions of a library while it is loaded.
@@ -236,10 +279,22 @@ struct Loader {
     functions: BTreeMap<String, Function>,
     refs: HashMap<String, Ref>,
     started: Instant,
+    scratch: Scratch,
 }
 
 /// How long a library may take to load.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
+
+impl Loader {
+    fn new() -> Loader {
+        Loader {
+            functions: BTreeMap::new(),
+            refs: HashMap::new(),
+            started: Instant::now(),
+            scratch: Scratch::default(),
+        }
+    }
+}
 
 impl Host for Loader {
     fn call(&mut self, _: Args, _: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>> {
@@ -283,35 +338,36 @@ impl Host for Loader {
     }
 
     fn scratch(&mut self) -> &mut Scratch {
-        unreachable!("a library that is loaded calls no commands")
+        &mut self.scratch
     }
 }
 
-fn push_strings(lua: &mut Lua, strings: Args) {
-    lua.push_table(strings.len(), 0);
+fn push_strings(lua: &mut Lua, strings: Args) -> Result<(), PushError> {
+    lua.push_table(strings.len(), 0)?;
     for (index, string) in strings.iter().enumerate() {
-        lua.push_bytes(string);
-        lua.set_element(-2, index as i32 + 1);
+        lua.push_bytes(string)?;
+        lua.set_element(-2, index as i32 + 1)?;
     }
+    Ok(())
 }
 
 /// The text of the error on top, with the place where it was raised.
-fn error_text(lua: &mut Lua, name: &str) -> Vec<u8> {
+fn error_text(lua: &mut Lua, name: &str) -> Result<Vec<u8>, PushError> {
     if lua.kind(-1) != Kind::Table {
         let mut text = lua.text(-1).unwrap_or_else(|| b"execution failure".to_vec());
         text.truncate(100);
-        return [b"ERR Error running script ", name.as_bytes(), b", ", &text].concat();
+        return Ok([b"ERR Error running script ", name.as_bytes(), b", ", &text].concat());
     }
     let mut field = |name: &str| {
-        lua.get_field(-1, name);
+        lua.get_field(-1, name)?;
         let text = lua.text(-1);
         lua.pop(1);
-        text
+        Ok(text)
     };
-    let mut text = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
-    if let (Some(source), Some(line)) = (field("source"), field("line")) {
+    let mut text = field("err")?.unwrap_or_else(|| b"ERR unknown error".to_vec());
+    if let (Some(source), Some(line)) = (field("source")?, field("line")?) {
         let place = [b" script: ", name.as_bytes(), b", on ", &source, b":", &line, b"."].concat();
         text.extend_from_slice(&place);
     }
-    text
+    Ok(text)
 }

@@ -69,7 +69,7 @@ fn tick(lua: &mut Lua) -> Result<(), Raise> {
         Some(Err(text)) => {
             // From now on at each line, so that the script cannot catch the error and go on.
             lua.set_hook(tick, TICK, true);
-            super::api::push_error(lua, text.as_bytes(), false);
+            super::api::push_error(lua, text.as_bytes(), false)?;
             Err(Raise::Value)
         }
         _ => Ok(()),

@@ -12,6 +12,7 @@ mod cjson;
 mod cmsgpack;
 pub mod engine;
 pub mod flags;
+mod guards;
 mod host;
 pub mod library;
 mod lua;

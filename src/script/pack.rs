@@ -136,7 +136,7 @@ fn pack(lua: &mut Lua) -> Result<i32, Raise> {
             }
         }
     }
-    lua.push_bytes(out);
+    lua.push_bytes(out)?;
     Ok(1)
 }
 
@@ -157,9 +157,7 @@ fn unpack(lua: &mut Lua) -> Result<i32, Raise> {
     while let Some(Item { option, size, padding, big }) = format.next(at)? {
         at = at.saturating_add(padding);
         let bytes = take(at, size)?;
-        if !lua.has_room() {
-            return Err("too many results".into());
-        }
+        lua.descend().map_err(|_| "too many results")?;
         at += size;
         let mut little = [0; INTEGER_MAX];
         if !matches!(option, b'c' | b's' | b'x') {
@@ -171,8 +169,8 @@ fn unpack(lua: &mut Lua) -> Result<i32, Raise> {
         let word: [u8; 8] = little[..8].try_into().expect("eight bytes");
         match option {
             b'x' => continue,
-            b'f' => lua.push_number(f32::from_le_bytes(word[..4].try_into().expect("four bytes")).into()),
-            b'd' => lua.push_number(f64::from_le_bytes(word)),
+            b'f' => lua.push_number(f32::from_le_bytes(word[..4].try_into().expect("four bytes")).into())?,
+            b'd' => lua.push_number(f64::from_le_bytes(word))?,
             b'c' if size == 0 => {
                 let length = if results > 0 { lua.number(-1) } else { None };
                 let length = length.ok_or("format 'c0' needs a previous size")?;
@@ -180,29 +178,29 @@ fn unpack(lua: &mut Lua) -> Result<i32, Raise> {
                 results -= 1;
                 let bytes = take(at, length.max(0.0) as usize)?;
                 at += bytes.len();
-                lua.push_bytes(bytes);
+                lua.push_bytes(bytes)?;
             }
-            b'c' => lua.push_bytes(bytes),
+            b'c' => lua.push_bytes(bytes)?,
             b's' => {
                 let rest = take(at, data.len().saturating_sub(at))?;
                 let end = rest.iter().position(|&b| b == 0);
                 let end = end.ok_or("unfinished string in data")?;
-                lua.push_bytes(&rest[..end]);
+                lua.push_bytes(&rest[..end])?;
                 at += end + 1;
             }
             _ => {
                 let unused = 64 - 8 * size.min(8) as u32;
                 let value = u64::from_le_bytes(word);
                 if option.is_ascii_uppercase() || unused == 64 {
-                    lua.push_number(value as f64);
+                    lua.push_number(value as f64)?;
                 } else {
-                    lua.push_number(((value << unused) as i64 >> unused) as f64);
+                    lua.push_number(((value << unused) as i64 >> unused) as f64)?;
                 }
             }
         }
         results += 1;
     }
-    lua.push_number(at as f64 + 1.0);
+    lua.push_number(at as f64 + 1.0)?;
     Ok(results + 1)
 }
 
@@ -218,6 +216,6 @@ fn size(lua: &mut Lua) -> Result<i32, Raise> {
             _ => len = len.saturating_add(item.padding + item.size),
         }
     }
-    lua.push_number(len as f64);
+    lua.push_number(len as f64)?;
     Ok(1)
 }

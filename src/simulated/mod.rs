@@ -5,6 +5,7 @@ mod gates;
 mod power_cut;
 mod random_commands;
 mod refusals;
+mod scripts;
 
 use crate::{
     answer::{Outcome, Wake},

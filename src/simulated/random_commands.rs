@@ -139,6 +139,17 @@ fn call(rng: &mut Rng, command: &Command) -> Vec<Vec<u8>> {
     words
 }
 
+/// A call of any command that may be called.
+pub fn any(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let commands: Vec<&Command> = TABLE
+        .all()
+        .map(|(_, command)| command)
+        .filter(|c| c.subcommands.is_empty() && !EXCLUDED.contains(&c.name))
+        .collect();
+    let command = commands[rng.index(commands.len())];
+    call(rng, command)
+}
+
 fn life(rng: &mut Rng) {
     let options = Options {
         partitions: 1 << rng.below(3),
@@ -154,19 +165,13 @@ fn life(rng: &mut Rng) {
     let settings = [("proto-max-bulk-len", bulk_max.as_str()), ("client-output-buffer-limit", &output_max)];
     let sim = SimIo::new(rng.draw());
     let mut world = World::start(&sim, &options, &settings).expect("the power is on");
-    let commands: Vec<&Command> = TABLE
-        .all()
-        .map(|(_, command)| command)
-        .filter(|c| c.subcommands.is_empty() && !EXCLUDED.contains(&c.name))
-        .collect();
     for _ in 0..COMMANDS {
         if rng.one_in(100) {
             world.session = World::session(&world.worker.server);
         }
-        let command = commands[rng.index(commands.len())];
         let words = match world.session.multi.is_some() && rng.one_in(4) {
             true => vec![b"exec".to_vec()],
-            false => call(rng, command),
+            false => any(rng),
         };
         if words.is_empty() || words[0].is_empty() {
             continue;

@@ -1,23 +1,36 @@
 //! Lua 5.1, safe to use: the interpreter's C interface, with what it demands of its caller checked or made impossible.
 //!
 //! What makes it safe:
-//! * Every index into the stack is checked, and there is room before anything is pushed.
-//! * Errors of Lua leave C by `longjmp`. So nothing here calls a function of Lua's that can raise one, but for
-//!   [`trampoline`], whose frame holds nothing that is to be dropped: tables are accessed raw, without metamethods,
-//!   code runs under `lua_pcall` only, and without memory the process ends, as everywhere in Rust. Finalizers, which
-//!   would run at any allocation, belong to userdata alone, and scripts cannot make any.
+//! * Every index into the stack is checked, and there is room before anything is pushed. A function has room for some
+//!   values from its beginning on; what pushes more may fail, and scripts see that as an error.
+//! * Errors of Lua leave C by `longjmp`. So nothing here calls a function of Lua's that can raise one, but for those in
+//!   [`native`] whose frames hold nothing that is to be dropped: tables are accessed raw, without metamethods, code runs
+//!   under `lua_pcall` only, and memory is limited in a way that spares Rust ([`state`]). Finalizers, which would run
+//!   at any allocation, belong to userdata alone, and scripts cannot make any.
 //! * Bytes of strings are borrowed from the stack, which cannot change meanwhile.
 
+mod native;
+mod state;
+
+pub use native::Guard;
+pub use state::{Collector, State};
+
 use mlua_sys as ffi;
+use state::Extra;
 use std::{
-    cell::Cell,
-    ffi::{CStr, c_char, c_int, c_void},
-    marker::PhantomData,
+    ffi::{CStr, CString, c_int, c_void},
     ptr, slice,
 };
 
 /// Slots that a reader of nested values wants to be free at each level.
 const ROOM: c_int = 8;
+
+/// Bytes of source that is compiled at most: Lua's compiler counts with numbers of 32 bits.
+const SOURCE_MAX: usize = 64 << 20;
+
+/// Bytes of an element of a table, and of a field.
+const ELEMENT_SIZE: usize = 16;
+const FIELD_SIZE: usize = 40;
 
 /// A function for scripts: arguments are on the stack from index 1 on, and it returns how many results it has left on top.
 pub type Function = fn(&mut Lua) -> Result<i32, Raise>;
@@ -33,6 +46,38 @@ pub enum Raise {
     Argument(i32, String),
     /// The value on top of the stack.
     Value,
+    /// A value could not be pushed.
+    Push(PushError),
+}
+
+/// Why a value cannot be pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PushError {
+    StackOverflow,
+    NotEnoughMemory,
+}
+
+impl PushError {
+    /// As Lua says it.
+    pub fn text(self) -> &'static str {
+        match self {
+            PushError::StackOverflow => "stack overflow",
+            PushError::NotEnoughMemory => "not enough memory",
+        }
+    }
+}
+
+impl From<PushError> for &'static str {
+    fn from(error: PushError) -> &'static str {
+        error.text()
+    }
+}
+
+impl From<PushError> for Raise {
+    fn from(error: PushError) -> Raise {
+        Raise::Push(error)
+    }
 }
 
 impl From<&str> for Raise {
@@ -75,93 +120,39 @@ pub struct Place {
     pub is_native: bool,
 }
 
-/// What a state carries beside Lua's own: the other end of the allocator's pointer.
-#[derive(Default)]
-struct Extra {
-    used: Cell<usize>,
-    context: Cell<*mut c_void>,
-    hook: Cell<Option<Hook>>,
-}
-
-/// An interpreter.
-pub struct State {
-    main: *mut ffi::lua_State,
-    extra: *mut Extra,
-}
-
-impl State {
-    /// A new one without any library.
-    pub fn new() -> State {
-        let extra = Box::into_raw(Box::<Extra>::default());
-        // SAFETY: the allocator is one, and its pointer lives until `drop` has closed the state.
-        let main = unsafe { ffi::lua_newstate(allocate, extra.cast()) };
-        assert!(!main.is_null(), "no memory for an interpreter");
-        State { main, extra }
-    }
-
-    /// Its main thread.
-    pub fn lua(&mut self) -> &mut Lua {
-        // SAFETY: `Lua` is what the pointer points to, and nobody else uses it while `self` is borrowed.
-        unsafe { Lua::at(&mut self.main) }
-    }
-
-    /// Bytes of memory that it takes.
-    pub fn bytes(&self) -> usize {
-        // SAFETY: it lives as long as `self`.
-        unsafe { &*self.extra }.used.get()
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses the state any more, and the state was the last to use `extra`.
-        unsafe {
-            ffi::lua_close(self.main);
-            drop(Box::from_raw(self.extra));
-        }
-    }
-}
-
-unsafe extern "C" fn allocate(extra: *mut c_void, block: *mut c_void, old: usize, new: usize) -> *mut c_void {
-    // SAFETY: `State::new` gave this pointer, which lives as long as the state.
-    let extra = unsafe { &*extra.cast::<Extra>() };
-    extra.used.set((extra.used.get() + new).wrapping_sub(old));
-    // SAFETY: the block, if any, came from `realloc`.
-    unsafe {
-        if new == 0 {
-            libc::free(block);
-            return ptr::null_mut();
-        }
-        let block = libc::realloc(block, new);
-        if block.is_null() {
-            std::process::abort();
-        }
-        block
-    }
-}
-
-/// A thread of an interpreter: its stack.
-#[repr(transparent)]
+/// A thread of an interpreter, in Rust's turn: its stack, as the running function sees it.
 pub struct Lua {
     state: *mut ffi::lua_State,
-    _not_sync: PhantomData<*mut ()>,
+    extra: *const Extra,
+    /// Number of values for which the stack has room.
+    room: c_int,
 }
 
 impl Lua {
     /// # Safety
-    /// The pointer is a state's, and nobody else uses that while the result lives.
-    unsafe fn at(state: &mut *mut ffi::lua_State) -> &mut Lua {
-        // SAFETY: the layout is that of the pointer.
-        unsafe { &mut *ptr::from_mut(state).cast::<Lua>() }
+    /// `state` is a new one with this `extra`, which lives as long, and nobody else uses it while the result is in use.
+    unsafe fn new(state: *mut ffi::lua_State, extra: *const Extra) -> Lua {
+        Lua { state, extra, room: ffi::LUA_MINSTACK }
+    }
+
+    /// Begins Rust's turn.
+    ///
+    /// # Safety
+    /// Lua has just called a function or hook with this state, which it does not use while the result is in use.
+    unsafe fn of_call(state: *mut ffi::lua_State) -> Lua {
+        let mut extra = ptr::null_mut();
+        // SAFETY: `State::new` gave this pointer, which lives as long as the state. Lua has made room for the function.
+        unsafe {
+            ffi::lua_getallocf(state, &mut extra);
+            let extra = extra.cast::<Extra>();
+            (*extra).in_lua.set(false);
+            Lua { state, extra, room: ffi::lua_gettop(state) + ffi::LUA_MINSTACK }
+        }
     }
 
     fn extra(&self) -> &Extra {
-        let mut extra = ptr::null_mut();
-        // SAFETY: `State::new` gave this pointer, which lives as long as the state.
-        unsafe {
-            ffi::lua_getallocf(self.state, &mut extra);
-            &*extra.cast::<Extra>()
-        }
+        // SAFETY: it lives as long as the state.
+        unsafe { &*self.extra }
     }
 
     /// What [`Lua::set_context`] has set.
@@ -192,16 +183,9 @@ impl Lua {
         self.pop(self.top());
     }
 
-    /// Makes room for a reader of nested values; false: they are too many.
-    pub fn has_room(&mut self) -> bool {
-        // SAFETY: it only makes room.
-        unsafe { ffi::lua_checkstack(self.state, ROOM) != 0 }
-    }
-
-    /// Makes room for one value.
-    fn room(&mut self) {
-        // SAFETY: it only makes room.
-        assert!(unsafe { ffi::lua_checkstack(self.state, 3) } != 0, "the stack of a script is full");
+    /// Makes room for a reader of nested values.
+    pub fn descend(&mut self) -> Result<(), PushError> {
+        self.reserve(ROOM, 0)
     }
 
     /// The absolute form of the index of a value that is there.
@@ -289,39 +273,50 @@ impl Lua {
     }
 
     /// Pushes nil.
-    pub fn push_nil(&mut self) {
-        self.room();
+    pub fn push_nil(&mut self) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_pushnil(self.state) }
+        Ok(())
     }
 
     /// Pushes a truth value.
-    pub fn push_bool(&mut self, value: bool) {
-        self.room();
+    pub fn push_bool(&mut self, value: bool) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_pushboolean(self.state, value.into()) }
+        Ok(())
     }
 
     /// Pushes a number.
-    pub fn push_number(&mut self, value: f64) {
-        self.room();
+    pub fn push_number(&mut self, value: f64) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_pushnumber(self.state, value) }
+        Ok(())
     }
 
     /// Pushes a string.
-    pub fn push_bytes(&mut self, bytes: impl AsRef<[u8]>) {
+    pub fn push_bytes(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), PushError> {
         let bytes = bytes.as_ref();
-        self.room();
+        self.check_memory(bytes.len())?;
+        self.push_unlimited(bytes)
+    }
+
+    /// Pushes a string, whatever memory there is.
+    fn push_unlimited(&mut self, bytes: &[u8]) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room, and the bytes are copied.
         unsafe { ffi::lua_pushlstring_(self.state, bytes.as_ptr().cast(), bytes.len()) }
+        Ok(())
     }
 
     /// Pushes a light userdata that is a null pointer.
-    pub fn push_null_pointer(&mut self) {
-        self.room();
+    pub fn push_null_pointer(&mut self) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_pushlightuserdata(self.state, ptr::null_mut()) }
+        Ok(())
     }
 
     /// Whether a value is what [`Lua::push_null_pointer`] pushes.
@@ -334,42 +329,28 @@ impl Lua {
     }
 
     /// Pushes a new table with room for so many elements and fields.
-    pub fn push_table(&mut self, elements: usize, fields: usize) {
-        self.room();
-        // SAFETY: there is room.
+    pub fn push_table(&mut self, elements: usize, fields: usize) -> Result<(), PushError> {
+        self.reserve(
+            1,
+            elements.saturating_mul(ELEMENT_SIZE).saturating_add(fields.saturating_mul(FIELD_SIZE)),
+        )?;
+        // SAFETY: there is room; so many are as many as there is memory for, and so Lua can count them.
         unsafe { ffi::lua_createtable(self.state, elements as c_int, fields as c_int) }
+        Ok(())
     }
 
     /// Pushes a copy of a value.
-    pub fn push_copy(&mut self, index: i32) {
+    pub fn push_copy(&mut self, index: i32) -> Result<(), PushError> {
         let index = self.index(index);
-        self.room();
+        self.reserve_slots(1)?;
         // SAFETY: there is room, and the index is checked.
         unsafe { ffi::lua_pushvalue(self.state, index) }
+        Ok(())
     }
 
     /// Pushes a function.
-    pub fn push_function(&mut self, function: Function) {
-        self.push_closure(function, 0);
-    }
-
-    /// Pushes a function that keeps so many values, which are taken off the stack; see [`Lua::push_kept`].
-    pub fn push_closure(&mut self, function: Function, kept: i32) {
-        assert!(kept >= 0 && kept <= self.top());
-        self.room();
-        // SAFETY: there is room, and `trampoline` takes this upvalue for what it is.
-        unsafe {
-            ffi::lua_pushlightuserdata(self.state, function as *mut c_void);
-            ffi::lua_insert(self.state, -1 - kept);
-            ffi::lua_pushcclosure(self.state, trampoline, kept + 1);
-        }
-    }
-
-    /// Pushes what the running function keeps, by its number from 1 on. For functions of [`Lua::push_closure`] only.
-    pub fn push_kept(&mut self, number: i32) {
-        self.room();
-        // SAFETY: an upvalue that is not there is none, and `trampoline` has at least its own.
-        unsafe { ffi::lua_pushvalue(self.state, ffi::lua_upvalueindex(number + 1)) }
+    pub fn push_function(&mut self, function: Function) -> Result<(), PushError> {
+        self.push_closure(function, 0)
     }
 
     /// Moves the value on top to an index.
@@ -394,22 +375,38 @@ impl Lua {
     }
 
     /// Pushes a field of a table.
-    pub fn get_field(&mut self, table: i32, name: &str) {
+    pub fn get_field(&mut self, table: i32, name: &str) -> Result<(), PushError> {
         let table = self.table(table);
-        self.push_bytes(name);
+        self.push_unlimited(name.as_bytes())?;
         self.raw_get(table);
+        Ok(())
     }
 
     /// Pushes an element of a table.
-    pub fn get_element(&mut self, table: i32, number: i32) {
+    pub fn get_element(&mut self, table: i32, number: i32) -> Result<(), PushError> {
+        self.get_elements(table, number, 1)
+    }
+
+    /// Pushes so many elements of a table, from one on.
+    pub fn get_elements(&mut self, table: i32, first: i32, count: i32) -> Result<(), PushError> {
         let table = self.table(table);
-        self.room();
-        // SAFETY: it is a table, and there is room.
-        unsafe { ffi::lua_rawgeti_(self.state, table, number) }
+        self.reserve_slots(count)?;
+        for offset in 0..count {
+            // SAFETY: it is a table, and there is room.
+            unsafe { ffi::lua_rawgeti_(self.state, table, first + offset) }
+        }
+        Ok(())
+    }
+
+    /// The length of a table, as Lua counts it.
+    pub fn table_len(&self, table: i32) -> usize {
+        // SAFETY: it is a table.
+        unsafe { ffi::lua_objlen(self.state, self.table(table)) }
     }
 
     /// Makes the value on top the value of the key below it, and takes both off. The key must not be nil or not a number.
-    pub fn raw_set(&mut self, table: i32) {
+    pub fn raw_set(&mut self, table: i32) -> Result<(), PushError> {
+        self.check_memory(0)?;
         let table = self.table(table);
         let is_key = match self.kind(-2) {
             Kind::None | Kind::Nil => false,
@@ -419,42 +416,56 @@ impl Lua {
         assert!(is_key, "not a key");
         // SAFETY: it is a table, and there are a key that is fit for one and a value.
         unsafe { ffi::lua_rawset(self.state, table) }
+        Ok(())
     }
 
     /// Makes the value on top a field of a table, and takes it off.
-    pub fn set_field(&mut self, table: i32, name: &str) {
+    pub fn set_field(&mut self, table: i32, name: &str) -> Result<(), PushError> {
         let table = self.table(table);
-        self.push_bytes(name);
+        self.push_bytes(name)?;
         self.insert(-2);
-        self.raw_set(table);
+        self.raw_set(table)
+    }
+
+    /// The same for a field that the table has, which takes no memory.
+    pub fn replace_field(&mut self, table: i32, name: &str) -> Result<(), PushError> {
+        let table = self.table(table);
+        self.push_unlimited(name.as_bytes())?;
+        self.insert(-2);
+        self.index(-2);
+        // SAFETY: it is a table, and there are a key that is fit for one and a value.
+        unsafe { ffi::lua_rawset(self.state, table) }
+        Ok(())
     }
 
     /// Makes the value on top an element of a table, and takes it off.
-    pub fn set_element(&mut self, table: i32, number: i32) {
+    pub fn set_element(&mut self, table: i32, number: i32) -> Result<(), PushError> {
+        self.check_memory(0)?;
         let table = self.table(table);
         self.index(-1);
         // SAFETY: it is a table, and there is a value.
         unsafe { ffi::lua_rawseti_(self.state, table, number) }
+        Ok(())
     }
 
     /// Replaces the key on top by the next one of a table and its value, or takes it off: there is none. The first key
     /// comes after nil. False too if the key is not in the table.
-    pub fn next(&mut self, table: i32) -> bool {
+    pub fn next(&mut self, table: i32) -> Result<bool, PushError> {
         let table = self.table(table);
         self.index(-1);
-        self.room();
+        self.reserve_slots(1)?;
         if self.kind(-1) != Kind::Nil {
-            self.push_copy(-1);
+            self.push_copy(-1)?;
             self.raw_get(table);
             let known = self.kind(-1) != Kind::Nil;
             self.pop(1);
             if !known {
                 self.pop(1);
-                return false;
+                return Ok(false);
             }
         }
         // SAFETY: it is a table, there is a key, which is in it or nil, and there is room.
-        unsafe { ffi::lua_next(self.state, table) != 0 }
+        Ok(unsafe { ffi::lua_next(self.state, table) != 0 })
     }
 
     /// Makes the table on top, or nil, the metatable of a table, and takes it off.
@@ -466,18 +477,19 @@ impl Lua {
     }
 
     /// Pushes the metatable of a value, if it has one.
-    pub fn get_metatable(&mut self, index: i32) -> bool {
+    pub fn get_metatable(&mut self, index: i32) -> Result<bool, PushError> {
         let index = self.index(index);
-        self.room();
+        self.reserve_slots(1)?;
         // SAFETY: the index is checked, and there is room.
-        unsafe { ffi::lua_getmetatable(self.state, index) != 0 }
+        Ok(unsafe { ffi::lua_getmetatable(self.state, index) != 0 })
     }
 
     /// Pushes the table of globals of this thread.
-    pub fn push_globals(&mut self) {
-        self.room();
+    pub fn push_globals(&mut self) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_pushvalue(self.state, ffi::LUA_GLOBALSINDEX) }
+        Ok(())
     }
 
     /// Makes the table on top the table of globals of this thread, and takes it off.
@@ -495,10 +507,11 @@ impl Lua {
     }
 
     /// Pushes a value that is kept.
-    pub fn push_ref(&mut self, kept: Ref) {
-        self.room();
+    pub fn push_ref(&mut self, kept: Ref) -> Result<(), PushError> {
+        self.reserve_slots(1)?;
         // SAFETY: there is room.
         unsafe { ffi::lua_rawgeti_(self.state, ffi::LUA_REGISTRYINDEX, kept.0) }
+        Ok(())
     }
 
     /// Forgets a value that was kept.
@@ -508,7 +521,7 @@ impl Lua {
     }
 
     /// Opens Lua's own libraries that Redis opens, all of them in the table of globals.
-    pub fn open_libraries(&mut self) {
+    pub fn open_libraries(&mut self) -> Result<(), PushError> {
         let openers: [(_, ffi::lua_CFunction); 5] = [
             (c"", ffi::luaopen_base),
             (c"table", ffi::luaopen_table),
@@ -517,7 +530,7 @@ impl Lua {
             (c"os", ffi::luaopen_os),
         ];
         for (name, open) in openers {
-            self.room();
+            self.reserve_slots(2)?;
             // SAFETY: there is room, and these are functions of Lua's that open a library under a name.
             let status = unsafe {
                 ffi::lua_pushcclosure(self.state, open, 0);
@@ -526,41 +539,50 @@ impl Lua {
             };
             assert!(status == 0, "Lua's own libraries open");
         }
+        Ok(())
     }
 
     /// Compiles source, and pushes a function, or what is wrong with it. Lua's bytecode, which could break the
     /// interpreter, is not source.
-    pub fn load(&mut self, source: &[u8], name: &str) -> bool {
-        if source.first() == Some(&0x1B) {
-            self.push_bytes(format!("{}: bytecode is not allowed", name.trim_start_matches(['@', '='])));
-            return false;
+    pub fn load(&mut self, source: &[u8], name: &str) -> Result<bool, PushError> {
+        let wrong = match source {
+            [0x1B, ..] => Some("bytecode is not allowed"),
+            _ if source.len() > SOURCE_MAX => Some("the source is too long"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            self.push_bytes(format!("{}: {wrong}", name.trim_start_matches(['@', '='])))?;
+            return Ok(false);
         }
-        let name = std::ffi::CString::new(name.replace('\0', "")).expect("no zero is left");
-        self.room();
+        let name = CString::new(name.replace('\0', "")).expect("no zero is left");
+        self.reserve_slots(2)?;
+        // Lua's compiler does not keep the name from the collector until it needs it no more; the stack does.
+        self.push_bytes(name.as_bytes())?;
+        let (bytes, len) = (source.as_ptr().cast(), source.len());
         // SAFETY: there is room, the source is what it is said to be, and errors are caught.
-        unsafe { ffi::luaL_loadbuffer(self.state, source.as_ptr().cast(), source.len(), name.as_ptr()) == 0 }
+        let status = self.in_lua(|state| unsafe { ffi::luaL_loadbuffer(state, bytes, len, name.as_ptr()) });
+        self.remove(-2);
+        Ok(status == 0)
     }
 
-    /// Calls the function below so many arguments; `Ok`: its results are in its place, as many as asked for (`None`: all).
-    /// `Err`: the error is. `handler` is the index of a function that makes another error of an error, where that was
-    /// raised.
-    pub fn call(&mut self, args: i32, results: Option<i32>, handler: Option<i32>) -> Result<(), ()> {
+    /// Calls the function below so many arguments; `Ok(true)`: its results are in its place, as many as asked for (`None`:
+    /// all). `Ok(false)`: the error is. `handler` is the index of a function that makes another error of an error, where that
+    /// was raised.
+    pub fn call(&mut self, args: i32, results: Option<i32>, handler: Option<i32>) -> Result<bool, PushError> {
         assert!(args >= 0 && args < self.top(), "a function and its arguments");
         let handler = handler.map_or(0, |handler| self.index(handler));
-        self.room();
-        let results = match results {
-            Some(results) => {
-                // SAFETY: it only makes room.
-                assert!(unsafe { ffi::lua_checkstack(self.state, results) } != 0);
-                results
-            }
-            None => ffi::LUA_MULTRET,
-        };
-        // SAFETY: a function and its arguments are there, and errors are caught.
-        match unsafe { ffi::lua_pcall(self.state, args, results, handler) } {
-            0 => Ok(()),
-            _ => Err(()),
-        }
+        self.reserve_slots(results.unwrap_or(1))?;
+        let results = results.unwrap_or(ffi::LUA_MULTRET);
+        // SAFETY: a function and its arguments are there, there is room for the results, and errors are caught.
+        Ok(self.in_lua(|state| unsafe { ffi::lua_pcall(state, args, results, handler) }) == 0)
+    }
+
+    /// Gives Lua its turn for a function that catches all errors.
+    fn in_lua(&mut self, f: impl FnOnce(*mut ffi::lua_State) -> c_int) -> c_int {
+        self.extra().in_lua.set(true);
+        let status = f(self.state);
+        self.extra().in_lua.set(false);
+        status
     }
 
     /// The function at a level of the calls in progress: 0 is the one that runs.
@@ -585,92 +607,14 @@ impl Lua {
     pub fn set_hook(&mut self, hook: Hook, instructions: i32, every_line: bool) {
         self.extra().hook.set(Some(hook));
         let mask = if every_line { ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT } else { ffi::LUA_MASKCOUNT };
-        // SAFETY: `hook_trampoline` may be called at any time.
-        unsafe { ffi::lua_sethook(self.state, Some(hook_trampoline), mask, instructions) };
+        // SAFETY: `native::hook` may be called at any time.
+        unsafe { ffi::lua_sethook(self.state, Some(native::hook), mask, instructions) };
     }
 
     /// Has it called no more.
     pub fn clear_hook(&mut self) {
+        self.extra().hook.set(None);
         // SAFETY: there may be no hook.
         unsafe { ffi::lua_sethook(self.state, None, 0, 0) };
-    }
-
-    /// Leaves on top what `trampoline` is to raise.
-    fn raise(&mut self, raise: Raise) -> c_int {
-        match raise {
-            Raise::Value => {
-                self.index(-1);
-                RAISE
-            }
-            Raise::Argument(number, text) => {
-                self.clear();
-                self.push_bytes(text);
-                RAISE - 1 - number
-            }
-            Raise::Text(text) => {
-                self.clear();
-                self.room();
-                // SAFETY: there is room, and texts are joined without metamethods.
-                unsafe {
-                    ffi::luaL_where(self.state, 1);
-                    self.push_bytes(text);
-                    ffi::lua_concat(self.state, 2);
-                }
-                RAISE
-            }
-        }
-    }
-}
-
-/// What says that the value on top is to be raised. Below that, by one and the number of an argument: it is about that.
-const RAISE: c_int = -1;
-
-/// Calls the function that is its first upvalue. Nothing here is to be dropped when an error leaves.
-unsafe extern "C-unwind" fn trampoline(state: *mut ffi::lua_State) -> c_int {
-    let results = enter(state);
-    if results >= 0 {
-        return results;
-    }
-    // SAFETY: all frames of Rust have ended but this one, which holds nothing; the error is on the stack.
-    unsafe {
-        if results < RAISE {
-            let text: *const c_char = ffi::lua_tolstring(state, -1, ptr::null_mut());
-            return ffi::luaL_argerror(state, RAISE - 1 - results, text);
-        }
-        ffi::lua_error(state)
-    }
-}
-
-fn enter(mut state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: only `push_closure` makes closures of `trampoline`, with a function as the first upvalue.
-    let function = unsafe {
-        let pointer = ffi::lua_touserdata(state, ffi::lua_upvalueindex(1));
-        std::mem::transmute::<*mut c_void, Function>(pointer)
-    };
-    // SAFETY: Lua has called with its state, which it does not use meanwhile.
-    let lua = unsafe { Lua::at(&mut state) };
-    match function(lua) {
-        Ok(results) => {
-            assert!(results >= 0 && results <= lua.top());
-            results
-        }
-        Err(raise) => lua.raise(raise),
-    }
-}
-
-unsafe extern "C-unwind" fn hook_trampoline(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
-    if enter_hook(state) < 0 {
-        // SAFETY: as in `trampoline`.
-        unsafe { ffi::lua_error(state) }
-    }
-}
-
-fn enter_hook(mut state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: Lua has called with its state, which it does not use meanwhile.
-    let lua = unsafe { Lua::at(&mut state) };
-    let Some(hook) = lua.extra().hook.get() else { return 0 };
-    match hook(lua) {
-        Ok(()) => 0,
-        Err(raise) => lua.raise(raise).max(RAISE),
     }
 }
