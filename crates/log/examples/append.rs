@@ -20,6 +20,7 @@ fn main() {
         segment_size: 32 << 20,
         max_segments: 64,
         store_id: [1; 16],
+        epoch: 1,
         crc_seed: 1,
         appendfsync: Appendfsync::Always,
         max_pending_bytes: 64 << 20,

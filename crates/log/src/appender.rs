@@ -32,6 +32,7 @@ impl Chunk {
 pub(crate) struct Appender {
     /// `queue.active`, for who does not hold the lock.
     active: AtomicPtr<Buffer>,
+    epoch: u32,
     crc_seed: u32,
     capacity: u64,
     queue: Mutex<Queue>,
@@ -50,13 +51,14 @@ struct Queue {
 
 impl Appender {
     /// Batches from `tail` on, in buffers of `capacity` bytes.
-    pub fn new(tail: Lsn, capacity: u64, crc_seed: u32) -> Self {
+    pub fn new(tail: Lsn, capacity: u64, epoch: u32, crc_seed: u32) -> Self {
         // One is filled, one written, and one ready to be swapped in.
         let pool: Vec<_> = (0..3).map(|_| Arc::new(Buffer::new(capacity))).collect();
         let active = pool[0].clone();
         active.install(tail);
         Self {
             active: AtomicPtr::new(Arc::as_ptr(&active).cast_mut()),
+            epoch,
             crc_seed,
             capacity,
             queue: Mutex::new(Queue {
@@ -76,7 +78,7 @@ impl Appender {
         let crc = holdfast_io::crc32c_append(self.crc_seed, payload);
         let active = self.active();
         match active.reserve(len) {
-            Some(offset) => active.fill(offset, payload, crc, durable),
+            Some(offset) => active.fill(offset, payload, crc, self.epoch, durable),
             None => self.append_to_next(len, payload, crc, durable),
         }
     }
@@ -111,7 +113,7 @@ impl Appender {
             self.install(&mut queue, end);
         };
         drop(queue);
-        buffer.fill(offset, payload, crc, durable)
+        buffer.fill(offset, payload, crc, self.epoch, durable)
     }
 
     fn install(&self, queue: &mut Queue, base: Lsn) {
@@ -210,7 +212,7 @@ mod tests {
         const BATCHES: u64 = 20_000;
         const PAYLOAD: [u8; 24] = [7; 24];
         const THREADS: u64 = 2;
-        let (appender, done) = (Appender::new(4096, 4096, 0), AtomicBool::new(false));
+        let (appender, done) = (Appender::new(4096, 4096, 1, 0), AtomicBool::new(false));
         let append = || {
             for _ in 0..BATCHES {
                 let end = appender.append(&PAYLOAD, 0) + batch_len(PAYLOAD.len());

@@ -115,9 +115,9 @@ impl Buffer {
     }
 
     /// Writes a batch into the reserved range at `offset`; returns its LSN. `payload_crc` continues the seed.
-    pub fn fill(&self, offset: u64, payload: &[u8], payload_crc: u32, durable: Lsn) -> Lsn {
+    pub fn fill(&self, offset: u64, payload: &[u8], payload_crc: u32, epoch: u32, durable: Lsn) -> Lsn {
         let base = self.base();
-        let header = BatchHeader { payload_len: payload.len() as u32, lsn: base + offset, durable };
+        let header = BatchHeader { payload_len: payload.len() as u32, lsn: base + offset, epoch, durable };
         let len = header.batch_len();
         debug_assert!(offset + len <= self.capacity);
         let bytes = header.encode(payload_crc);
@@ -246,7 +246,7 @@ mod tests {
             buffer.install(4096);
             assert_eq!(buffer.memory(), 128);
             assert_eq!(buffer.reserve(48), Some(0));
-            buffer.fill(0, &[round; 24], 0, 0);
+            buffer.fill(0, &[round; 24], 0, 1, 0);
             let (sealed, _) = buffer.wait_complete(buffer.seal());
             assert_eq!(sealed.into_blocks(&[])[24..48], [round; 24]);
             buffer.release_memory();
@@ -260,7 +260,7 @@ mod tests {
         let buffer = Buffer::new(8192);
         buffer.install(4096 + 48);
         let offset = buffer.reserve(48).expect("room");
-        assert_eq!(buffer.fill(offset, b"0123456789", 0, 0), 4096 + 48);
+        assert_eq!(buffer.fill(offset, b"0123456789", 0, 1, 0), 4096 + 48);
         let len = buffer.seal();
         let (sealed, batches) = buffer.wait_complete(len);
         assert_eq!(batches, 1);

@@ -60,6 +60,24 @@ impl Log {
         result
     }
 
+    /// Says durably that everything is durable, so that damage to the last commit is not taken for a torn tail. That is in the
+    /// header of the last segment: in the log's own bytes it would be a part of what other servers store.
+    pub(crate) fn mark_end(&self) -> Result<()> {
+        let _committer = self.committer.lock();
+        self.check_failed()?;
+        let end = self.durable();
+        let written = match self.segments.get(self.segments.seq_of(end - 1)) {
+            Some(last) => self.segments.write_header(&last, end, last.entry()),
+            // Someone removed it, and the log begins anew behind it: there is nothing to damage.
+            None => Ok(()),
+        };
+        match &written {
+            Ok(()) => self.marked.store(end, Ordering::Relaxed),
+            Err(error) => self.fail(error),
+        }
+        written
+    }
+
     fn commit(&self, committer: &mut Committer) -> Result<bool> {
         self.appender.take(&mut committer.group, COMMIT_BYTES);
         let mut progress = false;

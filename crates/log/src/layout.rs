@@ -16,7 +16,9 @@ pub const BATCH_ALIGN: usize = 16;
 pub(crate) const BLOCK_BYTES: u64 = BLOCK as u64;
 
 const MAGIC: &[u8; 8] = b"HFLOGSEG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The state of a segment whose file is free.
+const FREE: u32 = 1;
 /// Bytes of the header block that carry something; within one sector, so that a header is never torn.
 const SEGMENT_HEADER: usize = 128;
 const SEGMENT_CRC: usize = SEGMENT_HEADER - 4;
@@ -55,7 +57,9 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub(crate) struct BatchHeader {
     pub payload_len: u32,
     pub lsn: Lsn,
-    /// Everything below was durable when the batch was appended.
+    pub epoch: u32,
+    /// Everything below was durable when the batch was appended here. Not a part of the batch: another server that stores
+    /// it has a mark of its own.
     pub durable: Lsn,
 }
 
@@ -65,14 +69,17 @@ impl BatchHeader {
         let mut bytes = [0; BATCH_HEADER];
         bytes[0..4].copy_from_slice(&self.payload_len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.lsn.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.durable.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[MARK..].copy_from_slice(&encode_mark(self.lsn, self.durable).to_le_bytes());
         let crc = header_crc(&bytes, payload_crc);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
-        Self { payload_len: u32_at(bytes, 0), lsn: u64_at(bytes, 8), durable: u64_at(bytes, 16) }
+        let (lsn, mark) = (u64_at(bytes, 8), u32_at(bytes, MARK));
+        let durable = decode_mark(lsn, mark).unwrap_or(0);
+        Self { payload_len: u32_at(bytes, 0), lsn, epoch: u32_at(bytes, 16), durable }
     }
 
     /// Bytes of log from this batch to the next.
@@ -86,21 +93,61 @@ pub(crate) fn claimed_len(granule: &[u8], lsn: Lsn) -> Option<u64> {
     (u64_at(granule, 8) == lsn).then(|| batch_len(u32_at(granule, 0) as usize))
 }
 
-/// Whether `batch` (header, payload and padding) is what was appended.
+/// Whether `batch` (header, payload and padding) is what was appended, and its mark what was written with it.
 pub(crate) fn batch_is_intact(batch: &[u8], seed: u32) -> bool {
     let payload_end = BATCH_HEADER + u32_at(batch, 0) as usize;
     let payload_crc = crc32c_append(seed, &batch[BATCH_HEADER..payload_end]);
     let header = batch.first_chunk().expect("a batch has a header");
-    header_crc(header, payload_crc) == u32_at(batch, 4) && batch[payload_end..].iter().all(|&byte| byte == 0)
+    header_crc(header, payload_crc) == u32_at(batch, 4)
+        && decode_mark(u64_at(batch, 8), u32_at(batch, MARK)).is_some()
+        && batch[payload_end..].iter().all(|&byte| byte == 0)
 }
 
 #[inline]
 fn header_crc(header: &[u8; BATCH_HEADER], payload_crc: u32) -> u32 {
     // In one piece: what a checksum begins with costs as much as these bytes.
-    let mut covered = [0; 20];
-    covered[..16].copy_from_slice(&header[8..]);
-    covered[16..].copy_from_slice(&header[..4]);
+    let mut covered = [0; 16];
+    covered[..12].copy_from_slice(&header[8..MARK]);
+    covered[12..].copy_from_slice(&header[..4]);
     crc32c_append(payload_crc, &covered)
+}
+
+/// Where the durable mark lies in a batch's header.
+const MARK: usize = 20;
+/// Bits of a mark that say how far below the batch's LSN it lies; the others are its check.
+const DISTANCE_BITS: u32 = 22;
+/// Distances of less than so many granules are exact; larger ones are rounded up to a multiple of [`COARSE`] granules.
+const EXACT: u64 = 1 << (DISTANCE_BITS - 1);
+const COARSE: u64 = 256;
+/// The distance of a mark that says nothing.
+const UNKNOWN: u64 = (1 << DISTANCE_BITS) - 1;
+
+#[inline]
+fn encode_mark(lsn: Lsn, durable: Lsn) -> u32 {
+    let granules = (lsn - durable).div_ceil(BATCH_ALIGN as u64);
+    let distance = if granules < EXACT { granules } else { (EXACT + granules.div_ceil(COARSE)).min(UNKNOWN) };
+    distance as u32 | mark_check(lsn, distance) << DISTANCE_BITS
+}
+
+/// `None`: the mark fails its check.
+fn decode_mark(lsn: Lsn, mark: u32) -> Option<Lsn> {
+    let distance = u64::from(mark) & UNKNOWN;
+    let granules = match distance {
+        UNKNOWN => lsn,
+        exact if exact < EXACT => exact,
+        coarse => (coarse - EXACT) * COARSE,
+    };
+    let durable = lsn.saturating_sub(granules.saturating_mul(BATCH_ALIGN as u64));
+    (mark >> DISTANCE_BITS == mark_check(lsn, distance)).then_some(durable)
+}
+
+/// The lowest bits of a CRC-32C, as many as a mark has for them.
+#[inline]
+fn mark_check(lsn: Lsn, distance: u64) -> u32 {
+    let mut covered = [0; 16];
+    covered[..8].copy_from_slice(&lsn.to_le_bytes());
+    covered[8..].copy_from_slice(&distance.to_le_bytes());
+    crc32c(&covered) & (u32::MAX >> DISTANCE_BITS)
 }
 
 /// What a segment file says about itself.
@@ -112,6 +159,10 @@ pub(crate) struct SegmentHeader {
     /// Everything below was durable when the header was written.
     pub durable: Lsn,
     pub entry: Entry,
+    /// The log's when the header was written.
+    pub epoch: u32,
+    /// Nothing in the file is needed.
+    pub is_free: bool,
 }
 
 /// How the log's batches enter a segment; all zero while nothing was written to it.
@@ -134,6 +185,8 @@ impl SegmentHeader {
         block[40..48].copy_from_slice(&self.durable.to_le_bytes());
         block[48..56].copy_from_slice(&self.entry.crossing.to_le_bytes());
         block[56..64].copy_from_slice(&self.entry.first.to_le_bytes());
+        block[64..68].copy_from_slice(&self.epoch.to_le_bytes());
+        block[68..72].copy_from_slice(&(if self.is_free { FREE } else { 0 }).to_le_bytes());
         let crc = crc32c(&block[..SEGMENT_CRC]);
         block[SEGMENT_CRC..SEGMENT_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
@@ -157,6 +210,8 @@ impl SegmentHeader {
             seq: u64_at(block, 32),
             durable: u64_at(block, 40),
             entry: Entry { crossing: u64_at(block, 48), first: u64_at(block, 56) },
+            epoch: u32_at(block, 64),
+            is_free: u32_at(block, 68) == FREE,
         })
     }
 }
@@ -165,18 +220,21 @@ impl SegmentHeader {
 mod tests {
     use super::*;
 
-    /// The format is frozen: these bytes were written by version 1.
+    /// The format is frozen: these bytes were written by version 2.
     #[test]
     fn headers_have_their_frozen_bytes() {
-        let batch = BatchHeader { payload_len: 3, lsn: 0x1122_3344_5566_7780, durable: 0x10_0000 };
+        let lsn = 0x1122_3344_5566_7780;
+        let batch = BatchHeader { payload_len: 3, lsn, epoch: 0x0506_0708, durable: lsn - 0x120 };
         let payload_crc = crc32c_append(7, b"abc");
         let bytes = batch.encode(payload_crc);
         assert_eq!(bytes[..4], [3, 0, 0, 0]);
         assert_eq!(bytes[8..16], [0x80, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
-        assert_eq!(bytes[16..24], [0, 0, 0x10, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[16..20], [8, 7, 6, 5]);
+        let mark = crc32c(&[&bytes[8..16], &[0x12, 0, 0, 0, 0, 0, 0, 0]].concat()) << 22 | 0x12;
+        assert_eq!(bytes[20..24], mark.to_le_bytes());
         assert_eq!(BatchHeader::decode(&bytes), batch);
         let mut covered = b"abc".to_vec();
-        covered.extend_from_slice(&bytes[8..24]);
+        covered.extend_from_slice(&bytes[8..20]);
         covered.extend_from_slice(&bytes[..4]);
         assert_eq!(u32_at(&bytes, 4), crc32c_append(7, &covered));
 
@@ -187,16 +245,55 @@ mod tests {
             seq: 5,
             durable: 4096,
             entry: Entry { crossing: 16, first: 32 },
+            epoch: 9,
+            is_free: true,
         };
         header.encode(&mut block);
         assert_eq!(&block[..8], b"HFLOGSEG");
-        assert_eq!(block[8..16], [1, 0, 0, 0, 0, 0, 0, 2]);
+        assert_eq!(block[8..16], [2, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!(block[32..40], [5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(block[64..72], [9, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(SegmentHeader::decode(&block, "x").ok(), Some(header));
         for bit in 0..BLOCK * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
             assert!(SegmentHeader::decode(&block, "x").is_err(), "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    /// What one server has stored, another one stores byte for byte, but for the mark.
+    #[test]
+    fn a_batch_is_the_same_whatever_its_mark_says() {
+        let lsn = 1 << 40;
+        let batch = |durable| {
+            let payload = *b"12345678";
+            let header = BatchHeader { payload_len: 8, lsn, epoch: 1, durable };
+            [&header.encode(crc32c_append(7, &payload))[..], &payload].concat()
+        };
+        let one = batch(lsn);
+        assert!(batch_is_intact(&one, 7));
+        for below in [16, 4096, EXACT * 16 - 16, EXACT * 16, EXACT * 16 + 16, 5 << 30, 1 << 38] {
+            let other = batch(lsn - below);
+            assert!(batch_is_intact(&other, 7));
+            assert_eq!((&one[..MARK], &one[MARK + 4..]), (&other[..MARK], &other[MARK + 4..]));
+            let marked = BatchHeader::decode(&other).durable;
+            // Never more than what is so, and little less, or nothing.
+            let least = if below < EXACT * 16 { lsn - below } else { lsn - below - COARSE * 16 };
+            assert!(
+                (least..=lsn - below).contains(&marked) || marked == 0 && below > 4 << 30,
+                "{below}: {marked}"
+            );
+        }
+        // A length that is damaged names other bytes.
+        for bit in 32..one.len() * 8 {
+            let mut damaged = one.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!batch_is_intact(&damaged, 7), "bit {bit}");
+        }
+        for durable in [lsn, lsn - 16, lsn - 5 * 4096] {
+            for bit in 0..32 {
+                assert_eq!(decode_mark(lsn, encode_mark(lsn, durable) ^ 1 << bit), None, "bit {bit}");
+            }
         }
     }
 

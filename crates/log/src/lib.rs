@@ -62,6 +62,8 @@ pub struct LogOptions {
     pub max_segments: u32,
     /// Written to each segment, so that files of different stores are not mixed up.
     pub store_id: [u8; 16],
+    /// The term in which this server appends: 1 or more, and never less than in an earlier life of the log.
+    pub epoch: u32,
     /// Seeds the checksums of batches, so that nobody who does not know it can make one.
     pub crc_seed: u32,
     /// When a batch counts as durable.
@@ -138,7 +140,7 @@ pub struct Log {
     sync_wanted: AtomicU64,
     /// What ends at or below this LSN is admitted without another look.
     admitted_to: AtomicU64,
-    /// The end of the last batch that marks all before it as durable.
+    /// A segment header says that everything below is durable.
     marked: AtomicU64,
     failed: OnceLock<String>,
     callbacks: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -208,7 +210,7 @@ impl Log {
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
             opened_at: tail,
             appendfsync: AtomicU8::new(o.appendfsync as u8),
-            appender: Appender::new(tail, buffer as u64, o.crc_seed),
+            appender: Appender::new(tail, buffer as u64, o.epoch, o.crc_seed),
             segments,
             committer: Mutex::new(Committer::new(tail_block)),
             written: AtomicU64::new(tail),
@@ -482,13 +484,14 @@ impl Log {
         info.collect()
     }
 
-    /// Makes a segment's file free for reuse, as it is: after a restart the segment may be there again, with nothing
-    /// live. The caller answers for I-6: no live record lies in any batch that
+    /// Makes a segment's file free for reuse. After a crash the segment may be there again, with nothing live. The caller answers for I-6: no live record lies in any batch that
     /// overlaps the segment, and no unfinished checkpoint needs it. The segment that holds the log's end cannot
     /// be freed.
     pub fn free_segment(&self, seq: u64) {
         assert!(seq < self.segments.seq_of(self.durable() - 1), "I-6: the log's end is in use");
-        self.segments.free(seq);
+        if let Err(error) = self.segments.free(seq, self.durable()) {
+            return self.fail(&error);
+        }
         self.space_changed();
         self.kick();
     }
@@ -556,22 +559,10 @@ impl Log {
     /// Makes all that was appended durable, and marks it so.
     pub fn close(&self) -> Result<()> {
         self.wait_durable(self.tail())?;
-        let tail = self.tail();
-        if tail != self.marked.load(Ordering::Relaxed) && self.has_room_for_mark(tail) {
-            self.append_idle_mark();
-            self.wait_durable(self.tail())?;
+        if self.durable() != self.marked.load(Ordering::Relaxed) {
+            self.mark_end()?;
         }
         Ok(())
-    }
-
-    fn has_room_for_mark(&self, tail: Lsn) -> bool {
-        tail + self.segments.payload() / 4 < self.segments.space_end()
-    }
-
-    /// Appends an empty batch, which says that all before it is durable.
-    fn append_idle_mark(&self) {
-        let mark = self.append(&[]);
-        self.marked.store(mark + batch_len(0), Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
         BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, block_ceil, block_floor,
         block_offset, claimed_len,
     },
-    segments::{FOLDER, Segment, Segments, file_name},
+    segments::{FOLDER, Segment, Segments, Spare, file_name},
     window::{Batch, Window},
 };
 
@@ -34,12 +34,14 @@ const AHEAD: usize = 4;
 /// What opening a log found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Batches replayed, empty ones included.
+    /// Batches replayed.
     pub batches: u64,
     /// Bytes of log replayed.
     pub bytes: u64,
     /// Where the log goes on.
     pub tail: Lsn,
+    /// The epoch of the last batch; 0: there was none.
+    pub epoch: u32,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<Cut>,
 }
@@ -58,6 +60,7 @@ pub struct Cut {
 /// What the files in the folder say of themselves.
 struct Files {
     kept: BTreeMap<u64, Arc<Segment>>,
+    spares: Vec<Spare>,
     /// The newest durable mark in a header.
     durable: Lsn,
 }
@@ -76,7 +79,7 @@ pub struct Replayed {
     entries: Vec<(u64, Entry)>,
     /// Bytes of the tail's block before the tail.
     tail_block: Vec<u8>,
-    /// Whether the last batch was empty, so that its mark covers all others.
+    /// Whether a segment header says that everything is durable.
     is_marked: bool,
 }
 
@@ -119,13 +122,23 @@ pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
     names.iter().try_for_each(|name| io.remove(name).map_err(|e| Error::io(format!("remove {name}"), e)))
 }
 
-/// Finds the segments.
-fn find_files(io: &dyn Io, o: &LogOptions) -> Result<Files> {
-    let mut files = Files { kept: BTreeMap::new(), durable: 0 };
+/// Finds the segments of a log of which everything from `from` on is needed.
+fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
+    let mut files = Files { kept: BTreeMap::new(), spares: Vec::new(), durable: 0 };
+    let payload = u64::from(o.segment_size) - BLOCK_BYTES;
     for slot in slots(io)? {
         let Some((header, segment)) = open_segment(io, o, slot)? else { continue };
         files.durable = files.durable.max(header.durable);
-        if let Some(other) = files.kept.insert(header.seq, segment) {
+        if header.is_free {
+            if (header.seq + 1) * payload > from {
+                return Err(Error::corrupt(
+                    &file_name(slot),
+                    68,
+                    "a segment that is needed says that it is free",
+                ));
+            }
+            files.spares.push(Spare { slot, file: segment.file.clone() });
+        } else if let Some(other) = files.kept.insert(header.seq, segment) {
             let what = format!("has the same sequence number as {}", other.file.name());
             return Err(Error::corrupt(&file_name(slot), 32, what));
         }
@@ -190,6 +203,7 @@ struct Checked {
 
 struct CheckedBatch {
     end: Lsn,
+    epoch: u32,
     /// Everything below was durable when the batch was appended.
     durable: Lsn,
     payload_len: usize,
@@ -197,8 +211,8 @@ struct CheckedBatch {
 
 impl Checked {
     fn push(&mut self, batch: &Batch) {
-        let Batch { payload, end, durable } = *batch;
-        self.batches.push(CheckedBatch { end, durable, payload_len: payload.len() });
+        let Batch { payload, end, epoch, durable } = *batch;
+        self.batches.push(CheckedBatch { end, epoch, durable, payload_len: payload.len() });
         self.payloads.extend_from_slice(payload);
     }
 
@@ -222,7 +236,7 @@ impl Checked {
 impl Files {
     fn into_segments(self, io: Arc<dyn Io>, o: &LogOptions) -> (Segments, Lsn) {
         let next = self.kept.keys().next_back().map_or(0, |newest| newest + 1);
-        (Segments::new(io, o, self.kept, Vec::new(), next), self.durable)
+        (Segments::new(io, o, self.kept, self.spares, next), self.durable)
     }
 }
 
@@ -234,8 +248,8 @@ pub(crate) fn replay(
     durable: Lsn,
     f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
 ) -> Result<Replayed> {
-    let (segments, marked) = find_files(&*io, &options)?.into_segments(io, &options);
-    segments.replay(options, from, durable.max(marked), f)
+    let (segments, marked) = find_files(&*io, &options, from)?.into_segments(io, &options);
+    segments.replay(options, from, durable.max(marked), marked, f)
 }
 
 impl Segments {
@@ -244,31 +258,32 @@ impl Segments {
         options: LogOptions,
         from: Lsn,
         durable: Lsn,
+        marked: Lsn,
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Replayed> {
         let seed = options.crc_seed;
-        let mut report = ReplayReport { batches: 0, bytes: 0, tail: from, cut: None };
+        let mut report = ReplayReport { batches: 0, bytes: 0, tail: from, epoch: 0, cut: None };
         // The newest byte of a log is never freed, but the segment after it may not be prepared yet.
         if self.get(self.seq_of(from)).is_none() && self.get(self.seq_of(from - 1)).is_none() {
             return Err(self.corrupt(from, "the segment of the checkpoint is missing"));
         }
         let mut mark = durable.max(from);
-        let mut is_marked = true;
         let mut entries = Vec::new();
         self.with_checked(from, seed, |checked| -> Result<()> {
             for (batch, payload) in checked.batches() {
-                is_marked = payload.is_empty();
-                if !is_marked {
-                    f(report.tail, payload)?;
-                }
+                f(report.tail, payload)?;
                 mark = mark.max(batch.durable);
                 self.note_entries(report.tail, batch.end, &mut entries);
                 report.batches += 1;
-                report.tail = batch.end;
+                (report.tail, report.epoch) = (batch.end, batch.epoch);
             }
             Ok(())
         })?;
         report.bytes = report.tail - from;
+        if report.epoch > options.epoch {
+            let (found, asked) = (report.epoch, options.epoch);
+            return Err(Error::Unusable(format!("the log is of epoch {found}, which is later than {asked}")));
+        }
         let tail = report.tail;
         self.check_nothing_is_missing(tail)?;
         if mark > tail {
@@ -281,6 +296,7 @@ impl Segments {
         }
         let mut tail_block = vec![0; block_offset(tail)];
         self.read(block_floor(tail), &mut tail_block)?;
+        let is_marked = marked == tail || tail == FIRST_LSN;
         Ok(Replayed { report, options, segments: self, mark, torn_end, entries, tail_block, is_marked })
     }
 
@@ -299,7 +315,7 @@ impl Segments {
         self.settle(mark, tail, torn_end)
     }
 
-    /// Calls `f` with the batches from `from` on, in order, up to the first that is not intact. Another thread checks them
+    /// Calls `f` with the batches from `from` on, in order, up to the first that is not intact or whose epoch goes back. Another thread checks them
     /// ahead, and yet another one reads.
     fn with_checked(&self, from: Lsn, seed: u32, mut f: impl FnMut(&Checked) -> Result<()>) -> Result<()> {
         let (sender, receiver) = mpsc::sync_channel::<Result<Checked>>(AHEAD);
@@ -311,10 +327,14 @@ impl Segments {
                 let next = spare.try_recv().unwrap_or_default();
                 sender.send(Ok(std::mem::replace(checked, next))).ok()
             };
-            let mut at = from;
+            let (mut at, mut epoch) = (from, 0);
             let result = self.with_window(from, seed, |window| {
                 while let Some(batch) = window.batch(at)? {
-                    at = batch.end;
+                    if batch.epoch < epoch {
+                        // It is no part of this log: an earlier epoch's log went on here.
+                        break;
+                    }
+                    (at, epoch) = (batch.end, batch.epoch);
                     checked.push(&batch);
                     if checked.payloads.len() >= CHECKED_BYTES && send(&mut checked).is_none() {
                         break;

@@ -54,9 +54,7 @@ impl Log {
             let mut at = from;
             while at < to {
                 if let Some(batch) = window.batch(at)? {
-                    if !batch.payload.is_empty() {
-                        f(at, batch.payload)?;
-                    }
+                    f(at, batch.payload)?;
                     at = batch.end;
                     continue;
                 }

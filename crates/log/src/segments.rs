@@ -2,7 +2,8 @@
 //!
 //! A file is *kept* under its sequence number from the moment its header with that number is durable. The newest
 //! one or two kept segments are *prepared*: nothing was written to them yet. A freed file is a *spare* until it is
-//! prepared again; its old header stays, so that after a restart it is a kept segment again, with nothing live.
+//! prepared again; its header says so, without being made durable: if a crash takes that back, it is a kept segment again,
+//! with nothing live.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -70,6 +71,7 @@ pub(crate) struct Segments {
     payload_reciprocal: u64,
     max_segments: u32,
     store_id: [u8; 16],
+    epoch: u32,
     table: RwLock<Table>,
     /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
     preparing: Mutex<()>,
@@ -117,6 +119,7 @@ impl Segments {
             payload_reciprocal: reciprocal(u64::from(o.segment_size) - BLOCK_BYTES),
             max_segments: o.max_segments,
             store_id: o.store_id,
+            epoch: o.epoch,
             table: RwLock::new(Table { kept, spares, next, medium_full: false }),
             preparing: Mutex::new(()),
             live,
@@ -325,20 +328,30 @@ impl Segments {
 
     /// The first block of the segment `seq`.
     pub fn header_block(&self, seq: u64, durable: Lsn, entry: Entry) -> AlignedBuf {
+        self.encode_header(seq, durable, entry, false)
+    }
+
+    fn encode_header(&self, seq: u64, durable: Lsn, entry: Entry, is_free: bool) -> AlignedBuf {
         let mut block = AlignedBuf::zeroed(BLOCK);
-        let (segment_size, store_id) = (self.segment_size, self.store_id);
-        SegmentHeader { segment_size, store_id, seq, durable, entry }.encode(&mut block);
+        let (segment_size, store_id, epoch) = (self.segment_size, self.store_id, self.epoch);
+        SegmentHeader { segment_size, store_id, seq, durable, entry, epoch, is_free }.encode(&mut block);
         block
     }
 
-    /// Makes a segment's file a spare.
-    pub fn free(&self, seq: u64) {
+    /// Makes a segment's file a spare, and has its header say so, for a restart to find it free.
+    pub fn free(&self, seq: u64, durable: Lsn) -> Result<()> {
+        let segment = self.get(seq).expect("only a kept segment is freed");
+        // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
+        let block = self.encode_header(seq, durable, segment.entry(), true);
+        let written = segment.file.write_at(&[&block], 0, Durability::Volatile);
+        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
         let mut table = self.table.write();
-        let segment = table.kept.remove(&seq).expect("only a kept segment is freed");
+        table.kept.remove(&seq);
         table.spares.push(Spare { slot: segment.slot, file: segment.file.clone() });
         drop(table);
         self.live.remove(seq);
         self.measure_space();
+        Ok(())
     }
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.

@@ -136,7 +136,8 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
         }
         let wants_mark = log.wants_idle_mark();
         if wants_mark && idle_since.elapsed() >= IDLE {
-            log.append_idle_mark();
+            // A failure has latched.
+            let _ = log.mark_end();
             continue;
         }
         // Appended, but there is no room for it.
@@ -175,9 +176,9 @@ impl Log {
         self.appendfsync() != Appendfsync::No || self.sync_wanted.load(Ordering::Acquire) > self.durable()
     }
 
-    /// Whether the last batch before the log's end is not covered by any durable mark.
+    /// Whether everything is durable, and nothing on the medium says so.
     fn wants_idle_mark(&self) -> bool {
         let tail = self.tail();
-        tail == self.durable() && tail != self.marked.load(Ordering::Relaxed) && self.has_room_for_mark(tail)
+        tail == self.durable() && tail != self.marked.load(Ordering::Relaxed)
     }
 }

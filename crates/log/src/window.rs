@@ -41,6 +41,7 @@ struct Piece {
 pub(crate) struct Batch<'a> {
     pub payload: &'a [u8],
     pub end: Lsn,
+    pub epoch: u32,
     /// Everything below was durable when the batch was appended.
     pub durable: Lsn,
 }
@@ -125,7 +126,8 @@ impl Window<'_> {
             return Ok(None);
         }
         let payload = &bytes[BATCH_HEADER..][..header.payload_len as usize];
-        Ok(Some(Batch { payload, end: lsn + header.batch_len(), durable: header.durable }))
+        let BatchHeader { epoch, durable, .. } = header;
+        Ok(Some(Batch { payload, end: lsn + header.batch_len(), epoch, durable }))
     }
 }
 

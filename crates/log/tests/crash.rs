@@ -62,9 +62,7 @@ impl Model {
         self.number += 1;
         let payload = payload(self.number, len);
         let lsn = log.append(&payload);
-        if len > 0 {
-            self.batches.insert(lsn, payload);
-        }
+        self.batches.insert(lsn, payload);
     }
 
     /// Moves the checkpoint to some durable batch, and frees some segments before it.

@@ -33,10 +33,9 @@ fn place(lsn: Lsn) -> (String, u64) {
 fn a_flipped_bit_in_what_was_durable_is_reported_with_its_place() {
     let io = SimIo::new(1);
     let (batches, tail) = sample(&io, 1);
-    let mark = tail - batch_len(0);
     let mut rng = Rng(2);
     for _ in 0..1500 {
-        let lsn = FIRST_LSN + rng.below(mark - FIRST_LSN);
+        let lsn = FIRST_LSN + rng.below(tail - FIRST_LSN);
         let batch = batches.iter().map(|(start, _)| *start).rfind(|start| *start <= lsn).expect("a batch");
         let (file, offset) = place(lsn);
         let bit = rng.below(8) as u32;
@@ -72,19 +71,75 @@ fn a_flipped_bit_in_a_header_is_reported() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_last_mark_is_a_torn_tail() {
+fn a_flipped_bit_in_the_last_commit_is_a_torn_tail_unless_the_log_was_marked() {
+    for is_marked in [false, true] {
+        let io = SimIo::new(1);
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        let (first, last) = (log.append(b"first"), log.append(b"last"));
+        log.commit_once().expect("commit");
+        // The header of the segment that was prepared then would tell, too.
+        log.append(&[7; 2 * SEGMENT_PAYLOAD as usize]);
+        log.commit_once().expect("commit");
+        let (before, at) = (last, log.append(b"the last commit"));
+        assert!(first < before);
+        log.commit_once().expect("commit");
+        if is_marked {
+            log.close().expect("close");
+        }
+        let tail = log.tail();
+        drop(log);
+        let (file, offset) = place(at);
+        io.flip_bit(&file, offset + 30, 0);
+        match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {
+            Err(Error::Corrupt { file: found, offset: at, .. }) if is_marked => {
+                assert_eq!((found, at), (file, offset));
+            }
+            Ok(report) if !is_marked => {
+                assert_eq!(report.cut.map(|cut| cut.offset), Some(offset));
+                assert_eq!(report.tail, at);
+                assert!(at < tail);
+                let (_, report, _) = open(Arc::new(io), options(), FIRST_LSN).expect("open");
+                assert_eq!(report.cut, None, "it was cut off");
+            }
+            other => panic!("{is_marked}: {other:?}"),
+        }
+    }
+}
+
+/// What a later term wrote is not appended to by an earlier one, and what an earlier one left does not follow a later one.
+#[test]
+fn an_epoch_never_goes_back() {
     let io = SimIo::new(1);
-    let (batches, tail) = sample(&io, 1);
-    let (file, offset) = place(tail - batch_len(0));
-    io.flip_bit(&file, offset + 4, 0);
-    let (log, report, replayed) = open(Arc::new(io.clone()), options(), FIRST_LSN).expect("open");
-    assert!(replayed == batches);
-    let cut = report.cut.expect("a cut");
-    assert_eq!((cut.file, cut.offset), (file, offset));
-    assert!((1..=32).contains(&cut.bytes));
+    let open_at = |epoch| {
+        let o = LogOptions { epoch, ..options() };
+        open(Arc::new(io.clone()), o, FIRST_LSN).map(|(log, report, batches)| (log, report, batches.len()))
+    };
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    log.append(b"of epoch 1");
+    log.close().expect("close");
     drop(log);
-    let (_, report, _) = open(Arc::new(io), options(), FIRST_LSN).expect("open");
-    assert_eq!(report.cut, None, "it was cut off");
+    let (log, report, _) = open_at(3).expect("a later epoch");
+    assert_eq!(report.epoch, 1);
+    let of_three = log.append(b"of epoch 3");
+    log.close().expect("close");
+    let stale = log.tail();
+    drop(log);
+    assert!(matches!(open_at(2), Err(Error::Unusable(_))), "an earlier epoch");
+    // A sound batch of an earlier epoch, where the next one would be.
+    let other = SimIo::new(2);
+    let log = Log::create(Arc::new(other.clone()), options()).expect("a new log");
+    log.append(b"of epoch 1");
+    log.append(b"of epoch 1");
+    let lsn = log.append(b"of epoch 1, too");
+    assert_eq!(lsn, stale);
+    log.close().expect("close");
+    let (file, offset) = place(lsn);
+    let bytes = other.snapshot(&file)[offset as usize..][..batch_len(15) as usize].to_vec();
+    let written = io.open(&file, false).expect("a file").write_at(&[&bytes], offset, Durability::Durable);
+    written.expect("it writes");
+    let (log, report, batches) = open_at(3).expect("a torn tail");
+    assert_eq!((report.epoch, report.tail, batches, log.tail()), (3, stale, 2, stale));
+    assert!(report.cut.is_some() && of_three < stale);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod fixture;
 use std::sync::Arc;
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload};
-use holdfast_io::{Io, SimIo};
+use holdfast_io::{Error, Io, SimIo};
 use holdfast_log::{Admission, FIRST_LSN, Limit, Log, LogOptions, Lsn, Scope, batch_len};
 
 fn append(log: &Log, number: u64, len: usize) -> (Lsn, Vec<u8>) {
@@ -196,4 +196,59 @@ fn a_used_up_quota_is_a_full_medium_and_no_failure() {
         log.commit_once().expect("full is no failure");
     }
     assert_eq!((log.admit(1000), log.failed()), (Admission::Full, None));
+}
+
+/// The room that was free before a restart is free after it, whatever the caller still has to find out.
+#[test]
+fn freed_segments_are_free_after_a_restart() {
+    let io = SimIo::new(1);
+    let o = LogOptions { max_segments: 8, ..options() };
+    let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+    for number in 0..30 {
+        append(&log, number, 2000);
+        log.commit_once().expect("commit");
+    }
+    let from = log.append(b"the checkpoint");
+    log.close().expect("close");
+    let newest = (log.durable() - 1) / SEGMENT_PAYLOAD;
+    (1..newest).for_each(|seq| log.free_segment(seq));
+    let room = log.room();
+    drop(log);
+    for (after_a_power_cut, count) in [(false, 1), (true, 11)] {
+        let io = if after_a_power_cut { io.crash() } else { io.clone() };
+        let (log, _, batches) = open(Arc::new(io.clone()), o.clone(), from).expect("open");
+        assert_eq!(batches.len(), count);
+        // A power cut may take back that a segment is free, and then it is kept, with nothing live.
+        assert!(after_a_power_cut || log.room() >= room, "{} of {room}", log.room());
+        assert!(log.segments().iter().any(|segment| segment.seq == 0), "it was not freed");
+        for segment in log.segments() {
+            if (1..newest).contains(&segment.seq) {
+                log.free_segment(segment.seq);
+            }
+        }
+        for number in 0..10 {
+            append(&log, number, 2000);
+            log.commit_once().expect("there is room");
+        }
+        drop(log);
+        let (_, _, batches) = open(Arc::new(io), o.clone(), from).expect("open");
+        assert_eq!(batches.len(), count + 10);
+    }
+}
+
+/// The header of a file that is needed cannot hide what is in it.
+#[test]
+fn a_needed_segment_that_says_it_is_free_is_refused() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    for number in 0..20 {
+        append(&log, number, 2000);
+    }
+    log.close().expect("close");
+    log.free_segment(1);
+    drop(log);
+    match open(Arc::new(io), options(), FIRST_LSN) {
+        Err(Error::Corrupt { file, offset: 68, .. }) => assert_eq!(file, "log/00000001"),
+        other => panic!("{:?}", other.map(|(_, report, _)| report)),
+    }
 }

@@ -511,12 +511,16 @@ impl Options {
     }
 }
 
+/// The log's term. There is one server, and so one term.
+const EPOCH: u32 = 1;
+
 fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
     let segments = options.log_bytes_max / u64::from(superblock.segment_size);
     LogOptions {
         segment_size: superblock.segment_size,
         max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
         store_id: superblock.store_id,
+        epoch: EPOCH,
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
         max_pending_bytes: max_pending_bytes(options.memory_bytes_max),

@@ -15,9 +15,9 @@ pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
 /// Where the copies lie.
 const OFFSETS: [u64; 2] = [0, BLOCK as u64];
-/// The newest format that this version reads and the one that it writes. Format 1 had no frozen collections, format 2
-/// no strings in the heap.
-pub const VERSION: u32 = 3;
+/// The format that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
+/// durable marks within the batches of the log.
+pub const VERSION: u32 = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {
@@ -37,8 +37,6 @@ pub(crate) struct Superblock {
 /// What the medium has.
 pub(crate) struct Copies {
     pub newest: Superblock,
-    /// The version of its format.
-    version: u32,
     newest_at: u64,
     /// The other copy is not the same; why, if it is not just older.
     differs: bool,
@@ -55,16 +53,9 @@ impl Copies {
         self.fault.as_deref().map(|fault| (self.other_at(), fault))
     }
 
-    /// Makes both copies the same, in the format of this version. The newest one is not touched before the other one is
-    /// as good.
+    /// Makes both copies the same. The newest one is not touched.
     pub fn heal(&self, file: &dyn File) -> Result<()> {
-        if self.differs || self.version < VERSION {
-            self.newest.write_at(file, self.other_at())?;
-        }
-        if self.version < VERSION {
-            self.newest.write_at(file, self.newest_at)?;
-        }
-        Ok(())
+        if self.differs { self.newest.write_at(file, self.other_at()) } else { Ok(()) }
     }
 }
 
@@ -140,21 +131,16 @@ impl Superblock {
             }
             let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
             match Superblock::decode(&block) {
-                Ok(_) if version > VERSION => {
-                    let why = format!(
-                        "the data folder was made by a newer version (format {version}; this one reads up to {VERSION})"
-                    );
-                    return Err(Error::Unusable(why));
-                }
-                Ok(copy) => sound.push((copy, version, at)),
+                Ok(_) if version != VERSION => return Err(Error::Unusable(other_version(version))),
+                Ok(copy) => sound.push((copy, at)),
                 Err(what) => faults.push((what, None)),
             }
         }
-        let differs = sound.len() < 2 || (&sound[0].0, sound[0].1) != (&sound[1].0, sound[1].1);
-        match sound.into_iter().max_by_key(|(copy, version, _)| (copy.generation, *version)) {
-            Some((newest, version, newest_at)) => {
+        let differs = sound.len() < 2 || sound[0].0 != sound[1].0;
+        match sound.into_iter().max_by_key(|(copy, _)| copy.generation) {
+            Some((newest, newest_at)) => {
                 let fault = faults.pop().map(|(what, _)| what);
-                Ok(Copies { newest, version, newest_at, differs, fault })
+                Ok(Copies { newest, newest_at, differs, fault })
             }
             None => match faults.into_iter().find_map(|(_, error)| error) {
                 Some(error) => Err(Error::io(format!("read {FILE}"), error)),
@@ -162,4 +148,18 @@ impl Superblock {
             },
         }
     }
+}
+
+/// Why a folder of another format is refused, and what to do about it.
+fn other_version(version: u32) -> String {
+    if version > VERSION {
+        return format!(
+            "the data folder was made by a newer version of Holdfast (format {version}; this one reads format {VERSION}): start \
+             that version"
+        );
+    }
+    format!(
+        "the data folder was made by an older version of Holdfast, before 0.1.0 (format {version}; this one reads format \
+         {VERSION} only): start that version on it, and an empty folder with this one, and move the keys by MIGRATE"
+    )
 }
