@@ -4,6 +4,7 @@ use holdfast_store::{OpenError, Options, Store};
 use std::{
     io::{self, IsTerminal, Write},
     path::Path,
+    process,
     time::{Duration, Instant},
 };
 
@@ -21,7 +22,12 @@ pub fn check(dir: &Path) -> Result<(), String> {
         ),
         error => format!("{}: {error}", dir.display()),
     };
-    let store = Store::open_read_only(dir, Options::default()).map_err(failed)?;
+    let on_unreadable = |error: &OpenError| -> ! {
+        eprintln!("{error}");
+        process::exit(1)
+    };
+    let options = Options { on_unreadable, ..Options::default() };
+    let store = Store::open_read_only(dir, options).map_err(failed)?;
     let recovery = store.recovery();
     for note in &recovery.notes {
         println!("note: {note}");
