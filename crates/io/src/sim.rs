@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{Durability, Error, File, Io};
+use crate::{BLOCK, Durability, Error, File, Io};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -26,7 +26,7 @@ const START_MS: u64 = 1_704_067_200_000;
 #[derive(Clone)]
 pub struct SimIo(Arc<Mutex<Machine>>);
 
-/// An operation of the machine that fails with `EIO`, once. Made by [`Fault::read`], [`Fault::write`] and
+/// An operation of the machine that fails, once, with `EIO` unless told otherwise. Made by [`Fault::read`], [`Fault::write`] and
 /// [`Fault::sync`] for files whose name starts with a prefix.
 #[derive(Clone, Debug)]
 pub struct Fault {
@@ -34,6 +34,18 @@ pub struct Fault {
     prefix: String,
     skip: u64,
     sticky: bool,
+    effect: Effect,
+}
+
+/// What a fault does to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It fails with this number of an error.
+    Fails(i32),
+    /// A write that says it was done, and was not.
+    Lost,
+    /// A write that says it was done, and was done a block further.
+    Misdirected,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +55,24 @@ enum Operation {
     Sync,
 }
 
+impl Effect {
+    fn error(self) -> io::Error {
+        match self {
+            Effect::Fails(errno) => io::Error::from_raw_os_error(errno),
+            Effect::Lost | Effect::Misdirected => unreachable!("who suffers it is not told"),
+        }
+    }
+}
+
 impl Fault {
     fn new(operation: Operation, prefix: &str) -> Self {
-        Self { operation, prefix: prefix.to_owned(), skip: 0, sticky: false }
+        Self {
+            operation,
+            prefix: prefix.to_owned(),
+            skip: 0,
+            sticky: false,
+            effect: Effect::Fails(libc::EIO),
+        }
     }
 
     /// Fails a read.
@@ -63,6 +90,21 @@ impl Fault {
     /// empty), which then does nothing.
     pub fn sync(prefix: &str) -> Self {
         Self::new(Operation::Sync, prefix)
+    }
+
+    /// Loses a write, which says that it was done.
+    pub fn lost_write(prefix: &str) -> Self {
+        Self { effect: Effect::Lost, ..Self::new(Operation::Write, prefix) }
+    }
+
+    /// Has a write, which says that it was done, arrive a block further.
+    pub fn misdirected_write(prefix: &str) -> Self {
+        Self { effect: Effect::Misdirected, ..Self::new(Operation::Write, prefix) }
+    }
+
+    /// Fails with another error than `EIO`, by its number.
+    pub fn with_error(self, errno: i32) -> Self {
+        Self { effect: Effect::Fails(errno), ..self }
     }
 
     /// Lets `count` matching operations pass before.
@@ -301,8 +343,8 @@ impl Io for SimIo {
         let mut machine = self.0.lock();
         machine.step()?.finish()?;
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        if machine.strikes(Operation::Sync, &path) {
-            return Err(device_error());
+        if let Some(effect) = machine.strikes(Operation::Sync, &path) {
+            return Err(effect.error());
         }
         machine.names.sync(folder);
         Ok(())
@@ -358,9 +400,9 @@ impl Machine {
         Ok(if self.powered { Step::Whole } else { Step::CutShort })
     }
 
-    /// Whether an operation is to fail.
-    fn strikes(&mut self, operation: Operation, file: &str) -> bool {
-        let mut struck = false;
+    /// What an operation is to suffer, if anything.
+    fn strikes(&mut self, operation: Operation, file: &str) -> Option<Effect> {
+        let mut struck = None;
         self.faults.retain_mut(|fault| {
             if fault.operation != operation || !file.starts_with(&fault.prefix) {
                 return true;
@@ -369,7 +411,7 @@ impl Machine {
                 fault.skip -= 1;
                 return true;
             }
-            struck = true;
+            struck = Some(fault.effect);
             fault.sticky
         });
         struck
@@ -428,10 +470,6 @@ fn power_cut() -> io::Error {
     io::Error::other("simulated power cut")
 }
 
-fn device_error() -> io::Error {
-    io::Error::from_raw_os_error(libc::EIO)
-}
-
 /// The machine's lock is always taken before a file's.
 struct SimFile {
     machine: Arc<Mutex<Machine>>,
@@ -448,8 +486,8 @@ impl File for SimFile {
         let mut machine = self.machine.lock();
         machine.powered()?;
         machine.reads += 1;
-        if machine.strikes(Operation::Read, &self.name) {
-            return Err(device_error());
+        if let Some(effect) = machine.strikes(Operation::Read, &self.name) {
+            return Err(effect.error());
         }
         let start = address(offset)?;
         let inode = self.node.lock();
@@ -467,11 +505,16 @@ impl File for SimFile {
         let bytes = bufs.concat();
         machine.make_room(&self.node, start + bytes.len())?;
         let mut inode = self.node.lock();
-        if machine.strikes(Operation::Write, &self.name) {
-            inode.tear(start, &bytes, &mut machine.rng);
-            return Err(device_error());
-        }
         let len = bytes.len() as u64;
+        let start = match machine.strikes(Operation::Write, &self.name) {
+            None => start,
+            Some(Effect::Lost) => return step.finish(),
+            Some(Effect::Misdirected) => start + BLOCK,
+            Some(effect @ Effect::Fails(_)) => {
+                inode.tear(start, &bytes, &mut machine.rng);
+                return Err(effect.error());
+            }
+        };
         inode.write(start, bytes, durability == Durability::Durable && step == Step::Whole);
         step.finish()?;
         machine.bytes_written += len;
@@ -482,9 +525,9 @@ impl File for SimFile {
         let machine = &mut *self.machine.lock();
         machine.step()?.finish()?;
         let mut inode = self.node.lock();
-        if machine.strikes(Operation::Sync, &self.name) {
+        if let Some(effect) = machine.strikes(Operation::Sync, &self.name) {
             inode.sync_fails(&mut machine.rng);
-            return Err(device_error());
+            return Err(effect.error());
         }
         inode.sync();
         Ok(())
@@ -501,8 +544,10 @@ impl File for SimFile {
         let step = machine.step()?;
         let len = address(len)?;
         machine.make_room(&self.node, len)?;
-        if machine.strikes(Operation::Write, &self.name) {
-            return Err(device_error());
+        match machine.strikes(Operation::Write, &self.name) {
+            Some(effect @ Effect::Fails(_)) => return Err(effect.error()),
+            Some(Effect::Lost | Effect::Misdirected) => return step.finish(),
+            None => {}
         }
         self.node.lock().set_len(len);
         step.finish()

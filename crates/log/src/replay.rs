@@ -289,6 +289,7 @@ impl Segments {
         if mark > tail {
             return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
         }
+        self.check_entries(tail, &entries)?;
         let torn_end = self.torn_end(tail, seed)?;
         if torn_end > tail {
             let (file, offset) = self.locate(tail);
@@ -373,6 +374,20 @@ impl Segments {
             if segment.entry() != entry {
                 entries.push((seq, entry));
             }
+        }
+    }
+
+    /// The header of a segment is written together with the first bytes of the log in it. If it does not say how the log enters
+    /// the segment, and no batch that was read does, then the device has lost it after it was durable; and the log must
+    /// not go on in this segment as if nothing were there.
+    fn check_entries(&self, tail: Lsn, entries: &[(u64, Entry)]) -> Result<()> {
+        let is_lost = |segment: &Arc<Segment>| {
+            let is_noted = entries.iter().any(|(seq, _)| *seq == segment.seq);
+            segment.is_empty() && !is_noted && self.start_of(segment.seq) < tail
+        };
+        match self.kept().into_iter().find(is_lost) {
+            Some(segment) => Err(self.corrupt(self.start_of(segment.seq), "the segment's header was lost")),
+            None => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ mod fixture;
 use std::sync::Arc;
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, replay, seeds};
-use holdfast_io::{Durability, Error, Io, SimIo};
+use holdfast_io::{Durability, Error, Fault, Io, SimIo};
 use holdfast_log::{Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
 
 /// A closed log over several segments; also its end.
@@ -274,4 +274,43 @@ fn arbitrary_bytes_are_no_reason_to_panic() {
             }
         }
     }
+}
+
+/// The block that a lost write should have changed is mostly written again by the next commit, but not the header of a
+/// segment that came with it.
+#[test]
+fn a_lost_write_is_reported_or_made_good() {
+    const FROM: usize = 88;
+    let mut reported = 0;
+    for lost in 0..110 {
+        let io = SimIo::new(lost);
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        io.fault(Fault::lost_write("log/").after(lost));
+        let append = |log: &Log, number: u64| {
+            let payload = payload(number, 500);
+            let lsn = log.append(&payload);
+            log.commit_once().expect("a device that says all is well");
+            (lsn, payload)
+        };
+        let mut batches: Batches = (0..90).map(|number| append(&log, number)).collect();
+        drop(log);
+        io.clear_faults();
+        // As after a checkpoint: the replay begins in the middle of the last segment.
+        let from = batches[FROM].0;
+        let (log, _, replayed) = match open(Arc::new(io.clone()), options(), from) {
+            Ok(opened) => opened,
+            Err(Error::Corrupt { .. }) => {
+                reported += 1;
+                continue;
+            }
+            Err(other) => panic!("write {lost}: {other}"),
+        };
+        assert!(batches[FROM..].starts_with(&replayed), "write {lost}");
+        batches.truncate(FROM + replayed.len());
+        batches.extend((90..100).map(|number| append(&log, number)));
+        drop(log);
+        let (_, _, replayed) = open(Arc::new(io), options(), from).expect("what was sound is sound");
+        assert!(replayed == batches[FROM..], "write {lost}");
+    }
+    assert!(reported > 0);
 }
