@@ -47,6 +47,7 @@ mod scan;
 mod scratch;
 mod shared;
 mod stats;
+mod steps;
 mod store;
 mod superblock;
 mod txn;

@@ -53,7 +53,7 @@ impl Inner {
         // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
         counters.begun.fetch_add(1, SeqCst);
         let started = Instant::now();
-        let changes = self.partitions.iter().map(|partition| partition.lock().counts.changes).sum();
+        let changes = self.enter_each().map(|partition| partition.counts.changes).sum();
         let result = self.checkpoint_locked(&mut superblock);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
@@ -76,8 +76,8 @@ impl Inner {
         let (lsn, batches) = (log.tail(), log.batches());
         let mut checkpoint = self.shared.heap.begin_checkpoint();
         let mut staged = 0;
-        for partition in &self.partitions {
-            while checkpoint.copy(&mut partition.lock().arena, PAGES_A_SLICE) {
+        for partition in 0..self.partitions.len() as u16 {
+            while checkpoint.copy(&mut self.enter(partition).arena, PAGES_A_SLICE) {
                 staged += PAGES_A_SLICE;
                 if staged >= PAGES_A_WRITE {
                     checkpoint.write()?;
@@ -108,7 +108,7 @@ impl Inner {
 
     /// Looks how much memory the indexes take, and judges memory.
     pub fn share_memory(&self) -> bool {
-        let volatile: usize = self.partitions.iter().map(|p| p.lock().volatile_bytes()).sum();
+        let volatile: usize = self.enter_each().map(|partition| partition.volatile_bytes()).sum();
         self.shared.set_index_bytes(volatile);
         self.judge_memory()
     }
@@ -166,16 +166,16 @@ impl Inner {
     /// Applies all redo that replay has left waiting.
     fn finish_replay(&self) -> Result<()> {
         for (arena, extent) in self.shared.heap.with_redo() {
-            self.partitions[usize::from(arena)].lock().arena.apply_redo(extent)?;
+            self.enter(arena).arena.apply_redo(extent)?;
         }
         Ok(())
     }
 
     /// Counts all entries that were not yet used since the start into the log's live bytes. Until then nothing is freed.
     pub fn attach_all(&self) {
-        for partition in &self.partitions {
+        for partition in 0..self.partitions.len() as u16 {
             let mut from = (0, 0);
-            while partition.lock().attach_next(&self.shared, &mut from) {}
+            while self.enter(partition).attach_next(&self.shared, &mut from) {}
         }
     }
 
@@ -217,7 +217,7 @@ impl Inner {
         let now = self.shared.io.now_ms();
         for (number, cursors) in cursors.iter_mut().enumerate() {
             let databases: Vec<u8> = {
-                let partition = self.partitions[number].lock();
+                let partition = self.enter(number as u16);
                 (0..PHYSICAL_DATABASES as u8).filter(|&db| partition.len(db) > 0).collect()
             };
             for db in databases {

@@ -15,6 +15,7 @@ use crate::{
     payload::{self, Next},
     shared::{Memory, Shared},
     stats::Counters,
+    steps::Steps,
     superblock::{self, Superblock},
     txn::{self, Begun, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
@@ -117,6 +118,7 @@ struct Threads {
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     pub partitions: Box<[Mutex<Partition>]>,
+    pub steps: Steps,
     pub growth: Growth,
     /// The bits of a hash slot below those that name its partition.
     partition_shift: u32,
@@ -757,6 +759,7 @@ impl Inner {
         Ok(Inner {
             shared,
             partitions,
+            steps: Steps::default(),
             growth: Growth::default(),
             partition_shift,
             superblock,

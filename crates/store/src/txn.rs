@@ -211,6 +211,7 @@ impl<'s> Txn<'s> {
     }
 
     pub(crate) fn begin(store: &'s Inner, partitions: &[u16], now_ms: u64) -> Txn<'s> {
+        store.steps.before(partitions);
         let Ok(locks) = Locks::take(store, partitions, Patience::Endless) else {
             unreachable!("it waits however long it takes");
         };

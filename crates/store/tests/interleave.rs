@@ -1,0 +1,479 @@
+//! What a store does by itself, step by step between and within transactions, on machines that fail.
+//!
+//! Checkpoints, cleaning, expiry, sweeping and freezing run in a thread of their own, but one thread runs at a time, and a seed
+//! says when the other one goes on: before each lock of a partition the background stops, and the writer does something else,
+//! with some transactions open meanwhile on other partitions. Then a device fails, or lies, or the power goes.
+//!
+//! Whatever happens, what a start finds is what some first part of the committed batches has left, with all that was
+//! acknowledged; only a device that lies may cost that, and then the store refuses or has an older state, never a wrong one.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod history;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod oracle;
+mod seeds;
+
+use history::{Op, State, apply, random_ops, run, try_dump};
+use holdfast_io::Fault;
+use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use seeds::{Rng, with_seeds};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What the background does as one piece of work.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Checkpoint,
+    Clean,
+    Expire,
+    Sweep,
+    Freeze(u64),
+}
+
+impl Task {
+    fn random(rng: &mut Rng) -> Task {
+        match rng.below(10) {
+            0..3 => Task::Checkpoint,
+            3..6 => Task::Clean,
+            6 | 7 => Task::Expire,
+            8 => Task::Sweep,
+            _ => Task::Freeze(1 + rng.below(50_000)),
+        }
+    }
+
+    fn run(self, store: &Store) -> Result<(), OpenError> {
+        match self {
+            Task::Checkpoint => store.checkpoint(),
+            Task::Clean => store.clean().map(drop),
+            Task::Expire => {
+                store.expire();
+                Ok(())
+            }
+            Task::Sweep => {
+                store.sweep();
+                Ok(())
+            }
+            Task::Freeze(bytes) => store.freeze(bytes).map(drop),
+        }
+    }
+}
+
+/// Whose turn it is. Writer and background never run at the same time.
+#[derive(Default)]
+struct Baton {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Turn {
+    is_backgrounds: bool,
+    /// What the background is at, or is to begin.
+    task: Option<Task>,
+    /// The partitions that it locks next.
+    wants: Vec<u16>,
+    /// Nobody waits for his turn any more.
+    is_over: bool,
+}
+
+thread_local! {
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Baton {
+    /// Lets the other one run until it gives the turn back.
+    fn pass(&self, turn: &mut MutexGuard<'_, Turn>, to_background: bool) {
+        turn.is_backgrounds = to_background;
+        self.changed.notify_all();
+        self.wait(turn, !to_background);
+    }
+
+    /// Waits for one's turn.
+    fn wait(&self, turn: &mut MutexGuard<'_, Turn>, of_background: bool) {
+        while turn.is_backgrounds != of_background && !turn.is_over {
+            let waited = self.changed.wait_for(turn, Duration::from_secs(60));
+            assert!(!waited.timed_out(), "the other thread waits for a lock, or for ever");
+        }
+    }
+
+    /// The background is about to lock partitions.
+    fn before(&self, partitions: &[u16]) {
+        if IS_BACKGROUND.get() {
+            let mut turn = self.turn.lock();
+            turn.wants = partitions.to_vec();
+            self.pass(&mut turn, false);
+        }
+    }
+
+    /// The background's thread.
+    fn work(&self, store: &Store) {
+        IS_BACKGROUND.set(true);
+        let mut turn = self.turn.lock();
+        self.wait(&mut turn, true);
+        while !turn.is_over {
+            let task = turn.task.expect("a task");
+            drop(turn);
+            match task.run(store) {
+                // As the maintenance thread does.
+                Err(why) if !why.is_full() => store.log().fail(&why),
+                _ => {}
+            }
+            TASKS.fetch_add(1, Relaxed);
+            turn = self.turn.lock();
+            (turn.task, turn.wants) = (None, Vec::new());
+            self.pass(&mut turn, false);
+        }
+    }
+}
+
+/// Ends the background's thread, also when the test fails.
+struct Ending<'b>(&'b Baton);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.turn.lock().is_over = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A transaction that is not committed yet.
+struct Open<'s> {
+    txn: Txn<'s>,
+    partitions: Vec<u16>,
+    ops: Vec<Op>,
+}
+
+struct Writer<'s> {
+    store: &'s Store,
+    sim: &'s SimIo,
+    baton: &'s Baton,
+    rng: &'s mut Rng,
+    open: Vec<Open<'s>>,
+    /// The states after the batches that are not acknowledged, the last acknowledged one first.
+    states: Vec<State>,
+    /// What the log must be durable beyond for each of the others to be acknowledged.
+    gates: Vec<u64>,
+    /// The states before them.
+    past: Vec<State>,
+}
+
+fn purge(state: &mut State, now_ms: u64) {
+    state.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > now_ms));
+}
+
+impl<'s> Writer<'s> {
+    fn note(&mut self, ops: &[Op], now_ms: u64, gate: u64) {
+        let mut state = self.states.last().expect("one at least").clone();
+        purge(&mut state, now_ms);
+        ops.iter().for_each(|op| apply(&mut state, op));
+        self.states.push(state);
+        self.gates.push(gate);
+    }
+
+    fn commit(&mut self, at: usize) {
+        let Open { txn, ops, .. } = self.open.swap_remove(at);
+        let now_ms = txn.now_ms();
+        let gate = txn.commit();
+        if !ops.is_empty() {
+            self.note(&ops, now_ms, gate);
+        }
+    }
+
+    /// Commits what is open on any of some partitions.
+    fn commit_on(&mut self, partitions: &[u16]) {
+        while let Some(at) =
+            self.open.iter().position(|open| open.partitions.iter().any(|p| partitions.contains(p)))
+        {
+            self.commit(at);
+        }
+    }
+
+    fn commit_all(&mut self) {
+        while !self.open.is_empty() {
+            self.commit(0);
+        }
+    }
+
+    /// Lets the background go on for a step, or begin.
+    fn step(&mut self) {
+        let mut turn = self.baton.turn.lock();
+        if turn.task.is_none() {
+            turn.task = Some(Task::random(self.rng));
+            turn.wants = Vec::new();
+        }
+        let wants = turn.wants.clone();
+        drop(turn);
+        self.commit_on(&wants);
+        STEPS_WITHIN.fetch_add(u64::from(!self.open.is_empty()), Relaxed);
+        self.baton.pass(&mut self.baton.turn.lock(), true);
+    }
+
+    /// Lets the background end what it has begun.
+    fn finish(&mut self) {
+        self.commit_all();
+        while self.baton.turn.lock().task.is_some() {
+            self.step();
+        }
+    }
+
+    /// Runs a batch, or a part of one. False: what it needs cannot be read.
+    fn write(&mut self) -> bool {
+        let mut ops = random_ops(self.rng, 40);
+        let now = self.store.now_ms();
+        for op in &mut ops {
+            if let Op::Expire(_, _, Some(at)) = op {
+                *at = now + 1 + self.rng.below(3000);
+            }
+        }
+        let key = |op: &Op| match op {
+            Op::Flush(_) => None,
+            op => op.key().map(|key| self.store.partition_of(key)),
+        };
+        let mut partitions: Vec<u16> = match ops.iter().map(key).collect::<Option<Vec<u16>>>() {
+            Some(partitions) => partitions,
+            None => (0..self.store.partitions()).collect(),
+        };
+        partitions.sort_unstable();
+        partitions.dedup();
+        let includes = |open: &Open| partitions.iter().all(|p| open.partitions.contains(p));
+        let at = self.open.iter().position(includes).unwrap_or_else(|| {
+            self.commit_on(&partitions);
+            let txn = self.store.begin(&partitions);
+            self.open.push(Open { txn, partitions: partitions.clone(), ops: Vec::new() });
+            self.open.len() - 1
+        });
+        let open = &mut self.open[at];
+        for op in ops {
+            loop {
+                match run(&mut open.txn, &op) {
+                    Ok(()) => open.ops.push(op),
+                    Err(Error::WrongType) => {}
+                    Err(Error::Cold(cold)) => {
+                        open.txn.supply(vec![self.store.fetch(cold)]);
+                        continue;
+                    }
+                    Err(Error::Corrupt(_)) => return false,
+                    Err(other) => panic!("{op:?}: {other}"),
+                }
+                break;
+            }
+        }
+        if self.rng.chance(2) {
+            self.commit(at);
+        }
+        true
+    }
+
+    fn acknowledge(&mut self) {
+        let durable = self.store.log().durable();
+        let count = self.gates.iter().take_while(|&&gate| gate <= durable).count();
+        self.past.extend(self.states.drain(..count));
+        self.gates.drain(..count);
+    }
+
+    /// Makes room; false if the machine does not let it.
+    fn make_room(&mut self) -> bool {
+        self.finish();
+        let store = self.store;
+        while store.sweep() {}
+        store.log().commit_once().is_ok() && store.checkpoint().is_ok() && store.clean().is_ok()
+    }
+
+    fn live(&mut self) {
+        let mut is_full = 0;
+        for _ in 0..self.rng.below(400) {
+            if self.store.log().failed().is_some() || self.sim.free_bytes().is_err() {
+                break;
+            }
+            if self.store.admit(200_000) != Admission::Ok {
+                is_full += 1;
+                if !self.make_room() || is_full == 200 {
+                    break;
+                }
+                continue;
+            }
+            let is_sound = match self.rng.below(8) {
+                0..3 => self.write(),
+                3..6 => {
+                    self.step();
+                    true
+                }
+                6 if !self.open.is_empty() => {
+                    let at = self.rng.below(self.open.len() as u64) as usize;
+                    self.commit(at);
+                    true
+                }
+                _ if self.open.is_empty() && self.rng.chance(3) => {
+                    self.sim.advance_ms(self.rng.below(1000));
+                    true
+                }
+                _ => self.store.log().commit_once().is_ok(),
+            };
+            self.acknowledge();
+            if !is_sound {
+                break;
+            }
+        }
+        self.finish();
+        self.acknowledge();
+    }
+}
+
+/// What goes wrong in a life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mischief {
+    None,
+    /// A device says that it could not.
+    Fails,
+    /// A device says that it did, and did not.
+    Lies,
+}
+
+fn arrange(sim: &SimIo, rng: &mut Rng) -> Mischief {
+    let file = ["log/", "log/", "heap", "superblock"][rng.below(4) as usize];
+    let fault = match rng.below(12) {
+        0..4 => return Mischief::None,
+        4 => Fault::sync(file),
+        5 | 6 => Fault::write(file),
+        7 => Fault::write(file).with_error(libc::ENOSPC),
+        8 => Fault::write(file).with_error(libc::EDQUOT),
+        9 => Fault::read("log/"),
+        lie => {
+            // A heap that lies ends the process when the page is wanted.
+            let file = ["log/", "superblock"][rng.below(2) as usize];
+            let fault = if lie == 10 { Fault::lost_write(file) } else { Fault::misdirected_write(file) };
+            sim.fault(fault.after(rng.below(60)));
+            return Mischief::Lies;
+        }
+    };
+    let fault = fault.after(rng.below(60));
+    sim.fault(if rng.chance(3) { fault.sticky() } else { fault });
+    Mischief::Fails
+}
+
+fn history(seed: u64) {
+    let mut rng = Rng(seed);
+    let mut sim = SimIo::new(seed);
+    let options = Options {
+        partitions: 4,
+        segment_size: Some(64 << 10),
+        log_bytes_max: (64 << 10) * (14 + rng.below(20)),
+        heap_bytes_max: 32 << 20,
+        memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
+        background: false,
+        ..Options::default()
+    };
+    let mut states = vec![State::new()];
+    // All that were there since the beginning: what a device may bring back that has lied.
+    let mut past: Vec<State> = Vec::new();
+    let mut has_lied = false;
+    for _ in 0..1 + rng.below(5) {
+        let store = match Store::open_on(Arc::new(sim.clone()), options.clone()) {
+            Ok(store) => store,
+            Err(why) if sim.is_power_cut(&why) => {
+                sim = sim.crash();
+                continue;
+            }
+            Err(why) => {
+                assert!(has_lied, "the store does not open: {why}");
+                REFUSED.fetch_add(1, Relaxed);
+                return;
+            }
+        };
+        let now = sim.now_ms();
+        let found = match try_dump(&store) {
+            Ok(found) => found,
+            Err(why) => {
+                assert!(has_lied, "{why}");
+                REFUSED.fetch_add(1, Relaxed);
+                return;
+            }
+        };
+        past.extend(states.iter().cloned());
+        let allowed = if has_lied { &past } else { &states };
+        let is_found = |state: &State| {
+            let mut state = state.clone();
+            purge(&mut state, now);
+            state == found
+        };
+        if !allowed.iter().any(is_found) {
+            let mut last = allowed.last().expect("one at least").clone();
+            purge(&mut last, now);
+            let keys: BTreeSet<_> = last.keys().chain(found.keys()).collect();
+            let differing: Vec<_> =
+                keys.into_iter().filter(|key| last.get(*key) != found.get(*key)).collect();
+            panic!(
+                "what was found is what no batch has left; from the last state these keys differ: {differing:?}"
+            );
+        }
+        match store.check() {
+            Ok(_) => {}
+            Err(_) if has_lied => return,
+            Err(why) => panic!("{why}"),
+        }
+        store.attach();
+        let mischief = arrange(&sim, &mut rng);
+        has_lied |= mischief == Mischief::Lies;
+        if mischief == Mischief::None && rng.chance(2) {
+            sim.crash_after(1 + rng.below(300));
+        }
+        let baton = Arc::new(Baton::default());
+        let observer = baton.clone();
+        store.on_step(move |partitions| observer.before(partitions));
+        states = thread::scope(|scope| {
+            let _ending = Ending(&baton);
+            scope.spawn(|| baton.work(&store));
+            let mut writer = Writer {
+                store: &store,
+                sim: &sim,
+                baton: &baton,
+                rng: &mut rng,
+                open: Vec::new(),
+                states: vec![found],
+                gates: Vec::new(),
+                past: std::mem::take(&mut past),
+            };
+            writer.live();
+            past = writer.past;
+            writer.states
+        });
+        let is_alive =
+            mischief == Mischief::None && sim.free_bytes().is_ok() && store.log().failed().is_none();
+        if is_alive && oracle::compare(&store, &sim, &options) {
+            states.drain(..states.len() - 1);
+        }
+        drop(store);
+        sim.clear_faults();
+        // The machine fails, or only the process.
+        if sim.free_bytes().is_err() || rng.chance(2) {
+            sim = sim.crash();
+        }
+    }
+}
+
+/// Pieces of work that the background has done.
+static TASKS: AtomicU64 = AtomicU64::new(0);
+/// Steps that it made while a transaction was open.
+static STEPS_WITHIN: AtomicU64 = AtomicU64::new(0);
+/// Stores that did not open after a device had lied.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
+    const SEEDS: u64 = 60;
+    if with_seeds(SEEDS, history) < SEEDS {
+        return;
+    }
+    let (tasks, within) = (TASKS.load(Relaxed), STEPS_WITHIN.load(Relaxed));
+    assert!(tasks > 500 && within > 500, "{tasks} pieces of work, {within} steps within transactions");
+    println!("{tasks} pieces of work, {within} steps within transactions, {} refused", REFUSED.load(Relaxed));
+}
