@@ -8,6 +8,7 @@
 mod appender;
 mod buffer;
 mod commit;
+mod cursor;
 mod layout;
 mod live;
 mod replay;
@@ -26,6 +27,7 @@ use std::sync::{
 use holdfast_io::{BLOCK, Error, Io, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+pub use cursor::{Cursor, CursorBatch, Pin, Step};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
 pub use scan::Scope;
@@ -484,12 +486,12 @@ impl Log {
         info.collect()
     }
 
-    /// Makes a segment's file free for reuse. After a crash the segment may be there again, with nothing live. The caller answers for I-6: no live record lies in any batch that
-    /// overlaps the segment, and no unfinished checkpoint needs it. The segment that holds the log's end cannot
-    /// be freed.
+    /// Makes a segment's file free for reuse, once no [`Pin`] keeps it any more. After a crash the segment may be there
+    /// again, with nothing live. The caller answers for I-6: no live record lies in any batch that overlaps the segment, and
+    /// no unfinished checkpoint needs it. The segment that holds the log's end cannot be freed.
     pub fn free_segment(&self, seq: u64) {
         assert!(seq < self.segments.seq_of(self.durable() - 1), "I-6: the log's end is in use");
-        if let Err(error) = self.segments.free(seq, self.durable()) {
+        if let Err(error) = self.segments.free(seq, self.tail(), self.durable()) {
             return self.fail(&error);
         }
         self.space_changed();

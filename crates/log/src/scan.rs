@@ -35,7 +35,7 @@ impl Log {
         let entry = segment.entry();
         let start = self.segments.start_of(seq);
         let end = self.segments.start_of(seq + 1).min(self.durable());
-        if entry.crossing < start && self.is_kept(entry.crossing, start) {
+        if entry.crossing < start && self.segments.is_kept(entry.crossing, start) {
             self.scan(entry.crossing, start, f)?;
         }
         let from = match scope {
@@ -71,7 +71,7 @@ impl Log {
     fn goes_on_in_a_freed_segment(&self, window: &mut Window, at: Lsn) -> Result<bool> {
         let end = self.segments.start_of(self.segments.seq_of(at) + 1);
         let claimed = window.claimed_end(at)?;
-        if claimed.is_none_or(|claimed| claimed <= end || self.is_kept(end, claimed)) {
+        if claimed.is_none_or(|claimed| claimed <= end || self.segments.is_kept(end, claimed)) {
             return Ok(false);
         }
         // A damaged length could say so too, but then other batches follow in the segment.
@@ -90,11 +90,5 @@ impl Log {
         let next = self.segments.get(seq + 1).filter(|next| !next.is_empty())?;
         let crossing = next.entry().crossing;
         (crossing < self.segments.start_of(seq + 1)).then_some(crossing)
-    }
-
-    /// Whether the segments that hold `from..to` are kept.
-    fn is_kept(&self, from: Lsn, to: Lsn) -> bool {
-        (self.segments.seq_of(from)..=self.segments.seq_of(to - 1))
-            .all(|seq| self.segments.get(seq).is_some())
     }
 }

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     Limit, LogUsage,
+    cursor::Pins,
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader},
     live::LiveBytes,
 };
@@ -52,6 +53,10 @@ impl Segment {
         self.first.store(entry.first, Ordering::Release);
     }
 
+    fn to_spare(&self) -> Spare {
+        Spare { slot: self.slot, file: self.file.clone() }
+    }
+
     /// Whether nothing was written to it yet.
     pub fn is_empty(&self) -> bool {
         self.first.load(Ordering::Acquire) == 0
@@ -72,6 +77,8 @@ pub(crate) struct Segments {
     max_segments: u32,
     store_id: [u8; 16],
     epoch: u32,
+    /// Locked before the table.
+    pub pins: Mutex<Pins>,
     table: RwLock<Table>,
     /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
     preparing: Mutex<()>,
@@ -88,11 +95,19 @@ pub(crate) struct Segments {
 
 struct Table {
     kept: BTreeMap<u64, Arc<Segment>>,
+    /// Freed, but kept for a pin.
+    held: BTreeMap<u64, Arc<Segment>>,
     spares: Vec<Spare>,
     /// The sequence number that is prepared next.
     next: u64,
     /// The medium refused to hold another file.
     medium_full: bool,
+}
+
+impl Table {
+    fn files(&self) -> u64 {
+        (self.kept.len() + self.held.len() + self.spares.len()) as u64
+    }
 }
 
 /// Space counts for [`crate::LogStats`].
@@ -120,7 +135,8 @@ impl Segments {
             max_segments: o.max_segments,
             store_id: o.store_id,
             epoch: o.epoch,
-            table: RwLock::new(Table { kept, spares, next, medium_full: false }),
+            pins: Mutex::default(),
+            table: RwLock::new(Table { kept, held: BTreeMap::new(), spares, next, medium_full: false }),
             preparing: Mutex::new(()),
             live,
             medium_reserve: AtomicU64::new(0),
@@ -152,7 +168,20 @@ impl Segments {
     }
 
     pub fn get(&self, seq: u64) -> Option<Arc<Segment>> {
-        self.table.read().kept.get(&seq).cloned()
+        let table = self.table.read();
+        table.kept.get(&seq).or_else(|| table.held.get(&seq)).cloned()
+    }
+
+    /// Whether the segments that hold `from..to` are there.
+    pub fn is_kept(&self, from: Lsn, to: Lsn) -> bool {
+        (self.seq_of(from)..=self.seq_of(to - 1)).all(|seq| self.get(seq).is_some())
+    }
+
+    /// How many of the `len` bytes from `lsn` on are there, up to the first segment that is not.
+    pub fn kept_part(&self, lsn: Lsn, len: u64) -> u64 {
+        let segments = self.seq_of(lsn)..=self.seq_of(lsn + len - 1);
+        let missing = segments.clone().find(|&seq| self.get(seq).is_none());
+        missing.map_or(len, |seq| self.start_of(seq).saturating_sub(lsn))
     }
 
     /// The kept segments, oldest first.
@@ -172,7 +201,7 @@ impl Segments {
 
     pub fn space_stats(&self) -> SpaceStats {
         let table = self.table.read();
-        let files = (table.kept.len() + table.spares.len()) as u32;
+        let files = table.files() as u32;
         SpaceStats { files, free: (self.seq_of(self.space_end()) - table.next) as u32 }
     }
 
@@ -215,11 +244,7 @@ impl Segments {
             true => Limit::Medium { free_bytes: self.medium_free_bytes() },
             false => Limit::Options,
         };
-        LogUsage {
-            bytes: bytes((table.kept.len() + table.spares.len()) as u64),
-            bytes_max: bytes(u64::from(self.max_segments)),
-            limited_by,
-        }
+        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(u64::from(self.max_segments)), limited_by }
     }
 
     fn measure_space(&self) {
@@ -233,11 +258,11 @@ impl Segments {
         };
         // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
-        let files = (table.kept.len() + table.spares.len()) as u64;
-        let allowed = u64::from(self.max_segments).saturating_sub(files);
+        let allowed = u64::from(self.max_segments).saturating_sub(table.files());
         let creatable = if table.medium_full { 0 } else { medium.min(allowed) };
         self.medium_limits.store(creatable < allowed, Ordering::Relaxed);
-        let segments = table.next + table.spares.len() as u64 + creatable;
+        // What is held for a pin is given when nothing else is left.
+        let segments = table.next + (table.spares.len() + table.held.len()) as u64 + creatable;
         self.space_end.store(self.start_of(segments), Ordering::Release);
     }
 
@@ -277,10 +302,12 @@ impl Segments {
         if let Some(spare) = table.spares.pop() {
             return Ok(Some(spare));
         }
-        if table.kept.len() >= self.max_segments as usize || table.medium_full {
-            return Ok(None);
+        if table.files() >= u64::from(self.max_segments) || table.medium_full {
+            drop(table);
+            return Ok(self.take_held());
         }
-        let used: BTreeSet<u32> = table.kept.values().map(|segment| segment.slot).collect();
+        let used: BTreeSet<u32> =
+            table.kept.values().chain(table.held.values()).map(|segment| segment.slot).collect();
         drop(table);
         let slot = (0..).find(|slot| !used.contains(slot)).expect("fewer files than numbers");
         match self.create_file(slot) {
@@ -290,7 +317,7 @@ impl Segments {
                 self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
                 self.table.write().medium_full = true;
                 self.measure_space();
-                Ok(None)
+                Ok(self.take_held())
             }
             created => created.map(Some),
         }
@@ -338,20 +365,58 @@ impl Segments {
         block
     }
 
-    /// Makes a segment's file a spare, and has its header say so, for a restart to find it free.
-    pub fn free(&self, seq: u64, durable: Lsn) -> Result<()> {
+    /// Makes a segment's file a spare, unless a pin keeps it still; `tail`: the log's end.
+    pub fn free(&self, seq: u64, tail: Lsn, durable: Lsn) -> Result<()> {
+        let mut pins = self.pins.lock();
         let segment = self.get(seq).expect("only a kept segment is freed");
-        // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
-        let block = self.encode_header(seq, durable, segment.entry(), true);
-        let written = segment.file.write_at(&[&block], 0, Durability::Volatile);
-        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+        let is_held = pins.kept_from(tail).is_some_and(|from| self.start_of(seq + 1) > from);
+        if !is_held {
+            self.write_freed(&segment, durable)?;
+        }
         let mut table = self.table.write();
         table.kept.remove(&seq);
-        table.spares.push(Spare { slot: segment.slot, file: segment.file.clone() });
+        if is_held {
+            table.held.insert(seq, segment);
+        } else {
+            table.spares.push(segment.to_spare());
+        }
         drop(table);
         self.live.remove(seq);
         self.measure_space();
         Ok(())
+    }
+
+    /// Makes the files of freed segments spares that no pin keeps any more; whether there were any.
+    pub fn release_held(&self, tail: Lsn, durable: Lsn) -> Result<bool> {
+        let mut pins = self.pins.lock();
+        let from = pins.kept_from(tail).unwrap_or(Lsn::MAX);
+        let held: Vec<_> = self.table.read().held.values().cloned().collect();
+        let released: Vec<_> = held.into_iter().filter(|s| self.start_of(s.seq + 1) <= from).collect();
+        for segment in &released {
+            self.write_freed(segment, durable)?;
+            let mut table = self.table.write();
+            table.held.remove(&segment.seq);
+            table.spares.push(segment.to_spare());
+        }
+        self.measure_space();
+        Ok(!released.is_empty())
+    }
+
+    /// The file of the oldest segment that is kept for pins only: they are overrun.
+    fn take_held(&self) -> Option<Spare> {
+        let mut pins = self.pins.lock();
+        let mut table = self.table.write();
+        let (seq, segment) = table.held.pop_first()?;
+        pins.overrun_below(self.start_of(seq + 1));
+        Some(segment.to_spare())
+    }
+
+    /// Says in a segment's header that its file is free, for a restart to find it so.
+    fn write_freed(&self, segment: &Segment, durable: Lsn) -> Result<()> {
+        // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
+        let block = self.encode_header(segment.seq, durable, segment.entry(), true);
+        let written = segment.file.write_at(&[&block], 0, Durability::Volatile);
+        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))
     }
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.
