@@ -570,7 +570,10 @@ impl<'a> Turn<'a> {
             (Handler::Keyed(handler) | Handler::Whole(handler), Some(txn)) => {
                 txn.count_lookups(command.flags.has(Flags::READONLY));
                 txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
-                let answer = handler(&mut call, txn);
+                let mut answer = handler(&mut call, txn);
+                if txn.take_strayed() {
+                    answer = Err(strayed(command));
+                }
                 let over = match &answer {
                     Ok(outcome) => outcome.is_final(),
                     Err(stop) => matches!(stop, Stop::Error(_)),
@@ -816,6 +819,15 @@ pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<
         }
     });
     if found.is_ok() { txn.cold(db, keys) } else { Vec::new() }
+}
+
+/// The error of a command that has looked at a key which its key specifications do not name, so that nobody has checked
+/// whether its user may: what it found is not told. That is a mistake in the command table.
+#[cold]
+fn strayed(command: &Command) -> Stop {
+    let what = format!("the key specifications of '{}' do not name all its keys", command.name);
+    log!(Warning, "{what}; please report this");
+    format!("ERR internal error: {what}").into()
 }
 
 /// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.

@@ -2,6 +2,7 @@
 //! commands.
 
 mod gates;
+mod key_specs;
 mod power_cut;
 mod random_commands;
 mod refusals;

@@ -25,7 +25,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// What is not called: it ends or holds up the process by design, needs another server or files, makes as much as it is
 /// told to, fills the output of this test, or leaves a connection that no other command can use.
-const EXCLUDED: [&str; 15] = [
+pub const EXCLUDED: [&str; 15] = [
     "shutdown",
     "debug|panic",
     "debug|segfault",
@@ -86,7 +86,7 @@ const WORDS: [&str; 40] = [
     "return 1",
     "return redis.call('incr', KEYS[1])",
 ];
-const KEYS: [&str; 9] = ["s", "l", "h", "e", "z", "x", "p", "b", "none"];
+pub const KEYS: [&str; 9] = ["s", "l", "h", "e", "z", "x", "p", "b", "none"];
 const INTEGERS: [i64; 14] = [0, 1, -1, 2, 3, 10, -10, 100, 1000, 65536, 1 << 31, i64::MAX, i64::MIN, 1 << 53];
 
 fn value(rng: &mut Rng, argument: &Argument) -> Vec<u8> {
@@ -125,7 +125,8 @@ fn add(rng: &mut Rng, argument: &Argument, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-fn call(rng: &mut Rng, command: &Command) -> Vec<Vec<u8>> {
+/// A random call of a command.
+pub fn call(rng: &mut Rng, command: &Command) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = command.name.split('|').map(|word| word.as_bytes().to_vec()).collect();
     syntax::parse(command.syntax).iter().for_each(|argument| add(rng, argument, &mut words));
     if rng.one_in(10) {

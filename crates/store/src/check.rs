@@ -71,6 +71,8 @@ impl Store {
     pub fn check_telling(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         // First, since a damaged page stops the process when it is used.
         let heap_pages = self.inner.verify_heap()?;
+        // Else each page is read by itself when it is looked at.
+        while self.shared().heap.load_next(RUN_BYTES as usize)? {}
         self.inner.attach_all();
         Ok(CheckReport { heap_pages, ..self.inner.check(tell)? })
     }

@@ -106,3 +106,47 @@ fn who_is_held_up_can_do_something_else() {
     store.hold_up(false);
     assert!(questions.iter().all(|question| question(&store)));
 }
+
+/// A caller that has forgotten to name a key gets it all the same, and learns of its mistake; others that lock several
+/// partitions in their order meanwhile give way.
+#[test]
+fn a_partition_that_was_forgotten_is_locked_late() {
+    let store = store();
+    for number in 0..KEYS {
+        add(&mut store.begin_keys([key(number).as_slice()]), number, EACH);
+    }
+    let mut txn = store.begin_keys([key(0).as_slice(), &key(1)]);
+    add(&mut txn, 1, 0);
+    assert!(!txn.take_strayed());
+    let other = (2..KEYS)
+        .find(|&n| [0, 1].iter().all(|&m| store.partition_of(&key(n)) != store.partition_of(&key(m))));
+    add(&mut txn, other.unwrap(), 0);
+    assert!(txn.take_strayed() && !txn.take_strayed());
+    drop(txn);
+
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let accounts = [1, 7, 13, 19].map(|step| (thread + round * step) % KEYS);
+                    let mut txn = match thread {
+                        0 => store.begin_keys([key(accounts[3]).as_slice()]),
+                        _ => store.begin_keys(accounts.map(key).iter().map(Vec::as_slice)),
+                    };
+                    for (number, amount) in accounts.into_iter().zip([-1, 2, -3, 2]) {
+                        add(&mut txn, number, amount);
+                    }
+                    assert!(thread == 0 || !txn.take_strayed());
+                }
+            });
+        }
+    });
+    let mut txn = store.begin_all();
+    let sum: i64 = (0..KEYS)
+        .map(|number| {
+            std::str::from_utf8(txn.get(0, &key(number)).unwrap().unwrap()).unwrap().parse::<i64>().unwrap()
+        })
+        .sum();
+    assert_eq!(sum, EACH * KEYS as i64);
+}

@@ -21,7 +21,7 @@ use std::{
         AtomicBool, AtomicU32,
         Ordering::{Relaxed, SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How often who holds partitions while it waits for another looks whether it has to give way.
@@ -60,8 +60,12 @@ pub(crate) enum Patience {
     UntilHeldUp,
 }
 
+/// How long a transaction that has forgotten to name a partition tries to lock it, until that is a broken invariant.
+const LATE_MAX: Duration = Duration::from_secs(10);
+
 /// Partitions that are locked.
 pub(crate) struct Locks<'s> {
+    store: &'s Inner,
     first: Option<Locked<'s>>,
     /// The others, in the order of their numbers.
     more: Vec<Locked<'s>>,
@@ -69,6 +73,8 @@ pub(crate) struct Locks<'s> {
     may_grow: bool,
     /// Held by the one that grows.
     turn: Option<MutexGuard<'s, ()>>,
+    /// A partition was wanted that was not named at the beginning.
+    has_strayed: bool,
 }
 
 type Locked<'s> = (u16, MutexGuard<'s, Partition>);
@@ -80,7 +86,8 @@ impl<'s> Locks<'s> {
         debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
         let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
         let first = Some(lock(store, first, patience)?);
-        let mut locks = Locks { first, more: Vec::new(), may_grow: false, turn: None };
+        let mut locks =
+            Locks { store, first, more: Vec::new(), may_grow: false, turn: None, has_strayed: false };
         if !rest.is_empty() {
             locks.take_more(store, rest, patience)?;
         }
@@ -114,7 +121,8 @@ impl<'s> Locks<'s> {
 
     /// Locks partitions, given in ascending order, and lets there be more later.
     fn begin_growing(store: &'s Inner, partitions: &[u16]) -> Result<Locks<'s>, HeldUp> {
-        let mut locks = Locks { first: None, more: Vec::new(), may_grow: true, turn: None };
+        let mut locks =
+            Locks { store, first: None, more: Vec::new(), may_grow: true, turn: None, has_strayed: false };
         partitions.iter().try_for_each(|&number| locks.include(store, number))?;
         Ok(locks)
     }
@@ -150,16 +158,48 @@ impl<'s> Locks<'s> {
         self.more.binary_search_by_key(&number, |p| p.0).map(|_| ())
     }
 
-    /// A partition that is locked.
+    /// A partition that is locked, or else was forgotten and is locked now.
     #[inline]
     pub fn get(&mut self, partition: u16) -> &mut Partition {
-        if let Some((number, guard)) = &mut self.first {
-            if *number == partition {
-                return guard;
-            }
+        // Compared twice, since a reference that is returned here would be held below.
+        if self.first.as_ref().is_none_or(|first| first.0 != partition) {
+            let at = match self.more.binary_search_by_key(&partition, |p| p.0) {
+                Ok(at) => at,
+                Err(_) => self.lock_late(partition),
+            };
+            return &mut self.more[at].1;
         }
-        let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
-        &mut self.more[at].1
+        &mut self.first.as_mut().expect("it was just compared").1
+    }
+
+    /// Locks a partition that was not named at the beginning, and returns its place among `more`. That is a mistake of the
+    /// caller's, of which [`Txn::take_strayed`] tells; it is no reason to end the process. It grows for this once, so that
+    /// all others give way to it (I-9). Only if another one grows, and wants what this one holds, can neither go on.
+    #[cold]
+    fn lock_late(&mut self, number: u16) -> usize {
+        self.has_strayed = true;
+        let (store, started) = (self.store, Instant::now());
+        let partition = &store.partitions[number as usize];
+        let guard = loop {
+            if self.turn.is_none() {
+                self.turn = store.growth.turn.try_lock();
+            }
+            if self.turn.is_some() {
+                store.growth.wanted.store(number.into(), SeqCst);
+            }
+            match partition.try_lock_for(GIVE_WAY) {
+                Some(guard) => break guard,
+                None => assert!(started.elapsed() < LATE_MAX, "the key's partition is locked"),
+            }
+        };
+        if self.turn.is_some() {
+            store.growth.wanted.store(NONE, SeqCst);
+        }
+        let mut locked = follow(store, number, guard);
+        locked.1.set_now(store.shared.io.now_ms());
+        let place = self.place(number).expect_err("it was not locked");
+        self.more.insert(place, locked);
+        place
     }
 
     /// The same to look at.
@@ -267,6 +307,12 @@ impl<'s> Txn<'s> {
         self.locks.get(partition).set_now(self.now_ms);
         self.changes.follow(self.shared());
         Ok(())
+    }
+
+    /// Whether since the last call it has looked at keys of partitions that it was not begun with, and was not begun to grow.
+    #[inline]
+    pub fn take_strayed(&mut self) -> bool {
+        std::mem::take(&mut self.locks.has_strayed)
     }
 
     /// Bytes that the transaction has to write so far.
