@@ -122,6 +122,28 @@ impl Server {
         Some(Server::spawn_by(command, folder, options).wait_until_it_serves())
     }
 
+    /// The same with its calls of the system written to the file `calls` in its folder; `None` where no process may trace
+    /// another one.
+    pub fn start_traced(calls: &[&str], options: &[&str]) -> Option<Server> {
+        let traced = |out: &str| {
+            let mut strace = Command::new("strace");
+            // The tracer is the child: what we start, and stop, is the server.
+            strace
+                .args(["-D", "-f", "-y", "-s", "40", "-o", out, "-e"])
+                .arg(format!("trace={}", calls.join(",")));
+            strace
+        };
+        let can_trace =
+            traced("/dev/null").arg("true").stderr(Stdio::null()).status().expect("strace is installed");
+        if !can_trace.success() {
+            return None;
+        }
+        let folder = Folder::new();
+        let mut command = traced(&folder.join("calls"));
+        command.arg(env!("CARGO_BIN_EXE_holdfast")).stdin(Stdio::null());
+        Some(Server::spawn_by(command, folder, options).wait_until_it_serves())
+    }
+
     /// The same without waiting. The first option may be a configuration file.
     pub fn spawn(folder: Folder, options: &[&str]) -> Server {
         Server::spawn_by(holdfast(), folder, options)
