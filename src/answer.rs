@@ -1,7 +1,7 @@
 //! What a handler returns.
 
 use crate::session::Progress;
-use holdfast_store::Cold;
+use holdfast_store::{Cold, HeldUp};
 use std::{borrow::Cow, fmt, thread, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -26,6 +26,8 @@ pub enum Outcome {
     OnStack,
     /// Nothing was executed: a key is kept for a client that has waited for it. Try again when that has looked.
     Behind,
+    /// Nothing was executed: a script holds what it needs for long. Try again when that may be over.
+    HeldUp,
     /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.
     WaitFor(Work),
 }
@@ -86,6 +88,8 @@ pub enum Stop {
     Error(Cow<'static, [u8]>),
     /// A value is on the medium only. The handler runs again when it, and what else the command needs, is fetched.
     Cold(Cold),
+    /// A script holds what is needed for long.
+    HeldUp,
 }
 
 impl Stop {
@@ -104,6 +108,12 @@ impl From<String> for Stop {
 impl From<Vec<u8>> for Stop {
     fn from(text: Vec<u8>) -> Self {
         Stop::Error(Cow::Owned(text))
+    }
+}
+
+impl From<HeldUp> for Stop {
+    fn from(_: HeldUp) -> Self {
+        Stop::HeldUp
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     lookahead::Lookahead,
     output::{Output, SendError},
     post::Letter,
-    script::stack::OnStack,
+    script::stack::{OnStack, Pause},
     session::{Multi, Session},
     stream::Stream,
     worker::{BUFFER_SIZE, Worker},
@@ -43,6 +43,11 @@ const OUTPUT_PAUSE: usize = 64 << 20;
 const OUTPUT_PAUSE_UNAUTHENTICATED: usize = 16 << 10;
 /// The input that such a client may have waiting, as in Redis.
 const INPUT_MAX_UNAUTHENTICATED: i64 = 1 << 20;
+/// How long a connection executes commands before others of its worker get to run: much longer than what it costs to let
+/// them, and short for those who wait.
+const SLICE_NS: u64 = 500_000;
+/// How many commands it executes at most; refused and queued ones do not look at the clock.
+const SLICE_COMMANDS: u32 = 4096;
 /// How long a script waits for a stack.
 const STACK_RETRY: Duration = Duration::from_millis(100);
 /// While a command waits, this much of what its client sends meanwhile is read ahead, in bytes.
@@ -187,6 +192,26 @@ pub struct Connection {
     in_command: bool,
     /// The memory that it took when that of all was last looked at.
     accounted: usize,
+    /// What it has executed since others of its worker got to run.
+    slice: Slice,
+}
+
+/// What a connection has executed in a row.
+#[derive(Default)]
+struct Slice {
+    /// When the first command began.
+    began: Option<Moment>,
+    commands: u32,
+}
+
+impl Slice {
+    /// Counts a command that has ended; whether it is others' turn.
+    #[inline]
+    fn is_over_after(&mut self, turn: &Turn) -> bool {
+        self.commands += 1;
+        self.commands >= SLICE_COMMANDS
+            || self.began.is_some_and(|began| turn.now().ns_since(began) >= SLICE_NS)
+    }
 }
 
 impl Connection {
@@ -208,6 +233,7 @@ impl Connection {
             closing: false,
             in_command: false,
             accounted: 0,
+            slice: Slice::default(),
         }
     }
 
@@ -241,6 +267,7 @@ impl Connection {
         let worker = self.worker.clone();
         let turn = Turn::new(&worker, Moment::now());
         self.handle.client.touch(turn.now());
+        self.slice.began.get_or_insert(turn.now());
         self.stalled = false;
         // What others have sent before it comes before the replies.
         self.worker.deliver();
@@ -265,6 +292,12 @@ impl Connection {
                         lookahead.forget();
                     }
                     self.head += length;
+                    if self.slice.is_over_after(&turn) && !self.closing {
+                        self.let_others_run().await?;
+                        lookahead.forget();
+                        turn.resume();
+                        self.slice.began = Some(turn.now());
+                    }
                 }
                 Err(error) => {
                     log!(Verbose, "{error} from client {}", self.handle.client.addr);
@@ -275,6 +308,13 @@ impl Connection {
         }
         self.publish();
         Ok(())
+    }
+
+    /// Lets others of the worker run. What was executed so far is on its way meanwhile: the worker does not come to rest,
+    /// which else is when it has its writes made durable.
+    async fn let_others_run(&mut self) -> Result<(), Closed> {
+        self.worker.kick();
+        self.drive(tokio::task::yield_now()).await
     }
 
     /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
@@ -334,6 +374,12 @@ impl Connection {
                     let turns = worker.server.turns.notified();
                     let _ = self.drive(time::timeout(LONGEST, turns)).await?;
                 }
+                Outcome::HeldUp => {
+                    // What is told when nobody waits for it here yet is missed.
+                    const LONGEST: Duration = Duration::from_millis(5);
+                    let released = worker.server.released.notified();
+                    let _ = self.drive(time::timeout(LONGEST, released)).await?;
+                }
                 Outcome::WaitFor(work) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     let done = self.drive(work.begin()).await;
@@ -356,6 +402,7 @@ impl Connection {
         }
         // It may have been refused in the end, although this was fetched for it.
         self.session.fetched.clear();
+        self.session.draws = None;
         Ok(has_waited)
     }
 
@@ -427,6 +474,14 @@ impl Connection {
 
     /// Sends, reads, and looks for reasons to end. Ready when there is something new to execute.
     fn poll_turn(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
+        let polled = self.poll_streams(cx);
+        if polled.is_pending() {
+            self.slice = Slice::default();
+        }
+        polled
+    }
+
+    fn poll_streams(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
         self.handle.register(cx);
         if self.handle.killed.get() {
             return Poll::Ready(Err(Closed::Killed));
@@ -600,8 +655,8 @@ fn output_pause(unauthenticated: bool) -> usize {
     if unauthenticated { OUTPUT_PAUSE_UNAUTHENTICATED } else { OUTPUT_PAUSE }
 }
 
-/// Runs a script on a stack of its own. While it runs for long the worker serves others between its parts; its own
-/// connection does nothing else, as in Redis.
+/// Runs a script on a stack of its own. The worker serves others between its parts, and while it waits; its own connection
+/// does nothing else, as in Redis.
 async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
     let stack = match worker.take_stack() {
         Ok(stack) => stack,
@@ -611,11 +666,22 @@ async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome
         }
     };
     let mut running = OnStack::new(stack, run);
+    let mut fetched = Vec::new();
     let outcome = loop {
-        if let Some(outcome) = running.resume() {
-            break outcome;
+        let paused = match running.resume(std::mem::take(&mut fetched)) {
+            Ok(outcome) => break outcome,
+            Err(paused) => paused,
+        };
+        // The worker may not come to rest before the script's end.
+        worker.kick();
+        match paused {
+            Pause::Turn => tokio::task::yield_now().await,
+            Pause::HeldUp => {
+                const LONGEST: Duration = Duration::from_millis(1);
+                let _ = time::timeout(LONGEST, worker.server.released.notified()).await;
+            }
+            Pause::Fetch(cold) => fetched = worker.fetch(cold).await,
         }
-        tokio::task::yield_now().await;
     };
     worker.give_stack(running.into_stack());
     outcome

@@ -125,8 +125,35 @@ impl<'a> Turn<'a> {
         self.gate.replace(0)
     }
 
+    /// How much is to be told of when the transaction commits.
+    pub fn news_len(&self) -> usize {
+        self.news.borrow().len()
+    }
+
+    /// Forgets what was announced behind the first `len` things: it is done again.
+    pub fn forget_news(&self, len: usize) {
+        self.news.borrow_mut().truncate(len);
+    }
+
+    /// Reads what a transaction needs, with its partitions locked: nothing may come between any more. While a script waits for
+    /// it, others of the worker run; EXEC must not lose the interpreter to one of them.
+    pub fn fetch_under_lock(&self, txn: &mut Txn, cold: Vec<Cold>) {
+        self.worker.stats().cold_waits_under_lock.add(cold.len() as u64);
+        let mut fetched = Vec::new();
+        if stack::is_on_stack() && !self.worker.engine_is_free() {
+            txn.hold_long();
+            fetched = stack::pause(stack::Pause::Fetch(cold.clone()));
+            self.resume();
+        }
+        if fetched.is_empty() {
+            fetched = cold.into_iter().map(|cold| self.worker.server.store.fetch(cold)).collect();
+        }
+        txn.supply(fetched);
+    }
+
     /// Ends a transaction; the reply waits for it under `appendfsync always`.
     pub fn commit(&self, txn: Txn) {
+        let has_held_up = txn.holds_long();
         let lsn = txn.commit_then(|changes, lsn| {
             if !changes.is_empty() || !self.news.borrow().is_empty() {
                 self.tell(changes, lsn);
@@ -136,6 +163,9 @@ impl<'a> Turn<'a> {
             self.worker.appended.store(true, Relaxed);
         }
         self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+        if has_held_up {
+            self.worker.server.released.notify_waiters();
+        }
     }
 
     /// Has others told of something when the transaction commits.
@@ -310,8 +340,14 @@ impl<'a> Turn<'a> {
         if session.multi.is_some() && !command.flags.has(Flags::IMMEDIATE) {
             return self.queue(session, id, args, out);
         }
-        if !stack::is_on_stack() && runs_scripts(session, command) {
-            return Outcome::OnStack;
+        if let Some(uses) = use_of_scripts(session, command) {
+            // A script that waits between its parts has the interpreter.
+            if !self.worker.engine_is_free() {
+                return Outcome::HeldUp;
+            }
+            if uses == ScriptUse::Runs && !stack::is_on_stack() {
+                return Outcome::OnStack;
+            }
         }
         if command.flags.has(Flags::WRITE) {
             if command.flags.has(Flags::DENYOOM) {
@@ -454,9 +490,6 @@ impl<'a> Turn<'a> {
     ) -> Outcome {
         let store = &self.worker.server.store;
         let mut begun = match command.handler {
-            Handler::Browsing(_) if store.wait_for_growing().is_err() => {
-                return Outcome::postpone(WHILE_BUSY);
-            }
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
                 return self.call(session, id, args, out, wake, None);
             }
@@ -473,7 +506,7 @@ impl<'a> Turn<'a> {
         };
         // In its place: it is large.
         let Ok(txn) = &mut begun else {
-            return Outcome::postpone(WHILE_BUSY);
+            return Outcome::HeldUp;
         };
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
@@ -505,7 +538,8 @@ impl<'a> Turn<'a> {
             | Outcome::Postpone(_)
             | Outcome::WaitFor(_)
             | Outcome::OnStack
-            | Outcome::Behind => {}
+            | Outcome::Behind
+            | Outcome::HeldUp => {}
         }
         if let Ok(txn) = begun {
             self.commit(txn);
@@ -608,6 +642,7 @@ impl<'a> Turn<'a> {
             out.rewind(place);
             match stop {
                 Stop::Cold(cold) => Outcome::Fetch(vec![cold]),
+                Stop::HeldUp => Outcome::HeldUp,
                 Stop::Error(text) => {
                     self.worker.server.errors.count(&text);
                     out.error(text);
@@ -745,19 +780,37 @@ fn check_listener(session: &Session, command: &Command) -> Result<(), Stop> {
 pub fn discarded(reason: Stop) -> Stop {
     match reason {
         Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
-        cold => cold,
+        other => other,
     }
 }
 
-/// Whether a command runs scripts.
-fn runs_scripts(session: &Session, command: &Command) -> bool {
-    let is_script = |command: &Command| matches!(command.handler, Handler::Script(_));
-    is_script(command)
-        || command.name == "exec"
-            && session
-                .multi
-                .as_ref()
-                .is_some_and(|multi| multi.queue.iter().any(|(id, _)| is_script(TABLE.command(*id))))
+/// What a command wants of the interpreter.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum ScriptUse {
+    /// It compiles.
+    Compiles,
+    /// It runs scripts.
+    Runs,
+}
+
+/// What a command, or what EXEC is to run, wants of the interpreter.
+fn use_of_scripts(session: &Session, command: &Command) -> Option<ScriptUse> {
+    let of = |command: &Command| match command.handler {
+        Handler::Script(_) => Some(ScriptUse::Runs),
+        _ if command.categories.has(Categories::SCRIPTING) && !command.flags.has(Flags::ALLOW_BUSY) => {
+            Some(ScriptUse::Compiles)
+        }
+        _ => None,
+    };
+    let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
+    let queued = queued.into_iter().flatten().filter_map(|(id, _)| of(TABLE.command(*id)));
+    queued.max().or_else(|| of(command))
+}
+
+/// Whether what a call has done leaves no trace until its transaction commits, so that it can be done again.
+pub fn is_repeatable(command: &Command) -> bool {
+    const NAMES: [&str; 6] = ["echo", "ping", "publish", "select", "spublish", "time"];
+    command.flags.has(Flags::READONLY) || NAMES.contains(&command.name)
 }
 
 /// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.

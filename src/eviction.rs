@@ -94,9 +94,6 @@ impl Turn<'_> {
     #[cold]
     fn evict(&self) {
         let server = &self.worker.server;
-        if server.store.wait_for_growing().is_err() {
-            return;
-        }
         let start = Instant::now();
         server.store.make_room(time(&server.config));
         // The log may have something to write.

@@ -1,10 +1,11 @@
 //! All keys, as commands see them that look at more than the keys they name.
 
 use crate::answer::Stop;
-use holdfast_store::{Cold, Fetched, ScanStep, Stats, Store, Txn, Type};
+use holdfast_store::{Cold, Fetched, HeldUp, ScanStep, Stats, Store, Txn, Type};
 
 /// The keyspace as a command may use it. A command of its own locks a partition at a time; within EXEC, the transaction
-/// has them all locked, and the store must not be asked for a lock again.
+/// has them all locked, and the store must not be asked for a lock again. Whoever asks it fails where a script holds a
+/// partition for long, and runs again when that may be over.
 pub enum Keyspace<'k, 't> {
     /// Others may change it meanwhile.
     Open {
@@ -27,42 +28,42 @@ impl Keyspace<'_, '_> {
     }
 
     /// Number of keys in a database.
-    pub fn len(&self, db: u8) -> u64 {
+    pub fn len(&self, db: u8) -> Result<u64, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.len(db),
-            Keyspace::Locked(txn) => txn.len(db),
+            Keyspace::Open { store, .. } => store.try_len(db),
+            Keyspace::Locked(txn) => Ok(txn.len(db)),
         }
     }
 
     /// Number of keys with an expiry in a database.
-    pub fn expires_len(&self, db: u8) -> u64 {
+    pub fn expires_len(&self, db: u8) -> Result<u64, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.expires_len(db),
-            Keyspace::Locked(txn) => txn.expires_len(db),
+            Keyspace::Open { store, .. } => store.try_expires_len(db),
+            Keyspace::Locked(txn) => Ok(txn.expires_len(db)),
         }
     }
 
     /// One step of a scan; see [`Store::scan`].
-    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
+    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.scan(db, cursor, count),
-            Keyspace::Locked(txn) => txn.scan(db, cursor, count),
+            Keyspace::Open { store, .. } => store.try_scan(db, cursor, count),
+            Keyspace::Locked(txn) => Ok(txn.scan(db, cursor, count)),
         }
     }
 
-    /// A random key; see [`Store::random_key`].
-    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
+    /// A random key; see [`Store::try_random_key`].
+    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.random_key(db, random),
-            Keyspace::Locked(txn) => txn.random_key(db, random),
+            Keyspace::Open { store, .. } => store.try_random_key(db, random),
+            Keyspace::Locked(txn) => Ok(txn.random_key(db, random)),
         }
     }
 
     /// The store's figures.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> Result<Stats, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.stats(),
-            Keyspace::Locked(txn) => txn.stats(),
+            Keyspace::Open { store, .. } => store.try_stats(),
+            Keyspace::Locked(txn) => Ok(txn.stats()),
         }
     }
 

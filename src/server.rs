@@ -89,6 +89,8 @@ pub struct Server {
     pub replication_id: String,
     /// A client that has waited for a key has looked at it.
     pub turns: Notify,
+    /// A script that has held partitions for long holds them no more.
+    pub released: Notify,
     /// Somebody wants it to end.
     pub shutdown: Notify,
     mailboxes: Vec<UnboundedSender<Message>>,
@@ -129,6 +131,7 @@ impl Server {
             run_id: random_hex(40),
             replication_id: random_hex(40),
             turns: Notify::new(),
+            released: Notify::new(),
             shutdown: Notify::new(),
             mailboxes,
         })

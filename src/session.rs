@@ -51,10 +51,31 @@ pub struct Session {
     pub watched: Watched,
     /// What the current command waits for.
     pub waiting: Option<Waiting>,
+    /// What RANDOMKEY draws next, if another run has to draw the same.
+    pub draws: Option<Draws>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
     pub fetched: Vec<Fetched>,
+}
+
+/// Random numbers that can be drawn again.
+#[derive(Clone, Copy)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// Some.
+    pub fn new(seed: u64) -> Draws {
+        Draws(seed)
+    }
+
+    /// The next one (SplitMix64).
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
 }
 
 /// How far a command has come that is done in several runs.
@@ -101,6 +122,8 @@ pub struct Multi {
     pub queue: Vec<(CommandId, OwnedArgs)>,
     /// A command was refused, so EXEC must refuse all.
     pub aborted: bool,
+    /// How often EXEC has begun again because something had to be fetched in the middle.
+    pub restarts: u32,
 }
 
 impl Multi {
@@ -135,6 +158,7 @@ impl Session {
             time: None,
             watched: Watched::default(),
             waiting: None,
+            draws: None,
             progress: None,
             fetched: Vec::new(),
         };

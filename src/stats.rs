@@ -63,6 +63,8 @@ pub struct WorkerStats {
     pub writes: Counter,
     /// Clients that now wait in a blocking command.
     pub blocked: AtomicU64,
+    /// Values that were read from the medium while partitions were locked.
+    pub cold_waits_under_lock: Counter,
     /// Bytes that its interpreter takes.
     pub interpreter_bytes: AtomicUsize,
 }
@@ -77,6 +79,7 @@ impl WorkerStats {
             reads: Counter::default(),
             writes: Counter::default(),
             blocked: AtomicU64::new(0),
+            cold_waits_under_lock: Counter::default(),
             interpreter_bytes: AtomicUsize::new(0),
         }
     }
@@ -114,7 +117,9 @@ impl WorkerStats {
             }
             command.latency.reset();
         }
-        for counter in [&self.input_bytes, &self.output_bytes, &self.reads, &self.writes] {
+        for counter in
+            [&self.input_bytes, &self.output_bytes, &self.reads, &self.writes, &self.cold_waits_under_lock]
+        {
             counter.reset();
         }
     }

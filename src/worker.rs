@@ -14,7 +14,7 @@ use crate::{
     stats::WorkerStats,
     stream::{Socket, Stream},
 };
-use holdfast_store::{Cold, Fetched};
+use holdfast_store::{Cold, Fetched, Store};
 use std::{
     cell::{Cell, RefCell, RefMut},
     collections::HashMap,
@@ -80,15 +80,9 @@ pub struct Worker {
 /// Runs a worker in this thread until it is told to stop.
 pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
     // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
-    let log = server.store.log().clone();
     let worker = Rc::new(Worker::new(server, index));
-    let seen = worker.appended.clone();
-    let kick = move || {
-        if seen.load(Relaxed) {
-            seen.store(false, Relaxed);
-            log.kick();
-        }
-    };
+    let (store, appended) = (worker.server.store.clone(), worker.appended.clone());
+    let kick = move || kick(&store, &appended);
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -97,6 +91,14 @@ pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message
         .build_local(LocalOptions::default())?;
     runtime.block_on(worker.serve(mailbox));
     Ok(())
+}
+
+/// Has what was appended committed, if something was.
+fn kick(store: &Store, appended: &AtomicBool) {
+    if appended.load(Relaxed) {
+        appended.store(false, Relaxed);
+        store.log().kick();
+    }
 }
 
 impl Worker {
@@ -121,6 +123,16 @@ impl Worker {
     #[inline]
     pub fn stats(&self) -> &WorkerStats {
         &self.server.workers[self.index]
+    }
+
+    /// Has what was appended in this loop turn committed before the turn ends.
+    pub fn kick(&self) {
+        kick(&self.server.store, &self.appended);
+    }
+
+    /// Whether its interpreter runs no script.
+    pub fn engine_is_free(&self) -> bool {
+        self.engine.try_borrow_mut().is_ok()
     }
 
     /// Its interpreter of scripts, while none runs.

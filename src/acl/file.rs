@@ -109,7 +109,9 @@ fn load_lines(acl: &Acl, lines: &[Vec<Vec<u8>>], all_channels: bool) -> Result<(
         let words = std::iter::once(reset).chain(words.iter().map(Vec::as_slice));
         acl.set_user(name, words, all_channels).map_err(|stop| match stop {
             crate::answer::Stop::Error(text) => format!("user '{}': {}", shown(name), shown(&text)),
-            crate::answer::Stop::Cold(_) => unreachable!("no data is looked at"),
+            crate::answer::Stop::Cold(_) | crate::answer::Stop::HeldUp => {
+                unreachable!("no data is looked at")
+            }
         })?;
         if acl.get(name).is_some_and(|user| !user.rules().is_enabled()) {
             log!(Notice, "The user '{}' is disabled: there is no 'on' among its rules", shown(name));

@@ -176,14 +176,15 @@ fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let (library, name) = set.function(call.args.at(1)).ok_or(NO_FUNCTION)?;
     let count = key_count(call, BAD_KEY_COUNT)?;
     let gate = match &txn {
-        None => library.gate(&call.server().store),
+        None => library.gate(&call.server().store)?,
         // EXEC's own batch may hold the library, or it is in the log.
         Some(_) => call.server().store.log().tail(),
     };
     call.turn.depend_on(gate);
     let flags = library.functions.get(name).ok_or(NO_FUNCTION)?.flags;
     let function = call.turn.worker.engine().function(library, name).map_err(error)?;
-    let program = Program { name, function, is_eval: false };
+    let names_keys = &library.functions[name].names_keys;
+    let program = Program { name, function, is_eval: false, names_keys };
     run::run(call, txn, &program, Some(flags), read_only, count)
 }
 
@@ -284,15 +285,16 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 /// Waits until who changes the libraries has done so: then the log holds what is shown.
-fn settle(keyspace: &mut Keyspace) {
+fn settle(keyspace: &mut Keyspace) -> Result<(), Stop> {
     if let Keyspace::Open { store, .. } = keyspace {
-        drop(store.begin(&[0]));
+        drop(store.try_begin(&[0])?);
     }
+    Ok(())
 }
 
 fn dump(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let set = call.server().libraries.get();
-    settle(keyspace);
+    settle(keyspace)?;
     call.out.bulk(functions::encode(set.libraries.values().map(|library| &*library.source)));
     Ok(Done)
 }
@@ -313,7 +315,7 @@ fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         index += 1;
     }
     let set = call.server().libraries.get();
-    settle(keyspace);
+    settle(keyspace)?;
     let is_wanted = |library: &&Arc<Library>| match pattern {
         Some(pattern) => glob::matches_any_case(pattern, library.name.as_bytes()),
         None => true,

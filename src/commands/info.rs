@@ -3,7 +3,7 @@
 mod store;
 
 use crate::{
-    answer::{Answer, Outcome::*},
+    answer::{Answer, Outcome::*, Stop},
     call::Call,
     client::{Client, flag},
     command::{Categories, Command, Flags, Handler::Browsing},
@@ -14,9 +14,9 @@ use crate::{
     server::{REDIS_VERSION, Server, VERSION},
     table::TABLE,
 };
-use holdfast_store::Stats;
+use holdfast_store::{HeldUp, Stats};
 use std::{
-    cell::OnceCell,
+    cell::Cell,
     collections::HashSet,
     fmt::Write,
     fs, process,
@@ -43,15 +43,22 @@ pub static COMMANDS: &[Command] = &[Command {
 struct View<'a, 'k, 't> {
     server: &'a Server,
     keyspace: &'a Keyspace<'k, 't>,
-    stats: OnceCell<Stats>,
+    stats: Stats,
+    /// Something could not be looked at.
+    held_up: Cell<bool>,
 }
 
 impl View<'_, '_, '_> {
     /// The store's figures, which several sections share.
     fn stats(&self) -> &Stats {
-        self.stats.get_or_init(|| {
-            let base = self.server.stats_base.lock().expect("no holder panics");
-            self.keyspace.stats().counted_since(&base)
+        &self.stats
+    }
+
+    /// A number of keys.
+    fn known(&self, number: Result<u64, HeldUp>) -> u64 {
+        number.unwrap_or_else(|HeldUp| {
+            self.held_up.set(true);
+            0
         })
     }
 }
@@ -81,7 +88,9 @@ fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let named = |name: &str| asked.iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = named("all") || named("everything");
     let default = asked.is_empty() || named("default");
-    let view = View { server: call.server(), keyspace, stats: OnceCell::new() };
+    let stats = keyspace.stats()?;
+    let stats = stats.counted_since(&call.server().stats_base.lock().expect("no holder panics"));
+    let view = View { server: call.server(), keyspace, stats, held_up: Cell::new(false) };
     let mut text = String::new();
     for (name, title, by_default, section) in SECTIONS {
         if everything || (default && *by_default) || named(name) {
@@ -91,6 +100,9 @@ fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
             write!(text, "# {title}\r\n").expect(STRING);
             section(&view, &mut text);
         }
+    }
+    if view.held_up.get() {
+        return Err(Stop::HeldUp);
     }
     call.out.verbatim("txt", &text);
     Ok(Done)

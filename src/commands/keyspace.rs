@@ -13,7 +13,7 @@ use crate::{
     keyspace::{Keyspace, Name, Names},
     random::random,
     scan,
-    session::Progress,
+    session::{Draws, Progress},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{DATABASES, Fetched, Txn, Type};
@@ -111,7 +111,7 @@ const NO_FIRST: Stop = Stop::new("ERR invalid first DB index");
 const NO_SECOND: Stop = Stop::new("ERR invalid second DB index");
 
 fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
-    let len = keyspace.len(call.db());
+    let len = keyspace.len(call.db())?;
     call.out.int(len as i64);
     Ok(Done)
 }
@@ -170,7 +170,7 @@ fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         }
         Ok(is_type)
     })?;
-    let mut step = keyspace.scan(call.db(), cursor, options.count.min(STEP_MAX));
+    let mut step = keyspace.scan(call.db(), cursor, options.count.min(STEP_MAX))?;
     let is_wanted = |ty: Type| wanted.is_none_or(|wanted| wanted == ty);
     step.cold.retain(|cold| is_wanted(cold.ty()));
     let next = step.next;
@@ -200,7 +200,9 @@ fn keys(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     };
     let mut looked = 0;
     loop {
-        let step = keyspace.scan(db, cursor, COLD_MAX);
+        let Ok(step) = keyspace.scan(db, cursor, COLD_MAX) else {
+            return later(call, cursor, found, Outcome::HeldUp);
+        };
         let next = step.next;
         let names = match keyspace.names(step)? {
             Names::Known(names) => names,
@@ -230,17 +232,20 @@ fn randomkey(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
             return Ok(Done);
         }
     }
-    let step = keyspace.random_key(call.db(), random);
-    if let (Keyspace::Locked(txn), [cold]) = (&mut *keyspace, &step.cold[..]) {
-        // Another run would draw another one.
-        txn.supply(vec![call.server().store.fetch(*cold)]);
-    }
+    // Within EXEC and scripts, the next run draws the same.
+    let before = call.session.draws.unwrap_or_else(|| Draws::new(random()));
+    let mut draws = before;
+    let step = keyspace.random_key(call.db(), || draws.next())?;
     match keyspace.names(step)? {
         Names::Known(names) => match names.first() {
             Some((key, _)) => call.out.bulk(key),
             None => call.out.null(),
         },
-        Names::Cold(cold) => return Ok(Fetch(cold)),
+        Names::Cold(cold) => {
+            call.session.draws.get_or_insert(before);
+            return Ok(Fetch(cold));
+        }
     }
+    call.session.draws = call.session.in_exec.then_some(draws);
     Ok(Done)
 }

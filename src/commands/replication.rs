@@ -211,7 +211,7 @@ fn waitaof(call: &mut Call) -> Answer {
 fn wait_in_vain(call: &mut Call, timeout: Option<Duration>, reply: impl Fn(&mut Call)) -> Answer {
     let store = &call.server().store;
     if call.wake == Wake::First || call.wake == Wake::Signal {
-        let mut txn = store.begin(&[0]);
+        let mut txn = store.try_begin(&[0])?;
         let outcome = call.wait_for(&mut txn, std::iter::empty(), Turn::Always, timeout);
         call.turn.commit(txn);
         return outcome;

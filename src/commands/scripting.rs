@@ -214,7 +214,7 @@ fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
         None => engine.add(shared, source, false)?,
     };
     drop(engine);
-    let program = Program { name: &script.name, function, is_eval: true };
+    let program = Program { name: &script.name, function, is_eval: true, names_keys: &script.names_keys };
     run(call, txn, &program, script.flags, read_only, count)
 }
 
@@ -223,7 +223,7 @@ fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;
     let found = call.turn.worker.engine().script(&call.server().scripts, &sha)?;
     let (script, function) = found.ok_or(NO_SCRIPT)?;
-    let program = Program { name: &script.name, function, is_eval: true };
+    let program = Program { name: &script.name, function, is_eval: true, names_keys: &script.names_keys };
     run(call, txn, &program, script.flags, read_only, count)
 }
 

@@ -9,13 +9,15 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
-    dispatch::{self, WHILE_BUSY, cold_values, discarded},
+    config::Opt,
+    dispatch::{self, cold_values, discarded},
     keys::each_key,
     observe::Watched,
-    session::Multi,
+    random::random,
+    session::{Draws, Multi},
     table::{CommandId, TABLE},
 };
-use holdfast_resp::{Args, OwnedArgs};
+use holdfast_resp::{Args, parse_int};
 use holdfast_store::{Begun, Cold, Store, Txn};
 
 const IMMEDIATE: Flags =
@@ -74,6 +76,9 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
+/// How often EXEC begins again at most before it reads with partitions locked: what a command leads to may be something else
+/// each time.
+const RESTARTS_MAX: u32 = 16;
 const NESTED: Stop = Stop::new("ERR MULTI calls can not be nested");
 const EXEC_WITHOUT_MULTI: Stop = Stop::new("ERR EXEC without MULTI");
 const DISCARD_WITHOUT_MULTI: Stop = Stop::new("ERR DISCARD without MULTI");
@@ -144,7 +149,7 @@ fn exec(call: &mut Call) -> Answer {
 
     let Ok(mut txn) = begin(store, &multi, &call.session.watched) else {
         call.session.multi = Some(multi);
-        return Ok(Outcome::postpone(WHILE_BUSY));
+        return Ok(HeldUp);
     };
     if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
@@ -162,26 +167,54 @@ fn exec(call: &mut Call) -> Answer {
     txn.supply(std::mem::take(&mut call.session.fetched));
     let cold = cold(call, &mut txn, &multi);
     if !cold.is_empty() {
-        call.turn.commit(txn);
-        call.session.multi = Some(multi);
-        return Ok(Fetch(cold));
+        return Ok(fetch_first(call, txn, multi, cold));
     }
 
-    call.session.watched.clear(&mut txn);
+    // Within EXEC nothing is watched any more.
+    let mut watched = std::mem::take(&mut call.session.watched);
+    let (own_id, db, news) = (call.session.client.command(), call.session.db, call.turn.news_len());
+    let place = call.out.defer();
+    let draws = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
-    let own_id = call.session.client.command();
     let mut result = Done;
+    let mut is_repeatable = multi.restarts < RESTARTS_MAX;
     for (id, args) in &multi.queue {
-        if let Close = run_one(call, &mut txn, *id, args.args()) {
-            result = Close;
+        match run_one(call, &mut txn, *id, args.args(), is_repeatable) {
+            Fetch(cold) => {
+                result = Fetch(cold);
+                break;
+            }
+            Close => result = Close,
+            _ => {}
         }
+        is_repeatable &= dispatch::is_repeatable(TABLE.command(*id));
     }
     call.session.in_exec = false;
     call.session.time = None;
     call.session.client.set_command(own_id);
+    if let Fetch(cold) = result {
+        // Nothing is done yet: it all runs again, with this.
+        call.turn.forget_news(news);
+        call.out.rewind(place);
+        (call.session.db, call.session.watched) = (db, watched);
+        call.session.draws = Some(draws);
+        return Ok(fetch_first(call, txn, multi, cold));
+    }
+    call.session.draws = None;
+    watched.clear(&mut txn);
     call.turn.commit(txn);
     Ok(result)
+}
+
+/// Ends a run of EXEC that has done nothing yet, so that the next one has these values, and those that this one had: the
+/// cache may have no room for all.
+fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>) -> Outcome {
+    multi.restarts += 1;
+    call.session.fetched = txn.take_fetched();
+    call.turn.commit(txn);
+    call.session.multi = Some(multi);
+    Fetch(cold)
 }
 
 /// Whether the log takes what the queue may write.
@@ -214,7 +247,7 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Begun<'s> {
     }
     partitions.sort_unstable();
     partitions.dedup();
-    if grows { store.try_begin_growing(&partitions) } else { store.try_begin(&partitions) }
+    if grows { store.try_begin_growing(&partitions, true) } else { store.try_begin(&partitions) }
 }
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
@@ -222,17 +255,26 @@ fn touches_kept(txn: &Txn, db: u8, multi: &Multi) -> bool {
     multi.queue.iter().any(|(id, args)| dispatch::touches_kept(txn, db, TABLE.command(*id), args.args()))
 }
 
-/// The values that the queue may look at and that have to be fetched first. SELECT in the queue is not followed: what it
-/// leads to is fetched when it is met.
+/// The values that the queue may look at and that have to be fetched first. What a command leads to by its result is fetched
+/// when it is met.
 fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
-    let db = call.db();
-    let of = |(id, args): &(CommandId, OwnedArgs)| cold_values(txn, db, TABLE.command(*id), args.args());
-    let mut cold: Vec<Cold> = multi.queue.iter().flat_map(of).collect();
+    let databases = call.server().config.number(Opt::Databases);
+    let mut logical = call.session.db as u8;
+    let mut cold: Vec<Cold> = Vec::new();
+    for (id, args) in &multi.queue {
+        let (command, args) = (TABLE.command(*id), args.args());
+        if command.name == "select" {
+            let selected = parse_int(args.at(1)).filter(|number| (0..databases).contains(number));
+            logical = selected.map_or(logical, |number| number as u8);
+        }
+        cold.extend(cold_values(txn, call.server().store.database(logical), command, args));
+    }
     cold.dedup();
     cold
 }
 
-fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome {
+/// Runs a command of the queue. What it finds cold is for the caller to fetch if all so far can be done again.
+fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeatable: bool) -> Outcome {
     if let Err(denied) = call.session.user.may_run(id, args) {
         call.session.publish();
         denied.log(call.server(), &call.session.client, Context::Multi, id, args);
@@ -254,10 +296,11 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args) -> Outcome
     loop {
         let out = &mut call.out.reborrow();
         match call.turn.call(call.session, id, args, out, Wake::First, Some(txn)) {
-            // Nothing can be undone and nothing may come between, so this one read is waited for here. It is rare: what
-            // the keys of the queue need was fetched before.
-            Fetch(cold) => txn.supply(cold.into_iter().map(|cold| call.server().store.fetch(cold)).collect()),
-            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind => {
+            Fetch(cold) if is_repeatable && txn.is_clean() => return Fetch(cold),
+            // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
+            // before.
+            Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
+            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind | HeldUp => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

@@ -64,19 +64,17 @@ impl Busy {
     }
 
     /// Adds one.
-    pub fn begin(&self, store: &Store, running: Arc<Running>) {
+    pub fn begin(&self, running: Arc<Running>) {
         let mut all = self.all();
         all.push(running);
         self.any.store(true, Relaxed);
-        store.hold_up(true);
     }
 
     /// It has ended.
-    pub fn end(&self, store: &Store, running: &Arc<Running>) {
+    pub fn end(&self, running: &Arc<Running>) {
         let mut all = self.all();
         all.retain(|other| !Arc::ptr_eq(other, running));
         self.any.store(!all.is_empty(), Relaxed);
-        store.hold_up(!all.is_empty());
     }
 
     /// The one that runs longest.

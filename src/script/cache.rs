@@ -2,6 +2,7 @@
 
 use super::{
     api::{sha1, to_hex},
+    engine::NamesKeys,
     flags::{self, ScriptFlags},
 };
 use std::{
@@ -30,6 +31,8 @@ pub struct Script {
     pub code: usize,
     /// What that line declares.
     pub flags: Option<ScriptFlags>,
+    /// Whether it names its keys, as far as that is known.
+    pub names_keys: NamesKeys,
     /// Scripts that were new when it was used last.
     used: AtomicU64,
     kept: AtomicBool,
@@ -48,6 +51,7 @@ impl Script {
             source: source.into(),
             code,
             flags,
+            names_keys: NamesKeys::default(),
             used: AtomicU64::new(0),
             kept: AtomicBool::new(false),
             removed: AtomicBool::new(false),

@@ -16,7 +16,10 @@ use holdfast_resp::{Args, Proto, Writer};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -33,6 +36,32 @@ pub struct Engine {
     pub scratch: Scratch,
 }
 
+/// Whether a script has always locked all that it needs when it began, as far as that is known. What does not may want,
+/// when it has written, what another such has locked, and that one the other way round: they write one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct NamesKeys(Arc<AtomicU8>);
+
+impl NamesKeys {
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+
+    /// Whether it is known that it does.
+    pub fn is_known(&self) -> bool {
+        self.0.load(Relaxed) == NamesKeys::YES
+    }
+
+    /// It has come to its end and has written, with what it had locked from the beginning.
+    pub fn confirm(&self) {
+        // Never again after it has met another key.
+        let _ = self.0.compare_exchange(0, NamesKeys::YES, Relaxed, Relaxed);
+    }
+
+    /// It has met a key that it has not named.
+    pub fn deny(&self) {
+        self.0.store(NamesKeys::NO, Relaxed);
+    }
+}
+
 /// A script or function that can be run.
 pub struct Program<'p> {
     /// What it is called in errors.
@@ -41,6 +70,8 @@ pub struct Program<'p> {
     pub function: Ref,
     /// Whether its keys and arguments are globals.
     pub is_eval: bool,
+    /// Whether it names its keys, as far as that is known.
+    pub names_keys: &'p NamesKeys,
 }
 
 impl Engine {
@@ -326,7 +357,8 @@ impl Host for Loader {
             return Err("Function already exists in the library".into());
         }
         self.refs.insert(name.clone(), lua.keep());
-        self.functions.insert(name, Function { description: function.description, flags });
+        let names_keys = NamesKeys::default();
+        self.functions.insert(name, Function { description: function.description, flags, names_keys });
         Ok(())
     }
 

@@ -1,8 +1,11 @@
 //! Libraries of functions, which all workers share. Each worker runs a library's source for itself when it calls one of
 //! its functions for the first time. The sources are kept in the store's system database, under the libraries' names.
 
-use super::{engine::Engine, flags::ScriptFlags};
-use holdfast_store::{Lsn, SYSTEM_DATABASE, Store};
+use super::{
+    engine::{Engine, NamesKeys},
+    flags::ScriptFlags,
+};
+use holdfast_store::{HeldUp, Lsn, SYSTEM_DATABASE, Store};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -12,12 +15,14 @@ use std::{
 };
 
 /// A function of a library.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Function {
     /// What it does.
     pub description: Option<Vec<u8>>,
     /// What it promises.
     pub flags: ScriptFlags,
+    /// Whether it names its keys, as far as that is known.
+    pub names_keys: NamesKeys,
 }
 
 /// A library.
@@ -40,16 +45,16 @@ impl Library {
 
     /// What a reply about it depends on: the log as it was when the library had come into it. Call this without a
     /// transaction open.
-    pub fn gate(&self, store: &Store) -> Lsn {
+    pub fn gate(&self, store: &Store) -> Result<Lsn, HeldUp> {
         match self.gate.load(Relaxed) {
             0 => {
                 // Who loads a library has all partitions locked until that is in the log.
-                drop(store.begin(&[0]));
+                drop(store.try_begin(&[0])?);
                 let gate = store.log().tail();
                 self.gate.store(gate, Relaxed);
-                gate
+                Ok(gate)
             }
-            gate => gate,
+            gate => Ok(gate),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     flags::ScriptFlags,
     host::Host,
     lua::Lua,
-    stack,
+    stack::{self, Pause},
 };
 use crate::{
     acl::Context,
@@ -15,15 +15,16 @@ use crate::{
     call::Call,
     command::{Flags, Handler},
     config::Opt,
-    dispatch::{Turn, WHILE_BUSY},
+    dispatch::{Turn, is_repeatable},
     keys::each_key,
     log::log,
-    session::Session,
+    random::random,
+    session::{Draws, Session},
     table::{CommandId, Lookup, TABLE},
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{HeldUp, Txn};
+use holdfast_store::{Cold, HeldUp, Txn};
 use std::{
     borrow::Cow,
     process,
@@ -46,6 +47,17 @@ const RO_COMMAND: Stop = Stop::new("ERR Can not execute a script with write flag
 const OOM_SCRIPT: Stop =
     Stop::new("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
 
+/// How long a script runs before others of its worker get to run.
+const SLICE_NS: u64 = 1_000_000;
+/// How often a script begins again, because what it had read was written while it had to unlock it, before it takes its turn
+/// among those that unlock nothing.
+const ATTEMPTS_MAX: u32 = 8;
+/// How long a script that has written waits for a partition, while another one whose turn it is waits for it.
+const DEADLOCK_NS: u64 = 1_000_000_000;
+const AGAIN: &[u8] = b"ERR the script begins again";
+const DEADLOCK: &[u8] =
+    b"ERR the script has met a key that it has not named, and that a script holds which waits for this one";
+
 struct Run<'r, 'a, 't> {
     turn: &'a Turn<'a>,
     session: &'r mut Session,
@@ -56,12 +68,27 @@ struct Run<'r, 'a, 't> {
     /// Whether its commands may need memory that there is not.
     out_of_memory: bool,
     wrote: bool,
+    /// Whether nobody would see it if it was done again: it may unlock what it has locked.
+    is_repeatable: bool,
+    /// Whether it has locked what it did not name.
+    has_grown: bool,
+    /// Whether it is to begin again, and what it calls until its end fails.
+    begins_again: bool,
+    /// When it last began to run.
+    resumed: Moment,
     scratch: Scratch,
     program: &'r Program<'r>,
     args: Args<'r>,
     started: Moment,
     /// Itself, once it runs for long.
     running: Option<Arc<Running>>,
+}
+
+/// What a script does without.
+#[derive(Clone, Copy)]
+struct Limits {
+    no_writes: bool,
+    out_of_memory: bool,
 }
 
 /// Runs a script whose keys begin at argument 3; `count` of them. `flags` are those that it declares, if it does, and
@@ -90,12 +117,10 @@ pub fn run(
     if flags.is_some() && !no_writes {
         call.turn.check_replicas()?;
     }
-    let run = |call: &mut Call, txn: &mut Txn| {
-        let host = (no_writes, out_of_memory);
-        execute(call, txn, program, host, count);
-    };
+    let limits = Limits { no_writes, out_of_memory };
     if let Some(txn) = given {
-        run(call, txn);
+        // What EXEC has done before cannot be done again.
+        execute(call, txn, program, limits, count, false);
         return Ok(Done);
     }
     if !no_writes {
@@ -108,56 +133,82 @@ pub fn run(
             return Ok(later);
         }
     }
-    let keys = call.args.from(3);
-    let keys = || keys.iter().take(count);
-    let begun = if count == 1 {
-        store.try_begin_growing_key(call.args.at(3))
+    let (place, news, db) = (call.out.defer(), call.turn.news_len(), call.session.db);
+    for attempt in 0.. {
+        let is_last = attempt == ATTEMPTS_MAX;
+        let mut txn = match begin(call, count, is_last)? {
+            Ok(txn) => txn,
+            Err(later) => return Ok(later),
+        };
+        if !execute(call, &mut txn, program, limits, count, !is_last) {
+            call.turn.commit(txn);
+            break;
+        }
+        call.session.fetched = txn.take_fetched();
+        drop(txn);
+        call.turn.forget_news(news);
+        call.out.rewind(place);
+        call.session.db = db;
+    }
+    Ok(Done)
+}
+
+/// Begins the transaction of a script, with what it has named at hand; or what is to be done before.
+fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Result<Txn<'c>, Outcome>, Stop> {
+    let (store, args) = (&call.server().store, call.args);
+    let keys = || args.from(3).iter().take(count);
+    let mut txn = if count == 1 {
+        store.try_begin_growing_key(args.at(3), takes_turn)?
     } else {
-        store.try_begin_growing_keys(keys())
+        store.try_begin_growing(&store.partitions_of(keys()), takes_turn)?
     };
-    let Ok(mut txn) = begun else { return Ok(Outcome::postpone(WHILE_BUSY)) };
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
-        return Ok(Behind);
+        return Ok(Err(Behind));
     }
     let fetched = std::mem::take(&mut call.session.fetched);
     let is_first = fetched.is_empty();
     txn.supply(fetched);
     if is_first && count > 0 {
-        // Together, and while nothing is locked; what else it needs, it waits for.
+        // Together, and while nothing is locked.
         let cold = txn.cold(call.db(), keys());
         if !cold.is_empty() {
             call.turn.commit(txn);
-            return Ok(Fetch(cold));
+            return Ok(Err(Fetch(cold)));
         }
     }
-    run(call, &mut txn);
-    call.turn.commit(txn);
-    Ok(Done)
+    Ok(Ok(txn))
 }
 
+/// Runs a script in a transaction; whether it is to begin again, which it may be only if it `is_repeatable`.
 fn execute(
     call: &mut Call,
     txn: &mut Txn,
     program: &Program,
-    (read_only, out_of_memory): (bool, bool),
+    Limits { no_writes, out_of_memory }: Limits,
     count: usize,
-) {
+    is_repeatable: bool,
+) -> bool {
     let turn = call.turn;
     let mut engine = turn.worker.engine();
     let scratch = std::mem::take(&mut engine.scratch);
-    let (db, was_in_exec) = (call.session.db, call.session.in_exec);
+    let (db, was_in_exec, draws) = (call.session.db, call.session.in_exec, call.session.draws);
     let start = turn.now();
     call.session.in_exec = true;
     call.session.in_script = true;
+    let draws_before = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
     let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
     let mut host = Run {
         turn,
         session: call.session,
         txn,
         proto: Proto::Resp2,
-        read_only,
+        read_only: no_writes,
         out_of_memory,
         wrote: false,
+        is_repeatable,
+        has_grown: false,
+        begins_again: false,
+        resumed: start,
         scratch,
         program,
         args: call.args,
@@ -166,9 +217,13 @@ fn execute(
     };
     engine.run(program, keys, args, &mut host, &mut call.out);
     if let Some(running) = &host.running {
-        let server = &turn.worker.server;
-        server.busy.end(&server.store, running);
+        turn.worker.server.busy.end(running);
     }
+    // EXEC has locked what others of its queue need, too.
+    if host.wrote && !host.has_grown && !was_in_exec {
+        program.names_keys.confirm();
+    }
+    let begins_again = host.begins_again;
     engine.scratch = host.scratch;
     turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
     call.session.db = db;
@@ -176,10 +231,14 @@ fn execute(
     call.session.in_script = false;
     if !was_in_exec {
         call.session.time = None;
+        call.session.draws = if begins_again { Some(draws_before) } else { draws };
     }
     // The time that its commands took is its own.
     turn.set_now(start);
+    begins_again
 }
+
+type Failed = Cow<'static, [u8]>;
 
 impl Run<'_, '_, '_> {
     /// From now on others are refused, and may kill it.
@@ -201,37 +260,140 @@ impl Run<'_, '_, '_> {
             wrote: AtomicBool::new(self.wrote),
             killed: AtomicBool::new(false),
         });
-        let server = &self.turn.worker.server;
-        server.busy.begin(&server.store, running.clone());
+        self.turn.worker.server.busy.begin(running.clone());
         running
     }
 
-    /// Locks what a command needs.
-    fn lock(&mut self, id: CommandId, args: Args) -> Result<(), HeldUp> {
-        let command = TABLE.command(id);
-        if command.locks_all(args) {
-            return self.txn.include_all();
+    /// Lets others run, with what it has locked locked.
+    fn pause(&mut self, why: Pause) {
+        self.txn.hold_long();
+        stack::pause(why);
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        self.turn.resume();
+        self.resumed = self.turn.now();
+    }
+
+    /// Whether it can unlock what it has locked, as if it had not begun.
+    fn may_step_aside(&self) -> bool {
+        self.is_repeatable && self.txn.is_clean() && stack::is_on_stack() && !stack::is_abandoned()
+    }
+
+    /// Waits with nothing locked, and locks all again. If a key was written there meanwhile, the script begins again.
+    fn step_aside<R>(&mut self, wait: impl FnOnce() -> R) -> Result<R, Failed> {
+        let held_long = self.txn.holds_long();
+        let set_down = self.txn.set_down();
+        if held_long {
+            self.turn.worker.server.released.notify_waiters();
         }
-        if TABLE.first_is_key(id) {
-            return self.txn.include(args.at(1));
-        }
-        let (mut any, mut locked) = (false, Ok(()));
-        // What does not tell its keys fails before it looks at one.
-        let _ = each_key(command, args, |index, _| {
-            any = true;
-            if locked.is_ok() {
-                locked = self.txn.include(args.at(index));
+        let result = wait();
+        let is_as_before = loop {
+            match self.txn.take_up(&set_down) {
+                Ok(is_as_before) => break is_as_before,
+                Err(HeldUp) if stack::is_abandoned() => break false,
+                Err(HeldUp) => {
+                    self.txn.hold_long();
+                    stack::pause(Pause::HeldUp);
+                }
             }
-        });
-        locked?;
-        if !any && matches!(command.handler, Handler::Keyed(_)) {
-            self.txn.include(b"")?;
+        };
+        self.resume();
+        if is_as_before {
+            return Ok(result);
+        }
+        self.begins_again = true;
+        Err(AGAIN.into())
+    }
+
+    /// Waits until others have unlocked what it needs; `since` is when it has begun to.
+    fn wait_for_others(&mut self, since: Moment) -> Result<(), Failed> {
+        if self.is_repeatable && self.running.is_none() {
+            if let Some(busy) = self.turn.worker.server.busy.error() {
+                return Err(text(busy));
+            }
+        }
+        if self.may_step_aside() {
+            return self.step_aside(|| drop(stack::pause(Pause::HeldUp)));
+        }
+        if !self.txn.try_take_turn() && self.txn.is_wanted() && since.elapsed_ns() > DEADLOCK_NS {
+            return Err(DEADLOCK.into());
+        }
+        self.pause(Pause::HeldUp);
+        Ok(())
+    }
+
+    /// Locks what a command needs.
+    fn lock(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+        let before = self.txn.partitions_len();
+        if !self.try_lock(id, args) {
+            let since = self.turn.now();
+            while !self.try_lock(id, args) {
+                self.wait_for_others(since)?;
+            }
+        }
+        if self.txn.partitions_len() > before {
+            self.has_grown = true;
+            self.program.names_keys.deny();
         }
         Ok(())
     }
 
-    fn check(&mut self, id: CommandId, args: Args) -> Result<(), Cow<'static, [u8]>> {
+    /// The same as far as it takes no waiting; whether all is locked.
+    fn try_lock(&mut self, id: CommandId, args: Args) -> bool {
         let command = TABLE.command(id);
+        if command.locks_all(args) {
+            return self.txn.try_include_all();
+        }
+        if TABLE.first_is_key(id) {
+            return self.txn.try_include(args.at(1));
+        }
+        let (mut any, mut locked) = (false, true);
+        // What does not tell its keys fails before it looks at one.
+        let _ = each_key(command, args, |index, _| {
+            any = true;
+            locked = locked && self.txn.try_include(args.at(index));
+        });
+        if !any && matches!(command.handler, Handler::Keyed(_)) {
+            return self.txn.try_include(b"");
+        }
+        locked
+    }
+
+    /// Before it writes for the first time, a script that may meet more keys waits for its turn: two that have written, and
+    /// each of which wants what the other one has, would wait for ever.
+    fn begin_to_write(&mut self) -> Result<(), Failed> {
+        if !self.program.names_keys.is_known() {
+            let since = self.turn.now();
+            while !self.txn.try_take_turn() && self.may_step_aside() {
+                self.wait_for_others(since)?;
+            }
+        }
+        self.wrote = true;
+        if let Some(running) = &self.running {
+            running.wrote.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Reads what a command has found cold.
+    fn fetch(&mut self, cold: Vec<Cold>) -> Result<(), Failed> {
+        if self.may_step_aside() {
+            let fetched = self.step_aside(|| stack::pause(Pause::Fetch(cold)))?;
+            self.txn.supply(fetched);
+        } else {
+            self.turn.fetch_under_lock(self.txn, cold);
+            self.resume();
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+        let command = TABLE.command(id);
+        if self.begins_again {
+            return Err(AGAIN.into());
+        }
         if !command.accepts(args.len()) {
             return Err(WRONG_ARITY.into());
         }
@@ -264,19 +426,48 @@ impl Run<'_, '_, '_> {
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
             self.turn.admit_log(args.bytes(), may_grow).map_err(text)?;
-            self.wrote = true;
-            if let Some(running) = &self.running {
-                running.wrote.store(true, Relaxed);
+        }
+        self.lock(id, args)?;
+        if command.flags.has(Flags::WRITE) && !self.wrote {
+            self.begin_to_write()?;
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done from time to time; fails if the script is to end.
+    fn look_around(&mut self) -> Result<(), String> {
+        if self.begins_again {
+            return Err(String::from_utf8_lossy(AGAIN).into_owned());
+        }
+        let server = &self.turn.worker.server;
+        let threshold_ms = server.config.number(Opt::BusyReplyThreshold) as u128;
+        let is_late = || threshold_ms > 0 && self.started.elapsed().as_millis() >= threshold_ms;
+        if self.running.is_none() && is_late() {
+            self.running = Some(self.become_busy());
+        }
+        self.pause(Pause::Turn);
+        if stack::is_abandoned() {
+            if !self.wrote {
+                return Err(KILLED.into());
             }
+            if self.running.is_some() {
+                // Its batch must not be cut in two. What was acknowledged is durable, so that it may be given up like this.
+                log!(Warning, "ending in the middle of a script, whose writes are lost");
+                process::exit(0);
+            }
+        }
+        if self.running.as_ref().is_some_and(|running| running.killed.load(Relaxed)) {
+            log!(Notice, "Lua script killed by user with SCRIPT KILL.");
+            return Err(KILLED.into());
         }
         Ok(())
     }
 }
 
-fn text(stop: Stop) -> Cow<'static, [u8]> {
+fn text(stop: Stop) -> Failed {
     match stop {
         Stop::Error(text) => text,
-        Stop::Cold(_) => unreachable!("nothing was read"),
+        Stop::Cold(_) | Stop::HeldUp => unreachable!("nothing was read"),
     }
 }
 
@@ -288,37 +479,36 @@ impl Host for Run<'_, '_, '_> {
             return Err(UNKNOWN.into());
         };
         if let Err(text) = self.check(id, args) {
-            self.turn.worker.stats().command(id).rejected.add(1);
-            errors.count(&text);
-            return Err(text);
-        }
-        while self.lock(id, args).is_err() {
-            // It has not done anything yet, and may fail. If there is no such error, what it waited for has ended.
-            if let Some(busy) = self.turn.worker.server.busy.error() {
-                return Err(text(busy));
+            if !self.begins_again {
+                self.turn.worker.stats().command(id).rejected.add(1);
+                errors.count(&text);
             }
+            return Err(text);
         }
         let mut waited = false;
         loop {
             let mut out = Writer::new(reply, self.proto);
             match self.turn.call(self.session, id, args, &mut out, Wake::First, Some(self.txn)) {
-                // Nothing can be undone and nothing may come between, so this read is waited for here.
                 Outcome::Fetch(cold) => {
-                    let store = &self.turn.worker.server.store;
-                    self.txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
+                    self.fetch(cold)?;
                     waited = true;
                 }
-                Wait(_) | WaitFor(_) | Postpone(_) | OnStack | Behind => {
+                Wait(_) | WaitFor(_) | Postpone(_) | OnStack | Behind | Outcome::HeldUp => {
                     unreachable!("commands do not wait within a script")
                 }
                 Done | Close => break,
             }
         }
+        self.is_repeatable &= is_repeatable(TABLE.command(id));
         if waited {
             // A script may look at more than there is memory for.
             self.txn.take_fetched();
         }
         self.txn.forget_views();
+        // Calls take much longer than the instructions between them.
+        if self.turn.now().ns_since(self.resumed) >= SLICE_NS {
+            return self.look_around().map_err(|what| what.into_bytes().into());
+        }
         Ok(())
     }
 
@@ -338,7 +528,9 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn count_error(&mut self, text: &[u8]) {
-        self.turn.worker.server.errors.count(text);
+        if !self.begins_again {
+            self.turn.worker.server.errors.count(text);
+        }
     }
 
     fn register(&mut self, _: &mut Lua, _: NewFunction) -> Result<(), String> {
@@ -346,25 +538,8 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), String> {
-        let server = &self.turn.worker.server;
-        let threshold_ms = server.config.number(Opt::BusyReplyThreshold) as u128;
-        let is_late = || threshold_ms > 0 && self.started.elapsed().as_millis() >= threshold_ms;
-        if self.running.is_none() && is_late() {
-            self.running = Some(self.become_busy());
-        }
-        let Some(running) = &self.running else { return Ok(()) };
-        stack::pause();
-        if stack::is_abandoned() {
-            if self.wrote {
-                // Its batch must not be cut in two. What was acknowledged is durable, so that it may be given up like this.
-                log!(Warning, "ending in the middle of a script, whose writes are lost");
-                process::exit(0);
-            }
-            return Err(KILLED.into());
-        }
-        if running.killed.load(Relaxed) {
-            log!(Notice, "Lua script killed by user with SCRIPT KILL.");
-            return Err(KILLED.into());
+        if self.begins_again || self.running.is_some() || self.resumed.elapsed_ns() >= SLICE_NS {
+            return self.look_around();
         }
         Ok(())
     }

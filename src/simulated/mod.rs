@@ -13,7 +13,7 @@ use crate::{
     client::Client,
     config::{Config, file},
     dispatch::Turn,
-    script::stack::OnStack,
+    script::stack::{OnStack, Pause},
     server::Server,
     session::Session,
     worker::Worker,
@@ -88,7 +88,9 @@ impl World {
                     }
                 }
                 Outcome::Postpone(_) => self.maintain()?,
-                Outcome::Behind | Outcome::WaitFor(_) => panic!("there is no other client or server"),
+                Outcome::Behind | Outcome::HeldUp | Outcome::WaitFor(_) => {
+                    panic!("there is no other client or server")
+                }
             }
         }
         panic!("{:?} does not end", String::from_utf8_lossy(args.args().at(0)));
@@ -106,9 +108,20 @@ impl World {
 
 fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
     let mut running = OnStack::new(worker.take_stack().expect("memory"), run);
-    let outcome = std::iter::repeat_with(|| running.resume()).flatten().next();
+    let mut fetched = Vec::new();
+    let outcome = loop {
+        match running.resume(std::mem::take(&mut fetched)) {
+            Ok(outcome) => break outcome,
+            Err(Pause::Fetch(cold)) => {
+                let store = &worker.server.store;
+                fetched = cold.into_iter().map(|cold| store.fetch(cold)).collect();
+            }
+            Err(Pause::Turn) => {}
+            Err(Pause::HeldUp) => panic!("there is no other script"),
+        }
+    };
     worker.give_stack(running.into_stack());
-    outcome.expect("an endless iterator")
+    outcome
 }
 
 #[test]

@@ -227,9 +227,9 @@ impl Evictor {
         (self.candidates, self.keys, self.index_bytes) = (0, 0, 0);
         self.groups.clear();
         self.rubbish.clear();
-        for (partition, part) in inner.partitions.iter().enumerate() {
-            let part = part.lock();
-            let partition = partition as u16;
+        for partition in 0..inner.partitions.len() as u16 {
+            // One that is held for long, maybe by a script of this very thread, is left out.
+            let Ok(part) = inner.try_lock(partition) else { continue };
             self.index_bytes += part.index_heap_bytes();
             if part.has_rubbish(&inner.shared) {
                 self.rubbish.push(partition);
@@ -274,8 +274,7 @@ impl Evictor {
         let Some(group) = group else { return 0 };
         let (partition, db) = (group.partition, group.db);
         let mut seen = Vec::with_capacity(how.samples);
-        let mut part = inner.partitions[partition as usize].lock();
-        part.follow_limits(&inner.shared);
+        let Ok(mut part) = inner.try_lock(partition) else { return 0 };
         part.set_now(inner.shared.io.now_ms());
         if !inner.shared.databases.is_rubbish(db) {
             part.sample(&inner.shared, db, how, &mut group.cursor, &mut seen);
@@ -422,7 +421,8 @@ impl Inner {
                     if self.shared.log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
                         return Room::Soon;
                     }
-                    if !Txn::begin(self, &[partition], self.shared.io.now_ms()).sweep() {
+                    let begun = Txn::try_begin(self, &[partition], self.shared.io.now_ms());
+                    if !begun.is_ok_and(|mut txn| txn.sweep()) {
                         evictor.rubbish.pop();
                     }
                     break;
@@ -444,7 +444,9 @@ impl Inner {
         let Candidate { partition, db, digest, score } = candidate;
         let mut name: Option<Vec<u8>> = None;
         loop {
-            let mut txn = Txn::begin(self, &[partition], self.shared.io.now_ms());
+            let Ok(mut txn) = Txn::try_begin(self, &[partition], self.shared.io.now_ms()) else {
+                return Tried::Changed;
+            };
             let may_go = |part: &mut Partition| part.score(&self.shared, db, digest, how) >= Some(score);
             match txn.evict(db, digest, may_go, name.as_deref()) {
                 Ok(tried) => return tried,

@@ -70,5 +70,5 @@ pub use shared::Memory;
 pub use stats::Stats;
 pub use store::{Options, Recovery, Store};
 pub use superblock::VERSION as FORMAT_VERSION;
-pub use txn::{Begun, Cold, Error, Fetched, HeldUp, Located, Result, Txn};
+pub use txn::{Begun, Cold, Error, Fetched, HeldUp, Located, Result, SetDown, Txn};
 pub use word::Type;

@@ -61,6 +61,8 @@ pub(crate) struct Partition {
     /// The LSN of the newest batch that wrote a key, by class of its digest: a reply that depends on such a key
     /// must not leave before that batch is durable.
     recent: [Lsn; RECENT],
+    /// How often a key was written: what was read of it before may not be true any more.
+    pub version: u64,
     pub observers: Observers,
     pub counts: Counts,
     pub frozen: Frozen,
@@ -103,6 +105,7 @@ impl Partition {
             cache_counted: 0,
             meter: Meter::new((u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             recent: [0; RECENT],
+            version: 0,
             observers: Observers::default(),
             counts: Counts::default(),
             frozen: Frozen::default(),
@@ -168,6 +171,7 @@ impl Partition {
     #[inline]
     pub fn note_written(&mut self, shared: &Shared, written: &Written, gate: Lsn) {
         self.recent[Partition::class(written.digest)] = gate;
+        self.version += 1;
         if !self.observers.is_empty() && written.tell != Tell::Nobody {
             if let Some(logical) = shared.databases.logical(written.db) {
                 self.observers.tell(logical, written.digest, written.tell);
@@ -192,6 +196,7 @@ impl Partition {
     /// Remembers that the batch at `gate` may have written any key.
     pub fn note_flushed(&mut self, gate: Lsn) {
         self.recent.fill(gate);
+        self.version += 1;
     }
 
     /// The physical database of a logical one, as the first partition keeps it.

@@ -225,6 +225,15 @@ impl Store {
         self.inner.partitions.iter().for_each(|part| stats.add(&self.inner, &part.lock()));
         stats.since_checkpoint(&self.inner)
     }
+
+    /// As [`Store::stats`]; fails where a partition is [held for long](Txn::hold_long).
+    pub fn try_stats(&self) -> Result<Stats, crate::HeldUp> {
+        let mut stats = Stats::new(&self.inner);
+        for number in 0..self.partitions() {
+            stats.add(&self.inner, &*self.inner.try_lock(number)?);
+        }
+        Ok(stats.since_checkpoint(&self.inner))
+    }
 }
 
 impl Txn<'_> {

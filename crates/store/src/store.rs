@@ -234,30 +234,13 @@ impl Store {
         Txn::begin(&self.inner, partitions, self.shared.io.now_ms())
     }
 
-    /// As [`Store::begin`], unless another transaction [holds it up](Store::hold_up).
+    /// As [`Store::begin`], unless one of them is [held for long](Txn::hold_long).
     pub fn try_begin(&self, partitions: &[u16]) -> Begun<'_> {
         Txn::try_begin(&self.inner, partitions, self.shared.io.now_ms())
     }
 
-    /// Begins a transaction that may lock more partitions later, over some to begin with, given in ascending order without
-    /// repetition; there may be none. Of such transactions that hold a partition there is one at a time, and it may
-    /// [hold up](Store::hold_up) the others.
-    pub fn try_begin_growing(&self, partitions: &[u16]) -> Begun<'_> {
-        Txn::begin_growing(&self.inner, partitions, self.shared.io.now_ms())
-    }
-
-    /// As [`Store::try_begin_growing`], over the partitions of some keys.
-    pub fn try_begin_growing_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Begun<'_> {
-        self.try_begin_growing(&self.partitions_of(keys))
-    }
-
-    /// As [`Store::try_begin_growing`], over the partition of one key. What is derived from the key is derived once.
-    pub fn try_begin_growing_key<'s>(&'s self, key: &'s [u8]) -> Begun<'s> {
-        Txn::begin_growing_key(&self.inner, key, self.shared.io.now_ms())
-    }
-
     /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
-    /// milliseconds), unless another one [holds it up](Store::hold_up). What is derived from the key is derived once.
+    /// milliseconds), unless that is [held for long](Txn::hold_long). What is derived from the key is derived once.
     #[inline]
     pub fn try_begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Begun<'s> {
         self.try_begin_expected(key, self.derive(key), now_ms)
@@ -275,13 +258,13 @@ impl Store {
         self.begin(&self.partitions_of(keys))
     }
 
-    /// As [`Store::begin_keys`], unless another transaction [holds it up](Store::hold_up).
+    /// As [`Store::begin_keys`], unless one of them is [held for long](Txn::hold_long).
     pub fn try_begin_keys<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Begun<'_> {
         self.try_begin(&self.partitions_of(keys))
     }
 
     /// The partitions of some keys, in ascending order without repetition.
-    fn partitions_of<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<u16> {
+    pub fn partitions_of<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<u16> {
         let mut partitions: Vec<u16> = keys.into_iter().map(|key| self.partition_of(key)).collect();
         partitions.sort_unstable();
         partitions.dedup();
@@ -317,7 +300,7 @@ impl Store {
         self.begin(&self.all_partitions())
     }
 
-    /// As [`Store::begin_all`], unless another transaction [holds it up](Store::hold_up).
+    /// As [`Store::begin_all`], unless one is [held for long](Txn::hold_long).
     pub fn try_begin_all(&self) -> Begun<'_> {
         self.try_begin(&self.all_partitions())
     }
@@ -404,9 +387,14 @@ impl Store {
         self.inner.sweep()
     }
 
-    /// Forgets the copies of values in the cache, so that they are read from the medium when they are wanted next.
+    /// Forgets the copies of values in the cache, so that they are read from the medium when they are wanted next, but not
+    /// in partitions that are [held for long](Txn::hold_long).
     pub fn forget_copies(&self) {
-        self.inner.partitions.iter().for_each(|part| part.lock().forget_copies(&self.shared));
+        for number in 0..self.partitions() {
+            if let Ok(mut part) = self.inner.try_lock(number) {
+                part.forget_copies(&self.shared);
+            }
+        }
     }
 
     /// Sets the thresholds of the collections' encodings.
@@ -744,6 +732,7 @@ impl Inner {
         let pool = Arc::new(Pool::default());
         let partitions = open_partitions(arenas, &pool)?;
         let partition_shift = (SLOTS / partitions.len()).ilog2();
+        let growth = Growth::new(partitions.len());
         let segment_size = u64::from(superblock.segment_size);
         let checkpoint_lsn = AtomicU64::new(superblock.checkpoint_lsn);
         let superblock = Mutex::new((superblock, file));
@@ -760,7 +749,7 @@ impl Inner {
             shared,
             partitions,
             steps: Steps::default(),
-            growth: Growth::default(),
+            growth,
             partition_shift,
             superblock,
             checkpoint_lsn,

@@ -40,7 +40,7 @@ use std::{
 
 pub use frozen::Located;
 pub(crate) use locks::Growth;
-pub use locks::{Begun, HeldUp};
+pub use locks::{Begun, HeldUp, SetDown};
 
 /// Why an operation could not be done now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -843,6 +843,7 @@ impl Drop for Txn<'_> {
         if !self.has_ended {
             self.end();
         }
+        self.locks.end(self.store);
         if let Some(scratch) = self.scratch.take() {
             scratch.put_back();
         }

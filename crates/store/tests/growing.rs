@@ -23,6 +23,12 @@ fn add(txn: &mut Txn, number: usize, amount: i64) {
     txn.set(0, &key, (old + amount).to_string().as_bytes(), false).unwrap();
 }
 
+fn wait_for(mut done: impl FnMut() -> bool) {
+    while !done() {
+        thread::yield_now();
+    }
+}
+
 /// Moves between accounts in threads of three kinds; the sum stays.
 #[test]
 fn no_circle_of_waiting() {
@@ -42,8 +48,8 @@ fn no_circle_of_waiting() {
             for round in 0..400 {
                 let accounts = [draw(), draw(), draw(), draw()];
                 let mut txn = match thread % 3 {
-                    0 => store.try_begin_growing(&[]).unwrap(),
-                    1 => store.try_begin_growing(&[store.partition_of(&key(accounts[0]))]).unwrap(),
+                    0 => store.try_begin_growing(&[], true).unwrap(),
+                    1 => store.try_begin_growing(&[store.partition_of(&key(accounts[0]))], true).unwrap(),
                     _ if round % 50 == 0 => store.begin_all(),
                     _ => {
                         let names = accounts.map(key);
@@ -52,13 +58,13 @@ fn no_circle_of_waiting() {
                 };
                 for (at, &account) in accounts.iter().enumerate() {
                     if thread % 3 < 2 {
-                        txn.include(&key(account)).unwrap();
+                        wait_for(|| txn.try_include(&key(account)));
                     }
                     add(&mut txn, account, if at % 2 == 0 { 1 } else { -1 });
                     thread::yield_now();
                 }
                 if thread % 3 < 2 && round % 100 == 0 {
-                    txn.include_all().unwrap();
+                    wait_for(|| txn.try_include_all());
                     assert_eq!(txn.len(0), KEYS as u64);
                 }
             }
@@ -80,16 +86,17 @@ fn who_is_held_up_can_do_something_else() {
     let store = store();
     let (held, free) = (store.partition_of(&key(0)), store.partition_of(&key(1)));
     assert_ne!(held, free);
-    let growing = store.try_begin_growing(&[held]).unwrap();
+    let mut growing = store.try_begin_growing(&[held], true).unwrap();
     let (asked, answers) = std::sync::mpsc::channel();
     type Question = fn(&Store) -> bool;
-    let questions: [Question; 6] = [
+    let questions: [Question; 7] = [
         |store| store.try_begin_keys([&key(0)[..]]).is_ok(),
         |store| store.try_begin_key(&key(0), 0).is_ok(),
         |store| store.try_begin_all().is_ok(),
-        |store| store.try_begin_growing(&[store.partition_of(&key(1))]).is_ok(),
-        |store| store.try_begin_growing(&[]).unwrap().include(&key(1)).is_ok(),
-        |store| store.wait_for_growing().is_ok(),
+        |store| store.try_begin_growing(&[store.partition_of(&key(0))], false).is_ok(),
+        |store| store.try_begin_growing(&[], true).is_ok(),
+        |store| store.try_len(0).is_ok(),
+        |store| store.try_stats().is_ok(),
     ];
     for question in questions {
         let (store, asked) = (store.clone(), asked.clone());
@@ -97,13 +104,14 @@ fn who_is_held_up_can_do_something_else() {
     }
     let wait = Duration::from_millis(100);
     assert!(answers.recv_timeout(wait).is_err(), "they wait");
-    store.hold_up(true);
+    growing.hold_long();
     for _ in questions {
         assert!(!answers.recv_timeout(Duration::from_secs(60)).expect("it does not wait any more"));
     }
+    // Others wait for nothing, other scripts included.
     assert!(store.try_begin(&[free]).is_ok());
+    assert!(store.try_begin_growing(&[free], false).is_ok());
     drop(growing);
-    store.hold_up(false);
     assert!(questions.iter().all(|question| question(&store)));
 }
 
@@ -149,4 +157,45 @@ fn a_partition_that_was_forgotten_is_locked_late() {
         })
         .sum();
     assert_eq!(sum, EACH * KEYS as i64);
+}
+
+/// What a script has read of keys holds when it goes on, or it is told that it does not.
+#[test]
+fn who_is_set_down_learns_whether_its_keys_were_written() {
+    let store = store();
+    let partitions = |number: usize| [store.partition_of(&key(number))];
+    let mut txn = store.try_begin_growing(&partitions(0), false).unwrap();
+    let aside = txn.set_down();
+    add(&mut store.begin_keys([key(1).as_slice()]), 1, EACH);
+    assert!(txn.take_up(&aside).unwrap(), "another partition was written");
+    let aside = txn.set_down();
+    let other = store.begin_keys([key(0).as_slice()]);
+    thread::scope(|scope| {
+        let taken = scope.spawn(|| store.try_begin(&partitions(0)).is_ok());
+        thread::sleep(Duration::from_millis(20));
+        drop(other);
+        assert!(taken.join().unwrap(), "it waits for one that is not held for long");
+    });
+    add(&mut store.begin_keys([key(0).as_slice()]), 0, EACH);
+    assert!(!txn.take_up(&aside).unwrap());
+    // With its partitions back, it keeps others out.
+    txn.hold_long();
+    assert!(store.try_begin(&partitions(0)).is_err());
+}
+
+/// Two that have written and want what the other one has: the second learns that it must give way.
+#[test]
+fn who_is_wanted_learns_so() {
+    let store = store();
+    let partitions = |number: usize| [store.partition_of(&key(number))];
+    let mut first = store.try_begin_growing(&partitions(0), false).unwrap();
+    let mut second = store.try_begin_growing(&partitions(1), false).unwrap();
+    assert!(first.try_take_turn());
+    // Else the other one waits for its turn.
+    first.hold_long();
+    assert!(!second.try_take_turn());
+    assert!(!first.try_include(&key(1)) && !second.try_include(&key(0)));
+    assert!(second.is_wanted() && !first.is_wanted());
+    drop(second);
+    assert!(first.try_include(&key(1)));
 }

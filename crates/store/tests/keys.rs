@@ -181,10 +181,10 @@ fn check(store: &Store, model: &State, rng: &mut Rng) {
         let keys: Vec<_> = model.iter().filter(|((d, _), _)| *d == logical).collect();
         assert_eq!(store.len(db), keys.len() as u64);
         assert_eq!(
-            store.expires_len(db),
+            store.try_expires_len(db).unwrap(),
             keys.iter().filter(|(_, (_, expiry))| expiry.is_some()).count() as u64
         );
-        let random = names(store, &store.random_key(db, || rng.next()));
+        let random = names(store, &store.try_random_key(db, || rng.next()).unwrap());
         assert_eq!(random.is_empty(), keys.is_empty());
         assert!(random.into_iter().all(|(key, _)| model.contains_key(&(logical, key))));
     }

@@ -326,6 +326,8 @@ fn reload(call: &mut Call) -> Answer {
     if let Some(later) = persistence::checkpoint(call)? {
         return Ok(later);
     }
+    // A script of this very thread may hold a partition.
+    call.server().store.try_stats()?;
     call.server().store.freeze(u64::MAX).map_err(|e| Stop::from(format!("ERR {e}")))?;
     call.server().store.forget_copies();
     call.out.ok();

@@ -187,6 +187,7 @@ pub fn lookups(view: &View, text: &mut String) {
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
         "cache_scanned_keys": stats.fetched_keys,
+        "cold_waits_under_lock": view.server.workers.iter().map(|w| w.cold_waits_under_lock.get()).sum::<u64>(),
         "collection_freezes": stats.freezes,
         "collection_thaws": stats.thaws,
     );
@@ -195,9 +196,9 @@ pub fn lookups(view: &View, text: &mut String) {
 pub fn keyspace(view: &View, text: &mut String) {
     for number in 0..view.server.config.number(Opt::Databases) as u8 {
         let db = view.server.store.database(number);
-        let keys = view.keyspace.len(db);
+        let keys = view.known(view.keyspace.len(db));
         if keys > 0 {
-            let expires = view.keyspace.expires_len(db);
+            let expires = view.known(view.keyspace.expires_len(db));
             write!(text, "db{number}:keys={keys},expires={expires},avg_ttl=0\r\n").expect(STRING);
         }
     }

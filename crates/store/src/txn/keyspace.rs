@@ -1,22 +1,29 @@
 //! What is done with the keys of a database as a whole: through the store, which locks one partition at a time, or in
 //! a transaction over all partitions.
 
-use super::Txn;
+use super::{HeldUp, Txn};
 use crate::{
     partition::{DATABASES, PHYSICAL_DATABASES, Partition},
     scan::{self, ScanStep},
     store::{Inner, Store},
 };
 
+/// What looks at one partition after the other. Those that begin with `try_` fail where one is [held for
+/// long](Txn::hold_long).
 impl Store {
     /// Number of keys in a database.
     pub fn len(&self, db: u8) -> u64 {
         self.inner.partitions.iter().map(|part| part.lock().len(db)).sum()
     }
 
+    /// As [`Store::len`].
+    pub fn try_len(&self, db: u8) -> Result<u64, HeldUp> {
+        (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.len(db))).sum()
+    }
+
     /// Number of keys with an expiry in a database.
-    pub fn expires_len(&self, db: u8) -> u64 {
-        self.inner.partitions.iter().map(|part| part.lock().expires_len(db)).sum()
+    pub fn try_expires_len(&self, db: u8) -> Result<u64, HeldUp> {
+        (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.expires_len(db))).sum()
     }
 
     /// Whether no database holds a key.
@@ -34,14 +41,28 @@ impl Store {
         })
     }
 
+    /// As [`Store::scan`].
+    pub fn try_scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, HeldUp> {
+        let (now_ms, mut held_up) = (self.now_ms(), false);
+        let step = scan::scan(self.partitions(), cursor, count, |number, at, step| {
+            let part = if held_up { None } else { self.inner.try_lock(number).ok() };
+            held_up = part.is_none();
+            part?.scan_keys(&self.inner.shared, db, at, now_ms, step)
+        });
+        if held_up { Err(HeldUp) } else { Ok(step) }
+    }
+
     /// A random key, of equal chance; none if there is none. `random` returns random numbers.
-    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
-        let now_ms = self.now_ms();
-        let lens: Vec<u64> = self.inner.partitions.iter().map(|part| part.lock().len(db)).collect();
-        scan::random(&lens, random, |number, at, step| {
-            let part = self.inner.partitions[number as usize].lock();
-            part.scan_keys(&self.inner.shared, db, at, now_ms, step)
-        })
+    pub fn try_random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, HeldUp> {
+        let (now_ms, mut held_up) = (self.now_ms(), false);
+        let lens = (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.len(db)));
+        let lens: Vec<u64> = lens.collect::<Result<_, _>>()?;
+        let step = scan::random(&lens, random, |number, at, step| {
+            let part = if held_up { None } else { self.inner.try_lock(number).ok() };
+            held_up = part.is_none();
+            part?.scan_keys(&self.inner.shared, db, at, now_ms, step)
+        });
+        if held_up { Err(HeldUp) } else { Ok(step) }
     }
 }
 
@@ -111,7 +132,7 @@ impl Txn<'_> {
         self.partitions().map(|part| part.len(db)).sum()
     }
 
-    /// As [`Store::expires_len`].
+    /// As [`Store::try_expires_len`].
     pub fn expires_len(&self, db: u8) -> u64 {
         self.partitions().map(|part| part.expires_len(db)).sum()
     }
@@ -129,7 +150,7 @@ impl Txn<'_> {
         })
     }
 
-    /// As [`Store::random_key`].
+    /// As [`Store::try_random_key`].
     pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
         let lens: Vec<u64> = self.partitions().map(|part| part.len(db)).collect();
         scan::random(&lens, random, |number, at, step| {
