@@ -125,7 +125,7 @@ impl From<holdfast_store::Error> for Stop {
             holdfast_store::Error::Full => OUT_OF_MEMORY,
             holdfast_store::Error::NotASketch => NOT_A_SKETCH,
             holdfast_store::Error::DamagedSketch => DAMAGED_SKETCH,
-            holdfast_store::Error::Corrupt(what) => format!("ERR {what}").into(),
+            error => format!("ERR {error}").into(),
         }
     }
 }

@@ -150,7 +150,7 @@ fn sources(store: &Store, wrong: &mut Vec<String>) -> Vec<Vec<u8>> {
     }
     let mut sources = Vec::new();
     for name in names {
-        match store.run(&[&name], |txn| Ok(txn.get(SYSTEM_DATABASE, &name)?.map(<[u8]>::to_vec))) {
+        match store.get(SYSTEM_DATABASE, &name, |source| source.map(<[u8]>::to_vec)) {
             Ok((source, _)) => sources.extend(source),
             Err(what) => wrong.push(what.to_string()),
         }

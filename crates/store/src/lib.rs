@@ -2,7 +2,8 @@
 //!
 //! Keys are spread over *partitions* by Redis Cluster's hash slots. A [`Txn`] locks the partitions of its keys, does what
 //! one command (or one MULTI) does, and commits as one batch of the log. The reply may leave when the log is durable
-//! beyond the LSN that [`Txn::commit`] returns.
+//! beyond the LSN that [`Txn::commit`] returns. [`Store::run`] is for those who embed the store: what it does happens as a whole or
+//! not at all.
 //!
 //! ```
 //! use holdfast_store::{Options, SimIo, Store};
@@ -10,7 +11,10 @@
 //!
 //! // On a real machine: `Store::open("data", Options::default())`.
 //! let store = Store::open_on(Arc::new(SimIo::new(1)), Options { heap_bytes_max: 64 << 20, ..Options::default() })?;
-//! let ((), gate) = store.run(&[b"greeting"], |txn| txn.set(0, b"greeting", b"hello", false))?;
+//! let ((), gate) = store.run(&[b"greeting"], |_, writes| {
+//!     writes.set(0, b"greeting", "hello");
+//!     Ok(())
+//! })?;
 //! store.log().wait_durable(gate)?;
 //! let (value, _) = store.get(0, b"greeting", |value| value.map(<[u8]>::to_vec))?;
 //! assert_eq!(value.as_deref(), Some(&b"hello"[..]));
@@ -43,6 +47,7 @@ mod payload;
 mod probe;
 mod random;
 mod read;
+mod run;
 mod scan;
 mod scratch;
 mod shared;
@@ -65,6 +70,7 @@ pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn};
 pub use observers::{Observer, ObserverId, Tell, Turn};
 pub use partition::{DATABASES, SYSTEM_DATABASE};
+pub use run::{Reader, Writes};
 pub use scan::ScanStep;
 pub use shared::Memory;
 pub use stats::Stats;

@@ -3,7 +3,8 @@
 use crate::{
     Store,
     ahead::{EXPECTED_MAX, Expected, Held},
-    txn,
+    partition::PHYSICAL_DATABASES,
+    txn::{self, Error},
 };
 use holdfast_log::Lsn;
 
@@ -15,6 +16,9 @@ impl Store {
     /// # Errors
     /// Those of [`crate::Txn::get`].
     pub fn get<T>(&self, db: u8, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> T) -> txn::Result<(T, Lsn)> {
+        if usize::from(db) >= PHYSICAL_DATABASES {
+            return Err(Error::NoDatabase(db));
+        }
         let Expected { partition, digest, .. } = self.derive(key);
         let mut part = self.inner.partitions[usize::from(partition)].lock();
         part.follow_limits(self.shared());
@@ -24,8 +28,8 @@ impl Store {
         }
         drop(part);
         let mut f = Some(f);
-        self.run(&[key], |txn| {
-            let value = txn.get(db, key)?;
+        self.run(&[key], |reader, _| {
+            let value = reader.get(db, key)?;
             Ok(f.take().expect("a value is there once")(value))
         })
     }
@@ -68,6 +72,9 @@ impl Store {
         keys: &[&[u8]],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> txn::Result<Lsn> {
+        if usize::from(db) >= PHYSICAL_DATABASES {
+            return Err(Error::NoDatabase(db));
+        }
         let (now_ms, mut gate) = (self.now_ms(), 0);
         let mut expected = Vec::with_capacity(EXPECTED_MAX);
         for (some, first) in keys.chunks(EXPECTED_MAX).zip((0..).step_by(EXPECTED_MAX)) {
@@ -86,8 +93,8 @@ impl Store {
                 }
                 // This one may have to wait for partitions, or for the medium.
                 held = None;
-                let ((), lsn) = self.run(&[key], |txn| {
-                    let value = txn.get(db, key)?;
+                let ((), lsn) = self.run(&[key], |reader, _| {
+                    let value = reader.get(db, key)?;
                     f(first + at, value);
                     Ok(())
                 })?;

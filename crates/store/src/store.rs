@@ -17,7 +17,7 @@ use crate::{
     stats::Counters,
     steps::Steps,
     superblock::{self, Superblock},
-    txn::{self, Begun, Cold, Fetched, Growth, Txn},
+    txn::{Begun, Cold, Fetched, Growth, Txn},
     word::{Word, size_class},
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
@@ -269,30 +269,6 @@ impl Store {
         partitions.sort_unstable();
         partitions.dedup();
         partitions
-    }
-
-    /// Runs `f` in a transaction over the partitions of some keys, and again with what it found cold, until it is done.
-    /// It must read what it needs before it writes. Returns what it returned, and the LSN that the log must be durable
-    /// beyond for it to be safe ([`Log::wait_durable`]); 0: nothing to wait for. Blocks while values are fetched.
-    pub fn run<T>(
-        &self,
-        keys: &[&[u8]],
-        mut f: impl FnMut(&mut Txn) -> txn::Result<T>,
-    ) -> txn::Result<(T, Lsn)> {
-        let mut fetched = Vec::new();
-        loop {
-            let mut txn = self.begin_keys(keys.iter().copied());
-            txn.supply(std::mem::take(&mut fetched));
-            match f(&mut txn) {
-                Ok(done) => return Ok((done, txn.commit())),
-                Err(txn::Error::Cold(cold)) => {
-                    fetched = txn.take_fetched();
-                    drop(txn);
-                    fetched.push(self.fetch(cold));
-                }
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// Begins a transaction over all partitions.

@@ -34,8 +34,9 @@ use std::{
     cell::Cell,
     fmt,
     mem::ManuallyDrop,
-    ptr,
+    process, ptr,
     sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
 };
 
 pub use frozen::Located;
@@ -57,6 +58,14 @@ pub enum Error {
     DamagedSketch,
     /// The medium returned bytes that fail their check; says where.
     Corrupt(String),
+    /// There is no database of this number.
+    NoDatabase(u8),
+    /// The key is none of those that were named for the transaction.
+    NotNamed,
+    /// The log has no room, or could not write so much at once.
+    LogFull,
+    /// The log has failed, for this reason: nothing can be written any more.
+    LogFailed(String),
 }
 
 /// The result of a store operation.
@@ -77,6 +86,10 @@ impl fmt::Display for Error {
             Error::DamagedSketch => "Corrupted HLL object detected",
             Error::Corrupt(why) => why,
             Error::Full => "command not allowed when used memory > 'maxmemory'.",
+            Error::NoDatabase(_) => "there is no such database",
+            Error::NotNamed => "the key was not named for the transaction",
+            Error::LogFull => "the log has no room",
+            Error::LogFailed(why) => why,
         })
     }
 }
@@ -841,6 +854,10 @@ fn fetched_at(fetched: &[Fetched], lsn: Lsn) -> Option<&Fetched> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
+            if thread::panicking() && !self.batch.is_empty() {
+                // Half of it must not last, and cannot be taken back.
+                process::abort();
+            }
             self.end();
         }
         self.locks.end(self.store);

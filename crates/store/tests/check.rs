@@ -15,7 +15,7 @@ fn options() -> Options {
 
 fn set(store: &Store, number: u32, value: &[u8]) {
     let key = number.to_le_bytes();
-    store.run(&[&key], |txn| txn.set(0, &key, value, false)).expect("room");
+    store.begin_keys([&key[..]]).set(0, &key, value, false).expect("room");
 }
 
 #[test]

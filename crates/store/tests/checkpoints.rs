@@ -1,5 +1,7 @@
 //! When a checkpoint is taken.
 
+mod open;
+
 use holdfast_store::{Options, SimIo, Store};
 use std::{
     sync::Arc,
@@ -19,7 +21,7 @@ fn store(checkpoint_batches: u64) -> Store {
 fn write(store: &Store) {
     for number in 0..KEYS {
         let key = number.to_le_bytes();
-        store.run(&[&key], |txn| txn.set(0, &key, b"value", false)).expect("room");
+        open::run(store, &[&key], |txn| txn.set(0, &key, b"value", false)).expect("room");
     }
 }
 

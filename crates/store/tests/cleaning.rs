@@ -1,5 +1,7 @@
 //! Cleaning at the edges.
 
+mod open;
+
 use holdfast_store::{Options, SimIo, Store, Txn, collections::hash::Expiry};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ fn a_segment_that_the_log_ends_with_is_kept() {
     loop {
         len = (len + 7) % 60;
         let fields = [(&b"field"[..], &[b'x'; 60][..len])];
-        store.run(&[b"h"], |txn| txn.hash_set(0, b"h", fields, Expiry::Clear)).expect("room");
+        open::run(&store, &[b"h"], |txn| txn.hash_set(0, b"h", fields, Expiry::Clear)).expect("room");
         store.log().wait_durable(store.log().tail()).expect("a sound medium");
         let segments = store.log().segments();
         if segments.last().is_some_and(|last| last.end_lsn == store.log().tail()) {
@@ -33,7 +35,7 @@ fn a_segment_that_the_log_ends_with_is_kept() {
 
     let store = open();
     let read = |txn: &mut Txn| Ok(txn.hash_get(0, b"h", b"field")?.map(|value| value.to_vec()));
-    let (value, _) = store.run(&[b"h"], read).expect("a sound value");
+    let (value, _) = open::run(&store, &[b"h"], read).expect("a sound value");
     assert_eq!(value, Some(vec![b'x'; len]));
     store.check().expect("a sound store");
 }
@@ -74,11 +76,11 @@ fn with_a_segment_of_keys(sim: &SimIo) -> (Store, Vec<Vec<u8>>, Vec<u8>) {
 }
 
 fn set(store: &Store, key: &[u8], value: &[u8]) {
-    store.run(&[key], |txn| txn.set(0, key, value, false)).expect("room");
+    open::run(store, &[key], |txn| txn.set(0, key, value, false)).expect("room");
 }
 
 fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
-    store.run(&[key], |txn| Ok(txn.get(0, key)?.map(<[u8]>::to_vec))).expect("a sound value").0
+    open::run(store, &[key], |txn| Ok(txn.get(0, key)?.map(<[u8]>::to_vec))).expect("a sound value").0
 }
 
 /// What a transaction makes garbage lives until it is committed: the cleaner must not give its segment away before.

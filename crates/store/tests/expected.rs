@@ -1,5 +1,7 @@
 //! `Store::expect`: transactions over keys that were looked at before, in any order and some more than once.
 
+mod open;
+
 use holdfast_store::{EXPECTED_MAX, Options, SimIo, Store};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ fn expected_keys_are_found_like_others() {
         .into();
     assert!(keys.len() > EXPECTED_MAX);
     for (at, key) in keys.iter().enumerate() {
-        store.run(&[key], |txn| txn.set(0, key, at.to_string().as_bytes(), false)).expect("room");
+        open::run(&store, &[key], |txn| txn.set(0, key, at.to_string().as_bytes(), false)).expect("room");
     }
     let last = |key| keys.iter().rposition(|other| other == key).map(|at| at.to_string().into_bytes());
     // What another transaction has locked is only not looked at yet.
@@ -39,7 +41,7 @@ fn expected_keys_are_found_where_they_are_by_then() {
     let options = Options { background: false, ..options };
     let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
     let set = |key: &[u8]| {
-        store.run(&[key], |txn| txn.set(0, key, key, false)).expect("room");
+        open::run(&store, &[key], |txn| txn.set(0, key, key, false)).expect("room");
     };
     let name = |number: usize| format!("key {number}").into_bytes();
     let keys: Vec<Vec<u8>> = (0..EXPECTED_MAX).map(name).collect();
@@ -50,7 +52,7 @@ fn expected_keys_are_found_where_they_are_by_then() {
         // Entries go, others come into their places, buckets overflow and segments are split.
         let gone = |at: usize| (at + round) % 3 == 0;
         for (_, key) in keys.iter().enumerate().filter(|(at, _)| gone(*at)) {
-            store.run(&[key], |txn| Ok(txn.remove(0, key))).expect("room");
+            open::run(&store, &[key], |txn| Ok(txn.remove(0, key))).expect("room");
         }
         (0..200).for_each(|other| set(&name(1000 + round * 200 + other)));
         for (at, (key, expected)) in keys.iter().zip(expected).enumerate() {

@@ -2,6 +2,8 @@
 
 #[allow(dead_code)] // Other tests use the rest.
 mod seeds;
+#[path = "open/mod.rs"]
+mod transactions;
 
 use holdfast_io::{Fault, Io};
 use holdfast_store::{Options, SimIo, Store};
@@ -30,7 +32,8 @@ fn open(sim: &SimIo) -> holdfast_io::Result<Store> {
 fn write(store: &Store, number: u64) -> holdfast_io::Result<()> {
     for key in 0..20u64 {
         let key = key.to_be_bytes();
-        store.run(&[&key], |txn| txn.set(0, &key, &number.to_be_bytes(), false)).expect("room");
+        transactions::run(store, &[&key], |txn| txn.set(0, &key, &number.to_be_bytes(), false))
+            .expect("room");
     }
     store.log().wait_durable(store.log().tail())
 }
@@ -39,7 +42,7 @@ fn write(store: &Store, number: u64) -> holdfast_io::Result<()> {
 fn numbers(store: &Store) -> Vec<u64> {
     let number = |key: u64| {
         let read = |txn: &mut holdfast_store::Txn| Ok(txn.get(0, &key.to_be_bytes())?.map(<[u8]>::to_vec));
-        let (value, _) = store.run(&[&key.to_be_bytes()], read).expect("a sound value");
+        let (value, _) = transactions::run(store, &[&key.to_be_bytes()], read).expect("a sound value");
         value.map(|value| u64::from_be_bytes(value.try_into().expect("eight bytes")))
     };
     (0..20).map_while(number).collect()

@@ -21,7 +21,7 @@ fn a_used_up_quota_refuses_writes_until_something_is_deleted() {
     sim.set_quota(8 * (64 << 10));
     let set = |key: u32| {
         let key = key.to_be_bytes();
-        store.run(&[&key], |txn| txn.set(0, &key, &[7; 5000], false)).expect("admitted");
+        store.begin_keys([&key[..]]).set(0, &key, &[7; 5000], false).expect("admitted");
         store.log().kick();
     };
     let patience = Instant::now() + Duration::from_secs(20);
