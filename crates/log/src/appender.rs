@@ -202,7 +202,7 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::{sync::atomic::AtomicBool, thread};

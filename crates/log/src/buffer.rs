@@ -11,16 +11,14 @@
 //! because the capacity never changes and the base is read only after the reservation succeeded: from then on
 //! the buffer cannot be sealed and recycled before the thread has completed.
 
-use std::{
-    hint, ptr,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
-    thread,
-};
+use std::ptr;
 
 use holdfast_io::{AlignedBuf, BLOCK};
-use parking_lot::Mutex;
 
-use crate::layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset};
+use crate::{
+    layout::{BATCH_ALIGN, BATCH_HEADER, BatchHeader, Lsn, block_ceil, block_offset},
+    sync::{AtomicPtr, AtomicU64, Mutex, Ordering, spin_loop, yield_now},
+};
 
 const SEALED: u64 = 1 << 63;
 /// `completed` counts bytes below this bit and batches above it.
@@ -96,7 +94,8 @@ impl Buffer {
         self.completed.0.store(0, Ordering::Relaxed);
         self.end.store(UNKNOWN, Ordering::Relaxed);
         self.base.0.store(base, Ordering::Release);
-        self.reserved.0.store(0, Ordering::Release);
+        // Not a store: what late reservations have added meanwhile comes before it.
+        self.reserved.0.swap(0, Ordering::Release);
     }
 
     /// Takes the next `len` bytes; returns their offset from the base, or `None` if they do not fit or the
@@ -214,11 +213,84 @@ fn spin_until(mut done: impl FnMut() -> bool) {
     let mut rounds = 0;
     while !done() {
         rounds += 1;
-        if rounds < 200 { hint::spin_loop() } else { thread::yield_now() }
+        if rounds < 200 && !cfg!(loom) { spin_loop() } else { yield_now() }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::{sync::Arc, thread};
+
+    const LEN: u64 = 32;
+
+    fn append(buffer: &Buffer, byte: u8) -> Option<Lsn> {
+        let offset = buffer.reserve(LEN)?;
+        Some(buffer.fill(offset, &[byte; 8], 0, 1, 0))
+    }
+
+    /// What is in the buffer once it is sealed: each batch where its appender was told, and nothing else.
+    fn check(buffer: &Buffer, base: Lsn, lens: u64, appended: &[(Lsn, u8)]) {
+        let (sealed, batches) = buffer.wait_complete(lens);
+        assert_eq!((batches, lens), (appended.len() as u64, appended.len() as u64 * LEN));
+        let blocks = sealed.into_blocks(&[]);
+        for &(lsn, byte) in appended {
+            let batch = &blocks[(lsn - base) as usize..][..LEN as usize];
+            assert_eq!(BatchHeader::decode(batch).lsn, lsn);
+            assert_eq!(batch[BATCH_HEADER..], [byte; 8]);
+        }
+    }
+
+    /// Who reserves is waited for, and who comes after the seal is refused, or, once the buffer is open again, lands there.
+    #[test]
+    fn a_batch_is_in_the_buffer_before_or_after_it_was_sealed_and_used_again() {
+        crate::sync::model(|| {
+            const NEXT: Lsn = 8192;
+            let buffer = Arc::new(Buffer::new(4 * LEN));
+            buffer.install(4096);
+            let late = thread::spawn({
+                let buffer = buffer.clone();
+                move || append(&buffer, 7)
+            });
+            let mine = append(&buffer, 9).expect("there is room");
+            let len = buffer.seal();
+            // The late one is among them, or not.
+            let (first, _) = buffer.wait_complete(len);
+            let blocks = first.into_blocks(&[]).to_vec();
+            buffer.install(NEXT);
+            let lsn = late.join().expect("it appends");
+            let second = buffer.seal();
+            let (before, after): (Vec<_>, Vec<_>) =
+                lsn.map(|lsn| (lsn, 7)).into_iter().partition(|&(lsn, _)| lsn < NEXT);
+            assert_eq!(len, (1 + before.len() as u64) * LEN);
+            for (lsn, byte) in before.into_iter().chain([(mine, 9)]) {
+                assert_eq!(blocks[(lsn - 4096) as usize + BATCH_HEADER..][..8], [byte; 8]);
+            }
+            check(&buffer, NEXT, second, &after);
+        });
+    }
+
+    /// A batch that does not fit is put nowhere, and the seal learns where the others end.
+    #[test]
+    fn what_does_not_fit_leaves_the_others_as_they_are() {
+        crate::sync::model(|| {
+            let buffer = Arc::new(Buffer::new(LEN));
+            buffer.install(4096);
+            let other = thread::spawn({
+                let buffer = buffer.clone();
+                move || append(&buffer, 7)
+            });
+            let mine = append(&buffer, 9);
+            let len = buffer.seal();
+            let other = other.join().expect("it appends");
+            let appended: Vec<_> =
+                [(mine, 9), (other, 7)].into_iter().filter_map(|(lsn, byte)| Some((lsn?, byte))).collect();
+            check(&buffer, 4096, len, &appended);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

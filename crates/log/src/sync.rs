@@ -3,11 +3,25 @@
 #[cfg(not(loom))]
 pub(crate) use {
     parking_lot::Mutex,
-    std::sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    std::{
+        hint::spin_loop,
+        sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering, fence},
+        thread::{Builder, JoinHandle, Thread, park, park_timeout, yield_now},
+    },
 };
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering, fence},
+    thread::{Builder, JoinHandle, Thread, park, yield_now},
+};
+
+/// In a model no time passes: who is not woken sleeps for ever.
+#[cfg(loom)]
+pub(crate) fn park_timeout(_: std::time::Duration) {
+    park();
+}
 
 /// As that of `parking_lot`.
 #[cfg(loom)]
@@ -21,6 +35,13 @@ impl<T> Mutex<T> {
 
     pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
         self.0.lock().expect("no model goes on after a panic")
+    }
+}
+
+#[cfg(loom)]
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
     }
 }
 

@@ -1,18 +1,16 @@
 //! The threads of the log: one commits, and one prepares segments so that no commit waits for a file of zeroes.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering, fence},
-    },
-    thread::{self, JoinHandle, Thread},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use holdfast_io::{Error, Result};
-use parking_lot::Mutex;
 
-use crate::{Appendfsync, Log};
+use crate::{
+    Appendfsync, Log,
+    sync::{AtomicBool, Builder, JoinHandle, Mutex, Ordering, Thread, fence, park, park_timeout},
+};
 
 /// The log is idle when nothing was committed for so long; then the durable mark is written.
 const IDLE: Duration = Duration::from_millis(50);
@@ -47,15 +45,16 @@ impl Sleeper {
     }
 
     fn sleep(&self, timeout: Option<Duration>, has_work: impl Fn() -> bool) {
-        self.asleep.store(true, Ordering::Relaxed);
+        // Swaps, so that each has its place among those of `wake`.
+        self.asleep.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
             match timeout {
-                Some(timeout) => thread::park_timeout(timeout),
-                None => thread::park(),
+                Some(timeout) => park_timeout(timeout),
+                None => park(),
             }
         }
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.swap(false, Ordering::Relaxed);
     }
 }
 
@@ -79,7 +78,7 @@ impl LogThread {
         let (log, stop) = (self.log.clone(), self.stop.clone());
         // Held until the thread is known, so that it is not missed when it sleeps at once.
         let mut attached = sleeper.thread.lock();
-        let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || run(&log, &stop));
+        let spawned = Builder::new().name(name.to_owned()).spawn(move || run(&log, &stop));
         let handle = spawned.map_err(|e| Error::io(format!("start the thread {name}"), e))?;
         *attached = Some(handle.thread().clone());
         self.threads.push(handle);
@@ -117,7 +116,7 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
                     log.committer_sleep.sleep(Some(GATHER), || stopped() || kicked());
                 } else {
                     // Kicks do not end this: else many a batch would get a write of its own that nobody needs.
-                    thread::park_timeout(GATHER);
+                    park_timeout(GATHER);
                 }
                 continue;
             }
@@ -180,5 +179,42 @@ impl Log {
     fn wants_idle_mark(&self) -> bool {
         let tail = self.tail();
         tail == self.durable() && tail != self.marked.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::{sync::atomic::AtomicU64, thread};
+
+    /// Whoever stores work and wakes is seen, be the thread about to sleep, asleep or about to look.
+    #[test]
+    fn no_call_to_wake_is_lost() {
+        crate::sync::model(|| {
+            let shared = Arc::new((Sleeper::default(), AtomicU64::new(0)));
+            let sleeps = thread::spawn({
+                let shared = shared.clone();
+                move || {
+                    let (sleeper, work) = &*shared;
+                    *sleeper.thread.lock() = Some(thread::current());
+                    let mut seen = 0;
+                    while seen < 2 {
+                        sleeper.sleep(None, || work.load(Ordering::Relaxed) != seen);
+                        seen = work.load(Ordering::Relaxed);
+                    }
+                }
+            });
+            let wakes = thread::spawn({
+                let shared = shared.clone();
+                move || {
+                    shared.1.fetch_add(1, Ordering::Relaxed);
+                    shared.0.wake();
+                }
+            });
+            shared.1.fetch_add(1, Ordering::Relaxed);
+            shared.0.wake();
+            wakes.join().expect("it wakes");
+            sleeps.join().expect("it was woken");
+        });
     }
 }
