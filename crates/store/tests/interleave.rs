@@ -157,6 +157,8 @@ struct Writer<'s> {
     sim: &'s SimIo,
     baton: &'s Baton,
     rng: &'s mut Rng,
+    /// Whether the power may go while segments are freed and used again.
+    cuts_cleaning: bool,
     open: Vec<Open<'s>>,
     /// The states after the batches that are not acknowledged, the last acknowledged one first.
     states: Vec<State>,
@@ -207,8 +209,11 @@ impl<'s> Writer<'s> {
     fn step(&mut self) {
         let mut turn = self.baton.turn.lock();
         if turn.task.is_none() {
-            turn.task = Some(Task::random(self.rng));
-            turn.wants = Vec::new();
+            let task = Task::random(self.rng);
+            if self.cuts_cleaning && matches!(task, Task::Clean) && self.rng.chance(5) {
+                self.sim.crash_after(1 + self.rng.below(8));
+            }
+            (turn.task, turn.wants) = (Some(task), Vec::new());
         }
         let wants = turn.wants.clone();
         drop(turn);
@@ -420,6 +425,8 @@ fn history(seed: u64) {
             Err(_) if has_lied => return,
             Err(why) => panic!("{why}"),
         }
+        // Brings all pages into memory: one that cannot be read after a cut would end the process.
+        drop(store.heap_image());
         store.attach();
         let mischief = arrange(&sim, &mut rng);
         has_lied |= mischief == Mischief::Lies;
@@ -436,6 +443,7 @@ fn history(seed: u64) {
                 store: &store,
                 sim: &sim,
                 baton: &baton,
+                cuts_cleaning: mischief == Mischief::None && rng.chance(2),
                 rng: &mut rng,
                 open: Vec::new(),
                 states: vec![found],
