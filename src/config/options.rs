@@ -158,7 +158,7 @@ options! {
     ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a sorted set is packed";
 
     // Watching.
-    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: 2 << 30 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
+    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: crate::script::engine::MEMORY_MAX as i64 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
     BusyReplyThreshold "busy-reply-threshold" or "lua-time-limit", Kind::Int { min: 0, max: i64::MAX }, "5000", Live, "Milliseconds after which a script may be killed, and other commands are refused until it ends; 0: never";
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";
     SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, apply crate::slowlog::apply_max_len, "Slow commands remembered";

@@ -23,6 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Bytes of memory that an interpreter may be allowed at most. A table is smaller then than Lua's largest, beyond which it
+/// would raise an error while Rust has its turn.
+pub const MEMORY_MAX: usize = 2 << 30;
+
 /// The interpreter.
 pub struct Engine {
     state: State,
@@ -79,6 +83,7 @@ impl Engine {
     pub fn new() -> Engine {
         let mut state = State::new();
         let sandbox = Sandbox::new(state.lua()).expect("a new interpreter has room");
+        state.set_limit(MEMORY_MAX);
         Engine {
             state,
             sandbox,
