@@ -1,6 +1,7 @@
 //! The Holdfast server.
 
 mod acl;
+mod allocator;
 mod answer;
 mod blocking;
 mod call;
@@ -60,6 +61,7 @@ use std::{
 
 fn main() -> ExitCode {
     abort_on_panic();
+    allocator::set_up();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match cli::parse(&args) {
         Ok(cli::Request::Print(text)) => {

@@ -1,7 +1,7 @@
 //! The life of a server: start, serve until asked to end, end in order.
 
 use crate::{
-    acl,
+    acl, allocator,
     config::{Config, Opt, kind::Value},
     limits,
     listener::Listeners,
@@ -121,7 +121,8 @@ fn open_store(config: &Config) -> Result<Store, String> {
         log!(Warning, "a page that is needed cannot be read, so the server ends: {error}");
         process::exit(1)
     };
-    let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, ..Options::default() };
+    let process = Some(allocator::PROCESS);
+    let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, process, ..Options::default() };
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;

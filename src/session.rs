@@ -96,6 +96,8 @@ pub enum Progress {
         /// When it gives up.
         until: Option<Instant>,
     },
+    /// CONFIG SET: until when it waits for memory to be given back.
+    GiveBack(Instant),
     /// MIGRATE.
     Migrate(Box<Migration>),
     /// XREAD: for each of its streams, the ID after which it reads.

@@ -2,7 +2,11 @@
 
 use crate::{
     acl,
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
+    answer::{
+        Answer,
+        Outcome::{self, *},
+        SYNTAX, Stop,
+    },
     call::Call,
     command::{
         Command, Flags,
@@ -13,8 +17,10 @@ use crate::{
     keyspace::Keyspace,
     log::log,
     server::Server,
+    session::Progress,
 };
-use std::path::Path;
+use std::{path::Path, time::Duration};
+use tokio::time::Instant;
 
 const SUB: Command = Command {
     group: "server",
@@ -120,7 +126,28 @@ fn get(call: &mut Call) -> Answer {
     Ok(Done)
 }
 
+/// How often CONFIG SET looks whether memory is within a new limit, and for how long.
+const MEMORY_TICK: Duration = Duration::from_millis(2);
+const MEMORY_WAIT: Duration = Duration::from_secs(2);
+
 fn set(call: &mut Call) -> Answer {
+    let until = match call.session.progress.take() {
+        Some(Progress::GiveBack(until)) => until,
+        _ => {
+            set_all(call)?;
+            Instant::now() + MEMORY_WAIT
+        }
+    };
+    // When it replies, what can leave memory at once has left.
+    if call.server().store.is_making_room() && Instant::now() < until && !call.session.in_exec {
+        call.session.progress = Some(Progress::GiveBack(until));
+        return Ok(Outcome::postpone(MEMORY_TICK));
+    }
+    call.out.ok();
+    Ok(Done)
+}
+
+fn set_all(call: &Call) -> Result<(), Stop> {
     if call.args.len() % 2 != 0 {
         return Err(SYNTAX);
     }
@@ -162,8 +189,7 @@ fn set(call: &mut Call) -> Answer {
         }
         return Err(error);
     }
-    call.out.ok();
-    Ok(Done)
+    Ok(())
 }
 
 fn set_one(server: &Server, opt: Opt, value: &[u8]) -> Result<(), String> {

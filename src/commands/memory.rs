@@ -2,6 +2,7 @@
 
 use super::info::memory_parts;
 use crate::{
+    allocator,
     answer::{Answer, Outcome::*, SYNTAX},
     call::Call,
     command::{
@@ -198,11 +199,7 @@ fn malloc_stats(call: &mut Call) -> Answer {
 }
 
 fn purge(call: &mut Call) -> Answer {
-    // SAFETY: malloc_trim takes no pointer and may be called at any time from any thread.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
+    allocator::give_back();
     call.out.ok();
     Ok(Done)
 }

@@ -50,7 +50,7 @@ mod tx;
 mod volatile;
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -97,8 +97,12 @@ pub struct Heap {
     pool: Mutex<Pool>,
     /// By arena: bytes in allocated blocks.
     allocated: Box<[Counter]>,
+    /// Extents that arenas own, or that wait to be free again.
+    owned: AtomicU64,
     /// Free pages of arenas' extents that take no RAM.
     discarded: AtomicU64,
+    /// Called when an arena has taken an extent.
+    on_growth: OnceLock<Box<dyn Fn() + Send + Sync>>,
     loader: Mutex<Loader>,
     /// See [`checkpoint::Exclusive`].
     exclusive: AtomicBool,
@@ -135,6 +139,7 @@ impl Heap {
         let mut pool = heap.pool.lock();
         (u32::from(o.arenas)..heap.memory.len() as u32).for_each(|extent| pool.put(extent));
         drop(pool);
+        heap.owned.store(o.arenas.into(), Relaxed);
         let mut arenas = heap.arenas(o.arenas);
         (0..).zip(&mut arenas).for_each(|(extent, arena)| arena.make_root(extent));
         Ok((heap, arenas))
@@ -180,7 +185,9 @@ impl Heap {
             memory: Memory::reserve(extents as usize, file)?,
             pool: Mutex::new(Pool::new(extents as u32)),
             allocated: (0..o.arenas).map(|_| Counter::default()).collect(),
+            owned: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
+            on_growth: OnceLock::new(),
             loader: Mutex::new(Loader::NotStarted),
             exclusive: AtomicBool::new(false),
         }))
@@ -196,6 +203,23 @@ impl Heap {
         extents.iter().for_each(|&extent| self.memory.recycle(extent));
         let mut pool = self.pool.lock();
         extents.iter().for_each(|&extent| pool.put(extent));
+        self.owned.fetch_sub(extents.len() as u64, Relaxed);
+    }
+
+    /// Takes adjacent extents that nobody owns, for an arena; `None`: there are not so many.
+    pub(crate) fn take_extents(&self, count: usize) -> Option<u32> {
+        let taken = self.pool.lock().take(count)?;
+        self.owned.fetch_add(count as u64, Relaxed);
+        if let Some(on_growth) = self.on_growth.get() {
+            on_growth();
+        }
+        Some(taken)
+    }
+
+    /// Has `f` called whenever arenas have taken more memory, in the middle of a transaction: it must not wait for any lock
+    /// that is held around one. Panics at a second call.
+    pub fn on_growth(&self, f: Box<dyn Fn() + Send + Sync>) {
+        assert!(self.on_growth.set(f).is_ok(), "somebody is told of the heap's growth already");
     }
 
     /// Starts a checkpoint. The position in the log from which replay has to start is read before the first
@@ -212,8 +236,8 @@ impl Heap {
     /// Bytes of RAM for the extents that arenas own, free pages included that were not given back ([`Arena::give_back`]),
     /// as if all had been touched.
     pub fn held_bytes(&self) -> u64 {
-        let extents = self.memory.len() as u64 - u64::from(self.pool.lock().free_count());
-        (extents * EXTENT).saturating_sub(self.discarded.load(Relaxed) * PAGE as u64)
+        let owned = self.owned.load(Relaxed) * EXTENT;
+        owned.saturating_sub(self.discarded.load(Relaxed) * PAGE as u64)
     }
 
     /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.

@@ -1,6 +1,9 @@
 //! Replay: the heap is brought from its last complete checkpoint to the end of the log.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use holdfast_io::{AlignedBuf, Error, Result};
 
@@ -158,6 +161,8 @@ impl Recovery {
         let mut pool = heap.pool.lock();
         let extents = 0..heap.memory.len() as u32;
         extents.filter(|&extent| heap.memory.owner(extent).is_none()).for_each(|extent| pool.put(extent));
+        heap.owned.store(heap.memory.len() as u64 - u64::from(pool.free_count()), Relaxed);
+        drop(pool);
         Ok(arenas)
     }
 

@@ -283,7 +283,7 @@ impl Arena {
         if let Some(found) = self.probe_spacious(pages, PROBES_MAX) {
             return Some(found);
         }
-        let taken = self.heap.pool.lock().take(1);
+        let taken = self.heap.take_extents(1);
         if let Some(extent) = taken {
             self.acquire(tx, Extent::unscanned(extent, 0, false));
             self.extent_mut(extent).scanned = true;

@@ -115,9 +115,10 @@ impl Cache {
         self.copies
     }
 
-    /// Whether so much of the memory is of dead copies that a chunk should be taken apart.
+    /// Whether so much of the memory is of dead copies that a chunk should be taken apart. To copy what lives costs the more,
+    /// the less is dead.
     pub fn is_sparse(&self) -> bool {
-        self.dead_bytes > (self.bytes - self.dead_bytes) / 8 + 2 * CHUNK_BYTES
+        self.dead_bytes > (self.bytes - self.dead_bytes) / 2 + 2 * CHUNK_BYTES
     }
 
     fn split(handle: Handle) -> (usize, usize) {
@@ -279,7 +280,7 @@ impl Cache {
         if chunk.queue == Queue::Small {
             self.small_bytes -= chunk.memory.len();
         }
-        Victim { chunk, at: 0 }
+        Victim { chunk }
     }
 
     /// Puts a live copy of a victim back: into the main queue when the queues make room, or where it was.
@@ -304,7 +305,6 @@ impl Cache {
 /// A chunk that was taken out of the cache.
 pub(crate) struct Victim {
     chunk: Chunk,
-    at: usize,
 }
 
 /// A copy in a victim.
@@ -331,16 +331,19 @@ impl Victim {
         self.chunk.queue
     }
 
-    /// The next copy, in the order in which they came.
-    pub fn next_copy(&mut self, meter: &Meter) -> Option<VictimCopy<'_>> {
-        if self.at >= self.chunk.used {
-            return None;
-        }
-        let (at, chunk) = (self.at, &self.chunk);
-        let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
-        self.at = end.next_multiple_of(GRANULE);
-        let (header, known) = (copy::header(&chunk.memory, at), chunk.known(meter, at));
-        Some(VictimCopy { copy, header, known, len: self.at - at })
+    /// Its copies, in the order in which they came.
+    pub fn copies<'a>(&'a self, meter: &'a Meter) -> impl Iterator<Item = VictimCopy<'a>> {
+        let (chunk, mut next) = (&self.chunk, 0);
+        std::iter::from_fn(move || {
+            let at = next;
+            if at >= chunk.used {
+                return None;
+            }
+            let (copy, end) = copy::decode(&chunk.memory, chunk.db, at);
+            next = end.next_multiple_of(GRANULE);
+            let (header, known) = (copy::header(&chunk.memory, at), chunk.known(meter, at));
+            Some(VictimCopy { copy, header, known, len: next - at })
+        })
     }
 }
 
@@ -361,7 +364,8 @@ impl Ghosts {
 
     fn remember(&mut self, digest: Digest, copies: usize) {
         let wanted = copies.next_power_of_two().clamp(64, 1 << 22);
-        if self.table.len() < wanted {
+        // Not at every change: what it holds is lost.
+        if self.table.len() < wanted || self.table.len() / 8 > wanted {
             self.table = vec![0; wanted];
         }
         let (place, mark) = self.place(digest);
@@ -468,8 +472,8 @@ mod tests {
         let limit = 64 * CHUNK_BYTES;
         let evict = |cache: &mut Cache, meter: &Meter, live: &mut std::collections::HashMap<u64, Handle>| {
             while cache.bytes > limit {
-                let mut victim = cache.pop().unwrap();
-                while let Some(copy) = victim.next_copy(meter) {
+                let victim = cache.pop().unwrap();
+                for copy in victim.copies(meter) {
                     let n = u64::from_le_bytes(copy.copy.key.try_into().unwrap());
                     assert!(live.remove(&n).is_some());
                     if copy.is_used() {

@@ -1,11 +1,13 @@
-//! Memory for the cache: chunks of one size from regions that the system backs with huge pages, and single blocks for
+//! Memory for the cache: chunks of one size from regions that the system backs with huge pages, and mappings of their own for
 //! copies that are larger.
 //!
 //! Copies are scattered over all of the cache; with pages of 4 KiB nearly every look at one also misses the processor's
-//! address translation.
+//! address translation. The RAM of chunks that nobody uses is given back to the system, all but a few. A region in which
+//! that was done has small pages until all of its chunks are in use again: the system would fill the holes to make huge ones.
 
 use parking_lot::Mutex;
 use std::{
+    collections::BTreeMap,
     ops::{Deref, DerefMut},
     ptr::{self, NonNull},
     slice,
@@ -16,6 +18,8 @@ use std::{
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes that are taken from the system at once: some huge pages.
 const REGION_BYTES: usize = 16 << 20;
+/// Chunks out of use whose RAM is kept, so that it does not come and go: 2 MiB.
+const SPARES_MAX: usize = 32;
 
 /// Chunks that nobody uses, shared by all caches of a store.
 #[derive(Default)]
@@ -25,8 +29,14 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Free {
-    chunks: Vec<Block>,
-    regions: Vec<Block>,
+    /// Those with RAM behind them that were in use.
+    spares: Vec<Block>,
+    /// Those that never were.
+    fresh: Vec<Block>,
+    /// Those whose RAM was given back.
+    hollow: Vec<Block>,
+    /// By address: how many of the region's chunks are hollow.
+    regions: BTreeMap<usize, (Block, usize)>,
 }
 
 /// The start of memory that whoever holds this owns.
@@ -39,7 +49,7 @@ unsafe impl Send for Block {}
 pub(crate) struct Chunk {
     block: Block,
     len: usize,
-    /// Where it goes back to; without a pool it is a block of its own.
+    /// Where it goes back to; without a pool it is a mapping of its own.
     pool: Option<Arc<Pool>>,
 }
 
@@ -47,38 +57,69 @@ pub(crate) struct Chunk {
 unsafe impl Sync for Chunk {}
 
 impl Pool {
-    /// A chunk of [`CHUNK_BYTES`], or a single block if `len` is more.
+    /// A chunk of [`CHUNK_BYTES`], or one of its own if `len` is more.
     pub fn take(self: &Arc<Self>, len: usize) -> Chunk {
         if len > CHUNK_BYTES {
-            let memory: Box<[u8]> = vec![0; len].into();
-            let start = NonNull::new(Box::into_raw(memory).cast()).expect("a box is not null");
-            return Chunk { block: Block(start), len, pool: None };
+            return Chunk { block: mapping::map(len), len, pool: None };
         }
-        let mut free = self.free.lock();
-        if free.chunks.is_empty() {
-            free.grow();
-        }
-        let block = free.chunks.pop().expect("a region gives chunks");
-        Chunk { block, len: CHUNK_BYTES, pool: Some(self.clone()) }
+        Chunk { block: self.free.lock().take(), len: CHUNK_BYTES, pool: Some(self.clone()) }
+    }
+
+    /// Bytes of RAM that chunks have which nobody uses.
+    #[cfg(test)]
+    fn spare_bytes(&self) -> usize {
+        self.free.lock().spares.len() * CHUNK_BYTES
     }
 }
 
 impl Free {
-    fn grow(&mut self) {
-        let region = map(REGION_BYTES);
+    fn take(&mut self) -> Block {
+        if let Some(block) = self.spares.pop().or_else(|| self.fresh.pop()) {
+            return block;
+        }
+        if let Some(block) = self.hollow.pop() {
+            let (region, hollow) = self.region_of(&block);
+            *hollow -= 1;
+            if *hollow == 0 {
+                mapping::allow_huge_pages(region, REGION_BYTES, true);
+            }
+            return block;
+        }
+        let region = mapping::map(REGION_BYTES);
+        mapping::allow_huge_pages(&region, REGION_BYTES, true);
         for at in (0..REGION_BYTES).step_by(CHUNK_BYTES).rev() {
             // SAFETY: within the region.
-            self.chunks.push(Block(unsafe { region.0.add(at) }));
+            self.fresh.push(Block(unsafe { region.0.add(at) }));
         }
-        self.regions.push(region);
+        self.regions.insert(region.0.as_ptr() as usize, (region, 0));
+        self.fresh.pop().expect("a region gives chunks")
+    }
+
+    fn put(&mut self, block: Block) {
+        if self.spares.len() < SPARES_MAX {
+            return self.spares.push(block);
+        }
+        let (region, hollow) = self.region_of(&block);
+        *hollow += 1;
+        if *hollow == 1 {
+            mapping::allow_huge_pages(region, REGION_BYTES, false);
+        }
+        mapping::give_back(&block, CHUNK_BYTES);
+        self.hollow.push(block);
+    }
+
+    fn region_of(&mut self, block: &Block) -> (&Block, &mut usize) {
+        let below = self.regions.range_mut(..=block.0.as_ptr() as usize).next_back();
+        let (_, (region, hollow)) = below.expect("every chunk is in a region");
+        (region, hollow)
     }
 }
 
 impl Drop for Free {
     fn drop(&mut self) {
         // Every chunk holds its pool, so none is in use any more.
-        for region in &self.regions {
-            unmap(region);
+        for (region, _) in self.regions.values() {
+            mapping::unmap(region, REGION_BYTES);
         }
     }
 }
@@ -86,12 +127,8 @@ impl Drop for Free {
 impl Drop for Chunk {
     fn drop(&mut self) {
         match self.pool.take() {
-            Some(pool) => pool.free.lock().chunks.push(Block(self.block.0)),
-            None => {
-                let memory = ptr::slice_from_raw_parts_mut(self.block.0.as_ptr(), self.len);
-                // SAFETY: made from a box of this length in `Pool::take`, and not used after this.
-                drop(unsafe { Box::from_raw(memory) });
-            }
+            Some(pool) => pool.free.lock().put(Block(self.block.0)),
+            None => mapping::unmap(&self.block, self.len),
         }
     }
 }
@@ -115,36 +152,65 @@ impl DerefMut for Chunk {
 }
 
 #[cfg(not(miri))]
-fn map(len: usize) -> Block {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new anonymous mapping; nothing else is named.
-    let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
-    assert_ne!(start, libc::MAP_FAILED, "no memory for the cache: {}", std::io::Error::last_os_error());
-    // SAFETY: the mapping just made. Where huge pages are not to be had, small ones serve.
-    let _ = unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
-    Block(NonNull::new(start.cast()).expect("a mapping is not at address 0"))
+mod mapping {
+    use super::*;
+
+    pub(super) fn map(len: usize) -> Block {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping; nothing else is named.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED, "no memory for the cache: {}", std::io::Error::last_os_error());
+        Block(NonNull::new(start.cast()).expect("a mapping is not at address 0"))
+    }
+
+    /// Says whether huge pages may be behind a mapping. Where they are not to be had, small ones serve.
+    pub(super) fn allow_huge_pages(block: &Block, len: usize, yes: bool) {
+        let advice = if yes { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: advice on a mapping of this length made by `map`; what it holds stays.
+        let _ = unsafe { libc::madvise(block.0.as_ptr().cast(), len, advice) };
+    }
+
+    /// Gives the RAM behind a block back: it holds zeroes then.
+    pub(super) fn give_back(block: &Block, len: usize) {
+        // SAFETY: the caller owns the block, which is page-aligned, and nothing refers to it.
+        let rc = unsafe { libc::madvise(block.0.as_ptr().cast(), len, libc::MADV_DONTNEED) };
+        assert_eq!(rc, 0, "madvise: {}", std::io::Error::last_os_error());
+    }
+
+    pub(super) fn unmap(block: &Block, len: usize) {
+        // SAFETY: a mapping of this length made by `map`, of which nothing is in use.
+        let rc = unsafe { libc::munmap(block.0.as_ptr().cast(), len) };
+        assert_eq!(rc, 0, "munmap: {}", std::io::Error::last_os_error());
+    }
 }
 
-#[cfg(not(miri))]
-fn unmap(region: &Block) {
-    // SAFETY: a mapping of this length made by `map`, of which no chunk is in use.
-    let rc = unsafe { libc::munmap(region.0.as_ptr().cast(), REGION_BYTES) };
-    assert_eq!(rc, 0, "munmap: {}", std::io::Error::last_os_error());
-}
-
+/// The same over the allocator: Miri knows no madvise.
 #[cfg(miri)]
-fn map(len: usize) -> Block {
-    // SAFETY: the layout has a size.
-    let start =
-        unsafe { std::alloc::alloc_zeroed(std::alloc::Layout::array::<u8>(len).expect("a small layout")) };
-    Block(NonNull::new(start).expect("memory"))
-}
+mod mapping {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-#[cfg(miri)]
-fn unmap(region: &Block) {
-    let layout = std::alloc::Layout::array::<u8>(REGION_BYTES).expect("a small layout");
-    // SAFETY: made by `map` with this layout.
-    unsafe { std::alloc::dealloc(region.0.as_ptr(), layout) };
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, 4096).expect("a valid layout")
+    }
+
+    pub(super) fn map(len: usize) -> Block {
+        // SAFETY: no mapping is empty.
+        Block(NonNull::new(unsafe { alloc_zeroed(layout(len)) }).expect("memory"))
+    }
+
+    pub(super) fn allow_huge_pages(_: &Block, _: usize, _: bool) {}
+
+    pub(super) fn give_back(block: &Block, len: usize) {
+        // SAFETY: the caller owns so many bytes.
+        unsafe { block.0.write_bytes(0, len) };
+    }
+
+    pub(super) fn unmap(block: &Block, len: usize) {
+        // SAFETY: made by `map` with this length.
+        unsafe { dealloc(block.0.as_ptr(), layout(len)) };
+    }
 }
 
 #[cfg(test)]
@@ -166,5 +232,35 @@ mod tests {
         let before = chunks[0].as_ptr();
         chunks.remove(0);
         assert_eq!(pool.take(5).as_ptr(), before);
+    }
+
+    /// Bytes of RAM behind memory.
+    #[cfg(not(miri))]
+    fn resident(chunk: &Chunk) -> usize {
+        let mut pages = vec![0u8; chunk.len() / 4096];
+        // SAFETY: the range is mapped, and there is a byte for each of its pages.
+        let rc = unsafe { libc::mincore(chunk.as_ptr() as *mut _, chunk.len(), pages.as_mut_ptr()) };
+        assert_eq!(rc, 0);
+        pages.iter().filter(|&&page| page & 1 != 0).count() * 4096
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn memory_that_nobody_uses_is_given_back() {
+        const CHUNKS: usize = 2 * REGION_BYTES / CHUNK_BYTES;
+        let pool = Arc::new(Pool::default());
+        for _ in 0..2 {
+            let mut chunks: Vec<Chunk> = (0..CHUNKS).map(|_| pool.take(1)).collect();
+            chunks.iter_mut().for_each(|chunk| chunk.fill(1));
+            assert!(chunks.iter().all(|chunk| resident(chunk) == CHUNK_BYTES));
+            let address = |chunk: &Chunk| chunk.as_ptr() as usize;
+            let lowest = chunks.iter().map(address).min();
+            drop(chunks);
+            assert_eq!(pool.spare_bytes(), SPARES_MAX * CHUNK_BYTES);
+            let again: Vec<Chunk> = (0..CHUNKS).map(|_| pool.take(1)).collect();
+            assert_eq!(again.iter().map(address).min(), lowest, "no further region is taken");
+            let kept: usize = again.iter().map(resident).sum();
+            assert!(kept <= SPARES_MAX * CHUNK_BYTES, "{kept} bytes kept");
+        }
     }
 }

@@ -11,9 +11,10 @@ use crate::{
     digest::Digest,
     index::CURSOR_BITS,
     maintenance::SWEEP_BYTES,
+    memory::Memory,
     partition::{DATABASES, Partition},
     random::Random,
-    shared::{Memory, Shared},
+    shared::Shared,
     store::{Inner, Store},
     txn::Txn,
 };
@@ -394,13 +395,13 @@ impl Inner {
         let Some(mut evictor) = evictions.evictors.iter().find_map(Mutex::try_lock) else {
             return Room::Soon;
         };
-        let limit = self.shared.memory_max() as u64;
+        let limit = self.shared.budget.max() as u64;
         let look_bytes = (limit / LOOKS).clamp(LOOK_BYTES, LOOK_BYTES_MAX);
         let look_at = self.shared.log.tail() + look_bytes;
         let room = self.evict_down_to(limit, &mut evictor, how, Instant::now() + time);
         evictions.look_at.store(look_at, Relaxed);
         evictions.set_over(room != Room::Enough, self.shared.io.now_ms());
-        self.shared.set_memory(if room == Room::None { Memory::Out } else { Memory::Ok });
+        self.shared.budget.set_memory(if room == Room::None { Memory::Out } else { Memory::Ok });
         room
     }
 

@@ -27,9 +27,13 @@ use std::{
 
 /// Nobody who is colder is spared: a day.
 const SPARED_MAX: u32 = 86_400;
-/// How long the thread sleeps while there is a limit, and memory is far from it or near.
-const FAR_TICK: Duration = Duration::from_millis(100);
-const NEAR_TICK: Duration = Duration::from_millis(10);
+/// How long the thread sleeps while there is a limit, and memory is calm or changes.
+const CALM_TICK: Duration = Duration::from_millis(100);
+const RESTLESS_TICK: Duration = Duration::from_millis(10);
+/// How long it does so at least.
+const REQUEST_REST: Duration = Duration::from_millis(1);
+/// How long the allocator is let be after it has given back what it keeps.
+const GIVE_BACK_REST: Duration = Duration::from_secs(1);
 /// How long it waits for the log to take more.
 const LOG_RETRY: Duration = Duration::from_millis(1);
 /// A walk that has found nothing to freeze is not done again for so many times as long as it took.
@@ -166,21 +170,31 @@ impl Store {
 
 /// Starts the thread that freezes.
 pub(crate) fn start(inner: Arc<Inner>) -> Background {
-    Background::start("holdfast-freeze", move |stop| run(&inner, stop))
+    let shared = inner.shared.clone();
+    let background = Background::start("holdfast-freeze", move |stop| run(&inner, stop));
+    shared.budget.set_thread(background.thread().clone());
+    background
 }
 
 fn run(inner: &Inner, stop: &AtomicBool) {
     let shared = &inner.shared;
-    let mut rest_until = None::<Instant>;
+    let (mut rest_until, mut gave_back) = (None::<Instant>, None::<Instant>);
     while !stop.load(Relaxed) {
-        if shared.memory_max() == usize::MAX {
+        shared.budget.take_request();
+        if shared.budget.max() == usize::MAX {
             thread::park();
             continue;
         }
         let can_freeze = rest_until.is_none_or(|until| Instant::now() >= until);
-        shared.can_freeze.store(can_freeze, Relaxed);
-        let is_near = inner.share_memory();
-        if can_freeze && shared.wants_freezing() && shared.log.failed().is_none() {
+        shared.budget.can_freeze.store(can_freeze, Relaxed);
+        let is_restless = inner.judge_memory();
+        if shared.budget.beside_is_over() && gave_back.is_none_or(|at| at.elapsed() >= GIVE_BACK_REST) {
+            inner.options.process.inspect(|process| (process.give_back)());
+            gave_back = Some(Instant::now());
+            inner.judge_memory();
+        }
+        inner.fit_copies(stop);
+        if can_freeze && shared.budget.wants_freezing() && shared.log.failed().is_none() {
             let started = Instant::now();
             match inner.freeze_down(stop) {
                 Ok(Froze::Enough) => rest_until = None,
@@ -189,14 +203,16 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                     continue;
                 }
                 Ok(_) => {
-                    shared.can_freeze.store(false, Relaxed);
+                    shared.budget.can_freeze.store(false, Relaxed);
                     inner.judge_memory();
-                    rest_until = Some(Instant::now() + started.elapsed() * REST_FACTOR + FAR_TICK);
+                    rest_until = Some(Instant::now() + started.elapsed() * REST_FACTOR + CALM_TICK);
                 }
                 Err(e) => shared.log.fail(&Error::Unusable(format!("freeze: {e}"))),
             }
         }
-        thread::park_timeout(if is_near { NEAR_TICK } else { FAR_TICK });
+        thread::park_timeout(if is_restless { RESTLESS_TICK } else { CALM_TICK });
+        // It is asked again and again while what could go is not written yet.
+        thread::sleep(REQUEST_REST);
     }
 }
 
@@ -204,9 +220,8 @@ impl Inner {
     /// Freezes until the data that memory is short of has room again.
     fn freeze_down(&self, stop: &AtomicBool) -> Result<Froze> {
         let enough = |_| {
-            let (data, taken) = self.ram_of_data();
-            self.note_data(data, taken);
-            taken <= self.shared.freeze_to() || stop.load(Relaxed)
+            self.judge_memory();
+            self.ram_of_data().all <= self.shared.budget.freeze_to() || stop.load(Relaxed)
         };
         self.freeze(enough).map(|(ended, _)| ended)
     }

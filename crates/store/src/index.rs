@@ -16,6 +16,10 @@ use crate::{
     word::{PAYLOAD_BITS, Word},
 };
 use holdfast_heap::{Arena, Full};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 const BUCKETS: usize = 64;
 const SLOTS: usize = 15;
@@ -23,6 +27,8 @@ const BUCKET_BYTES: u64 = 256;
 const ENTRY_BYTES: u64 = 16;
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: usize = BUCKETS * BUCKET_BYTES as usize;
+/// Bytes of the handles of a segment.
+const HANDLE_BYTES: usize = BUCKETS * SLOTS * size_of::<Handle>();
 const OVERFLOW: usize = SLOTS;
 const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 const MAX_DEPTH: u32 = 32;
@@ -94,6 +100,8 @@ pub struct Index {
     segments: Vec<Segment>,
     len: u64,
     items: bool,
+    /// Bytes of handles, of all indexes that count here.
+    handle_bytes: Arc<AtomicUsize>,
 }
 
 fn fingerprint(digest: Digest) -> u8 {
@@ -110,12 +118,24 @@ fn home(h0: u64) -> usize {
 
 impl Index {
     /// Opens the index whose root is at `root`; all zero is an empty one. `items`: its words may name items of a batch.
-    pub fn open(arena: &Arena, root: u64, items: bool) -> Result<Index, String> {
+    pub fn open(
+        arena: &Arena,
+        root: u64,
+        items: bool,
+        handle_bytes: Arc<AtomicUsize>,
+    ) -> Result<Index, String> {
         let directory_at = arena.u64(root);
         let depth = arena.u64(root + 8);
         let len = arena.u64(root + 16);
-        let mut index =
-            Index { root, depth: depth as u32, directory: Vec::new(), segments: Vec::new(), len, items };
+        let mut index = Index {
+            root,
+            depth: depth as u32,
+            directory: Vec::new(),
+            segments: Vec::new(),
+            len,
+            items,
+            handle_bytes,
+        };
         if directory_at == 0 {
             return Ok(index);
         }
@@ -159,7 +179,7 @@ impl Index {
 
     /// Bytes of volatile memory beside the heap.
     pub fn volatile_bytes(&self) -> usize {
-        let handles = self.segments.iter().filter(|s| s.handles.is_some()).count() * BUCKETS * SLOTS * 4;
+        let handles = self.segments.iter().filter(|s| s.handles.is_some()).count() * HANDLE_BYTES;
         handles + self.segments.capacity() * size_of::<Segment>() + self.directory.capacity() * 4
     }
 
@@ -289,7 +309,10 @@ impl Index {
         if handle == 0 && handles.is_none() {
             return;
         }
-        let handles = handles.get_or_insert_with(|| Box::new([0; BUCKETS * SLOTS]));
+        let handles = handles.get_or_insert_with(|| {
+            self.handle_bytes.fetch_add(HANDLE_BYTES, Relaxed);
+            Box::new([0; BUCKETS * SLOTS])
+        });
         handles[slot.bucket as usize * SLOTS + slot.entry as usize] = handle;
     }
 
@@ -600,6 +623,9 @@ impl Index {
             return;
         }
         for segment in std::mem::take(&mut self.segments) {
+            if segment.handles.is_some() {
+                self.handle_bytes.fetch_sub(HANDLE_BYTES, Relaxed);
+            }
             arena.free(&mut batch.tx, segment.offset, SEGMENT_BYTES);
         }
         arena.free(&mut batch.tx, arena.u64(self.root), 4usize << self.depth);
@@ -616,7 +642,9 @@ impl Index {
 
     /// Removes the entries of a segment, which have no cached copies any more. The values are the caller's.
     pub fn clear_segment(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32) {
-        self.segments[segment as usize].handles = None;
+        if self.segments[segment as usize].handles.take().is_some() {
+            self.handle_bytes.fetch_sub(HANDLE_BYTES, Relaxed);
+        }
         let mut entries = 0;
         self.for_each_in(arena, segment, |_, _, _| entries += 1);
         arena.fill(&mut batch.tx, self.segments[segment as usize].offset, SEGMENT_BYTES, 0);

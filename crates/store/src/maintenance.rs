@@ -6,12 +6,10 @@
 use crate::{
     background::Background,
     partition::PHYSICAL_DATABASES,
-    shared::Memory,
     store::Inner,
     superblock::Superblock,
     txn::{Cold, Txn},
 };
-use holdfast_heap::EXTENT;
 use holdfast_io::{Error, File, Result};
 use holdfast_log::{Admission, Lsn};
 use std::{
@@ -106,44 +104,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks how much memory the indexes take, and judges memory.
-    pub fn share_memory(&self) -> bool {
-        let volatile: usize = self.enter_each().map(|partition| partition.volatile_bytes()).sum();
-        self.shared.set_index_bytes(volatile);
-        self.judge_memory()
-    }
-
-    /// Gives the cache what the heap, the index's volatile side, as far as this is known, and the log's buffers leave it (I-7),
-    /// and finds out whether data may grow. Locks nothing. Returns whether data grows and is not far from the limit.
-    pub fn judge_memory(&self) -> bool {
-        let (data, taken) = self.ram_of_data();
-        self.note_data(data, taken);
-        self.shared.share_memory(taken, self.shared.log.stats().buffer_bytes as usize)
-    }
-
-    /// Finds out whether there is memory for data to grow, unless eviction does.
-    pub fn note_data(&self, data: usize, taken: usize) {
-        self.shared.set_taken_bytes(taken);
-        if !self.evictions.are_on() {
-            let is_over = data > self.shared.memory_max();
-            self.shared.set_memory(match (is_over, self.shared.can_freeze.load(Relaxed)) {
-                (false, _) => Memory::Ok,
-                (true, true) => Memory::Busy,
-                (true, false) => Memory::Out,
-            });
-        }
-    }
-
-    /// Bytes of data in memory that are no copies, and with them what their pages take besides, beyond what is to be
-    /// expected: much is free in these pages when other sizes are wanted than were before.
-    pub fn ram_of_data(&self) -> (usize, usize) {
-        let allocated = self.shared.heap.allocated_bytes() as usize;
-        let expected = (self.partitions.len() * EXTENT as usize).max(self.shared.memory_max() / 8);
-        let free = (self.shared.heap.held_bytes() as usize).saturating_sub(allocated + expected);
-        let data = allocated + self.shared.index_bytes();
-        (data, data + free)
-    }
-
     pub fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint_lsn.load(Relaxed)
     }
@@ -195,7 +155,7 @@ impl Inner {
             log.kick();
         } else if self.shared.is_sweeping() {
             // Before those who wait for it are told.
-            self.share_memory();
+            self.judge_memory();
             self.shared.set_swept(left_over);
         }
         more

@@ -7,7 +7,7 @@ mod transfer;
 use crate::{
     access::Meter,
     batch::{Batch, Written},
-    cache::{Cache, Queue},
+    cache::{Cache, Queue, Victim, VictimCopy},
     chunk::Pool,
     collections::{Context, Limits, hash, object},
     copy::Copy,
@@ -24,7 +24,7 @@ use frozen::Frozen;
 pub(crate) use frozen::Slice;
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 /// Databases of a store.
 pub const DATABASES: usize = 16;
@@ -56,6 +56,8 @@ pub(crate) struct Partition {
     cache: Cache,
     /// What of the cache's memory is counted in `Shared::cache_bytes`.
     cache_counted: usize,
+    /// The log was written up to here when no copy could go that was next to go, since its item was not.
+    unwritten_at: Option<Lsn>,
     /// Takes note of the uses of keys.
     meter: Meter,
     /// The LSN of the newest batch that wrote a key, by class of its digest: a reply that depends on such a key
@@ -87,12 +89,18 @@ pub(crate) struct Found {
 }
 
 impl Partition {
-    pub fn open(number: u16, arena: Arena, pool: Arc<Pool>) -> Result<Partition, String> {
+    /// `index_bytes`: where the indexes count what they hold beside the heap.
+    pub fn open(
+        number: u16,
+        arena: Arena,
+        pool: Arc<Pool>,
+        index_bytes: Arc<AtomicUsize>,
+    ) -> Result<Partition, String> {
         let databases = (0..PHYSICAL_DATABASES as u64)
             .map(|db| {
                 let root = arena.root() + db * DATABASE_ROOT_BYTES;
-                let keys = Index::open(&arena, root, true)?;
-                let expires = Index::open(&arena, root + ROOT_BYTES, false)?;
+                let keys = Index::open(&arena, root, true, index_bytes.clone())?;
+                let expires = Index::open(&arena, root + ROOT_BYTES, false, index_bytes.clone())?;
                 Ok(Database { keys, expires, swept: 0 })
             })
             .collect::<Result<_, String>>()?;
@@ -103,6 +111,7 @@ impl Partition {
             databases,
             cache,
             cache_counted: 0,
+            unwritten_at: None,
             meter: Meter::new((u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             recent: [0; RECENT],
             version: 0,
@@ -417,7 +426,10 @@ impl Partition {
             }
             self.cache.kill(handle);
         }
-        let handle = self.cache.insert(digest, Copy { db, key, value }, &self.meter, known);
+        let handle = match key.len() + value.len() <= shared.budget.copy_max() {
+            true => self.cache.insert(digest, Copy { db, key, value }, &self.meter, known),
+            false => self.meter.mark(known),
+        };
         self.databases[db as usize].keys.set_handle(slot, handle);
         self.trim_cache(shared);
     }
@@ -449,59 +461,122 @@ impl Partition {
         self.trim_cache(shared);
     }
 
-    /// Lets copies go while the cache is over its share, at most a few chunks a call, and closes up sparse memory.
+    /// Lets copies go while there are more than may be, at most a few chunks a call, and closes up sparse memory. The other
+    /// partitions are to let go as much: one that has less than its share leaves it to the memory thread.
     pub fn trim_cache(&mut self, shared: &Shared) {
         const CHUNKS_A_CALL: usize = 4;
-        let meter = self.meter;
         if self.cache.is_sparse() {
-            if let Some(mut victim) = self.cache.pop_sparse() {
-                let queue = victim.queue();
-                while let Some(copy) = victim.next_copy(&meter) {
-                    if copy.is_dead() {
-                        self.cache.bury(&copy);
-                    } else {
-                        let handle = self.cache.put_back(&copy, queue, &meter);
-                        self.rename_copy(shared, copy.copy.db, copy.copy.key, handle);
-                    }
-                }
-            }
+            self.close_up(shared);
         }
         self.count_cache(shared);
-        for _ in 0..CHUNKS_A_CALL {
-            if !shared.cache_is_over() {
-                break;
+        if !shared.budget.copies_are_over() {
+            return;
+        }
+        let has_share = shared.budget.is_a_share(self.cache.bytes());
+        if has_share || !shared.budget.ask_for_room() {
+            let mut chunks = 0;
+            while chunks < CHUNKS_A_CALL && shared.budget.copies_are_over() && self.let_copies_go(shared) {
+                chunks += 1;
             }
-            let Some(mut victim) = self.cache.pop() else { break };
-            while let Some(copy) = victim.next_copy(&meter) {
+            if shared.budget.copies_are_over() {
+                shared.budget.ask_for_room();
+            }
+        }
+    }
+
+    /// Copies what lives in a chunk to others.
+    fn close_up(&mut self, shared: &Shared) {
+        let Some(victim) = self.cache.pop_sparse() else { return };
+        let meter = self.meter;
+        self.take_apart(shared, &victim, |part, copy, _, slot| {
+            let handle = part.cache.put_back(copy, victim.queue(), &meter);
+            part.databases[copy.copy.db as usize].keys.set_handle(slot, handle);
+        });
+    }
+
+    /// Takes a chunk apart that is the next to go, and lets go what was not used since the last look and can be read from the
+    /// medium; false if nothing can go for now.
+    pub fn let_copies_go(&mut self, shared: &Shared) -> bool {
+        /// Chunks that are looked at for one of which some may go: of the newest copies, and of the oldest ones.
+        const LOOKS: usize = 3;
+        let written = shared.log.written();
+        if self.unwritten_at == Some(written) {
+            return false;
+        }
+        for _ in 0..LOOKS {
+            let Some(victim) = self.cache.pop() else { return false };
+            if self.sort_out(shared, victim, written) {
+                return true;
+            }
+        }
+        self.unwritten_at = Some(written);
+        false
+    }
+
+    /// The same with a chunk; false if none of it is below the LSN to which the log is written.
+    fn sort_out(&mut self, shared: &Shared, victim: Victim, written: Lsn) -> bool {
+        let (meter, mut unwritten, mut others) = (self.meter, 0, 0);
+        self.take_apart(shared, &victim, |part, copy, digest, slot| {
+            let keys = &mut part.databases[copy.copy.db as usize].keys;
+            let is_written = shared.is_below(keys.word(&part.arena, slot), written);
+            *if is_written { &mut others } else { &mut unwritten } += 1;
+            let handle = if copy.is_used() || !is_written {
+                part.cache.put_back(copy, Queue::Main, &meter)
+            } else {
+                part.cache.let_go(digest);
+                meter.mark(copy.known)
+            };
+            part.databases[copy.copy.db as usize].keys.set_handle(slot, handle);
+        });
+        drop(victim);
+        self.count_cache(shared);
+        unwritten == 0 || others > 0
+    }
+
+    /// Buries the dead copies of a chunk, and calls `f` with each that lives and the slot of its entry.
+    fn take_apart(
+        &mut self,
+        shared: &Shared,
+        victim: &Victim,
+        mut f: impl FnMut(&mut Partition, &VictimCopy, Digest, Slot),
+    ) {
+        /// Copies whose entries are asked for at once.
+        const AHEAD: usize = 16;
+        let meter = self.meter;
+        let mut copies = victim.copies(&meter);
+        let mut group = Vec::with_capacity(AHEAD);
+        loop {
+            for copy in copies.by_ref() {
                 if copy.is_dead() {
                     self.cache.bury(&copy);
                     continue;
                 }
-                let (db, digest) = (copy.copy.db, shared.secret.digest(copy.copy.key));
-                let keys = &mut self.databases[db as usize].keys;
-                let slot = keys.find(&self.arena, digest).expect("a live copy has an entry");
-                let handle = if copy.is_used() || !shared.is_readable(keys.word(&self.arena, slot)) {
-                    self.cache.put_back(&copy, Queue::Main, &meter)
-                } else {
-                    self.cache.let_go(digest);
-                    meter.mark(copy.known)
-                };
-                keys.set_handle(slot, handle);
+                let digest = shared.secret.digest(copy.copy.key);
+                let place = self.prefetch_fingerprints(copy.copy.db, digest);
+                group.push((copy, digest, place));
+                if group.len() == AHEAD {
+                    break;
+                }
             }
-            self.count_cache(shared);
+            if group.is_empty() {
+                return;
+            }
+            for (copy, digest, place) in &mut group {
+                *place = place.and_then(|place| self.prefetch_entry(copy.copy.db, place, *digest));
+            }
+            for (copy, digest, place) in group.drain(..) {
+                let keys = &self.databases[copy.copy.db as usize].keys;
+                let place = place.filter(|&place| keys.get_at(&self.arena, place, digest).is_some());
+                let slot = place.or_else(|| keys.find(&self.arena, digest));
+                f(self, &copy, digest, slot.expect("a live copy has an entry"));
+            }
         }
-    }
-
-    fn rename_copy(&mut self, shared: &Shared, db: u8, key: &[u8], handle: u32) {
-        let keys = &mut self.databases[db as usize].keys;
-        let slot = keys.find(&self.arena, shared.secret.digest(key)).expect("a live copy has an entry");
-        keys.set_handle(slot, handle);
     }
 
     fn count_cache(&mut self, shared: &Shared) {
         let bytes = self.cache.bytes();
         if bytes != self.cache_counted {
-            shared.add_cache_bytes(bytes as isize - self.cache_counted as isize);
+            shared.budget.add_copies(bytes as isize - self.cache_counted as isize);
             self.cache_counted = bytes;
         }
     }

@@ -7,8 +7,8 @@
 
 use crate::{
     collections::{hash::Expiry, list::End, stream::Stream},
+    memory::Memory,
     partition::{PHYSICAL_DATABASES, SYSTEM_DATABASE},
-    shared::Memory,
     store::Store,
     txn::{Cold, Error, Fetched, Result, Txn},
     typed::{hash::Hash, list::List, set::Set, string::StringValue, zset::Zset},

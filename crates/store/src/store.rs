@@ -11,9 +11,10 @@ use crate::{
     eviction::Evictions,
     freezer::{self, Hand},
     item, maintenance,
+    memory::{Budget, Memory, Process},
     partition::{DATABASES, Partition, SYSTEM_DATABASE},
     payload::{self, Next},
-    shared::{Memory, Shared},
+    shared::Shared,
     stats::Counters,
     steps::Steps,
     superblock::{self, Superblock},
@@ -30,7 +31,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -52,6 +53,8 @@ pub struct Options {
     pub heap_bytes_max: u64,
     /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
     pub memory_bytes_max: usize,
+    /// If all RAM of the process counts against `memory_bytes_max`: copies of items then yield to what else the process holds.
+    pub process: Option<Process>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
     /// Bytes of log after which a checkpoint is taken, at least.
@@ -72,6 +75,7 @@ impl Default for Options {
             log_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
+            process: None,
             appendfsync: Appendfsync::Always,
             checkpoint_bytes: 128 << 20,
             // A start replays so many in some 0.2 s.
@@ -183,6 +187,10 @@ impl Store {
         };
         recovery.us = started.elapsed().as_micros() as u64;
         let inner = Arc::new(inner);
+        let grown = Arc::downgrade(&inner);
+        inner.shared.heap.on_growth(Box::new(move || {
+            grown.upgrade().inspect(|inner| inner.note_growth());
+        }));
         let threads = match inner.options.background {
             true => Some(Threads {
                 log: inner.shared.log.start_thread()?,
@@ -385,9 +393,10 @@ impl Store {
 
     /// Sets the RAM that the store may take, in bytes. May be called with partitions locked.
     pub fn set_memory_bytes_max(&self, bytes: usize) {
-        self.shared.set_memory_max(bytes);
+        self.shared.budget.set_max(bytes);
+        self.shared.budget.set_in_vain(false);
         self.shared.log.set_max_pending_bytes(max_pending_bytes(bytes));
-        self.shared.can_freeze.store(self.inner.options.background, Relaxed);
+        self.shared.budget.can_freeze.store(self.inner.options.background, Relaxed);
         self.inner.judge_memory();
         self.inner.evictions.look_soon();
         if let Some(threads) = &*self.threads.lock() {
@@ -399,7 +408,7 @@ impl Store {
     /// Whether there is memory for data to grow.
     #[inline]
     pub fn memory(&self) -> Memory {
-        match self.shared.memory() {
+        match self.shared.budget.memory() {
             Memory::Out => self.memory_now(),
             other => other,
         }
@@ -411,9 +420,8 @@ impl Store {
         if self.inner.evictions.are_on() {
             return Memory::Out;
         }
-        let (data, taken) = self.inner.ram_of_data();
-        self.inner.note_data(data, taken);
-        match self.shared.memory() {
+        self.inner.judge_memory();
+        match self.shared.budget.memory() {
             Memory::Out if self.inner.options.background && self.shared.is_sweeping() => {
                 self.wake_maintenance();
                 Memory::Busy
@@ -431,7 +439,7 @@ impl Store {
     /// Bytes of memory that data take, without copies that can be given up at any time, and that they may take. Locks no
     /// partition.
     pub fn memory_of_data(&self) -> (usize, usize) {
-        (self.inner.ram_of_data().0, self.shared.memory_max())
+        (self.inner.ram_of_data().data, self.shared.budget.max())
     }
 
     /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
@@ -620,7 +628,11 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Inner, Recovery)> {
 }
 
 /// Opens the partitions, some at once: each waits for a few reads first.
-fn open_partitions(arenas: Vec<Arena>, pool: &Arc<Pool>) -> Result<Box<[Mutex<Partition>]>> {
+fn open_partitions(
+    arenas: Vec<Arena>,
+    pool: &Arc<Pool>,
+    index_bytes: &Arc<AtomicUsize>,
+) -> Result<Box<[Mutex<Partition>]>> {
     const THREADS: usize = 8;
     let share = arenas.len().div_ceil(THREADS);
     let mut numbered = (0..).zip(arenas);
@@ -631,7 +643,9 @@ fn open_partitions(arenas: Vec<Arena>, pool: &Arc<Pool>) -> Result<Box<[Mutex<Pa
             if part.is_empty() {
                 break;
             }
-            let open = |(number, arena)| Partition::open(number, arena, pool.clone()).map(Mutex::new);
+            let open = |(number, arena)| {
+                Partition::open(number, arena, pool.clone(), index_bytes.clone()).map(Mutex::new)
+            };
             let open = move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, String>>();
             let spawned = thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, open);
             threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
@@ -704,9 +718,10 @@ impl Inner {
         file: Arc<dyn File>,
         options: Options,
     ) -> Result<Inner> {
-        let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), options.memory_bytes_max));
+        let budget = Budget::new(heap.clone(), arenas.len(), options.memory_bytes_max);
+        let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), budget));
         let pool = Arc::new(Pool::default());
-        let partitions = open_partitions(arenas, &pool)?;
+        let partitions = open_partitions(arenas, &pool, &shared.budget.index_counter())?;
         let partition_shift = (SLOTS / partitions.len()).ilog2();
         let growth = Growth::new(partitions.len());
         let segment_size = u64::from(superblock.segment_size);

@@ -130,7 +130,7 @@ impl Txn<'_> {
         // Its redo says besides where it lies.
         let redo = 4 * len + 4096;
         let shared = self.shared();
-        !self.keeps_expired && shared.has_room_in_heap() && shared.log.admit(redo) == Admission::Ok
+        !self.keeps_expired && shared.budget.has_room_in_heap() && shared.log.admit(redo) == Admission::Ok
     }
 
     /// Brings a frozen collection back into the heap.

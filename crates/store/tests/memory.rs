@@ -1,0 +1,84 @@
+//! Copies of items yield to what grows beside them (I-7). No thread helps: who makes it grow sees to it.
+
+use holdfast_store::{Options, SimIo, Stats, Store};
+use std::sync::Arc;
+
+const LIMIT: u64 = 16 << 20;
+
+fn open(options: Options) -> Store {
+    let options = Options {
+        partitions: 8,
+        heap_bytes_max: 64 << 20,
+        memory_bytes_max: LIMIT as usize,
+        background: false,
+        ..options
+    };
+    Store::open_on(Arc::new(SimIo::new(1)), options).expect("a new store")
+}
+
+fn set(store: &Store, n: u32, len: usize) {
+    let key = n.to_le_bytes();
+    store.begin_keys([&key[..]]).set(0, &key, &vec![7; len], false).expect("room");
+}
+
+fn commit(store: &Store) {
+    store.log().commit_once().expect("a sound medium");
+}
+
+/// Bytes of RAM for heap, index and copies.
+fn taken(stats: &Stats) -> u64 {
+    stats.heap_resident_bytes + stats.index_bytes + stats.cache_bytes
+}
+
+/// As the collection is in one partition, the copies of the others, in which nothing happens, must go.
+#[test]
+fn copies_in_idle_partitions_yield_to_a_collection_that_grows() {
+    let store = open(Options::default());
+    for n in 0..100_000 {
+        set(&store, n, 200);
+        if n % 1000 == 0 {
+            commit(&store);
+        }
+    }
+    commit(&store);
+    let before = store.stats();
+    assert!(before.cache_bytes > LIMIT / 2, "{} bytes of copies", before.cache_bytes);
+    for round in 0..600u32 {
+        let members: Vec<Vec<u8>> =
+            (0..100).map(|n| format!("a member of some length {n:03}, {round}").into_bytes()).collect();
+        let mut txn = store.begin_keys([&b"set"[..]]);
+        txn.set_add(0, b"set", members.iter().map(Vec::as_slice)).expect("room");
+        drop(txn);
+        commit(&store);
+        let stats = store.stats();
+        assert!(taken(&stats) < LIMIT + (1 << 20), "{} bytes in round {round}", taken(&stats));
+    }
+    let after = store.stats();
+    assert!(after.heap_resident_bytes > before.heap_resident_bytes + (3 << 20));
+    assert!(after.cache_bytes < before.cache_bytes - (2 << 20));
+    for n in (0..100_000u32).step_by(1000) {
+        let (found, _) =
+            store.get(0, &n.to_le_bytes(), |value| value.map(<[u8]>::len)).expect("a sound medium");
+        assert_eq!(found, Some(200));
+    }
+}
+
+#[test]
+fn a_value_that_would_drive_out_all_others_is_not_copied() {
+    let store = open(Options::default());
+    (0..1000).for_each(|n| set(&store, n, 200));
+    commit(&store);
+    let before = store.stats();
+    set(&store, 1000, 4 << 20);
+    commit(&store);
+    let after = store.stats();
+    assert_eq!((after.cache_copies, after.cache_bytes), (before.cache_copies, before.cache_bytes));
+    let read = || store.get(0, &1000u32.to_le_bytes(), |value| value.map(<[u8]>::len));
+    assert_eq!(read().expect("a sound medium").0, Some(4 << 20));
+    assert_eq!(store.stats().cache_copies, before.cache_copies);
+
+    let unlimited = open(Options::default());
+    unlimited.set_memory_bytes_max(usize::MAX);
+    set(&unlimited, 0, 4 << 20);
+    assert_eq!(unlimited.stats().cache_copies, 1);
+}
