@@ -10,6 +10,9 @@ use holdfast_heap::Tx;
 use holdfast_log::{Log, Lsn};
 use std::sync::atomic::{Ordering::Release, fence};
 
+/// Bytes of a buffer that are kept for the thread's next batch.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// A batch that is being put together under its partitions' locks.
 #[derive(Default)]
 pub struct Batch {
@@ -119,9 +122,36 @@ impl Batch {
     /// Makes it ready for the next command, after its commit.
     pub(crate) fn clear(&mut self) {
         self.tx.clear();
-        self.items.clear();
-        self.released.clear();
-        self.written.clear();
+        self.tx.buf.shrink_to(KEPT_BYTES);
+        forget(&mut self.items);
+        forget(&mut self.released);
+        forget(&mut self.written);
         self.flushed = false;
+    }
+}
+
+/// Empties a list, of which little memory is kept.
+fn forget<T>(list: &mut Vec<T>) {
+    list.clear();
+    list.shrink_to(KEPT_BYTES / size_of::<T>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_batch_leaves_little_memory_taken() {
+        let mut batch = Batch::default();
+        for n in 0..100_000u64 {
+            batch.add_item(0, 16 * n, 0, Type::String, &n.to_le_bytes(), &[7; 1000]);
+            let digest = Digest { h0: n, h1: n };
+            batch.written.push(Written { partition: 0, db: 0, digest, tell: Tell::All });
+        }
+        batch.clear();
+        assert!(batch.tx.buf.capacity() <= KEPT_BYTES);
+        assert!(batch.items.capacity() * size_of::<Pending>() <= KEPT_BYTES);
+        assert!(batch.written.capacity() * size_of::<Written>() <= KEPT_BYTES);
+        assert!(batch.tx.buf.capacity() > 0, "a little is kept");
     }
 }
