@@ -1,12 +1,10 @@
 //! Reading payloads.
 
 use crate::{
-    Error, Field, Result, Value, kind,
-    packed::{self, Entries},
+    Error, Fields, Members, Result, Strings, Value, kind, packed,
     reader::{Reader, open, parse_score},
     stream,
 };
-use std::collections::HashSet;
 
 const EMPTY: Error = Error::Malformed("a collection without elements");
 const TWICE: Error = Error::Malformed("an element is there twice");
@@ -54,129 +52,130 @@ fn read(reader: &mut Reader, kind: u8) -> Result<Value> {
 }
 
 /// A number of elements, and as many times so many strings.
-fn strings(reader: &mut Reader, of_each: u64) -> Result<Entries> {
+fn strings(reader: &mut Reader, of_each: u64) -> Result<Strings> {
     let count = reader.length()?.checked_mul(of_each).ok_or(ODD)?;
-    // Not collected: memory is taken for what is there, not for what is announced.
-    let mut strings = Entries::new();
+    let mut strings = Strings::default();
     for _ in 0..count {
-        strings.push(reader.string()?);
+        strings.push(&reader.string()?)?;
     }
     Ok(strings)
 }
 
-fn list(elements: Entries) -> Result<Value> {
+fn list(elements: Strings) -> Result<Value> {
     if elements.is_empty() { Err(EMPTY) } else { Ok(Value::List(elements)) }
 }
 
-fn set(members: Entries) -> Result<Value> {
-    all_different(members.iter())?;
+fn set(members: Strings) -> Result<Value> {
+    all_different(&members, 1)?;
     Ok(Value::Set(members))
 }
 
-fn zset(entries: Entries) -> Result<Value> {
-    let pairs = groups(entries)?;
-    pairs
-        .into_iter()
-        .map(|[member, score]| Ok((member, parse_score(&score)?)))
-        .collect::<Result<_>>()
-        .and_then(sorted)
+fn zset(entries: Strings) -> Result<Value> {
+    let mut all = Members::default();
+    for [member, score] in groups(&entries)? {
+        all.members.push(member)?;
+        all.scores.push(parse_score(score)?);
+    }
+    sorted(all)
 }
 
-fn sorted(members: Vec<(Vec<u8>, f64)>) -> Result<Value> {
-    if members.iter().any(|(_, score)| score.is_nan()) {
+fn sorted(all: Members) -> Result<Value> {
+    if all.scores.iter().any(|score| score.is_nan()) {
         return Err(NOT_A_NUMBER);
     }
-    all_different(members.iter().map(|(member, _)| member))?;
-    Ok(Value::Zset(members))
+    all_different(&all.members, 1)?;
+    Ok(Value::Zset(all))
 }
 
 fn scored(reader: &mut Reader, kind: u8) -> Result<Value> {
-    let mut members = Vec::new();
+    let mut all = Members::default();
     for _ in 0..reader.length()? {
-        let member = reader.string()?;
-        let score = match kind {
+        all.members.push(&reader.string()?)?;
+        all.scores.push(match kind {
             kind::ZSET => reader.score_text()?,
             _ => f64::from_le_bytes(reader.bytes()?),
-        };
-        members.push((member, score));
+        });
     }
-    sorted(members)
+    sorted(all)
 }
 
-fn hash(entries: Entries) -> Result<Value> {
-    let field = |[name, value]: [Vec<u8>; 2]| Field { name, value, expires: 0 };
-    fields(groups(entries)?.into_iter().map(field).collect())
+fn hash(entries: Strings) -> Result<Value> {
+    fields(entries, Vec::new())
 }
 
-fn fields(fields: Vec<Field>) -> Result<Value> {
-    all_different(fields.iter().map(|field| &field.name))?;
-    if fields.iter().any(|field| field.expires > TIME_MAX) {
+/// Names and values in turn, and when each expires, if any does.
+fn fields(strings: Strings, expires: Vec<u64>) -> Result<Value> {
+    if strings.len() % 2 != 0 {
+        return Err(ODD);
+    }
+    all_different(&strings, 2)?;
+    if expires.iter().any(|expires| *expires > TIME_MAX) {
         return Err(BAD_TIME);
     }
-    Ok(Value::Hash(fields))
+    Ok(Value::Hash(Fields::new(strings, expires)))
 }
 
 /// Fields whose expiry is counted from that of the first one to expire, plus 1; 0: none.
 fn expiring_hash(reader: &mut Reader) -> Result<Value> {
     let first = u64::from_le_bytes(reader.bytes()?);
-    let mut all = Vec::new();
+    let (mut strings, mut times) = (Strings::default(), Vec::new());
     for _ in 0..reader.length()? {
-        let expires = match reader.length()? {
+        times.push(match reader.length()? {
             0 => 0,
             after => first.checked_add(after - 1).ok_or(BAD_TIME)?,
-        };
-        all.push(Field { name: reader.string()?, value: reader.string()?, expires });
+        });
+        strings.push(&reader.string()?)?;
+        strings.push(&reader.string()?)?;
     }
-    fields(all)
+    fields(strings, times)
 }
 
 /// Name, value and expiry in turn.
-fn expiring_listpack(entries: Entries) -> Result<Value> {
-    let time =
-        |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or(BAD_TIME);
-    let field = |[name, value, expires]: [Vec<u8>; 3]| Ok(Field { name, value, expires: time(&expires)? });
-    fields(groups(entries)?.into_iter().map(field).collect::<Result<_>>()?)
+fn expiring_listpack(entries: Strings) -> Result<Value> {
+    let (mut strings, mut times) = (Strings::default(), Vec::new());
+    for [name, value, expires] in groups(&entries)? {
+        strings.push(name)?;
+        strings.push(value)?;
+        let time = std::str::from_utf8(expires).ok().and_then(|text| text.parse().ok());
+        times.push(time.ok_or(BAD_TIME)?);
+    }
+    fields(strings, times)
 }
 
 /// Nodes, each a string: one element, or a packed list of them.
 fn quicklist(reader: &mut Reader, kind: u8) -> Result<Value> {
     const PLAIN: u64 = 1;
     const PACKED: u64 = 2;
-    let mut elements = Entries::new();
+    let mut elements = Strings::default();
     for _ in 0..reader.length()? {
         let container = if kind == kind::LIST_QUICKLIST { PACKED } else { reader.length()? };
         let node = reader.string()?;
-        match container {
-            PLAIN if !node.is_empty() => elements.push(node),
-            PACKED if kind == kind::LIST_QUICKLIST => elements.append(&mut packed::ziplist(&node)?),
-            PACKED => elements.append(&mut packed::listpack(&node)?),
+        let entries = match container {
+            PLAIN if !node.is_empty() => {
+                elements.push(&node)?;
+                continue;
+            }
+            PACKED if kind == kind::LIST_QUICKLIST => packed::ziplist(&node)?,
+            PACKED => packed::listpack(&node)?,
             _ => return Err(Error::Malformed("unknown node of a list")),
-        }
+        };
+        entries.iter().try_for_each(|entry| elements.push(entry))?;
     }
     list(elements)
 }
 
 /// Entries by so many.
-fn groups<const N: usize>(entries: Entries) -> Result<Vec<[Vec<u8>; N]>> {
+fn groups<const N: usize>(entries: &Strings) -> Result<impl Iterator<Item = [&[u8]; N]>> {
     if entries.len() % N != 0 {
         return Err(ODD);
     }
-    let mut entries = entries.into_iter();
-    let mut group = || std::array::from_fn(|_| entries.next());
-    let mut groups = Vec::new();
-    loop {
-        let next: [Option<Vec<u8>>; N] = group();
-        if next[0].is_none() {
-            return Ok(groups);
-        }
-        groups.push(next.map(|entry| entry.expect("a whole group")));
-    }
+    Ok((0..entries.len()).step_by(N).map(|at| std::array::from_fn(|i| entries.get(at + i))))
 }
 
-fn all_different<'e>(elements: impl ExactSizeIterator<Item = &'e Vec<u8>>) -> Result<()> {
-    if elements.len() == 0 {
+/// Checks that there are elements, and none in every `step`-th place is there twice.
+fn all_different(elements: &Strings, step: usize) -> Result<()> {
+    if elements.is_empty() {
         return Err(EMPTY);
     }
-    let mut seen = HashSet::with_capacity(elements.len());
-    if elements.into_iter().all(|element| seen.insert(element)) { Ok(()) } else { Err(TWICE) }
+    if elements.are_different(step) { Ok(()) } else { Err(TWICE) }
 }

@@ -2,8 +2,8 @@
 //!
 //! A *payload* is a type (1 byte), the value, the version of the format (2 bytes) and a checksum of all that (CRC-64, 8
 //! bytes); numbers of the footer are little-endian. [`decode`] reads everything that Redis up to 7.4 writes and its
-//! older encodings, except modules' values. It allocates for what is there, never for what is announced, and finds out
-//! what is not sound: payloads come from clients.
+//! older encodings, except modules' values. It takes memory for what is there, never for what is announced, and not much more
+//! than a payload has bytes when its strings are decompressed; it finds out what is not sound: payloads come from clients.
 //!
 //! [`encode`](mod@encode) writes the plain encodings, which all versions since Redis 4 read, and says so in the version. A
 //! stream needs Redis 7.0, a hash whose fields expire 7.4.
@@ -16,9 +16,11 @@ mod lzf;
 mod packed;
 mod reader;
 pub mod stream;
+mod strings;
 
 pub use crc::crc64;
 pub use decode::decode;
+pub use strings::{Field, Fields, Members, Strings};
 
 use std::fmt;
 
@@ -64,13 +66,13 @@ pub enum Value {
     /// A string.
     String(Vec<u8>),
     /// A list, in its order.
-    List(Vec<Vec<u8>>),
+    List(Strings),
     /// A set.
-    Set(Vec<Vec<u8>>),
+    Set(Strings),
     /// A sorted set, in any order; no score is NaN.
-    Zset(Vec<(Vec<u8>, f64)>),
+    Zset(Members),
     /// A hash.
-    Hash(Vec<Field>),
+    Hash(Fields),
     /// A stream, which may be without entries.
     Stream(Box<stream::Stream>),
 }
@@ -80,23 +82,12 @@ impl Value {
     pub fn bytes(&self) -> usize {
         match self {
             Value::String(value) => value.len(),
-            Value::List(elements) | Value::Set(elements) => elements.iter().map(Vec::len).sum(),
-            Value::Zset(members) => members.iter().map(|(member, _)| member.len()).sum(),
+            Value::List(elements) | Value::Set(elements) => elements.bytes(),
+            Value::Zset(members) => members.members.bytes(),
             Value::Stream(stream) => stream.bytes(),
-            Value::Hash(fields) => fields.iter().map(|field| field.name.len() + field.value.len()).sum(),
+            Value::Hash(fields) => fields.strings.bytes(),
         }
     }
-}
-
-/// A field of a hash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
-    /// When it expires: Unix time in milliseconds; 0: never.
-    pub expires: u64,
 }
 
 /// Why a payload is refused.

@@ -1,17 +1,24 @@
 //! Small collections in one string: listpacks, and what older versions had in their place.
 
-use crate::{Error, Result};
+use crate::{Error, Result, strings::Strings};
 
 const LISTPACK: Error = Error::Malformed("unsound listpack");
 const ZIPLIST: Error = Error::Malformed("unsound ziplist");
 const ZIPMAP: Error = Error::Malformed("unsound zipmap");
 const INTSET: Error = Error::Malformed("unsound intset");
 
-/// Entries in their order; numbers are in digits.
-pub type Entries = Vec<Vec<u8>>;
+/// An entry.
+enum Item<'b> {
+    Text(&'b [u8]),
+    Number(i64),
+}
 
-fn digits(number: i64) -> Vec<u8> {
-    number.to_string().into_bytes()
+/// Adds an entry; numbers are in digits.
+fn add(entries: &mut Strings, item: Item) -> Result<()> {
+    match item {
+        Item::Text(text) => entries.push(text),
+        Item::Number(number) => entries.push(number.to_string().as_bytes()),
+    }
 }
 
 /// Takes bytes off the front.
@@ -34,17 +41,17 @@ fn signed(bytes: &[u8]) -> i64 {
 
 /// A listpack: its length in bytes (4) and in entries (2; 65535: unknown), the entries, and 255. An entry is followed by
 /// its length, to be read backwards.
-pub fn listpack(bytes: &[u8]) -> Result<Entries> {
+pub fn listpack(bytes: &[u8]) -> Result<Strings> {
     let mut rest = bytes;
     let total = u32::from_le_bytes(take_array(&mut rest, LISTPACK)?);
     let count = u16::from_le_bytes(take_array(&mut rest, LISTPACK)?);
     if total as usize != bytes.len() {
         return Err(LISTPACK);
     }
-    let mut entries = Entries::new();
+    let mut entries = Strings::default();
     while rest.len() > 1 {
         let before = rest.len();
-        entries.push(listpack_entry(&mut rest)?);
+        add(&mut entries, listpack_entry(&mut rest)?)?;
         let len = before - rest.len();
         let (expected, size) = backwards(len);
         if take(&mut rest, size, LISTPACK)? != &expected[..size] {
@@ -55,30 +62,30 @@ pub fn listpack(bytes: &[u8]) -> Result<Entries> {
     if rest == [255] && is_counted { Ok(entries) } else { Err(LISTPACK) }
 }
 
-fn listpack_entry(rest: &mut &[u8]) -> Result<Vec<u8>> {
+fn listpack_entry<'b>(rest: &mut &'b [u8]) -> Result<Item<'b>> {
     let first = take(rest, 1, LISTPACK)?[0];
     let low = |bits: u8| usize::from(first & (0xff >> (8 - bits)));
     let mut bytes = |len: usize| take(rest, len, LISTPACK);
     Ok(match first {
-        0..0x80 => digits(first.into()),
-        0x80..0xc0 => bytes(low(6))?.to_vec(),
+        0..0x80 => Item::Number(first.into()),
+        0x80..0xc0 => Item::Text(bytes(low(6))?),
         0xc0..0xe0 => {
             let number = (low(5) << 8 | usize::from(bytes(1)?[0])) as i64;
             // 13 bits with a sign.
-            digits(number << 51 >> 51)
+            Item::Number(number << 51 >> 51)
         }
         0xe0..0xf0 => {
             let len = low(4) << 8 | usize::from(bytes(1)?[0]);
-            bytes(len)?.to_vec()
+            Item::Text(bytes(len)?)
         }
         0xf0 => {
             let len = u32::from_le_bytes(bytes(4)?.try_into().expect("four bytes"));
-            bytes(len as usize)?.to_vec()
+            Item::Text(bytes(len as usize)?)
         }
-        0xf1 => digits(signed(bytes(2)?)),
-        0xf2 => digits(signed(bytes(3)?)),
-        0xf3 => digits(signed(bytes(4)?)),
-        0xf4 => digits(signed(bytes(8)?)),
+        0xf1 => Item::Number(signed(bytes(2)?)),
+        0xf2 => Item::Number(signed(bytes(3)?)),
+        0xf3 => Item::Number(signed(bytes(4)?)),
+        0xf4 => Item::Number(signed(bytes(8)?)),
         _ => return Err(LISTPACK),
     })
 }
@@ -143,7 +150,7 @@ impl PackedWriter {
 
 /// A ziplist: its length in bytes (4), where the last entry begins (4), the number of entries (2; 65535: unknown), the
 /// entries, and 255. An entry begins with the length of the one before.
-pub fn ziplist(bytes: &[u8]) -> Result<Entries> {
+pub fn ziplist(bytes: &[u8]) -> Result<Strings> {
     let mut rest = bytes;
     let total = u32::from_le_bytes(take_array(&mut rest, ZIPLIST)?);
     let tail = u32::from_le_bytes(take_array(&mut rest, ZIPLIST)?);
@@ -151,7 +158,7 @@ pub fn ziplist(bytes: &[u8]) -> Result<Entries> {
     if total as usize != bytes.len() {
         return Err(ZIPLIST);
     }
-    let mut entries = Entries::new();
+    let mut entries = Strings::default();
     let (mut last, mut len) = (bytes.len() - rest.len(), 0);
     while rest.len() > 1 {
         last = bytes.len() - rest.len();
@@ -163,43 +170,43 @@ pub fn ziplist(bytes: &[u8]) -> Result<Entries> {
         if len_before != len {
             return Err(ZIPLIST);
         }
-        entries.push(ziplist_entry(&mut rest)?);
+        add(&mut entries, ziplist_entry(&mut rest)?)?;
         len = bytes.len() - rest.len() - last;
     }
     let is_counted = count == u16::MAX || usize::from(count) == entries.len();
     if rest == [255] && is_counted && tail as usize == last { Ok(entries) } else { Err(ZIPLIST) }
 }
 
-fn ziplist_entry(rest: &mut &[u8]) -> Result<Vec<u8>> {
+fn ziplist_entry<'b>(rest: &mut &'b [u8]) -> Result<Item<'b>> {
     let first = take(rest, 1, ZIPLIST)?[0];
     let low = usize::from(first & 0x3f);
     let mut bytes = |len: usize| take(rest, len, ZIPLIST);
     Ok(match first {
-        0..0x40 => bytes(low)?.to_vec(),
+        0..0x40 => Item::Text(bytes(low)?),
         0x40..0x80 => {
             let len = low << 8 | usize::from(bytes(1)?[0]);
-            bytes(len)?.to_vec()
+            Item::Text(bytes(len)?)
         }
         0x80 => {
             let len = u32::from_be_bytes(bytes(4)?.try_into().expect("four bytes"));
-            bytes(len as usize)?.to_vec()
+            Item::Text(bytes(len as usize)?)
         }
-        0xc0 => digits(signed(bytes(2)?)),
-        0xd0 => digits(signed(bytes(4)?)),
-        0xe0 => digits(signed(bytes(8)?)),
-        0xf0 => digits(signed(bytes(3)?)),
-        0xfe => digits(signed(bytes(1)?)),
-        0xf1..=0xfd => digits(i64::from(first & 15) - 1),
+        0xc0 => Item::Number(signed(bytes(2)?)),
+        0xd0 => Item::Number(signed(bytes(4)?)),
+        0xe0 => Item::Number(signed(bytes(8)?)),
+        0xf0 => Item::Number(signed(bytes(3)?)),
+        0xfe => Item::Number(signed(bytes(1)?)),
+        0xf1..=0xfd => Item::Number(i64::from(first & 15) - 1),
         _ => return Err(ZIPLIST),
     })
 }
 
 /// A zipmap: the number of fields (1; from 254 on: unknown), names and values in turn, and 255. A value is followed by
 /// unused bytes, as many as the byte behind its length says.
-pub fn zipmap(bytes: &[u8]) -> Result<Entries> {
+pub fn zipmap(bytes: &[u8]) -> Result<Strings> {
     let mut rest = bytes;
     let count = take(&mut rest, 1, ZIPMAP)?[0];
-    let mut entries = Entries::new();
+    let mut entries = Strings::default();
     while rest.len() > 1 {
         for is_value in [false, true] {
             let len = match take(&mut rest, 1, ZIPMAP)?[0] {
@@ -208,7 +215,7 @@ pub fn zipmap(bytes: &[u8]) -> Result<Entries> {
                 len => len.into(),
             };
             let unused = if is_value { take(&mut rest, 1, ZIPMAP)?[0] } else { 0 };
-            entries.push(take(&mut rest, len, ZIPMAP)?.to_vec());
+            entries.push(take(&mut rest, len, ZIPMAP)?)?;
             take(&mut rest, unused.into(), ZIPMAP)?;
         }
     }
@@ -217,16 +224,18 @@ pub fn zipmap(bytes: &[u8]) -> Result<Entries> {
 }
 
 /// An intset: the size of an integer (4), how many there are (4), and the integers in their order.
-pub fn intset(bytes: &[u8]) -> Result<Entries> {
+pub fn intset(bytes: &[u8]) -> Result<Strings> {
     let mut rest = bytes;
     let size = u32::from_le_bytes(take_array(&mut rest, INTSET)?) as usize;
     let count = u32::from_le_bytes(take_array(&mut rest, INTSET)?) as usize;
     if !matches!(size, 2 | 4 | 8) || count.checked_mul(size) != Some(rest.len()) {
         return Err(INTSET);
     }
-    let numbers: Vec<i64> = rest.chunks_exact(size).map(signed).collect();
-    if !numbers.is_sorted_by(|a, b| a < b) {
+    let numbers = || rest.chunks_exact(size).map(signed);
+    if !numbers().is_sorted_by(|a, b| a < b) {
         return Err(INTSET);
     }
-    Ok(numbers.into_iter().map(digits).collect())
+    let mut entries = Strings::default();
+    numbers().try_for_each(|number| add(&mut entries, Item::Number(number)))?;
+    Ok(entries)
 }

@@ -11,14 +11,22 @@ use crate::{
     kind,
     packed::{self, PackedWriter},
     reader::Reader,
+    strings::Strings,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    rc::Rc,
+};
 
 const NODE: Error = Error::Malformed("unsound node of a stream");
 const ORDER: Error = Error::Malformed("entries of a stream out of order");
 const GROUP: Error = Error::Malformed("unsound group of a stream");
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
+/// Bytes that names may come to that entries share: so many, or so many times as the nodes have.
+const NAMES_MIN: usize = 64 << 20;
+const NAMES_FACTOR: usize = 16;
+const NAMES: Error = Error::Malformed("names of fields repeated too often");
 /// Entries and bytes of a node that is written, about.
 const NODE_ENTRIES: usize = 100;
 const NODE_BYTES: usize = 4096;
@@ -48,8 +56,17 @@ pub struct Stream {
 pub struct Entry {
     /// Its ID.
     pub id: Id,
-    /// Names and values, at least one.
-    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The names of its fields, at least one. Entries that follow each other may share them.
+    pub names: Rc<Strings>,
+    /// Their values.
+    pub values: Strings,
+}
+
+impl Entry {
+    /// Names and values.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> + Clone {
+        self.names.iter().zip(self.values.iter())
+    }
 }
 
 /// A consumer group.
@@ -94,16 +111,24 @@ pub struct Pending {
 impl Stream {
     /// Bytes of all strings in it.
     pub(crate) fn bytes(&self) -> usize {
-        let fields = self.entries.iter().flat_map(|entry| &entry.fields);
-        fields.map(|(name, value)| name.len() + value.len()).sum()
+        self.entries.iter().map(|entry| entry.names.bytes() + entry.values.bytes()).sum()
     }
 }
 
 pub(crate) fn read(reader: &mut Reader, kind: u8) -> Result<Stream> {
     let mut stream = Stream::default();
+    let (mut bytes, mut repeated) = (0usize, 0);
     for _ in 0..reader.length()? {
-        let key = reader.string()?;
-        read_node(&key, &reader.string()?, &mut stream.entries)?;
+        let (key, node) = (reader.string()?, reader.string()?);
+        let known = stream.entries.len();
+        read_node(&key, &node, &mut stream.entries)?;
+        // They are shared here, but not where the stream goes.
+        let names: usize = stream.entries[known..].iter().map(|entry| entry.names.bytes()).sum();
+        bytes += node.len();
+        repeated = names.saturating_add(repeated);
+        if repeated > NAMES_MIN.max(bytes.saturating_mul(NAMES_FACTOR)) {
+            return Err(NAMES);
+        }
     }
     if !stream.entries.is_sorted_by(|a, b| a.id < b.id) {
         return Err(ORDER);
@@ -143,60 +168,75 @@ fn raw_id(bytes: [u8; 16]) -> Id {
 }
 
 /// The items of a listpack, one by one.
-struct Items(std::vec::IntoIter<Vec<u8>>);
+struct Items {
+    all: Strings,
+    next: usize,
+}
 
 impl Items {
-    fn text(&mut self) -> Result<Vec<u8>> {
-        self.0.next().ok_or(NODE)
+    fn left(&self) -> usize {
+        self.all.len() - self.next
+    }
+
+    fn text(&mut self) -> Result<&[u8]> {
+        if self.left() == 0 {
+            return Err(NODE);
+        }
+        self.next += 1;
+        Ok(self.all.get(self.next - 1))
     }
 
     fn number(&mut self) -> Result<i64> {
-        std::str::from_utf8(&self.text()?).ok().and_then(|digits| digits.parse().ok()).ok_or(NODE)
+        std::str::from_utf8(self.text()?).ok().and_then(|digits| digits.parse().ok()).ok_or(NODE)
     }
 
     /// A number of items that follow: not more than there are.
     fn count(&mut self) -> Result<usize> {
         let count = self.number()?;
-        usize::try_from(count).ok().filter(|count| *count <= self.0.len()).ok_or(NODE)
+        usize::try_from(count).ok().filter(|count| *count <= self.left()).ok_or(NODE)
     }
 }
 
 fn read_node(key: &[u8], bytes: &[u8], entries: &mut Vec<Entry>) -> Result<()> {
     let (ms, seq) = raw_id(key.try_into().map_err(|_| NODE)?);
-    let mut items = Items(packed::listpack(bytes)?.into_iter());
+    let mut items = Items { all: packed::listpack(bytes)?, next: 0 };
     let (mut live, mut deleted) = (items.count()?, items.count()?);
-    let mut names = Vec::new();
+    let mut master = Strings::default();
     for _ in 0..items.count()? {
-        names.push(items.text()?);
+        master.push(items.text()?)?;
     }
+    let master = Rc::new(master);
     if items.number()? != 0 || live + deleted == 0 {
         return Err(NODE);
     }
     while live + deleted > 0 {
         let flags = items.number()?;
         let id = (ms.wrapping_add(items.number()? as u64), seq.wrapping_add(items.number()? as u64));
-        let mut fields = Vec::new();
+        let (mut names, mut values) = (master.clone(), Strings::default());
         let len = if flags & SAME_FIELDS != 0 {
-            for name in &names {
-                fields.push((name.clone(), items.text()?));
+            for _ in 0..master.len() {
+                values.push(items.text()?)?;
             }
-            names.len() + 3
+            master.len() + 3
         } else {
+            let mut own = Strings::default();
             for _ in 0..items.count()? {
-                fields.push((items.text()?, items.text()?));
+                own.push(items.text()?)?;
+                values.push(items.text()?)?;
             }
-            2 * fields.len() + 4
+            names = Rc::new(own);
+            2 * values.len() + 4
         };
-        if items.number()? != len as i64 || fields.is_empty() {
+        if items.number()? != len as i64 || values.is_empty() {
             return Err(NODE);
         }
         let left = if flags & DELETED != 0 { &mut deleted } else { &mut live };
         *left = left.checked_sub(1).ok_or(NODE)?;
         if flags & DELETED == 0 {
-            entries.push(Entry { id, fields });
+            entries.push(Entry { id, names, values });
         }
     }
-    if items.0.len() == 0 { Ok(()) } else { Err(NODE) }
+    if items.left() == 0 { Ok(()) } else { Err(NODE) }
 }
 
 fn read_group(reader: &mut Reader, kind: u8, stream: &Stream) -> Result<Group> {
@@ -307,7 +347,7 @@ fn nodes(entries: &[Entry]) -> Vec<&[Entry]> {
             nodes.push(&entries[start..at]);
             (start, bytes) = (at, 0);
         }
-        bytes += entry.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        bytes += entry.names.bytes() + entry.values.bytes();
     }
     if start < entries.len() {
         nodes.push(&entries[start..]);
@@ -318,27 +358,26 @@ fn nodes(entries: &[Entry]) -> Vec<&[Entry]> {
 fn pack(node: &[Entry]) -> Vec<u8> {
     let master = &node[0];
     let mut packed = PackedWriter::default();
-    for number in [node.len() as i64, 0, master.fields.len() as i64] {
+    for number in [node.len() as i64, 0, master.names.len() as i64] {
         packed.number(number);
     }
-    master.fields.iter().for_each(|(name, _)| packed.text(name));
+    master.names.iter().for_each(|name| packed.text(name));
     packed.number(0);
     for entry in node {
-        let is_same = entry.fields.len() == master.fields.len()
-            && entry.fields.iter().zip(&master.fields).all(|(a, b)| a.0 == b.0);
+        let is_same = entry.names == master.names;
         packed.number(if is_same { SAME_FIELDS } else { 0 });
         packed.number(entry.id.0.wrapping_sub(master.id.0) as i64);
         packed.number(entry.id.1.wrapping_sub(master.id.1) as i64);
         if !is_same {
-            packed.number(entry.fields.len() as i64);
+            packed.number(entry.names.len() as i64);
         }
-        for (name, value) in &entry.fields {
+        for (name, value) in entry.fields() {
             if !is_same {
                 packed.text(name);
             }
             packed.text(value);
         }
-        let len = if is_same { entry.fields.len() + 3 } else { 2 * entry.fields.len() + 4 };
+        let len = if is_same { entry.names.len() + 3 } else { 2 * entry.names.len() + 4 };
         packed.number(len as i64);
     }
     packed.finish()

@@ -2,7 +2,7 @@
 //! has written them, of the older ones as their format says.
 
 use holdfast_rdb::{
-    Error, Field, VERSION_MAX, Value, crc64, decode, encode, functions,
+    Error, Field, Strings, VERSION_MAX, Value, crc64, decode, encode, functions,
     stream::{Consumer, Entry, Group, Id, Pending, Stream},
 };
 
@@ -25,21 +25,21 @@ fn string(bytes: &[u8]) -> Vec<u8> {
     [&len.to_be_bytes(), bytes].concat()
 }
 
-fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+fn texts(texts: &[&str]) -> Strings {
+    texts.iter().collect()
 }
 
 fn fields(pairs: &[(&str, &str)]) -> Value {
-    let field = |(name, value): &(&str, &str)| Field {
-        name: name.as_bytes().into(),
-        value: value.as_bytes().into(),
+    let fields = pairs.iter().map(|(name, value)| Field {
+        name: name.as_bytes(),
+        value: value.as_bytes(),
         expires: 0,
-    };
-    Value::Hash(pairs.iter().map(field).collect())
+    });
+    Value::Hash(fields.collect())
 }
 
 fn scores(pairs: &[(&str, f64)]) -> Value {
-    Value::Zset(pairs.iter().map(|(member, score)| (member.as_bytes().to_vec(), *score)).collect())
+    Value::Zset(pairs.iter().copied().collect())
 }
 
 #[test]
@@ -153,15 +153,15 @@ fn older_encodings_are_read() {
 
 #[test]
 fn expiring_fields_are_read() {
-    let field = |name: &str, expires| Field { name: name.into(), value: b"v".into(), expires };
+    let field = |name: &'static str, expires| Field { name: name.as_bytes(), value: b"v", expires };
     let hash =
         [&[24][..], &1000u64.to_le_bytes(), b"\x03\x01\x01a\x01v\x06\x01b\x01v\x00\x01c\x01v"].concat();
-    let expected = Value::Hash(vec![field("a", 1000), field("b", 1005), field("c", 0)]);
+    let expected = Value::Hash([field("a", 1000), field("b", 1005), field("c", 0)].into_iter().collect());
     assert_eq!(read(&hash), Ok(expected));
     // Name, value and time in a listpack.
     let packed = b"\x10\x00\x00\x00\x03\x00\x81a\x02\x81v\x02\xc3\xe8\x02\xff";
     let hash = [&[25][..], &1000u64.to_le_bytes(), &string(packed)].concat();
-    assert_eq!(read(&hash), Ok(Value::Hash(vec![field("a", 1000)])));
+    assert_eq!(read(&hash), Ok(Value::Hash([field("a", 1000)].into_iter().collect())));
 }
 
 #[test]
@@ -179,31 +179,34 @@ fn values_come_back() {
         let strings: Vec<Vec<u8>> = (0..count).map(&mut string).collect();
         let slices = || strings.iter().map(Vec::as_slice);
         assert_eq!(decode(&encode::string(&strings[0])), Ok(Value::String(strings[0].clone())));
-        assert_eq!(decode(&encode::list(count, slices())), Ok(Value::List(strings.clone())));
-        assert_eq!(decode(&encode::set(count, slices())), Ok(Value::Set(strings.clone())));
+        assert_eq!(decode(&encode::list(count, slices())), Ok(Value::List(strings.iter().collect())));
+        assert_eq!(decode(&encode::set(count, slices())), Ok(Value::Set(strings.iter().collect())));
         let members: Vec<(Vec<u8>, f64)> =
             strings.iter().map(|s| (s.clone(), s.len() as f64 / 7.0)).collect();
         let borrowed = members.iter().map(|(member, score)| (&member[..], *score));
-        assert_eq!(decode(&encode::zset(count, borrowed)), Ok(Value::Zset(members.clone())));
+        assert_eq!(
+            decode(&encode::zset(count, borrowed)),
+            Ok(Value::Zset(members.iter().cloned().collect()))
+        );
         for times in [0, 3] {
-            let field = |(at, name): (usize, &Vec<u8>)| Field {
-                name: name.clone(),
-                value: strings[at / 2].clone(),
+            let field = |(at, name): (usize, _)| Field {
+                name,
+                value: strings[at / 2].as_slice(),
                 expires: if times == 0 { 0 } else { at as u64 % times * (1 << 40) },
             };
-            let fields: Vec<Field> = strings.iter().enumerate().map(field).collect();
+            let fields: Vec<Field> = slices().enumerate().map(field).collect();
             let borrowed: Vec<_> = fields
                 .iter()
-                .map(|f| encode::Field { name: &f.name[..], value: &f.value[..], expires: f.expires })
+                .map(|f| encode::Field { name: f.name, value: f.value, expires: f.expires })
                 .collect();
-            assert_eq!(decode(&encode::hash(&borrowed)), Ok(Value::Hash(fields)));
+            assert_eq!(decode(&encode::hash(&borrowed)), Ok(Value::Hash(fields.into_iter().collect())));
         }
     }
 }
 
 fn entry(id: Id, pairs: &[(&str, &str)]) -> Entry {
-    let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
-    Entry { id, fields: pairs.iter().map(pair).collect() }
+    let names: Strings = pairs.iter().map(|(name, _)| name).collect();
+    Entry { id, names: names.into(), values: pairs.iter().map(|(_, value)| value).collect() }
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Zset>, numbers: u64) {
         }
         _ => {
             let result = combine(rng, txn, state);
-            txn.zset_replace(0, &at, &result).unwrap();
+            txn.zset_replace(0, &at, result.iter().cloned()).unwrap();
             state.insert(at, result.into_iter().collect());
         }
     }
@@ -295,7 +295,7 @@ fn what_changes_nothing_writes_nothing() {
     assert_eq!(tail, with(&|txn| assert_eq!(txn.zset_remove(0, b"z", [&b"b"[..]]), Ok(0))));
     assert_eq!(tail, with(&|txn| txn.zset_remove_ranks(0, b"z", 1..1).unwrap()));
     assert_eq!(tail, with(&|txn| assert_eq!(txn.zset_pop(0, b"none", true, 1, |_, _| ()), Ok(0))));
-    assert_eq!(tail, with(&|txn| txn.zset_replace(0, b"none", &[]).unwrap()));
+    assert_eq!(tail, with(&|txn| txn.zset_replace(0, b"none", None::<(&[u8], f64)>).unwrap()));
 }
 
 #[test]
@@ -327,9 +327,9 @@ fn a_stored_sorted_set_replaces_any_value() {
     assert_eq!(add, Err(Error::WrongType));
     let input = [Input { key: b"string", weight: 1.0 }];
     assert_eq!(txn.zset_union(0, &input, Aggregate::Sum), Err(Error::WrongType));
-    txn.zset_replace(0, b"string", &one).unwrap();
+    txn.zset_replace(0, b"string", one.iter().cloned()).unwrap();
     assert_eq!(txn.expiry(0, b"string"), Some(None));
     assert_eq!(read(&mut txn, b"string"), one);
-    txn.zset_replace(0, b"string", &[]).unwrap();
+    txn.zset_replace(0, b"string", None::<(&[u8], f64)>).unwrap();
     assert!(!txn.exists(0, b"string"));
 }

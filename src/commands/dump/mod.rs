@@ -171,11 +171,11 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
 fn store(txn: &mut Txn, db: u8, key: &[u8], value: Value) -> Result<(), Stop> {
     match value {
         Value::String(value) => txn.set(db, key, &value, false)?,
-        Value::List(elements) => txn.list_replace(db, key, elements.iter().map(Vec::as_slice))?,
-        Value::Set(members) => txn.set_replace(db, key, members.iter().map(Vec::as_slice))?,
-        Value::Zset(members) => txn.zset_replace(db, key, &members)?,
+        Value::List(elements) => txn.list_replace(db, key, elements.iter())?,
+        Value::Set(members) => txn.set_replace(db, key, members.iter())?,
+        Value::Zset(members) => txn.zset_replace(db, key, members.iter())?,
         Value::Hash(fields) => {
-            let fields = fields.iter().map(|field| (&field.name[..], &field.value[..], field.expires));
+            let fields = fields.iter().map(|field| (field.name, field.value, field.expires));
             txn.hash_replace(db, key, fields)?;
         }
         Value::Stream(stream) => {

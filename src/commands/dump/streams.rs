@@ -1,8 +1,11 @@
 //! Streams, from the store's form to the serialized one and back.
 
-use holdfast_rdb::stream::{self as rdb, Entry, Pending};
+use holdfast_rdb::{
+    Strings,
+    stream::{self as rdb, Entry, Pending},
+};
 use holdfast_store::collections::stream::{Draft, Group, Id, Stream};
-use std::collections::HashMap;
+use std::{collections::HashMap, rc::Rc};
 
 fn pair(id: Id) -> rdb::Id {
     (id.ms, id.seq)
@@ -14,9 +17,14 @@ fn id((ms, seq): rdb::Id) -> Id {
 
 /// What is in a stream.
 pub fn export(stream: Stream) -> rdb::Stream {
-    let entries = stream.range(Id::MIN, Id::MAX, false).map(|entry| Entry {
-        id: pair(entry.id),
-        fields: entry.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
+    let mut names = Rc::new(Strings::default());
+    let entries = stream.range(Id::MIN, Id::MAX, false).map(|entry| {
+        let own = || entry.fields().map(|(name, _)| name);
+        if !names.iter().eq(own()) {
+            names = Rc::new(own().collect());
+        }
+        let values = entry.fields().map(|(_, value)| value).collect();
+        Entry { id: pair(entry.id), names: names.clone(), values }
     });
     rdb::Stream {
         entries: entries.collect(),
@@ -50,9 +58,7 @@ fn export_group(group: Group) -> rdb::Group {
 
 /// A stream for the store.
 pub fn draft(stream: &rdb::Stream) -> Draft {
-    let entries = stream.entries.iter().map(|entry| {
-        (id(entry.id), entry.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice())))
-    });
+    let entries = stream.entries.iter().map(|entry| (id(entry.id), entry.fields()));
     let groups = stream.groups.len();
     let mut draft = Draft::new(entries, id(stream.last), stream.added, id(stream.deleted_max), groups);
     for group in &stream.groups {

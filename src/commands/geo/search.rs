@@ -251,7 +251,7 @@ pub fn search(call: &mut Call, txn: &mut Txn, kind: Kind) -> Answer {
     let members = places.into_iter().map(|place| (score(&place), place.member));
     let members: Vec<(Vec<u8>, f64)> = members.map(|(score, member)| (member, score)).collect();
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, key);
-    txn.zset_replace(db, key, &members)?;
+    txn.zset_replace(db, key, members.iter().map(|(member, score)| (member, *score)))?;
     let event = if kind == Kind::SearchStore { "geosearchstore" } else { "georadiusstore" };
     call.notify_stored(Class::ZSET, event, key, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);

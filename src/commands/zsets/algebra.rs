@@ -117,7 +117,7 @@ pub fn store(call: &mut Call, txn: &mut Txn, operation: Operation) -> Answer {
     let members = operation.members(txn, db, &args)?;
     let to = call.args.at(1);
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
-    txn.zset_replace(db, to, &members)?;
+    txn.zset_replace(db, to, members.iter().map(|(member, score)| (member, *score)))?;
     call.notify_stored(Class::ZSET, call.command.name, to, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);
     Ok(Done)

@@ -193,7 +193,7 @@ pub fn zrangestore(call: &mut Call, txn: &mut Txn) -> Answer {
         .collect();
     let to = call.args.at(1);
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
-    txn.zset_replace(db, to, &members)?;
+    txn.zset_replace(db, to, members.iter().map(|(member, score)| (member, *score)))?;
     call.notify_stored(Class::ZSET, "zrangestore", to, !members.is_empty(), was_there);
     call.out.int(members.len() as i64);
     Ok(Done)

@@ -220,14 +220,20 @@ impl Txn<'_> {
 
     /// Makes these members the value of a key, whatever it held; without members the key is removed. Without room for
     /// all, the key is as it was.
-    pub fn zset_replace(&mut self, db: u8, key: &[u8], members: &[(Vec<u8>, f64)]) -> Result<()> {
-        if members.is_empty() {
+    pub fn zset_replace<M: AsRef<[u8]>>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        members: impl IntoIterator<Item = (M, f64)>,
+    ) -> Result<()> {
+        let mut members = members.into_iter().peekable();
+        if members.peek().is_none() {
             self.remove(db, key);
             return Ok(());
         }
         self.replace(db, key, Type::Zset, Encoding::Listpack, |arena, tx, context, obj| {
             let mut writer = Writer::new(arena, tx, obj, context);
-            members.iter().try_for_each(|(member, score)| writer.insert(member, *score).map(drop))
+            members.try_for_each(|(member, score)| writer.insert(member.as_ref(), score).map(drop))
         })
     }
 }
