@@ -385,10 +385,14 @@ impl Txn<'_> {
         self.locks.turn.is_some()
     }
 
-    /// Lets it wait for partitions while it holds others, unless another one may for long; whether it may.
+    /// Lets it wait for partitions while it holds others, unless another one may and that takes longer than a
+    /// millisecond; whether it may.
     pub fn try_take_turn(&mut self) -> bool {
         if self.locks.turn.is_none() {
-            self.locks.turn = wait_for_turn(self.store, Patience::UntilHeldUp).ok();
+            let growth = &self.store.growth;
+            let is_long = growth.turn_is_long.load(Relaxed);
+            // Not longer, since who has it may be beginning, and wait for what this one has locked.
+            self.locks.turn = if is_long { None } else { growth.turn.try_lock_for(LOOK) };
             if self.locks.held_long {
                 self.locks.mark(self.store, true);
             }
