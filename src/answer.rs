@@ -1,7 +1,7 @@
 //! What a handler returns.
 
 use crate::session::Progress;
-use holdfast_store::{Cold, HeldUp};
+use holdfast_store::{Admission, Cold, HeldUp};
 use std::{borrow::Cow, fmt, thread, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -90,6 +90,8 @@ pub enum Stop {
     Cold(Cold),
     /// A script holds what is needed for long.
     HeldUp,
+    /// The log has no room now for what the command would write. The handler runs again when it may have.
+    Busy,
 }
 
 impl Stop {
@@ -123,6 +125,9 @@ impl From<holdfast_store::Error> for Stop {
             holdfast_store::Error::WrongType => WRONG_TYPE,
             holdfast_store::Error::Cold(cold) => Stop::Cold(cold),
             holdfast_store::Error::Full => OUT_OF_MEMORY,
+            holdfast_store::Error::NotAdmitted(Admission::Busy) => Stop::Busy,
+            holdfast_store::Error::NotAdmitted(Admission::Failed) => LOG_FAILED,
+            holdfast_store::Error::NotAdmitted(_) => DISK_FULL,
             holdfast_store::Error::NotASketch => NOT_A_SKETCH,
             holdfast_store::Error::DamagedSketch => DAMAGED_SKETCH,
             error => format!("ERR {error}").into(),
@@ -165,5 +170,7 @@ pub const OUT_OF_MEMORY: Stop = Stop::new("OOM command not allowed when used mem
 pub const DISK_FULL: Stop = Stop::new(
     "OOM command not allowed: the disk is full, or the log has reached 'log-max-size'. Deleting keys makes room.",
 );
+/// The log has failed; [`crate::dispatch::Turn::admit_log`] tells why.
+const LOG_FAILED: Stop = Stop::new("MISCONF Writing to the log has failed, so data cannot be changed");
 /// CLIENT UNBLOCK … ERROR.
 pub const UNBLOCKED: Stop = Stop::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

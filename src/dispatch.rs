@@ -22,7 +22,9 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Admission, Begun, Change, Cold, Expected, Lsn, Memory, Store, Txn, What};
+use holdfast_store::{
+    Admission, Begun, Change, Cold, Expected, Lsn, Memory, Purpose, Store, Txn, What, redo_max,
+};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
@@ -46,8 +48,6 @@ const TOO_MUCH: Stop = Stop::new("ERR a command or transaction cannot write so m
 const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// How long a command that waits already waits at least while a script runs for long.
 pub const WHILE_BUSY: Duration = Duration::from_millis(50);
-/// Bytes of log, beyond those of the arguments, that a command is expected to write at most.
-const REDO_ROOM: usize = 4096;
 
 /// What the commands of one loop turn share.
 pub struct Turn<'a> {
@@ -353,7 +353,7 @@ impl<'a> Turn<'a> {
             if command.flags.has(Flags::DENYOOM) {
                 self.make_room();
             }
-            match self.admit(args.extent(), command.flags.has(Flags::DENYOOM)) {
+            match self.admit(redo_of(args), command.flags.has(Flags::DENYOOM)) {
                 Ok(None) => {}
                 Ok(Some(later)) => return later,
                 Err(error) => {
@@ -451,9 +451,8 @@ impl<'a> Turn<'a> {
             return Err(TOO_MUCH);
         }
         let store = &self.worker.server.store;
-        let bytes = bytes + REDO_ROOM;
         // What frees space may use what is reserved for it.
-        let admission = if may_grow { store.admit(bytes) } else { store.log().admit_to_reserve(bytes) };
+        let admission = if may_grow { store.admit(bytes) } else { store.admit_removal(bytes) };
         if admission == Admission::Ok { Ok(None) } else { self.put_off(admission) }
     }
 
@@ -513,6 +512,12 @@ impl<'a> Turn<'a> {
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, command, args) {
             return Outcome::Behind;
         }
+        if command.flags.has(Flags::WRITE) {
+            let purpose = purpose(command.flags.has(Flags::DENYOOM));
+            if let Err(refusal) = txn.expect(redo_of(args), purpose, true) {
+                return self.stop(refusal.into(), out).0;
+            }
+        }
         if !session.fetched.is_empty() {
             txn.supply(std::mem::take(&mut session.fetched));
         }
@@ -534,12 +539,10 @@ impl<'a> Turn<'a> {
                     waiting.end(txn);
                 }
             }
-            Outcome::Wait(_)
-            | Outcome::Postpone(_)
-            | Outcome::WaitFor(_)
-            | Outcome::OnStack
-            | Outcome::Behind
-            | Outcome::HeldUp => {}
+            // It has what it needs to go on.
+            Outcome::Postpone(_) => session.fetched = txn.take_fetched(),
+            Outcome::Wait(_) | Outcome::WaitFor(_) | Outcome::OnStack | Outcome::Behind | Outcome::HeldUp => {
+            }
         }
         if let Ok(txn) = begun {
             self.commit(txn);
@@ -640,16 +643,9 @@ impl<'a> Turn<'a> {
         let mut failed = call.out.errors() > 0;
         let outcome = answer.unwrap_or_else(|stop| {
             out.rewind(place);
-            match stop {
-                Stop::Cold(cold) => Outcome::Fetch(vec![cold]),
-                Stop::HeldUp => Outcome::HeldUp,
-                Stop::Error(text) => {
-                    self.worker.server.errors.count(&text);
-                    out.error(text);
-                    failed = true;
-                    Outcome::Done
-                }
-            }
+            let (outcome, is_error) = self.stop(stop, out);
+            failed |= is_error;
+            outcome
         });
         // A command that waits is shown when it begins to.
         if is_shown
@@ -662,6 +658,25 @@ impl<'a> Turn<'a> {
             self.finish(session, id, args, failed);
         }
         outcome
+    }
+
+    /// What becomes of a command that stops, and whether that is an error.
+    #[cold]
+    fn stop(&self, stop: Stop, out: &mut Writer) -> (Outcome, bool) {
+        let is_full = stop == DISK_FULL;
+        match stop {
+            Stop::Cold(cold) => (Outcome::Fetch(vec![cold]), false),
+            Stop::HeldUp => (Outcome::HeldUp, false),
+            Stop::Busy => (Outcome::postpone(BUSY_RETRY), false),
+            Stop::Error(text) => {
+                if is_full {
+                    self.worker.server.refusals.note(Cause::Space);
+                }
+                self.worker.server.errors.count(&text);
+                out.error(text);
+                (Outcome::Done, true)
+            }
+        }
     }
 
     /// Shows a call to those who want to see all.
@@ -782,6 +797,17 @@ pub fn discarded(reason: Stop) -> Stop {
         Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
         other => other,
     }
+}
+
+/// Bytes of log that the arguments of a command come to at most.
+#[inline]
+pub fn redo_of(args: Args) -> usize {
+    redo_max(args.len(), args.extent())
+}
+
+/// What a command is for that lets data grow or does not.
+pub fn purpose(may_grow: bool) -> Purpose {
+    if may_grow { Purpose::Write } else { Purpose::Remove }
 }
 
 /// What a command wants of the interpreter.

@@ -105,6 +105,77 @@ fn a_full_log_is_read_and_emptied_and_written_again() {
     assert!(is_sound, "{text}");
 }
 
+/// Calls a command, again as long as it says that the disk is full.
+fn persist(client: &mut Client, command: &[&str]) -> Reply {
+    let deadline = Instant::now() + harness::PATIENCE;
+    loop {
+        match client.call_args(command) {
+            Reply::Error(why) if why.starts_with(b"OOM command not allowed: the disk is full") => {
+                assert!(Instant::now() < deadline, "{command:?} finds no room");
+                thread::sleep(Duration::from_millis(10));
+            }
+            reply => return reply,
+        }
+    }
+}
+
+/// What a command makes of a value is more than its arguments: it is refused before it leaves no room for deletes.
+#[test]
+fn copies_of_a_large_value_are_refused_before_they_fill_the_log() {
+    let mut server = Server::start(&["--log-max-size", "64mb"]);
+    let large = "x".repeat(14 << 20);
+    let mut client = server.client();
+    assert_eq!(client.call_args(&["SET", "large", large.as_str()]), ok());
+    let copies = ["one", "two", "three", "four", "five"];
+    let mut is_there = |key: &&&str| match client.call_args(&["COPY", "large", key]) {
+        Reply::Int(1) => true,
+        Reply::Error(why) => {
+            assert!(why.starts_with(b"OOM command not allowed: the disk is full"), "{why:?}");
+            false
+        }
+        other => panic!("{other:?}"),
+    };
+    let there: Vec<&str> = copies.iter().filter(&mut is_there).copied().collect();
+    assert!((2..=3).contains(&there.len()), "{there:?}");
+    for command in [
+        vec!["APPEND", "large", "y"],
+        vec!["SETRANGE", "large", "5", "y"],
+        vec!["BITOP", "NOT", "new", "large"],
+        vec!["EVAL", "return redis.call('COPY', KEYS[1], KEYS[2])", "2", "large", "new"],
+    ] {
+        match client.call_args(&command) {
+            Reply::Error(why) => assert!(why.starts_with(b"OOM command not allowed"), "{command:?}: {why:?}"),
+            other => panic!("{command:?}: {other:?}"),
+        }
+    }
+    // In MULTI it is the command that fails.
+    for command in [vec!["MULTI"], vec!["COPY", "large", "new"], vec!["SET", "small", "1"]] {
+        client.call_args(&command);
+    }
+    match client.call_args(&["EXEC"]) {
+        Reply::Array(replies) => {
+            assert!(matches!(replies[0], Reply::Error(_)), "{replies:?}");
+            assert_eq!(replies[1], ok());
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(client);
+    // It is as full after a restart.
+    server = server.restart(Server::kill);
+    let mut client = server.client();
+    assert_eq!(persist(&mut client, &["SET", "small", "2"]), ok());
+    assert_eq!(persist(&mut client, &["DEL", "large"]), Reply::Int(1));
+    assert_eq!(persist(&mut client, &["SET", "large", &large]), ok());
+    for key in there {
+        assert_eq!(client.call_args(&["STRLEN", key]), Reply::Int(large.len() as i64));
+        assert_eq!(persist(&mut client, &["DEL", key]), Reply::Int(1));
+    }
+    assert_eq!(persist(&mut client, &["COPY", "large", "one"]), Reply::Int(1));
+    drop(client);
+    let (is_sound, text) = check(&server.stop());
+    assert!(is_sound, "{text}");
+}
+
 /// The heap's checkpoints need room on the medium, too.
 #[test]
 fn a_full_medium_is_read_and_emptied_and_written_again() {

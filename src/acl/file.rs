@@ -109,7 +109,7 @@ fn load_lines(acl: &Acl, lines: &[Vec<Vec<u8>>], all_channels: bool) -> Result<(
         let words = std::iter::once(reset).chain(words.iter().map(Vec::as_slice));
         acl.set_user(name, words, all_channels).map_err(|stop| match stop {
             crate::answer::Stop::Error(text) => format!("user '{}': {}", shown(name), shown(&text)),
-            crate::answer::Stop::Cold(_) | crate::answer::Stop::HeldUp => {
+            crate::answer::Stop::Cold(_) | crate::answer::Stop::HeldUp | crate::answer::Stop::Busy => {
                 unreachable!("no data is looked at")
             }
         })?;

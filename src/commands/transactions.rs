@@ -10,7 +10,7 @@ use crate::{
         KeyAccess, KeySpec,
     },
     config::Opt,
-    dispatch::{self, cold_values, discarded},
+    dispatch::{self, cold_values, discarded, purpose},
     keys::each_key,
     observe::Watched,
     random::random,
@@ -135,7 +135,8 @@ fn exec(call: &mut Call) -> Answer {
         call.session.forget_watched(call.server());
         return Err(ABORTED);
     }
-    match admit(call, &multi) {
+    let (redo, may_grow) = redo_of(&multi);
+    match admit(call, &multi, redo, may_grow) {
         Ok(None) => {}
         Ok(Some(later)) => {
             call.session.multi = Some(multi);
@@ -154,6 +155,19 @@ fn exec(call: &mut Call) -> Answer {
     if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
         return Ok(Behind);
+    }
+    if multi.writes().next().is_some() {
+        match txn.expect(redo, purpose(may_grow), true).map_err(Stop::from) {
+            Ok(()) => txn.end_waiting(),
+            Err(Stop::Busy) => {
+                call.session.multi = Some(multi);
+                return Err(Stop::Busy);
+            }
+            Err(error) => {
+                call.session.forget_watched(call.server());
+                return Err(discarded(error));
+            }
+        }
     }
     if call.server().pause.is_on() && multi.writes().next().is_none() {
         txn.keep_expired();
@@ -218,15 +232,20 @@ fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>)
 }
 
 /// Whether the log takes what the queue may write.
-fn admit(call: &Call, multi: &Multi) -> Result<Option<Outcome>, Stop> {
+fn admit(call: &Call, multi: &Multi, redo: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
     if multi.writes().next().is_none() {
         return Ok(None);
     }
-    let may_grow = multi.writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
     if may_grow {
         call.turn.make_room();
     }
-    call.turn.admit(multi.writes().map(|(_, args)| args.args().bytes()).sum(), may_grow)
+    call.turn.admit(redo, may_grow)
+}
+
+/// Bytes of log that the arguments of the queue come to at most, and whether data may grow by it.
+fn redo_of(multi: &Multi) -> (usize, bool) {
+    let may_grow = multi.writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
+    (multi.writes().map(|(_, args)| dispatch::redo_of(args.args())).sum(), may_grow)
 }
 
 /// A transaction over all keys of the queue, and those that are watched.

@@ -15,7 +15,7 @@ use crate::{
     call::Call,
     command::{Flags, Handler},
     config::Opt,
-    dispatch::{Turn, is_repeatable},
+    dispatch::{Turn, is_repeatable, purpose, redo_of},
     keys::each_key,
     log::log,
     random::random,
@@ -129,7 +129,7 @@ pub fn run(
         if let Ok(Some(later)) = later {
             return Ok(later);
         }
-        if let Ok(Some(later)) = call.turn.admit_log(call.args.bytes(), false) {
+        if let Ok(Some(later)) = call.turn.admit_log(redo_of(call.args), false) {
             return Ok(later);
         }
     }
@@ -425,7 +425,9 @@ impl Run<'_, '_, '_> {
                 return Err(TOO_LONG.into());
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
-            self.turn.admit_log(args.bytes(), may_grow).map_err(text)?;
+            let redo = redo_of(args);
+            self.turn.admit_log(redo, may_grow).map_err(text)?;
+            self.txn.expect(redo, purpose(may_grow), false).map_err(|error| text(error.into()))?;
         }
         self.lock(id, args)?;
         if command.flags.has(Flags::WRITE) && !self.wrote {
@@ -467,7 +469,9 @@ impl Run<'_, '_, '_> {
 fn text(stop: Stop) -> Failed {
     match stop {
         Stop::Error(text) => text,
-        Stop::Cold(_) | Stop::HeldUp => unreachable!("nothing was read"),
+        Stop::Cold(_) | Stop::HeldUp | Stop::Busy => {
+            unreachable!("nothing was read, and nothing can be waited for")
+        }
     }
 }
 

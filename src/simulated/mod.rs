@@ -3,6 +3,7 @@
 
 mod gates;
 mod key_specs;
+mod large_values;
 mod power_cut;
 mod random_commands;
 mod refusals;

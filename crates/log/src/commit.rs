@@ -82,7 +82,7 @@ impl Log {
         self.appender.take(&mut committer.group, COMMIT_BYTES);
         let mut progress = false;
         if let Some(last) = committer.group.last() {
-            // Without room it waits in memory for a segment to be freed; `admit` has long said `Full`.
+            // Without room it waits in memory. There is always some (I-16), unless something else takes the medium's.
             let has_room = self.segments.prepare_to(last.end(), self.durable())?;
             // Who waits is told that it may be for long.
             progress = has_room || !self.stuck.load(Ordering::Relaxed);

@@ -12,6 +12,7 @@ mod cursor;
 mod layout;
 mod live;
 mod replay;
+mod room;
 mod scan;
 mod segments;
 mod stats;
@@ -30,16 +31,20 @@ use parking_lot::{Condvar, Mutex, RwLock};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
+pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
 pub use scan::Scope;
 pub use stats::LogStats;
 pub use thread::LogThread;
 
-use crate::{appender::Appender, commit::Committer, segments::Segments, stats::Counters, thread::Sleeper};
+use crate::{
+    appender::Appender,
+    commit::Committer,
+    room::Room,
+    segments::{Segment, Segments},
+    stats::Counters,
+    thread::Sleeper,
+};
 
-/// Segments that [`Log::admit`] leaves for who makes room, and those of them that [`Log::admit_to_reserve`] leaves for the
-/// cleaner: it can always move what lives in one segment.
-const RESERVE_SEGMENTS: u64 = 3;
-const CLEANER_SEGMENTS: u64 = 1;
 /// Buffers are not larger than this.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
@@ -72,19 +77,6 @@ pub struct LogOptions {
     pub appendfsync: Appendfsync,
     /// Bytes appended and not yet written from which on [`Log::admit`] says `Busy`.
     pub max_pending_bytes: usize,
-}
-
-/// Whether a batch may be appended now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// It may.
-    Ok,
-    /// Too much is pending; ask again after progress.
-    Busy,
-    /// There is no room on the medium; ask again after a segment was freed.
-    Full,
-    /// The log has failed; see [`Log::failed`].
-    Failed,
 }
 
 /// How much of the medium a log takes.
@@ -121,6 +113,10 @@ pub struct SegmentInfo {
     pub live_bytes: u64,
     /// Bytes of log written to it.
     pub bytes: u64,
+    /// Bytes before it of the batch that its first byte belongs to.
+    pub bytes_before: u64,
+    /// Bytes behind it of the batch that its last byte belongs to.
+    pub bytes_behind: u64,
     /// Number of its file.
     pub slot: u32,
 }
@@ -140,8 +136,9 @@ pub struct Log {
     durable: AtomicU64,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
     sync_wanted: AtomicU64,
-    /// What ends at or below this LSN is admitted without another look.
-    admitted_to: AtomicU64,
+    room: Room,
+    /// See [`room::slack`].
+    slack: u64,
     /// A segment header says that everything below is durable.
     marked: AtomicU64,
     failed: OnceLock<String>,
@@ -206,6 +203,7 @@ impl Log {
     ) -> Arc<Log> {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
+        let slack = room::slack(segments.payload());
         let log = Arc::new(Log {
             io,
             crc_seed: o.crc_seed,
@@ -218,7 +216,8 @@ impl Log {
             written: AtomicU64::new(tail),
             durable: AtomicU64::new(tail),
             sync_wanted: AtomicU64::new(0),
-            admitted_to: AtomicU64::new(0),
+            room: Room::default(),
+            slack,
             marked: AtomicU64::new(if is_marked { tail } else { 0 }),
             failed: OnceLock::new(),
             callbacks: RwLock::new(Vec::new()),
@@ -235,8 +234,8 @@ impl Log {
     }
 
     /// Appends a batch in memory; returns its LSN. Its payload is at that LSN plus [`BATCH_HEADER`], the next
-    /// batch [`batch_len`] further. To be called only when [`Log::admit`] has said `Ok`; never fails and never
-    /// waits for I/O. Panics if the payload is 4 GiB or larger.
+    /// batch [`batch_len`] further. To be called only when [`Log::admit`] has said `Ok`, or with a [`Reservation`];
+    /// never fails and never waits for I/O. Panics if the payload is 4 GiB or larger.
     pub fn append(&self, payload: &[u8]) -> Lsn {
         self.appender.append(payload, self.durable())
     }
@@ -262,74 +261,9 @@ impl Log {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Whether a batch with a payload of `bytes` may be appended.
-    #[inline]
-    pub fn admit(&self, bytes: usize) -> Admission {
-        if self.tail() + batch_len(bytes) <= self.admitted_to.load(Ordering::Acquire) {
-            return Admission::Ok;
-        }
-        self.admit_above(bytes, RESERVE_SEGMENTS * self.segments.payload())
-    }
-
-    /// As [`Log::admit`], for what makes room, such as deletes: it may use the space that is reserved for that.
-    pub fn admit_to_reserve(&self, bytes: usize) -> Admission {
-        self.admit_above(bytes, self.last_reserve() + CLEANER_SEGMENTS * self.segments.payload())
-    }
-
-    /// Bytes that may still be appended, by whoever makes room for more, until a segment is freed.
-    pub fn room(&self) -> u64 {
-        self.segments.space_end().saturating_sub(self.tail() + self.last_reserve())
-    }
-
-    /// What nobody may use, so that commits and marks have room.
-    fn last_reserve(&self) -> u64 {
-        self.segments.payload() / 2
-    }
-
-    #[cold]
-    fn admit_above(&self, bytes: usize, reserve: u64) -> Admission {
-        self.update_admission();
-        let tail = self.tail();
-        if self.failed.get().is_some() {
-            Admission::Failed
-        } else if tail + batch_len(bytes) + reserve > self.segments.space_end() {
-            Admission::Full
-        } else if tail > self.pending_end() {
-            Admission::Busy
-        } else {
-            Admission::Ok
-        }
-    }
-
-    fn pending_end(&self) -> Lsn {
-        self.written() + self.max_pending.load(Ordering::Relaxed)
-    }
-
-    /// Sets [`LogOptions::max_pending_bytes`] anew; the size of buffers stays.
-    pub fn set_max_pending_bytes(&self, bytes: usize) {
-        self.max_pending.store(bytes as u64, Ordering::Relaxed);
-        self.update_admission();
-    }
-
-    /// Leaves so many bytes of the medium for others, beside what is in use.
-    pub fn set_medium_reserve(&self, bytes: u64) {
-        self.segments.set_medium_reserve(bytes);
-        self.update_admission();
-    }
-
     /// Gives memory back that was not needed since the last call.
     pub fn trim_memory(&self) {
         self.appender.trim();
-    }
-
-    fn update_admission(&self) {
-        let reserve = RESERVE_SEGMENTS * self.segments.payload();
-        let limit = self.segments.space_end().saturating_sub(reserve);
-        self.admitted_to.store(limit.min(self.pending_end()), Ordering::Release);
-        // After the store, so that a failure in between is seen by us or sets it itself.
-        if self.failed.get().is_some() {
-            self.admitted_to.store(0, Ordering::Release);
-        }
     }
 
     /// Has what was appended committed at once. To be called after the last of the batches that may share a commit.
@@ -475,15 +409,21 @@ impl Log {
     /// The segments that something was written to, oldest first. The last one is still being written.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let (written, payload) = (self.written(), self.segments.payload());
-        let kept = self.segments.kept().into_iter().filter(|segment| !segment.is_empty());
-        let info = kept.map(|segment| SegmentInfo {
-            seq: segment.seq,
-            end_lsn: self.segments.start_of(segment.seq + 1),
-            live_bytes: self.segments.live.get(segment.seq),
-            bytes: written.saturating_sub(self.segments.start_of(segment.seq)).min(payload),
-            slot: segment.slot,
-        });
-        info.collect()
+        let kept: Vec<_> = self.segments.kept().into_iter().filter(|segment| !segment.is_empty()).collect();
+        let info = |(i, segment): (usize, &Arc<Segment>)| {
+            let (start, end) = (self.segments.start_of(segment.seq), self.segments.start_of(segment.seq + 1));
+            let next = kept.get(i + 1).filter(|next| next.seq == segment.seq + 1).map(|next| next.entry());
+            SegmentInfo {
+                seq: segment.seq,
+                end_lsn: end,
+                live_bytes: self.segments.live.get(segment.seq),
+                bytes: written.saturating_sub(start).min(payload),
+                bytes_before: start.saturating_sub(segment.entry().crossing),
+                bytes_behind: next.filter(|next| next.crossing < end).map_or(0, |next| next.first - end),
+                slot: segment.slot,
+            }
+        };
+        kept.iter().enumerate().map(info).collect()
     }
 
     /// Makes a segment's file free for reuse, once no [`Pin`] keeps it any more. After a crash the segment may be there
@@ -503,12 +443,15 @@ impl Log {
         self.report_progress();
     }
 
-    /// Whether too few segments are prepared ahead: one is enough, unless the medium does not tell how much is free. Then
-    /// the reserve must be there in advance, or a medium that turns out to be full would leave none for deletes.
+    /// Whether too few segments are prepared ahead: one, and all that are kept back once there is little room, so that nobody
+    /// else takes the medium's last bytes, or if the medium does not tell how much is free.
     fn wants_spare(&self) -> bool {
-        let ahead = if self.segments.medium_is_unknown() { 2 + RESERVE_SEGMENTS } else { 2 };
+        let prepared = self.segments.prepared_end();
+        let is_short = self.segments.space_end() < prepared + room::SHORT_SEGMENTS * self.segments.payload();
+        let keeps_all = is_short || self.segments.medium_is_unknown();
+        let ahead = if keeps_all { 2 + room::RESERVE_SEGMENTS } else { 2 };
         let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + ahead);
-        self.failed.get().is_none() && self.segments.prepared_end() < wanted
+        self.failed.get().is_none() && prepared < wanted
     }
 
     /// Prepares one more segment if there is none ahead; false if none is needed or there is no room.
@@ -550,6 +493,7 @@ impl Log {
             segments_free: space.free,
             pending_bytes: tail.saturating_sub(self.written()),
             buffer_bytes: self.appender.memory(),
+            lacks_room: self.stuck.load(Ordering::Relaxed),
         }
     }
 

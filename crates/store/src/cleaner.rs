@@ -14,8 +14,8 @@ use crate::{
     txn::Txn,
     word::WINDOW,
 };
-use holdfast_io::Result;
-use holdfast_log::{Lsn, Scope, SegmentInfo};
+use holdfast_io::{BLOCK, Result};
+use holdfast_log::{Lsn, Purpose, Reservation, Scope, SegmentInfo};
 use std::{
     mem,
     ops::Range,
@@ -43,100 +43,185 @@ impl Inner {
     /// hold little, if room is wanted; whether there was anything to do.
     pub fn clean(&self) -> Result<bool> {
         let log = &self.shared.log;
+        if !self.is_attached.load(Acquire) {
+            // What lives is not known yet.
+            return Ok(false);
+        }
         let segments = log.segments();
         // What has emptied a segment lies below this end of the log; see `Batch::settle_released`.
         fence(Acquire);
         let (size, tail) = (self.segment_size, log.tail());
         let kept_from = self.checkpoint_lsn();
         // The log may end just where a segment does, which then holds its end all the same.
-        let is_closed = |segment: &&SegmentInfo| segment.end_lsn <= kept_from && segment.end_lsn < tail;
-        let closed = || segments.iter().filter(is_closed);
-
-        let dead: Vec<_> = closed().filter(|segment| segment.live_bytes == 0).collect();
+        let is_complete = |segment: &SegmentInfo| segment.end_lsn < tail;
+        let victim = |at: usize| Victim::new(&segments, at, size);
+        let closed = || {
+            let is_closed = |at: &usize| is_complete(&segments[*at]) && segments[*at].end_lsn <= kept_from;
+            (0..segments.len()).filter(is_closed).map(victim)
+        };
+        let mut room = log.room();
+        let dead: Vec<_> = closed()
+            .filter(|victim| {
+                let is_dead = victim.segment.live_bytes == 0 && victim.moves_max() <= room;
+                room -= if is_dead { victim.moves_max() } else { 0 };
+                is_dead
+            })
+            .collect();
         if !dead.is_empty() {
             return self.empty(&dead);
         }
-        if let Some(oldest) = closed().next().filter(|oldest| tail - oldest.end_lsn > WINDOW / 2) {
+        if let Some(oldest) = closed().next().filter(|oldest| tail - oldest.segment.end_lsn > WINDOW / 2) {
             // Before its items' locations wrap.
             return self.empty(&[oldest]);
         }
-        if !self.wants_room(&segments) {
-            self.no_room.store(false, Relaxed);
+        let wanted = self.wanted_room.load(Relaxed);
+        let room = log.room();
+        if !self.wants_room(&segments, wanted) {
+            if self.no_room.load(Relaxed) != u64::MAX {
+                // There is some for those who want less.
+                self.no_room.fetch_max(room, Relaxed);
+            }
             return Ok(false);
         }
-        let room = log.room();
-        // No more is counted than is sure: what is a little less than full may be full.
-        let may_be = |segment: &SegmentInfo| segment.live_bytes + size / 8;
-        let worthwhile = closed().filter(|segment| may_be(segment) < size.min(room));
-        let worth = |segment: &SegmentInfo| {
+        let short = room < self.room_wanted(wanted);
+        let worthwhile = closed().filter(|victim| {
+            // A large item that the segment shares is moved only if there is no other way.
+            let is_cheap = short || victim.moves <= size;
+            is_cheap && victim.is_worthwhile(size) && victim.moves_max() <= room
+        });
+        let worth = |victim: &Victim| {
             // By age, too: what has lived long in a segment lives on, and what is young soon leaves without our help.
-            let (live, age) = (segment.live_bytes as f64, (tail - segment.end_lsn) as f64);
-            (size as f64 - live) / (size as f64 + live) * age.sqrt()
+            let age = (tail - victim.segment.end_lsn) as f64;
+            (size - victim.keeps) as f64 / (size + victim.moves) as f64 * age.sqrt()
         };
         if let Some(victim) = worthwhile.max_by(|a, b| worth(a).total_cmp(&worth(b))) {
             return self.empty(&[victim]);
         }
-        let short = room < ROOM_LOW * size;
-        if short && tail - kept_from > size {
-            // Of the segments that only the last checkpoint needs, some may be emptier.
+        let is_open = |at: &usize| is_complete(&segments[*at]) && segments[*at].end_lsn > kept_from;
+        if short && (0..segments.len()).filter(is_open).any(|at| victim(at).is_worthwhile(size)) {
+            // Only the last checkpoint needs it.
             self.checkpoint()?;
             return Ok(true);
         }
-        self.no_room.store(short, Relaxed);
+        if short {
+            let is_out = room < self.room_wanted(0);
+            self.no_room.store(if is_out { 0 } else { wanted }, Relaxed);
+            self.wanted_room.store(0, Relaxed);
+        }
         Ok(false)
     }
 
     /// Whether segments that hold something are to be emptied: because room in the log is short, or because garbage takes
     /// so much that this is worth its writes. Once so, until there is some more in hand.
-    fn wants_room(&self, segments: &[SegmentInfo]) -> bool {
+    fn wants_room(&self, segments: &[SegmentInfo], wanted: u64) -> bool {
         let size = self.segment_size;
         let burst = (self.options.log_bytes_max / size / BURST_FRACTION).clamp(1, BURST);
         let in_hand = if self.is_cleaning.load(Relaxed) { burst * size } else { 0 };
         let live: u64 = segments.iter().map(|segment| segment.live_bytes).sum();
         let garbage = (segments.len() as u64 * size).saturating_sub(live);
-        let short = self.shared.log.room() < ROOM_LOW * size + in_hand;
-        let wanted = short || garbage + in_hand > (live / 3 * 2).max(GARBAGE_KEPT);
-        self.is_cleaning.store(wanted, Relaxed);
-        wanted
+        let short = self.shared.log.room() < self.room_wanted(0) + in_hand;
+        let is_garbage_much = garbage + in_hand > (live / 3 * 2).max(GARBAGE_KEPT);
+        self.is_cleaning.store(short || is_garbage_much, Relaxed);
+        short || is_garbage_much || self.shared.log.room() < self.room_wanted(wanted)
+    }
+
+    /// Bytes of room that there should be, for a batch of so many bytes, too.
+    fn room_wanted(&self, batch: u64) -> u64 {
+        (ROOM_LOW * self.segment_size).max(batch + self.shared.log.room_kept_from_writers())
     }
 
     /// Whether the room in the log is so short that cleaning should not wait.
     pub fn room_is_short(&self) -> bool {
-        self.shared.log.room() < ROOM_LOW * self.segment_size
+        self.shared.log.room() < self.room_wanted(self.wanted_room.load(Relaxed))
     }
 
-    /// Appends what lives in segments again, and frees them once that is durable.
-    fn empty(&self, segments: &[&SegmentInfo]) -> Result<bool> {
+    /// Appends what lives in segments again, and frees them once that is durable. Nothing if others have taken the room.
+    fn empty(&self, victims: &[Victim]) -> Result<bool> {
         let log = &self.shared.log;
-        for segment in segments {
+        let mut reservation = Reservation::new(log);
+        if reservation.add(victims.iter().map(Victim::moves_max).sum(), Purpose::Clean).is_err() {
+            return Ok(false);
+        }
+        for Victim { segment, .. } in victims {
             // In a segment without live bytes, these may lie in batches that other segments share with it.
-            self.move_live(segment.seq, if segment.live_bytes == 0 { Scope::Crossing } else { Scope::All })?;
+            let scope = if segment.live_bytes == 0 { Scope::Crossing } else { Scope::All };
+            self.move_live(segment.seq, scope, &mut reservation)?;
         }
         log.wait_durable(log.tail())?;
-        for segment in segments {
+        for Victim { segment, .. } in victims {
             log.free_segment(segment.seq);
             self.counters.freed_segments.fetch_add(1, Relaxed);
         }
-        self.no_room.store(false, Relaxed);
+        self.no_room.store(u64::MAX, Relaxed);
         Ok(true)
     }
 
     /// Appends the live items of a segment's batches again.
-    fn move_live(&self, seq: u64, scope: Scope) -> Result<()> {
-        let mut moving = Moving { store: self, records: Vec::new(), found: Vec::new(), sent: 0 };
+    fn move_live<'s>(&'s self, seq: u64, scope: Scope, reservation: &mut Reservation<'s>) -> Result<()> {
+        let mut moving = Moving { store: self, records: Vec::new(), found: Vec::new(), sent: 0, reservation };
         self.shared.log.scan_segment(seq, scope, &mut |lsn, bytes| moving.collect(lsn, bytes))?;
         moving.move_collected()
     }
 }
 
+/// A segment that may be emptied, and what that costs: batches that it shares with others are moved as a whole.
+struct Victim<'s> {
+    segment: &'s SegmentInfo,
+    /// Live bytes that are moved.
+    moves: u64,
+    /// Those of them that are moved for the sake of no other segment: the segments between the ends of a batch that is moved
+    /// are empty then, too.
+    keeps: u64,
+}
+
+impl<'s> Victim<'s> {
+    /// The segment at a place among all, which are in order.
+    fn new(segments: &'s [SegmentInfo], at: usize, size: u64) -> Victim<'s> {
+        let segment = &segments[at];
+        let mut victim = Victim { segment, moves: segment.live_bytes, keeps: segment.live_bytes };
+        victim.add_shared(segments[..at].iter().rev(), segment.bytes_before, size);
+        victim.add_shared(segments[at + 1..].iter(), segment.bytes_behind, size);
+        victim
+    }
+
+    /// Adds what lives in a batch that reaches into the segments beside this one.
+    fn add_shared(&mut self, beside: impl Iterator<Item = &'s SegmentInfo>, bytes: u64, size: u64) {
+        let payload = size - BLOCK as u64;
+        let mut left = bytes;
+        for (next, distance) in beside.zip(1..) {
+            // Of a batch that lies partly in a segment that is gone nothing lives.
+            if left == 0 || next.seq.abs_diff(self.segment.seq) != distance {
+                break;
+            }
+            let part = left.min(payload);
+            let live = next.live_bytes.min(part);
+            self.moves += live;
+            self.keeps += if part < payload { live } else { 0 };
+            left -= part;
+        }
+    }
+
+    /// Bytes of log that moving takes at most. No more is counted as live than is sure, and batches have headers.
+    fn moves_max(&self) -> u64 {
+        self.moves + self.moves / 4
+    }
+
+    /// Whether more becomes free than is written. What is a little less than full may be full.
+    fn is_worthwhile(&self, size: u64) -> bool {
+        self.keeps + size / 8 < size
+    }
+}
+
 /// Items that are looked up together, whether they live.
-struct Moving<'s> {
+struct Moving<'s, 'r> {
     store: &'s Inner,
     /// Their records.
     records: Vec<u8>,
     found: Vec<FoundRecord>,
     /// The end of the log when the collection before was moved.
     sent: Lsn,
+    /// Room for what is moved.
+    reservation: &'r mut Reservation<'s>,
 }
 
 struct FoundRecord {
@@ -147,7 +232,7 @@ struct FoundRecord {
     bytes: Range<usize>,
 }
 
-impl Moving<'_> {
+impl Moving<'_, '_> {
     /// Collects the items of a batch.
     fn collect(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         for found in payload::items(payload) {
@@ -192,6 +277,8 @@ impl Moving<'_> {
                 }
                 done += 1;
             }
+            txn.commit();
+            self.reservation.release(moved as u64);
             self.store.counters.moved_bytes.fetch_add(moved as u64, Relaxed);
             rest = &rest[done..];
         }

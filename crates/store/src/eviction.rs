@@ -18,7 +18,7 @@ use crate::{
     store::{Inner, Store},
     txn::Txn,
 };
-use holdfast_log::Admission;
+use holdfast_log::{Admission, Purpose};
 use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -419,7 +419,7 @@ impl Inner {
                     return Room::Enough;
                 }
                 if let Some(&partition) = evictor.rubbish.last() {
-                    if self.shared.log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
+                    if self.shared.log.admit_for(SWEEP_BYTES, Purpose::Remove) != Admission::Ok {
                         return Room::Soon;
                     }
                     let begun = Txn::try_begin(self, &[partition], self.shared.io.now_ms());

@@ -15,7 +15,7 @@ use crate::{
     txn::Txn,
 };
 use holdfast_io::{Error, Result};
-use holdfast_log::Admission;
+use holdfast_log::{Admission, Purpose};
 use std::{
     sync::{
         Arc,
@@ -135,7 +135,7 @@ impl Inner {
         /// What this takes in the log at most.
         const BYTES: usize = EXTENTS * 32 * 16;
         let (log, now_ms) = (&self.shared.log, self.shared.io.now_ms());
-        while log.admit_to_reserve(BYTES) == Admission::Ok
+        while log.admit_for(BYTES, Purpose::Remove) == Admission::Ok
             && Txn::begin(self, &[partition], now_ms).give_back(EXTENTS)
         {}
     }

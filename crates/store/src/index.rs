@@ -205,6 +205,11 @@ impl Index {
         (directory + self.segments.len() * Arena::usable_size(SEGMENT_BYTES)) as u64
     }
 
+    /// Whether it had many entries once, and has none now.
+    pub fn is_hollow(&self) -> bool {
+        self.len == 0 && self.segments.len() > 1
+    }
+
     /// Number of segments.
     pub fn segment_count(&self) -> u32 {
         self.segments.len() as u32

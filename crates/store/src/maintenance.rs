@@ -11,13 +11,13 @@ use crate::{
     txn::{Cold, Txn},
 };
 use holdfast_io::{Error, File, Result};
-use holdfast_log::{Admission, Lsn};
+use holdfast_log::{Admission, Lsn, Purpose};
 use std::{
     sync::{
         Arc,
         atomic::{
             AtomicBool,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Relaxed, Release, SeqCst},
         },
     },
     thread,
@@ -42,6 +42,11 @@ const IDLE_REPLAY_BYTES: u64 = 1 << 20;
 pub(crate) const SWEEP_BYTES: usize = 256 << 10;
 /// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
 const EXPIRE_SAMPLE: usize = 20;
+/// Bytes of log that this takes, about, and those of it that may wait to be written.
+const EXPIRE_BYTES: usize = 96 << 10;
+const EXPIRE_UNWRITTEN_MAX: u64 = 1 << 20;
+/// How long active expiry goes on at most before something else has its turn, and until it goes on.
+const EXPIRE_SLICE: Duration = Duration::from_millis(25);
 
 impl Inner {
     /// Takes a checkpoint.
@@ -137,6 +142,7 @@ impl Inner {
             let mut from = (0, 0);
             while self.enter(partition).attach_next(&self.shared, &mut from) {}
         }
+        self.is_attached.store(true, Release);
     }
 
     /// Frees a slice of rubbish in each partition; whether there may be more and room in the log to go on.
@@ -145,7 +151,7 @@ impl Inner {
         let left_over = self.shared.left_over();
         let mut more = false;
         for number in 0..self.partitions.len() as u16 {
-            if log.admit_to_reserve(SWEEP_BYTES) != Admission::Ok {
+            if log.admit_for(SWEEP_BYTES, Purpose::Remove) != Admission::Ok {
                 more = false;
                 break;
             }
@@ -171,37 +177,77 @@ impl Inner {
         cold.into_iter().filter_map(expire).count()
     }
 
-    /// Removes expired keys of every partition, Redis's way: looks at a few keys with an expiry, and at more while many of
-    /// them have expired. Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time.
-    pub fn expire(&self, cursors: &mut [[ExpireCursors; PHYSICAL_DATABASES]]) {
-        let now = self.shared.io.now_ms();
-        for (number, cursors) in cursors.iter_mut().enumerate() {
+    /// Removes expired keys, Redis's way: looks at a few keys with an expiry, and at more while many of them have expired.
+    /// Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time. Ends after a while, or when
+    /// the log takes no more; whether there may be more to do.
+    pub fn expire(&self, hand: &mut ExpireHand) -> Result<bool> {
+        let log = &self.shared.log;
+        let (started, now) = (Instant::now(), self.shared.io.now_ms());
+        // Each partition once at most, from where the last call has ended.
+        for _ in 0..self.partitions.len() {
+            let number = hand.partition;
             let databases: Vec<u8> = {
-                let partition = self.enter(number as u16);
+                let partition = self.enter(number);
                 (0..PHYSICAL_DATABASES as u8).filter(|&db| partition.len(db) > 0).collect()
             };
             for db in databases {
+                let cursors = &mut hand.cursors[number as usize][db as usize];
                 loop {
-                    let mut txn = Txn::begin(self, &[number as u16], now);
-                    let cursor = &mut cursors[db as usize].keys;
-                    let (seen, mut expired, cold) = txn.expire_some(db, cursor, EXPIRE_SAMPLE);
+                    if started.elapsed() >= EXPIRE_SLICE || !self.admits_expiry(&mut hand.sent)? {
+                        log.kick();
+                        return Ok(true);
+                    }
+                    let mut txn = Txn::begin(self, &[number], now);
+                    let (seen, mut expired, cold) = txn.expire_some(db, &mut cursors.keys, EXPIRE_SAMPLE);
+                    let purged_all = !txn.purge_some(db, &mut cursors.fields);
                     txn.commit();
                     expired += self.expire_cold(db, cold, now);
-                    if seen == 0 || expired * 10 <= seen {
+                    if purged_all && (seen == 0 || expired * 10 <= seen) {
                         break;
                     }
                 }
-                let cursor = &mut cursors[db as usize].fields;
-                while Txn::begin(self, &[number as u16], now).purge_some(db, cursor) {}
             }
+            hand.partition = (number + 1) % self.partitions.len() as u16;
         }
-        self.shared.log.kick();
+        log.kick();
+        Ok(false)
+    }
+
+    /// Whether the log takes a slice of expiry. Waits for what was sent before to be written, so that the log's buffers are not
+    /// filled with what nobody waits for.
+    fn admits_expiry(&self, sent: &mut Lsn) -> Result<bool> {
+        let log = &self.shared.log;
+        if log.admit_for(EXPIRE_BYTES, Purpose::Remove) != Admission::Ok {
+            return Ok(false);
+        }
+        if log.tail() > *sent + EXPIRE_UNWRITTEN_MAX {
+            log.wait_written((*sent).min(log.tail()))?;
+            log.kick();
+            *sent = log.tail();
+        }
+        Ok(true)
+    }
+}
+
+/// Where active expiry is.
+pub(crate) struct ExpireHand {
+    /// The partition that is next.
+    partition: u16,
+    cursors: Vec<[ExpireCursors; PHYSICAL_DATABASES]>,
+    /// The end of the log when it was kicked last.
+    sent: Lsn,
+}
+
+impl ExpireHand {
+    pub fn new(partitions: usize) -> ExpireHand {
+        let cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; partitions];
+        ExpireHand { partition: 0, cursors, sent: 0 }
     }
 }
 
 /// Where active expiry goes on in a database of a partition.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct ExpireCursors {
+struct ExpireCursors {
     /// Among the keys that have an expiry.
     keys: u64,
     /// Among all keys, for fields.
@@ -214,6 +260,10 @@ pub(crate) fn start(inner: Arc<Inner>) -> Background {
     let (log, store) = (inner.shared.log.clone(), Arc::downgrade(&inner));
     let background = Background::start("holdfast-maint", move |stop| run(&inner, stop));
     let cleaner = background.thread().clone();
+    if let Some(store) = store.upgrade() {
+        // Nobody else sets it.
+        let _ = store.maintenance.set(cleaner.clone());
+    }
     log.on_progress(Box::new(move || {
         if store.upgrade().is_some_and(|store| store.room_is_short()) {
             cleaner.unpark();
@@ -235,12 +285,14 @@ fn run(inner: &Inner, stop: &AtomicBool) {
     while !stop.load(Relaxed) && report("load", inner.shared.heap.load_next(1 << 20)) {}
     report("apply redo", inner.finish_replay().map(|()| true));
     inner.attach_all();
-    let mut cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; inner.partitions.len()];
+    let mut hand = ExpireHand::new(inner.partitions.len());
+    let mut expires_on = false;
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
     while !stop.load(Relaxed) {
         if inner.shared.log.failed().is_none() {
             let mut idle = false;
-            if looked.is_none_or(|at| at.elapsed() >= TICK) {
+            let tick = if expires_on { EXPIRE_SLICE } else { TICK };
+            if looked.is_none_or(|at| at.elapsed() >= tick) {
                 let tail = inner.shared.log.tail();
                 if tail != tail_seen {
                     inner.evictions.look_soon();
@@ -252,9 +304,9 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 let growth = inner.shared.heap.file_growth_max();
                 inner.shared.log.set_medium_reserve(growth + MEDIUM_SLACK);
                 let held_until = inner.expiry_held_until.load(Relaxed);
-                if inner.expires_actively.load(Relaxed) && inner.shared.io.now_ms() >= held_until {
-                    inner.expire(&mut cursors);
-                }
+                let may_expire =
+                    inner.expires_actively.load(Relaxed) && inner.shared.io.now_ms() >= held_until;
+                expires_on = may_expire && report("expire", inner.expire(&mut hand));
             }
             if inner.checkpoint_wanted.swap(false, SeqCst) || idle || inner.checkpoint_is_due(heap_bytes) {
                 report("checkpoint", inner.checkpoint().map(|()| true));
@@ -263,6 +315,6 @@ fn run(inner: &Inner, stop: &AtomicBool) {
                 continue;
             }
         }
-        thread::park_timeout(TICK);
+        thread::park_timeout(if expires_on { EXPIRE_SLICE } else { TICK });
     }
 }

@@ -773,9 +773,18 @@ impl Partition {
 
     /// The keys that have expired among some that have an expiry, from a cursor on.
     pub fn expired_keys(&self, db: u8, cursor: &mut u64, sample: usize, now_ms: u64) -> Due {
+        /// Few keys may be left of many: then most buckets are empty.
+        const BUCKETS: usize = 64;
         let mut due = Due { seen: 0, keys: Vec::new() };
-        while due.seen < sample {
-            let next = self.databases[db as usize].expires.scan(&self.arena, *cursor, |_, digest, word| {
+        let expires = &self.databases[db as usize].expires;
+        if expires.len() == 0 {
+            return due;
+        }
+        for _ in 0..BUCKETS {
+            if due.seen >= sample {
+                break;
+            }
+            let next = expires.scan(&self.arena, *cursor, |_, digest, word| {
                 due.seen += 1;
                 if word.0 <= now_ms {
                     due.keys.push(digest);

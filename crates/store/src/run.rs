@@ -10,17 +10,15 @@ use crate::{
     memory::Memory,
     partition::{PHYSICAL_DATABASES, SYSTEM_DATABASE},
     store::Store,
-    txn::{Cold, Error, Fetched, Result, Txn},
+    txn::{Cold, Error, Fetched, Result, Txn, redo_max},
     typed::{hash::Hash, list::List, set::Set, string::StringValue, zset::Zset},
     word::Type,
 };
-use holdfast_log::{Admission, Lsn};
+use holdfast_log::{Admission, Lsn, Purpose};
 use std::{collections::BTreeMap, thread, time::Duration};
 
 /// How long is waited for room before it is looked for again.
 const RETRY: Duration = Duration::from_millis(1);
-/// Bytes of log that a write takes beside its key and value, and bytes of heap that it may take, at most.
-const WRITE_BYTES: usize = 4096;
 /// Bytes that a transaction may write: a batch of the log has less than 4 GiB, and what goes with it takes a part.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -94,8 +92,8 @@ struct Write<'w> {
     db: u8,
     key: Vec<u8>,
     does: Does,
-    /// Bytes of what is written.
-    bytes: usize,
+    /// Bytes of log that it takes at most, if no encoding changes.
+    redo: usize,
     apply: Apply<'w>,
 }
 
@@ -119,23 +117,24 @@ impl<'w> Writes<'w> {
         &mut self,
         (db, key): (u8, &[u8]),
         does: Does,
-        bytes: usize,
+        (elements, bytes): (usize, usize),
         apply: impl FnOnce(&mut Txn, u8, &[u8]) -> Result<()> + 'w,
     ) {
-        self.0.push(Write { db, key: key.to_vec(), does, bytes, apply: Box::new(apply) });
+        let redo = redo_max(1 + elements, key.len() + bytes);
+        self.0.push(Write { db, key: key.to_vec(), does, redo, apply: Box::new(apply) });
     }
 
     /// Makes `value` the string value of a key, whatever it held, without an expiry.
     pub fn set(&mut self, db: u8, key: &[u8], value: impl Into<Vec<u8>>) {
         let value = value.into();
-        self.push((db, key), Does::MakesString, value.len(), move |txn, db, key| {
+        self.push((db, key), Does::MakesString, (1, value.len()), move |txn, db, key| {
             txn.set(db, key, &value, false)
         });
     }
 
     /// Removes a key, if it is there.
     pub fn remove(&mut self, db: u8, key: &[u8]) {
-        self.push((db, key), Does::Removes, 0, |txn, db, key| {
+        self.push((db, key), Does::Removes, (0, 0), |txn, db, key| {
             txn.remove(db, key);
             Ok(())
         });
@@ -143,7 +142,9 @@ impl<'w> Writes<'w> {
 
     /// Sets or takes away the expiry of a key (Unix time in milliseconds), if it is there.
     pub fn set_expiry(&mut self, db: u8, key: &[u8], at_ms: Option<u64>) {
-        self.push((db, key), Does::Keeps, 0, move |txn, db, key| txn.set_expiry(db, key, at_ms).map(drop));
+        self.push((db, key), Does::Keeps, (0, 0), move |txn, db, key| {
+            txn.set_expiry(db, key, at_ms).map(drop)
+        });
     }
 
     /// Gives fields of a hash their values, and makes it if it is missing.
@@ -155,7 +156,7 @@ impl<'w> Writes<'w> {
     ) {
         let fields: Vec<_> = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let bytes = fields.iter().map(|(name, value): &(Vec<u8>, Vec<u8>)| name.len() + value.len()).sum();
-        self.push((db, key), Does::Changes(Type::Hash), bytes, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Hash), (2 * fields.len(), bytes), move |txn, db, key| {
             let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
             txn.hash_set(db, key, fields, Expiry::Clear).map(drop)
         });
@@ -164,7 +165,7 @@ impl<'w> Writes<'w> {
     /// Removes fields of a hash; the key goes with the last one.
     pub fn hash_remove<N: Into<Vec<u8>>>(&mut self, db: u8, key: &[u8], names: impl IntoIterator<Item = N>) {
         let names: Vec<Vec<u8>> = names.into_iter().map(Into::into).collect();
-        self.push((db, key), Does::Changes(Type::Hash), 0, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Hash), (2 * names.len(), 0), move |txn, db, key| {
             txn.hash_remove(db, key, names.iter().map(Vec::as_slice)).map(drop)
         });
     }
@@ -178,7 +179,7 @@ impl<'w> Writes<'w> {
         elements: impl IntoIterator<Item = E>,
     ) {
         let (elements, bytes) = owned(elements);
-        self.push((db, key), Does::Changes(Type::List), bytes, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::List), (elements.len(), bytes), move |txn, db, key| {
             txn.list_push(db, key, end, elements.iter().map(Vec::as_slice), true).map(drop)
         });
     }
@@ -186,7 +187,7 @@ impl<'w> Writes<'w> {
     /// Adds members to a set, and makes it if it is missing.
     pub fn set_add<M: Into<Vec<u8>>>(&mut self, db: u8, key: &[u8], members: impl IntoIterator<Item = M>) {
         let (members, bytes) = owned(members);
-        self.push((db, key), Does::Changes(Type::Set), bytes, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Set), (members.len(), bytes), move |txn, db, key| {
             txn.set_add(db, key, members.iter().map(Vec::as_slice)).map(drop)
         });
     }
@@ -194,7 +195,7 @@ impl<'w> Writes<'w> {
     /// Removes members of a set; the key goes with the last one.
     pub fn set_remove<M: Into<Vec<u8>>>(&mut self, db: u8, key: &[u8], members: impl IntoIterator<Item = M>) {
         let (members, _) = owned(members);
-        self.push((db, key), Does::Changes(Type::Set), 0, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Set), (members.len(), 0), move |txn, db, key| {
             txn.set_remove(db, key, members.iter().map(Vec::as_slice)).map(drop)
         });
     }
@@ -209,7 +210,7 @@ impl<'w> Writes<'w> {
         let members: Vec<(Vec<u8>, f64)> =
             members.into_iter().map(|(member, score)| (member.into(), score)).collect();
         let bytes = members.iter().map(|(member, _)| member.len() + 8).sum();
-        self.push((db, key), Does::Changes(Type::Zset), bytes, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Zset), (2 * members.len(), bytes), move |txn, db, key| {
             let members = members.iter().map(|(member, score)| (&member[..], *score));
             txn.zset_add(db, key, Default::default(), members).map(drop)
         });
@@ -223,14 +224,14 @@ impl<'w> Writes<'w> {
         members: impl IntoIterator<Item = M>,
     ) {
         let (members, _) = owned(members);
-        self.push((db, key), Does::Changes(Type::Zset), 0, move |txn, db, key| {
+        self.push((db, key), Does::Changes(Type::Zset), (2 * members.len(), 0), move |txn, db, key| {
             txn.zset_remove(db, key, members.iter().map(Vec::as_slice)).map(drop)
         });
     }
 
-    /// Bytes that are written.
-    fn bytes(&self) -> usize {
-        self.0.iter().map(|write| write.key.len() + write.bytes + WRITE_BYTES).sum()
+    /// Bytes of log that they take at most, beside `conversions`: what a write makes may get another encoding by the next.
+    fn redo_max(&self, conversions: usize) -> usize {
+        conversions + self.0.iter().map(|write| 2 * write.redo).sum::<usize>()
     }
 
     /// Whether data may grow by them.
@@ -238,10 +239,11 @@ impl<'w> Writes<'w> {
         self.0.iter().any(|write| matches!(write.does, Does::MakesString | Does::Changes(_)))
     }
 
-    /// Looks whether all can be done, and returns what has to be fetched for it.
-    fn check(&self, txn: &mut Txn, keys: &[&[u8]]) -> Result<Vec<Cold>> {
+    /// Looks whether all can be done, and returns what has to be fetched for it, and the bytes of log that collections take
+    /// at most which get another encoding.
+    fn check(&self, txn: &mut Txn, keys: &[&[u8]]) -> Result<(Vec<Cold>, usize)> {
         let mut types: BTreeMap<(u8, &[u8]), Option<Type>> = BTreeMap::new();
-        let mut cold = Vec::new();
+        let (mut cold, mut conversions) = (Vec::new(), 0);
         for write in &self.0 {
             let (db, key) = (write.db, &write.key[..]);
             check_key(txn, keys, db, key)?;
@@ -255,13 +257,13 @@ impl<'w> Writes<'w> {
                     // It may be frozen, and damaged.
                     match txn.warm(db, key, wanted) {
                         Err(Error::Cold(one)) => cold.push(one),
-                        other => other?,
+                        warm => conversions += warm.map(|()| txn.conversion_max(db, key))?,
                     }
                     *ty = Some(wanted);
                 }
             }
         }
-        Ok(cold)
+        Ok((cold, conversions))
     }
 }
 
@@ -291,8 +293,8 @@ impl Store {
     ///
     /// # Errors
     /// What `f` returns; [`Error::NoDatabase`] and [`Error::NotNamed`] for keys that are none of `keys`; [`Error::WrongType`],
-    /// if a write does not fit what is there, or will be there by then; [`Error::Full`] and [`Error::LogFull`], if there
-    /// is no room; [`Error::LogFailed`]. Nothing is written then.
+    /// if a write does not fit what is there, or will be there by then; [`Error::Full`] if there is no
+    /// room in memory; [`Error::NotAdmitted`] if the log takes nothing. Nothing is written then.
     pub fn run<T>(
         &self,
         keys: &[&[u8]],
@@ -304,24 +306,29 @@ impl Store {
             let mut txn =
                 if keys.is_empty() { self.begin(&[0]) } else { self.begin_keys(keys.iter().copied()) };
             txn.supply(std::mem::take(&mut fetched));
+            txn.expect(0, Purpose::Write, true)?;
             let mut writes = Writes::default();
             let done = f(&mut Reader { txn: &mut txn, keys }, &mut writes);
-            let checked = done.and_then(|done| Ok((done, writes.check(&mut txn, keys)?)));
-            let (done, cold) = match checked {
-                Ok((done, cold)) => (Some(done), cold),
-                Err(Error::Cold(cold)) => (None, vec![cold]),
-                Err(error) => return Err(error),
-            };
-            match done {
-                Some(done) if cold.is_empty() && (writes.0.is_empty() || self.admits(&writes)?) => {
+            let checked = done.and_then(|done| {
+                let (cold, conversions) = writes.check(&mut txn, keys)?;
+                if cold.is_empty() {
+                    self.admit_all(&mut txn, &writes, conversions)?;
+                }
+                Ok((done, cold))
+            });
+            let cold = match checked {
+                Ok((done, cold)) if cold.is_empty() => {
                     for write in writes.0 {
                         let applied = (write.apply)(&mut txn, write.db, &write.key);
                         applied.expect("it was looked at before, and there was room");
                     }
                     return Ok((done, txn.commit()));
                 }
-                _ => {}
-            }
+                Ok((_, cold)) => cold,
+                Err(Error::Cold(cold)) => vec![cold],
+                Err(Error::NotAdmitted(Admission::Busy)) => Vec::new(),
+                Err(error) => return Err(error),
+            };
             fetched = txn.take_fetched();
             drop(txn);
             if cold.is_empty() {
@@ -332,30 +339,32 @@ impl Store {
         }
     }
 
-    /// Whether there is room for all writes now; an error if there will be none.
-    fn admits(&self, writes: &Writes) -> Result<bool> {
-        let bytes = writes.bytes();
+    /// Has room for all writes, in memory and in the log, or says why not.
+    fn admit_all(&self, txn: &mut Txn, writes: &Writes, conversions: usize) -> Result<()> {
+        if writes.0.is_empty() {
+            return Ok(());
+        }
+        let bytes = writes.redo_max(conversions);
         let heap_max = self.inner.options.heap_bytes_max as usize;
         if bytes > BYTES_MAX {
-            return Err(Error::LogFull);
+            return Err(Error::NotAdmitted(Admission::Full));
         }
-        if writes.may_grow() {
-            if self.shared().heap.allocated_bytes() as usize + 2 * bytes > heap_max {
+        let may_grow = writes.may_grow();
+        if may_grow {
+            if self.shared().heap.allocated_bytes() as usize + bytes > heap_max {
                 return Err(Error::Full);
             }
             match self.memory() {
                 Memory::Ok => {}
-                Memory::Busy => return Ok(false),
+                Memory::Busy => return Err(Error::NotAdmitted(Admission::Busy)),
                 Memory::Out => return Err(Error::Full),
             }
         }
-        let admission =
-            if writes.may_grow() { self.admit(bytes) } else { self.log().admit_to_reserve(bytes) };
-        match admission {
-            Admission::Ok => Ok(true),
-            Admission::Busy => Ok(false),
-            Admission::Full => Err(Error::LogFull),
-            Admission::Failed => Err(Error::LogFailed(self.log().failed().unwrap_or_default().to_string())),
+        match if may_grow { self.admit(bytes) } else { self.admit_removal(bytes) } {
+            Admission::Ok => {}
+            refusal => return Err(Error::NotAdmitted(refusal)),
         }
+        txn.expect(0, if may_grow { Purpose::Write } else { Purpose::Remove }, true)?;
+        txn.reserve(bytes)
     }
 }

@@ -1,10 +1,11 @@
 //! Where tests stop what the store does by itself, to do something else meanwhile.
 
 use crate::{
-    maintenance::ExpireCursors,
-    partition::{PHYSICAL_DATABASES, Partition},
+    maintenance::ExpireHand,
+    partition::Partition,
     store::{Inner, Store},
 };
+use holdfast_io::Result;
 use parking_lot::MutexGuard;
 use std::sync::OnceLock;
 
@@ -43,10 +44,8 @@ impl Store {
         let _ = self.inner.steps.0.set(Box::new(observer));
     }
 
-    /// Looks for expired keys and fields in all partitions. The maintenance thread does so itself.
-    pub fn expire(&self) {
-        let mut cursors =
-            vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; usize::from(self.partitions())];
-        self.inner.expire(&mut cursors);
+    /// Looks for expired keys and fields in all partitions, a slice of time in all. The maintenance thread does so itself.
+    pub fn expire(&self) -> Result<()> {
+        self.inner.expire(&mut ExpireHand::new(self.inner.partitions.len())).map(drop)
     }
 }

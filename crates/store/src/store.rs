@@ -23,19 +23,19 @@ use crate::{
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
 use holdfast_io::{Error, File, Io, RealIo, Result};
-use holdfast_log::{Admission, Appendfsync, Log, LogOptions, LogThread, Lsn};
+use holdfast_log::{Appendfsync, Log, LogOptions, LogThread, Lsn};
 use parking_lot::Mutex;
 use std::{
     path::Path,
     process,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -146,8 +146,14 @@ pub(crate) struct Inner {
     pub expiry_held_until: AtomicU64,
     /// A checkpoint was asked for.
     pub checkpoint_wanted: AtomicBool,
-    /// The log is full of what lives: the cleaner cannot make room.
-    pub no_room: AtomicBool,
+    /// The cleaner cannot make room for a batch of so many bytes or more.
+    pub no_room: AtomicU64,
+    /// Bytes of the largest batch that was refused since the cleaner looked, and waits for room.
+    pub wanted_room: AtomicU64,
+    /// Whether all entries are counted into the log's live bytes.
+    pub is_attached: AtomicBool,
+    /// The maintenance thread, if there is one.
+    pub maintenance: OnceLock<Thread>,
 }
 
 impl Store {
@@ -304,23 +310,8 @@ impl Store {
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
 
-    /// Whether a batch of about `bytes` that makes data grow may be written now. While the cleaner can make room, a full
-    /// log is a busy one. For what frees space there is a reserve: [`Log::admit_to_reserve`].
-    #[inline]
-    pub fn admit(&self, bytes: usize) -> Admission {
-        match self.shared.log.admit(bytes) {
-            Admission::Full if self.inner.options.background && !self.inner.no_room.load(Relaxed) => {
-                self.wake_maintenance();
-                Admission::Busy
-            }
-            admission => admission,
-        }
-    }
-
     pub(crate) fn wake_maintenance(&self) {
-        if let Some(threads) = &*self.threads.lock() {
-            threads.maintenance.thread().unpark();
-        }
+        self.inner.wake_maintenance();
     }
 
     /// The log: durable mark, kicks, statistics.
@@ -360,7 +351,7 @@ impl Store {
     }
 
     /// Frees the segments that nothing needs, or empties one if garbage takes too much space; whether there was anything to
-    /// do. Only once all entries are counted.
+    /// do. Nothing until all entries are counted.
     pub fn clean(&self) -> Result<bool> {
         self.inner.clean()
     }
@@ -664,6 +655,12 @@ pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
 }
 
 impl Inner {
+    pub fn wake_maintenance(&self) {
+        if let Some(thread) = self.maintenance.get() {
+            thread.unpark();
+        }
+    }
+
     /// The partition of a key.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
         hash_slot(key) >> self.partition_shift
@@ -754,7 +751,10 @@ impl Inner {
             expires_actively: AtomicBool::new(true),
             expiry_held_until: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
-            no_room: AtomicBool::new(false),
+            no_room: AtomicU64::new(u64::MAX),
+            wanted_room: AtomicU64::new(0),
+            is_attached: AtomicBool::new(false),
+            maintenance: OnceLock::new(),
         })
     }
 }

@@ -4,6 +4,7 @@ mod eviction;
 mod frozen;
 mod keyspace;
 mod locks;
+mod room;
 mod string;
 mod transfer;
 mod uses;
@@ -30,6 +31,9 @@ use crate::{
 use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::{Admission, Lsn};
 use locks::{Locks, Patience};
+use room::Allowance;
+pub(crate) use room::FEW_ELEMENTS;
+pub use room::redo_max;
 use std::{
     cell::Cell,
     fmt,
@@ -52,6 +56,9 @@ pub enum Error {
     Cold(Cold),
     /// The heap has no room.
     Full,
+    /// The log does not take what this would write. Nothing has changed; if it is [`Admission::Busy`], end the transaction and
+    /// run again after progress.
+    NotAdmitted(Admission),
     /// The string is not a HyperLogLog.
     NotASketch,
     /// The registers of a HyperLogLog are not what they should be.
@@ -62,10 +69,6 @@ pub enum Error {
     NoDatabase(u8),
     /// The key is none of those that were named for the transaction.
     NotNamed,
-    /// The log has no room, or could not write so much at once.
-    LogFull,
-    /// The log has failed, for this reason: nothing can be written any more.
-    LogFailed(String),
 }
 
 /// The result of a store operation.
@@ -85,11 +88,11 @@ impl fmt::Display for Error {
             Error::NotASketch => "Key is not a valid HyperLogLog string value.",
             Error::DamagedSketch => "Corrupted HLL object detected",
             Error::Corrupt(why) => why,
+            Error::NotAdmitted(Admission::Failed) => "the log has failed, so data cannot be changed",
+            Error::NotAdmitted(_) => "the log has no room for this",
             Error::Full => "command not allowed when used memory > 'maxmemory'.",
             Error::NoDatabase(_) => "there is no such database",
             Error::NotNamed => "the key was not named for the transaction",
-            Error::LogFull => "the log has no room",
-            Error::LogFailed(why) => why,
         })
     }
 }
@@ -157,6 +160,8 @@ impl Fetched {
     }
 }
 
+/// Bytes of log that the entries of a key take, beside its value, unless an index grows for it.
+const REDO_OF_KEY: usize = 256;
 /// Bytes of log that the removal of a key takes, about.
 const REMOVAL_BYTES: usize = 1024;
 /// Expired fields of a hash that are removed at once, so that a transaction does not take long for it.
@@ -175,6 +180,8 @@ pub struct Txn<'s> {
     store: &'s Inner,
     locks: Locks<'s>,
     batch: ManuallyDrop<Box<Batch>>,
+    /// What the batch may come to.
+    allowance: Allowance<'s>,
     /// The key that it was begun for.
     known: Option<Target<'s>>,
     fetched: Vec<Fetched>,
@@ -245,6 +252,7 @@ impl<'s> Txn<'s> {
             store,
             locks,
             batch,
+            allowance: Allowance::new(&store.shared.log),
             known: None,
             fetched: Vec::new(),
             scratch: None,
@@ -330,7 +338,7 @@ impl<'s> Txn<'s> {
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.counts.misses += u64::from(self.counts_lookups);
             // If the log takes no writes it is as good as gone, and goes when it does again.
-            if !self.keeps_expired && shared.log.admit_to_reserve(REMOVAL_BYTES) == Admission::Ok {
+            if !self.keeps_expired && shared.takes_removal(&self.batch, REMOVAL_BYTES) {
                 part.remove(shared, &mut self.batch, db, target.digest, found);
                 self.note(db, target, Tell::All);
                 self.changes.add(What::Expired, db, target.key);
@@ -355,7 +363,7 @@ impl<'s> Txn<'s> {
             return true;
         }
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        if self.keeps_expired || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
+        if self.keeps_expired || !shared.takes_removal(&self.batch, PURGE_BYTES) {
             // They are as good as gone.
             return hash::fields(&part.arena, context, obj).next().is_some();
         }
@@ -433,6 +441,7 @@ impl<'s> Txn<'s> {
         value: &[u8],
         keep_expiry: bool,
     ) -> Result<()> {
+        self.reserve(item::record_len(target.key.len(), value.len()) + REDO_OF_KEY)?;
         let is_new = found.is_none();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
@@ -543,6 +552,36 @@ impl<'s> Txn<'s> {
         Ok(())
     }
 
+    /// Has room for a collection in one block that gets another encoding, as it may with each change. By the usual limits of
+    /// the encodings that is little.
+    #[inline]
+    fn reserve_conversion(&mut self, target: Target<'_>, found: Found) -> Result<()> {
+        match self.conversion_of(target, found) {
+            0 => Ok(()),
+            redo => self.reserve_besides(redo),
+        }
+    }
+
+    /// Bytes of log that the collection at a key takes at most when it gets another encoding; 0 where that needs no room of
+    /// its own.
+    pub(crate) fn conversion_max(&mut self, db: u8, key: &[u8]) -> usize {
+        let target = self.target(key);
+        self.find(db, target).map_or(0, |found| self.conversion_of(target, found))
+    }
+
+    #[inline]
+    fn conversion_of(&self, target: Target<'_>, found: Found) -> usize {
+        const FEW: u64 = 512;
+        const SMALL: u64 = 24 << 10;
+        let arena = &self.locks.read(target.partition).arena;
+        if !found.word.in_heap() || !object::is_packed(arena, found.word.offset()) {
+            return 0;
+        }
+        let obj = found.word.offset();
+        let (elements, bytes) = (object::count(arena, obj), object::heap_bytes(arena, obj));
+        if elements <= FEW && bytes <= SMALL { 0 } else { redo_max(elements as usize, bytes as usize) }
+    }
+
     /// The arena that holds a key's object, and the context of its type's operations.
     pub fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
         let part = self.locks.read(self.target(key).partition);
@@ -593,7 +632,10 @@ impl<'s> Txn<'s> {
         let mut made = false;
         let obj = match (self.find(db, target), make) {
             (Some(found), _) if found.word.ty() != ty => return Err(Error::WrongType),
-            (Some(found), _) => self.in_heap(db, target, found)?,
+            (Some(found), _) => {
+                self.reserve_conversion(target, found)?;
+                self.in_heap(db, target, found)?
+            }
             (None, None) => return Ok(None),
             (None, Some(encoding)) => {
                 made = true;
@@ -790,7 +832,7 @@ impl<'s> Txn<'s> {
         let mut next = *cursor;
         let (partition, part) = self.locks.first();
         let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
-        if due.is_empty() || shared.log.admit_to_reserve(PURGE_BYTES) != Admission::Ok {
+        if due.is_empty() || !shared.takes_removal(&self.batch, PURGE_BYTES) {
             *cursor = next;
             return false;
         }
@@ -813,7 +855,9 @@ impl<'s> Txn<'s> {
     pub(crate) fn end(&mut self) -> Lsn {
         if !self.batch.is_empty() {
             let log = &self.shared().log;
+            self.allowance.check(self.batch.tx.buf.len());
             let lsn = log.append(&self.batch.tx.buf);
+            self.allowance.end();
             for pending in self.batch.pending() {
                 let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
                 log.account(at, class_bytes_min(pending.class) as i64);

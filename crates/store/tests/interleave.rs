@@ -54,10 +54,7 @@ impl Task {
         match self {
             Task::Checkpoint => store.checkpoint(),
             Task::Clean => store.clean().map(drop),
-            Task::Expire => {
-                store.expire();
-                Ok(())
-            }
+            Task::Expire => store.expire(),
             Task::Sweep => {
                 store.sweep();
                 Ok(())

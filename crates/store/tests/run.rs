@@ -1,7 +1,7 @@
 //! `Store::run`: what it does happens as a whole or not at all.
 
 use holdfast_store::{
-    DATABASES, Error, Options, Reader, Result, SimIo, Store, Type, Writes, collections::list::End,
+    Admission, DATABASES, Error, Options, Reader, Result, SimIo, Store, Type, Writes, collections::list::End,
 };
 use std::sync::Arc;
 
@@ -185,7 +185,7 @@ fn without_room_it_is_an_error() {
         set(number).err().map(|error| (number, error))
     });
     let (number, error) = full.expect("a log of a megabyte is full some time");
-    assert_eq!(error, Error::LogFull);
+    assert_eq!(error, Error::NotAdmitted(Admission::Full));
     assert_eq!(get(&store, &key(number)), None);
     store
         .run(&[&key(0)], |_, writes| {

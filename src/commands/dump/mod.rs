@@ -138,12 +138,6 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
         Error::Footer => BAD_FOOTER,
         Error::Malformed(_) => BAD_FORMAT,
     })?;
-    // The log was asked about the payload, of which compressed strings can make more.
-    if value.bytes() > call.args.at(3).len() && !call.session.in_exec {
-        if let Some(later) = call.turn.admit(value.bytes(), true)? {
-            return Ok(later);
-        }
-    }
     let from = if options.absolute { 0 } else { txn.now_ms() };
     let expires = (ttl != 0).then(|| ttl.saturating_add(from));
     if expires.is_some_and(|at| at <= txn.now_ms()) {

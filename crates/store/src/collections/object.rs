@@ -150,6 +150,11 @@ pub fn parts(arena: &Arena, obj: u64) -> u64 {
     }
 }
 
+/// Whether it is a collection in one block, small by its type's limits, whose encoding changes when it outgrows them.
+pub fn is_packed(arena: &Arena, obj: u64) -> bool {
+    matches!(encoding(arena, obj), Encoding::Listpack | Encoding::ListpackEx | Encoding::Intset)
+}
+
 /// Whether its key goes with its last element: nothing is in it, and, if it is a stream, nothing ever was.
 pub fn is_void(arena: &Arena, obj: u64) -> bool {
     count(arena, obj) == 0 && (ty(arena, obj) != Type::Stream || stream::is_new(arena, obj))

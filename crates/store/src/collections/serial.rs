@@ -65,6 +65,16 @@ pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
     }
 }
 
+/// Bytes of redo that the [`import`] of such bytes takes at most.
+pub fn redo_max(bytes: &[u8]) -> usize {
+    let mut reader = Reader(bytes.get(1..).unwrap_or_default());
+    let ty = reader.u8().ok().and_then(Type::from_number);
+    let elements = reader.size().unwrap_or(0).min(bytes.len() as u64) as usize;
+    // What a stream's groups hold is not among its elements.
+    let factor = if ty == Some(Type::Stream) { 8 } else { 2 };
+    factor * crate::txn::redo_max(elements, bytes.len())
+}
+
 /// What an object of so many elements begins with.
 pub(super) fn header(ty: Type, count: u64) -> Vec<u8> {
     let mut out = vec![VERSION, ty as u8];

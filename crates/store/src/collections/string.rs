@@ -67,6 +67,12 @@ pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8]) -> Result<u64, Full> {
     object::create(arena, tx, key, Type::String, Encoding::Chunks)
 }
 
+/// Bytes of redo of `changes` of so many `bytes` together to a string that is then `len` bytes long, at most.
+pub fn redo_max(changes: usize, bytes: usize, len: usize) -> usize {
+    // Each byte may be written twice: a new chunk as zeroes, then what comes into it. And the table may be made anew.
+    2 * bytes + (2 * CHUNK + 64) * changes + len / CHUNK * 32 + 2 * CHUNK
+}
+
 /// Its length in bytes.
 pub fn len(arena: &Arena, obj: u64) -> usize {
     object::count(arena, obj) as usize

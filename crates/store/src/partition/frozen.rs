@@ -10,10 +10,10 @@ use crate::{
         serial, string,
     },
     shared::Shared,
+    txn::redo_max,
     word::{Word, class_bytes_min},
 };
 use holdfast_heap::Arena;
-use holdfast_log::Admission;
 
 /// Parts of a collection, and bytes of it in the heap, up to which it is frozen: it is laid out again in one go, under its
 /// partition's lock.
@@ -67,7 +67,8 @@ pub(crate) struct Slice {
 
 impl Partition {
     /// Freezes collections of a database, from a cursor on, but those that are less cold than `spared`, until so many bytes
-    /// of items are made or so many entries looked at.
+    /// of items are made or so many entries looked at. `has_room` has room in the log for so many bytes, or not.
+    #[allow(clippy::too_many_arguments)]
     pub fn freeze(
         &mut self,
         shared: &Shared,
@@ -76,6 +77,7 @@ impl Partition {
         cursor: &mut u64,
         spared: u32,
         (bytes, entries): (usize, usize),
+        mut has_room: impl FnMut(usize) -> bool,
     ) -> Slice {
         let mut slice = Slice::default();
         let (mut found, mut value) = (Vec::new(), Vec::new());
@@ -93,7 +95,7 @@ impl Partition {
             for found in found.drain(..) {
                 let obj = found.word.offset();
                 let coldness = self.meter.coldness(self.known(db, found.slot));
-                if coldness < spared || !may_freeze(shared, &self.arena, obj) {
+                if coldness < spared || !may_freeze(&self.arena, obj, &mut has_room) {
                     continue;
                 }
                 value.clear();
@@ -143,13 +145,18 @@ impl Partition {
 
 /// Whether an object can be frozen at all: fields that expire are looked for in the heap, and a collection that is large
 /// would take long to lay out again. A string is not laid out to be read; but one that is nearly all holes would take far more
-/// of the log than it takes here, and the log must have room for one that is huge.
-fn may_freeze(shared: &Shared, arena: &Arena, obj: u64) -> bool {
+/// of the log than it takes here. The log must have room for each, and for the redo of its end.
+fn may_freeze(arena: &Arena, obj: u64, has_room: &mut impl FnMut(usize) -> bool) -> bool {
+    let parts = object::parts(arena, obj);
     if object::ty(arena, obj) == Type::String {
         let len = string::len(arena, obj);
-        return HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64
-            && shared.log.admit(len) == Admission::Ok;
+        let is_dense = HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64;
+        return is_dense && has_room(redo_max(parts as usize, len));
     }
     let expires = object::ty(arena, obj) == Type::Hash && hash::next_expiry(arena, obj) != 0;
-    !expires && object::parts(arena, obj) <= PARTS_MAX && object::heap_bytes(arena, obj) <= BYTES_MAX
+    if expires || parts > PARTS_MAX {
+        return false;
+    }
+    let bytes = object::heap_bytes(arena, obj);
+    bytes <= BYTES_MAX && has_room(redo_max(parts as usize, bytes as usize))
 }

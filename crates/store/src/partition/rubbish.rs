@@ -11,6 +11,8 @@ use crate::{
 
 /// Elements from which a collection is not destroyed at once.
 const LARGE: u64 = 256;
+/// Bytes of a batch from which on it destroys none at once, so that it does not come to more than is expected of it.
+const MUCH_BYTES: usize = 16 << 10;
 /// Blocks of a collection that are freed in one slice: some tens of microseconds.
 const SLICE_BLOCKS: usize = 500;
 /// Bytes after which a slice ends.
@@ -19,7 +21,8 @@ const SLICE_BYTES: u64 = 64 << 10;
 impl Partition {
     /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
     pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
-        if object::is_large(&self.arena, offset, LARGE) {
+        let is_much = batch.tx.buf.len() > MUCH_BYTES && object::parts(&self.arena, offset) > 1;
+        if is_much || object::is_large(&self.arena, offset, LARGE) {
             let db = shared.databases.rubbish();
             let digest = shared.secret.digest(&offset.to_le_bytes());
             let keys = &mut self.databases[db as usize].keys;
@@ -50,8 +53,13 @@ impl Partition {
 
     /// Whether a database had many keys once, and has none now: its index takes their room as long as it is not freed.
     pub fn is_hollow(&self, db: u8) -> bool {
-        let keys = &self.databases[db as usize].keys;
-        keys.len() == 0 && keys.segment_count() > 1
+        self.databases[db as usize].keys.is_hollow()
+    }
+
+    /// Frees an index of expiries that has become empty; whether there was one.
+    pub fn free_hollow_expiries(&mut self, batch: &mut Batch) -> bool {
+        let hollow = self.databases.iter_mut().map(|db| &mut db.expires).find(|expires| expires.is_hollow());
+        hollow.map(|expires| expires.clear_all(&mut self.arena, batch)).is_some()
     }
 
     /// How many keys and collections are still to be freed.

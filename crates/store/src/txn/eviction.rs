@@ -2,7 +2,6 @@
 
 use super::{Cold, REMOVAL_BYTES, Txn};
 use crate::{changes::What, digest::Digest, eviction::Tried, partition::Partition, word::class_bytes_min};
-use holdfast_log::Admission;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Txn<'_> {
@@ -19,7 +18,7 @@ impl Txn<'_> {
         if shared.databases.is_rubbish(db) {
             return Ok(Tried::Changed);
         }
-        if shared.log.admit_to_reserve(REMOVAL_BYTES) != Admission::Ok {
+        if !shared.takes_removal(&self.batch, REMOVAL_BYTES) {
             return Ok(Tried::Refused);
         }
         let part = self.locks.first().1;

@@ -43,7 +43,7 @@ impl Txn<'_> {
             return Ok(Located { obj, is_view: true });
         }
         let value = self.frozen_value(db, target, found)?;
-        if value.was_cached && self.may_return(value.bytes.len()) {
+        if value.was_cached && self.may_return(&value.bytes) {
             return self.thaw(db, target, found, &value.bytes).map(|obj| Located { obj, is_view: false });
         }
         let shared = self.shared();
@@ -126,15 +126,17 @@ impl Txn<'_> {
     }
 
     /// Whether a collection that is in use again comes back to the heap, though it is only looked at.
-    fn may_return(&self, len: usize) -> bool {
-        // Its redo says besides where it lies.
-        let redo = 4 * len + 4096;
-        let shared = self.shared();
-        !self.keeps_expired && shared.budget.has_room_in_heap() && shared.log.admit(redo) == Admission::Ok
+    fn may_return(&mut self, bytes: &[u8]) -> bool {
+        let (redo, shared) = (serial::redo_max(bytes), self.shared());
+        !self.keeps_expired
+            && shared.budget.has_room_in_heap()
+            && shared.log.admit(redo) == Admission::Ok
+            && self.reserve(redo).is_ok()
     }
 
     /// Brings a frozen collection back into the heap.
     fn thaw(&mut self, db: u8, target: Target<'_>, found: Found, bytes: &[u8]) -> Result<u64> {
+        self.reserve_besides(serial::redo_max(bytes))?;
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
@@ -153,12 +155,14 @@ impl Txn<'_> {
     /// Freezes collections of the transaction's first partition; see [`Partition::freeze`].
     pub(crate) fn freeze(&mut self, db: u8, cursor: &mut u64, spared: u32, limits: (usize, usize)) -> Slice {
         let shared = self.shared();
-        let part = self.locks.first().1;
+        let Txn { locks, batch, allowance, .. } = self;
+        let part = locks.first().1;
         // What is rubbish may be freed in part. That a database is none holds as long as the lock.
         if shared.databases.is_rubbish(db) || part.len(db) == 0 {
             return Slice { ended: true, ..Slice::default() };
         }
-        let slice = part.freeze(shared, &mut self.batch, db, cursor, spared, limits);
+        let has_room = |bytes| allowance.add(bytes);
+        let slice = part.freeze(shared, batch, db, cursor, spared, limits, has_room);
         self.store.counters.frozen.fetch_add(slice.keys, Relaxed);
         slice
     }

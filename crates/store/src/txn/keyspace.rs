@@ -167,6 +167,10 @@ impl Txn<'_> {
         let part = self.locks.first().1;
         let rubbish = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
         let db = rubbish.or_else(|| (0..PHYSICAL_DATABASES as u8).find(|&db| part.is_hollow(db)));
-        db.inspect(|&db| part.sweep(shared, &mut self.batch, db)).is_some()
+        match db {
+            Some(db) => part.sweep(shared, &mut self.batch, db),
+            None => return part.free_hollow_expiries(&mut self.batch),
+        }
+        true
     }
 }

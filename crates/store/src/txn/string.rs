@@ -113,7 +113,9 @@ impl Txn<'_> {
         let len = changes.iter().map(Change::end).fold(len, usize::max);
         assert!(len <= LEN_MAX, "a string of {len} bytes");
         let Spot { db, target, found } = spot;
+        let changed = changes.iter().map(|change| change.bytes.len()).sum::<usize>();
         if let Some(obj) = found.filter(|found| found.word.in_heap()).map(|found| found.word.offset()) {
+            self.reserve(string::redo_max(changes.len(), changed, len))?;
             let part = self.locks.get(target.partition);
             if string::write(&mut part.arena, &mut self.batch.tx, obj, len, changes).is_ok() {
                 let len = string::len(&part.arena, obj);
@@ -128,9 +130,11 @@ impl Txn<'_> {
         };
         let mut value = value.unwrap_or_default().to_vec();
         let len = len.max(value.len());
-        let changed = changes.iter().map(|change| change.bytes.len()).sum::<usize>();
-        if len >= LARGE && changed < len && self.cut(db, target, found, &value, len, changes) {
-            return Ok(len);
+        if len >= LARGE && changed < len {
+            self.reserve(string::redo_max(1 + changes.len(), value.len() + changed, len))?;
+            if self.cut(db, target, found, &value, len, changes) {
+                return Ok(len);
+            }
         }
         // It is small, or there is no room in the heap.
         value.resize(len, 0);

@@ -1,6 +1,6 @@
 //! RENAME, COPY, MOVE: a value goes to another key.
 
-use super::{Error, Result, Target, Txn};
+use super::{Error, Result, Target, Txn, redo_max};
 use crate::{
     collections::{
         Context, object,
@@ -69,6 +69,7 @@ impl Txn<'_> {
         expiry: Option<u64>,
     ) -> Result<()> {
         let value = self.get(from_db, from)?.map(<[u8]>::to_vec).unwrap_or_default();
+        self.reserve(redo_max(4, value.len()))?;
         if self.exists(to_db, to) {
             // With the expiry in its place, nothing that follows lacks room.
             self.set_expiry(to_db, to, expiry)?;
@@ -101,6 +102,8 @@ impl Txn<'_> {
             true => self.export(source, found),
             false => self.frozen_bytes(from_db, source, found)?,
         };
+        let redo = if moves { target.key.len() } else { serial::redo_max(&bytes) };
+        self.reserve(redo_max(4, redo))?;
         let old = self.find(to_db, target);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
@@ -137,6 +140,7 @@ impl Txn<'_> {
     /// Makes a stream that comes from elsewhere the value of a key, whatever it held. False if it contradicts itself; then,
     /// and without room for it, the key is as it was.
     pub fn stream_replace(&mut self, db: u8, key: &[u8], draft: &Draft) -> Result<bool> {
+        self.reserve(serial::redo_max(&draft.0))?;
         let target = self.target(key);
         let old = self.find(db, target);
         let shared = self.shared();

@@ -142,9 +142,13 @@ impl Txn<'_> {
         &mut self,
         db: u8,
         key: &[u8],
-        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8], u64)>,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8], u64), IntoIter: Clone>,
     ) -> Result<()> {
-        let mut fields = fields.into_iter().peekable();
+        let fields = fields.into_iter();
+        let len = |(name, value, _): (&[u8], &[u8], u64)| name.len() + value.len();
+        let (count, bytes) = fields.clone().fold((0, 0), |(n, bytes), f| (n + 2, bytes + len(f)));
+        self.reserve_elements(count, bytes)?;
+        let mut fields = fields.peekable();
         if fields.peek().is_none() {
             self.remove(db, key);
             return Ok(());

@@ -6,9 +6,13 @@ use crate::{
         list::{self, End, Iter, Writer},
         object::Encoding,
     },
+    txn::FEW_ELEMENTS,
 };
 
 use super::positions_between;
+
+/// Bytes of a list's block that are written anew when something within goes.
+const REWRITTEN_BYTES: usize = 8 << 10;
 
 /// A list, to read.
 #[derive(Clone, Copy)]
@@ -85,6 +89,10 @@ impl Txn<'_> {
         count: u64,
         popped: impl FnMut(&[u8]),
     ) -> Result<u64> {
+        if count > FEW_ELEMENTS {
+            let len = self.list_at(db, key)?.map_or(0, List::len);
+            self.reserve_elements(count.min(len), 0)?;
+        }
         let count = self.change(db, key, Type::List, None, |arena, tx, context, obj| {
             let before = list::len(arena, obj);
             Writer::new(arena, tx, obj, context).pop(end, count, popped);
@@ -120,6 +128,7 @@ impl Txn<'_> {
             self.remove(db, key);
             return Ok(());
         }
+        self.reserve_elements(len - (keep.end - keep.start), REWRITTEN_BYTES)?;
         self.change(db, key, Type::List, None, |arena, tx, context, obj| {
             let mut writer = Writer::new(arena, tx, obj, context);
             writer.remove(keep.end..len);
@@ -139,6 +148,12 @@ impl Txn<'_> {
         count: u64,
         reverse: bool,
     ) -> Result<u64> {
+        if count > 1 {
+            let most = usize::try_from(count).unwrap_or(usize::MAX);
+            let list = self.list_at(db, key)?;
+            let equal = list.map_or(0, |list| list.positions(element, u64::MAX, reverse).take(most).count());
+            self.reserve(equal.saturating_mul(REWRITTEN_BYTES))?;
+        }
         let removed = self.change(db, key, Type::List, None, |arena, tx, context, obj| {
             Ok(Writer::new(arena, tx, obj, context).remove_equal(element, count, reverse))
         })?;
@@ -151,9 +166,12 @@ impl Txn<'_> {
         &mut self,
         db: u8,
         key: &[u8],
-        elements: impl IntoIterator<Item = &'e [u8]>,
+        elements: impl IntoIterator<Item = &'e [u8], IntoIter: Clone>,
     ) -> Result<()> {
-        let mut elements = elements.into_iter().peekable();
+        let elements = elements.into_iter();
+        let (count, bytes) = elements.clone().fold((0, 0), |(n, bytes), e| (n + 1, bytes + e.len()));
+        self.reserve_elements(count, bytes)?;
+        let mut elements = elements.peekable();
         if elements.peek().is_none() {
             self.remove(db, key);
             return Ok(());

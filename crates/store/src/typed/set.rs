@@ -138,9 +138,12 @@ impl Txn<'_> {
         &mut self,
         db: u8,
         key: &[u8],
-        members: impl IntoIterator<Item = &'m [u8]>,
+        members: impl IntoIterator<Item = &'m [u8], IntoIter: Clone>,
     ) -> Result<()> {
-        let mut members = members.into_iter().peekable();
+        let members = members.into_iter();
+        let (count, bytes) = members.clone().fold((0, 0), |(n, bytes), m| (n + 1, bytes + m.len()));
+        self.reserve_elements(count, bytes)?;
+        let mut members = members.peekable();
         if members.peek().is_none() {
             self.remove(db, key);
             return Ok(());
@@ -181,6 +184,7 @@ impl Txn<'_> {
             self.remove(db, key);
             return Ok(len);
         }
+        self.reserve_elements(count, 0)?;
         self.change(db, key, Type::Set, None, |arena, tx, context, obj| {
             let mut set = Writer::new(arena, tx, obj, context);
             (0..count).for_each(|_| set.pop(&mut random, &mut popped));
@@ -231,6 +235,7 @@ impl Txn<'_> {
             self.remove(db, to);
             return Ok(0);
         }
+        self.reserve_elements(count, entries.len())?;
         self.replace(db, to, Type::Set, Encoding::Intset, |arena, tx, context, obj| {
             let mut set = Writer::new(arena, tx, obj, context);
             Entries::new(&entries).try_for_each(|(_, entry)| set.add(&entry.value()).map(drop))

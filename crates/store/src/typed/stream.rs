@@ -8,8 +8,9 @@ use crate::{
     collections::{
         Context,
         object::Encoding,
-        stream::{Claim, Claimed, Entry, Group, Id, Refused, Stream, Trim, Writer},
+        stream::{Claim, Claimed, Entry, Group, Id, Refused, Stream, Trim, TrimTo, Writer},
     },
+    txn::FEW_ELEMENTS,
 };
 use holdfast_heap::Full;
 
@@ -84,6 +85,9 @@ impl Txn<'_> {
         trim: Option<&Trim>,
         create: bool,
     ) -> Result<Option<std::result::Result<Added, Refused>>> {
+        if let Some(trim) = trim {
+            self.reserve_trim(db, key, trim)?;
+        }
         let make = create.then_some(Encoding::Stream);
         self.change(db, key, Type::Stream, make, |arena, tx, context, obj| {
             let mut writer = Writer::new(arena, tx, obj, context);
@@ -109,10 +113,42 @@ impl Txn<'_> {
 
     /// Removes the entries that are too many and returns how many they were.
     pub fn stream_trim(&mut self, db: u8, key: &[u8], trim: &Trim) -> Result<u64> {
+        self.reserve_trim(db, key, trim)?;
         let trimmed = self.change(db, key, Type::Stream, None, |arena, tx, context, obj| {
             Ok(Writer::new(arena, tx, obj, context).trim(trim))
         })?;
         Ok(trimmed.unwrap_or(0))
+    }
+
+    /// Has room for a trim.
+    fn reserve_trim(&mut self, db: u8, key: &[u8], trim: &Trim) -> Result<()> {
+        /// An entry that has a leaf of its own.
+        const REDO_OF_ENTRY: usize = 128;
+        let len = self.stream_at(db, key)?.map_or(0, Stream::len);
+        let too_many = match trim.to {
+            TrimTo::Len(max) => len.saturating_sub(max),
+            TrimTo::Id(_) => len,
+        };
+        let limit = if trim.limit > 0 { trim.limit } else { u64::MAX };
+        self.reserve_besides(too_many.min(limit) as usize * REDO_OF_ENTRY)
+    }
+
+    /// Has room for a change of up to `count` of those entries that `entries` counts of a group.
+    fn reserve_group(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        group: &[u8],
+        count: u64,
+        entries: impl FnOnce(Stream, Group) -> u64,
+    ) -> Result<()> {
+        if count <= FEW_ELEMENTS {
+            return Ok(());
+        }
+        let stream = self.stream_at(db, key)?;
+        let found = stream.and_then(|stream| Some((stream, stream.group(group)?)));
+        let entries = found.map_or(0, |(stream, group)| entries(stream, group));
+        self.reserve_elements(entries.min(count), 0)
     }
 
     /// Sets what a stream says of itself ([`Stream::last_id`] and so on); `None` leaves it as it is. False without the key.
@@ -169,6 +205,7 @@ impl Txn<'_> {
 
     /// Removes a group; false if there is none. Those who wait in queues are told.
     pub fn stream_remove_group(&mut self, db: u8, key: &[u8], group: &[u8]) -> Result<bool> {
+        self.reserve_group(db, key, group, u64::MAX, |_, group| group.pending_len())?;
         let removed =
             self.change_and_tell(Tell::Queues, db, key, Type::Stream, None, |arena, tx, context, obj| {
                 Ok(Writer::new(arena, tx, obj, context).remove_group(group))
@@ -195,6 +232,7 @@ impl Txn<'_> {
         group: &[u8],
         consumer: &[u8],
     ) -> Result<Option<u64>> {
+        self.reserve_group(db, key, group, u64::MAX, |_, group| group.pending_len())?;
         let removed =
             self.in_group(db, key, group, |writer, group| Ok(writer.remove_consumer(group, consumer)))?;
         Ok(removed.flatten())
@@ -213,6 +251,11 @@ impl Txn<'_> {
         no_ack: bool,
         mut each: impl FnMut(Entry),
     ) -> Result<Option<Got>> {
+        self.reserve_group(db, key, group, count, |stream, group| {
+            let most = usize::try_from(count).unwrap_or(usize::MAX);
+            let from = group.last_id().next();
+            from.map_or(0, |from| stream.range(from, Id::MAX, false).take(most).count() as u64)
+        })?;
         self.in_group(db, key, group, |writer, group| {
             let stream = writer.stream();
             let from = Group::at(stream, group).last_id().next();
@@ -241,6 +284,7 @@ impl Txn<'_> {
         count: u64,
         mut each: impl FnMut(Id, Option<Entry>),
     ) -> Result<Option<Got>> {
+        self.reserve_group(db, key, group, count, |_, group| group.pending_len())?;
         self.in_group(db, key, group, |writer, group| {
             let (_, is_new) = writer.see(group, consumer, false)?;
             let stream = writer.stream();
@@ -316,6 +360,7 @@ impl Txn<'_> {
         mut each: impl FnMut(Entry),
     ) -> Result<Option<AutoClaimed>> {
         const LOOKS: u64 = 10;
+        self.reserve_group(db, key, group, count, |_, group| group.pending_len())?;
         self.in_group(db, key, group, |writer, group| {
             let (owner, is_new) = writer.see(group, consumer, false)?;
             let mut done = AutoClaimed { got: Got { entries: 0, is_new }, ..AutoClaimed::default() };

@@ -7,6 +7,7 @@ use crate::{
         object::Encoding,
         zset::{self, Iter, Scored, Writer},
     },
+    txn::FEW_ELEMENTS,
 };
 use std::ops::{Bound, Range};
 
@@ -190,6 +191,7 @@ impl Txn<'_> {
 
     /// Removes the members whose ranks are in `ranks`, which must be within the set.
     pub fn zset_remove_ranks(&mut self, db: u8, key: &[u8], ranks: Range<u64>) -> Result<()> {
+        self.reserve_elements(ranks.end.saturating_sub(ranks.start), 0)?;
         self.change(db, key, Type::Zset, None, |arena, tx, context, obj| {
             Writer::new(arena, tx, obj, context).remove_ranks(ranks);
             Ok(())
@@ -207,6 +209,10 @@ impl Txn<'_> {
         count: u64,
         mut popped: impl FnMut(&[u8], f64),
     ) -> Result<u64> {
+        if count > FEW_ELEMENTS {
+            let len = self.zset_at(db, key)?.map_or(0, Zset::len);
+            self.reserve_elements(count.min(len), 0)?;
+        }
         let count = self.change(db, key, Type::Zset, None, |arena, tx, context, obj| {
             let len = zset::len(arena, obj);
             let count = count.min(len);
@@ -224,13 +230,16 @@ impl Txn<'_> {
         &mut self,
         db: u8,
         key: &[u8],
-        members: impl IntoIterator<Item = (M, f64)>,
+        members: impl IntoIterator<Item = (M, f64), IntoIter: Clone>,
     ) -> Result<()> {
-        let mut members = members.into_iter().peekable();
-        if members.peek().is_none() {
+        let mut members = members.into_iter();
+        let len = |member: M| member.as_ref().len();
+        let (count, bytes) = members.clone().fold((0, 0), |(n, bytes), (m, _)| (n + 2, bytes + len(m)));
+        if count == 0 {
             self.remove(db, key);
             return Ok(());
         }
+        self.reserve_elements(count, bytes)?;
         self.replace(db, key, Type::Zset, Encoding::Listpack, |arena, tx, context, obj| {
             let mut writer = Writer::new(arena, tx, obj, context);
             members.try_for_each(|(member, score)| writer.insert(member.as_ref(), score).map(drop))

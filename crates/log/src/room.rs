@@ -1,0 +1,212 @@
+//! Who may append how much: admission, and reservations for what is large.
+//!
+//! **What is appended has room (I-16).** The log's end and what is reserved beyond it never pass what the segments that can be
+//! prepared hold, less what is kept back for more urgent purposes. A batch larger than [`SMALL_BYTES`] is therefore
+//! reserved before anything is changed, exactly; one reservation is made at a time. Small batches only compare the log's
+//! end with a bound, so as many of them as there are threads may be appended beyond it: that is kept back, too.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use parking_lot::Mutex;
+
+use crate::{Log, Lsn, batch_len};
+
+/// Segments that are kept back from writers, and those of them that are kept back from what makes room, for the cleaner:
+/// it can always move what lives in one segment.
+pub(crate) const RESERVE_SEGMENTS: u64 = 3;
+const CLEANER_SEGMENTS: u64 = 1;
+/// Segments of room below which those that are kept back are prepared.
+pub(crate) const SHORT_SEGMENTS: u64 = 8;
+/// A batch up to this size need not be reserved.
+pub const SMALL_BYTES: usize = 32 << 10;
+
+/// Whether a batch may be appended now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Ok,
+    /// Too much is pending; ask again after progress.
+    Busy,
+    /// There is no room on the medium; ask again after a segment was freed.
+    Full,
+    /// The log has failed; see [`Log::failed`].
+    Failed,
+}
+
+/// What a batch is appended for. The later ones may use what is kept back from the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Data may grow.
+    Write,
+    /// What makes garbage of data, such as deletes.
+    Remove,
+    /// To empty segments.
+    Clean,
+}
+
+/// What admission goes by.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// What ends at or below this LSN is admitted without another look.
+    admitted_to: AtomicU64,
+    /// Bytes that are reserved and perhaps not appended yet.
+    reserved: AtomicU64,
+    /// Held by whoever changes either.
+    changing: Mutex<()>,
+}
+
+/// Room in the log for batches that are still to be appended. Who has appended one gives its part back.
+pub struct Reservation<'l> {
+    log: &'l Log,
+    bytes: u64,
+}
+
+impl<'l> Reservation<'l> {
+    /// Of no bytes yet.
+    pub fn new(log: &'l Log) -> Self {
+        Reservation { log, bytes: 0 }
+    }
+
+    /// Bytes that it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds room for so many bytes, or says why there is none: `Full` or `Failed`.
+    pub fn add(&mut self, bytes: u64, purpose: Purpose) -> Result<(), Admission> {
+        let log = self.log;
+        let _changing = log.room.changing.lock();
+        if log.failed.get().is_some() {
+            return Err(Admission::Failed);
+        }
+        let reserved = log.room.reserved.load(Ordering::Relaxed);
+        if log.tail() + reserved + bytes + log.kept_back(purpose) > log.segments.space_end() {
+            return Err(Admission::Full);
+        }
+        self.bytes += bytes;
+        log.room.reserved.store(reserved + bytes, Ordering::Relaxed);
+        log.set_admitted_to();
+        Ok(())
+    }
+
+    /// Gives so many bytes back, or all that are left, because they were appended or are not wanted any more.
+    pub fn release(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        if bytes > 0 {
+            self.bytes -= bytes;
+            let _changing = self.log.room.changing.lock();
+            self.log.room.reserved.fetch_sub(bytes, Ordering::Relaxed);
+            self.log.set_admitted_to();
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.release(self.bytes);
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation({})", self.bytes)
+    }
+}
+
+impl Log {
+    /// Whether a batch with a payload of `bytes` that lets data grow may be appended; a larger one than [`SMALL_BYTES`] is
+    /// to be reserved as well.
+    #[inline]
+    pub fn admit(&self, bytes: usize) -> Admission {
+        if self.tail() + batch_len(bytes) <= self.room.admitted_to.load(Ordering::Acquire) {
+            return Admission::Ok;
+        }
+        self.admit_for(bytes, Purpose::Write)
+    }
+
+    /// As [`Log::admit`], for any purpose.
+    #[cold]
+    pub fn admit_for(&self, bytes: usize, purpose: Purpose) -> Admission {
+        self.update_admission();
+        let tail = self.tail();
+        let reserved = self.room.reserved.load(Ordering::Relaxed);
+        if self.failed.get().is_some() {
+            Admission::Failed
+        } else if tail + reserved + batch_len(bytes) + self.kept_back(purpose) > self.segments.space_end() {
+            Admission::Full
+        } else if tail > self.pending_end() {
+            Admission::Busy
+        } else {
+            Admission::Ok
+        }
+    }
+
+    /// Whether too much is appended and not yet written.
+    pub fn is_busy(&self) -> bool {
+        self.tail() > self.pending_end()
+    }
+
+    /// Bytes that the cleaner may still append until a segment is freed.
+    pub fn room(&self) -> u64 {
+        let taken = self.tail() + self.room.reserved.load(Ordering::Relaxed) + self.kept_back(Purpose::Clean);
+        self.segments.space_end().saturating_sub(taken)
+    }
+
+    /// Bytes of that which only the cleaner may use, and what removes data.
+    pub fn room_kept_from_writers(&self) -> u64 {
+        self.kept_back(Purpose::Write) - self.kept_back(Purpose::Clean)
+    }
+
+    /// Bytes that are kept back from who appends for a purpose.
+    fn kept_back(&self, purpose: Purpose) -> u64 {
+        let payload = self.segments.payload();
+        // Half a segment is nobody's, so that commits and marks have room.
+        match purpose {
+            Purpose::Write => RESERVE_SEGMENTS * payload + self.slack,
+            Purpose::Remove => CLEANER_SEGMENTS * payload + payload / 2 + self.slack,
+            Purpose::Clean => payload / 2,
+        }
+    }
+
+    /// Sets [`crate::LogOptions::max_pending_bytes`] anew; the size of buffers stays.
+    pub fn set_max_pending_bytes(&self, bytes: usize) {
+        self.max_pending.store(bytes as u64, Ordering::Relaxed);
+        self.update_admission();
+    }
+
+    /// Leaves so many bytes of the medium for others, beside what is in use.
+    pub fn set_medium_reserve(&self, bytes: u64) {
+        self.segments.set_medium_reserve(bytes);
+        self.update_admission();
+    }
+
+    fn pending_end(&self) -> Lsn {
+        self.written() + self.max_pending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn update_admission(&self) {
+        let _changing = self.room.changing.lock();
+        self.set_admitted_to();
+    }
+
+    /// To be called by who may change it.
+    fn set_admitted_to(&self) {
+        let kept_back = self.kept_back(Purpose::Write) + self.room.reserved.load(Ordering::Relaxed);
+        let limit = self.segments.space_end().saturating_sub(kept_back);
+        // Who has failed meanwhile sets it after us.
+        let is_open = self.failed.get().is_none();
+        self.room
+            .admitted_to
+            .store(if is_open { limit.min(self.pending_end()) } else { 0 }, Ordering::Release);
+    }
+}
+
+/// Bytes that small batches may take beyond what is admitted, if each thread appends one at the same moment: twice what needs
+/// no reservation, since an encoding that changes is not foreseen.
+pub(crate) fn slack(payload: u64) -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64 + 4;
+    (2 * threads * SMALL_BYTES as u64).min(payload)
+}
