@@ -155,6 +155,11 @@ impl Log {
         self.segments.space_end().saturating_sub(taken)
     }
 
+    /// Bytes that can be written at all until a segment is freed.
+    pub fn room_at_all(&self) -> u64 {
+        self.segments.space_end().saturating_sub(self.tail())
+    }
+
     /// Bytes of that which only the cleaner may use, and what removes data.
     pub fn room_kept_from_writers(&self) -> u64 {
         self.kept_back(Purpose::Write) - self.kept_back(Purpose::Clean)

@@ -37,6 +37,8 @@ const COLLECTED_BYTES: usize = 1 << 20;
 /// Records that are looked up under one hold of a partition's lock, and bytes of them that are appended.
 const SLICE_ITEMS: usize = 64;
 const SLICE_BYTES: usize = 16 << 10;
+/// The part of a segment that is moved without a reservation.
+const UNRESERVED: u64 = 4;
 
 impl Inner {
     /// One step of cleaning: empties and frees segments that hold nothing, or the one that is worth most of those that
@@ -59,7 +61,8 @@ impl Inner {
             let is_closed = |at: &usize| is_complete(&segments[*at]) && segments[*at].end_lsn <= kept_from;
             (0..segments.len()).filter(is_closed).map(victim)
         };
-        let mut room = log.room();
+        // What is emptied without a reservation may take of what is the commit's own: after a restart there may be no more.
+        let mut room = log.room().max(size / UNRESERVED);
         let dead: Vec<_> = closed()
             .filter(|victim| {
                 let is_dead = victim.segment.live_bytes == 0 && victim.moves_max() <= room;
@@ -135,17 +138,21 @@ impl Inner {
         self.shared.log.room() < self.room_wanted(self.wanted_room.load(Relaxed))
     }
 
-    /// Appends what lives in segments again, and frees them once that is durable. Nothing if others have taken the room.
+    /// Appends what lives in segments again, and frees them once that is durable. Frees none if there is no room for it.
     fn empty(&self, victims: &[Victim]) -> Result<bool> {
         let log = &self.shared.log;
         let mut reservation = Reservation::new(log);
-        if reservation.add(victims.iter().map(Victim::moves_max).sum(), Purpose::Clean).is_err() {
+        let moves: u64 = victims.iter().map(Victim::moves_max).sum();
+        let is_reserved = moves > self.segment_size / UNRESERVED;
+        if is_reserved && reservation.add(moves, Purpose::Clean).is_err() {
             return Ok(false);
         }
         for Victim { segment, .. } in victims {
             // In a segment without live bytes, these may lie in batches that other segments share with it.
             let scope = if segment.live_bytes == 0 { Scope::Crossing } else { Scope::All };
-            self.move_live(segment.seq, scope, &mut reservation)?;
+            if !self.move_live(segment.seq, scope, &mut reservation)? {
+                return Ok(false);
+            }
         }
         log.wait_durable(log.tail())?;
         for Victim { segment, .. } in victims {
@@ -156,11 +163,19 @@ impl Inner {
         Ok(true)
     }
 
-    /// Appends the live items of a segment's batches again.
-    fn move_live<'s>(&'s self, seq: u64, scope: Scope, reservation: &mut Reservation<'s>) -> Result<()> {
-        let mut moving = Moving { store: self, records: Vec::new(), found: Vec::new(), sent: 0, reservation };
+    /// Appends the live items of a segment's batches again; false if there is no room for all.
+    fn move_live<'s>(&'s self, seq: u64, scope: Scope, reservation: &mut Reservation<'s>) -> Result<bool> {
+        let mut moving = Moving {
+            store: self,
+            records: Vec::new(),
+            found: Vec::new(),
+            sent: 0,
+            reservation,
+            lacks_room: false,
+        };
         self.shared.log.scan_segment(seq, scope, &mut |lsn, bytes| moving.collect(lsn, bytes))?;
-        moving.move_collected()
+        moving.move_collected()?;
+        Ok(!moving.lacks_room)
     }
 }
 
@@ -222,6 +237,8 @@ struct Moving<'s, 'r> {
     sent: Lsn,
     /// Room for what is moved.
     reservation: &'r mut Reservation<'s>,
+    /// Whether something could not be moved.
+    lacks_room: bool,
 }
 
 struct FoundRecord {
@@ -272,10 +289,14 @@ impl Moving<'_, '_> {
             let (mut done, mut moved) = (0, 0);
             while done < count && moved < SLICE_BYTES {
                 let record = &rest[done];
-                if txn.move_item(&view(record), record.digest, record.lsn) {
+                let item = view(record);
+                done += 1;
+                // No more is counted as live than is sure, so there may be more to move than was thought.
+                if log.room_at_all() < (moved + record.bytes.len() + BLOCK) as u64 {
+                    self.lacks_room |= txn.live_item(&item, record.digest, record.lsn).is_some();
+                } else if txn.move_item(&item, record.digest, record.lsn) {
                     moved += record.bytes.len();
                 }
-                done += 1;
             }
             txn.commit();
             self.reservation.release(moved as u64);

@@ -749,21 +749,22 @@ impl<'s> Txn<'s> {
         self.locks.first().1.prefetch_fingerprints(db, digest);
     }
 
+    /// The entry of an item of the transaction's partition, if that still names it.
+    pub(crate) fn live_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> Option<Found> {
+        let shared = self.shared();
+        let found = self.locks.first().1.find(shared, item.db, digest)?;
+        let word = found.word;
+        let is_live =
+            !word.in_heap() && word.pending_number().is_none() && word.lsn(shared.log.tail()) == lsn;
+        is_live.then_some(found)
+    }
+
     /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
     pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
-        let shared = self.shared();
+        let Some(found) = self.live_item(item, digest, lsn) else { return false };
         let part = self.locks.first().1;
-        match part.find(shared, item.db, digest) {
-            Some(found)
-                if !found.word.in_heap()
-                    && found.word.pending_number().is_none()
-                    && found.word.lsn(shared.log.tail()) == lsn =>
-            {
-                part.move_item(shared, &mut self.batch, item.db, found, item.key, item.value);
-                true
-            }
-            _ => false,
-        }
+        part.move_item(self.store.shared.as_ref(), &mut self.batch, item.db, found, item.key, item.value);
+        true
     }
 
     /// Looks at some keys of a partition that have an expiry, from a cursor on, and removes those that have expired:

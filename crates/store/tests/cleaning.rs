@@ -2,7 +2,7 @@
 
 mod open;
 
-use holdfast_store::{Options, SimIo, Store, Txn, collections::hash::Expiry};
+use holdfast_store::{Admission, Error, Options, SimIo, Store, Txn, collections::hash::Expiry};
 use std::sync::Arc;
 
 #[test]
@@ -138,4 +138,101 @@ fn a_segment_is_not_given_away_before_that_is_durable_which_has_emptied_it() {
             return;
         }
     }
+}
+
+/// Live bytes are not known before all entries are counted, so nothing is given away until then.
+#[test]
+fn nothing_is_given_away_while_a_store_is_loaded() {
+    let sim = SimIo::new(1);
+    let (store, keys, other) = with_a_segment_of_keys(&sim);
+    drop(store);
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(sim), options).expect("a sound store");
+    store.checkpoint().expect("a sound medium");
+    assert!(!store.clean().expect("a sound medium"));
+    for _ in 0..2 * SEGMENT / OLD as u64 {
+        set(&store, &other, &[b'y'; OLD]);
+    }
+    keys.iter().for_each(|key| assert_eq!(get(&store, key), Some(vec![b'o'; OLD])));
+    store.check().expect("a sound store");
+}
+
+/// Redo that the last checkpoint has not got is needed, though nothing that lives is beside it.
+#[test]
+fn what_is_newer_than_the_last_checkpoint_is_kept() {
+    let sim = SimIo::new(1);
+    let (store, _, other) = with_a_segment_of_keys(&sim);
+    let fields = |number: u32| (number.to_le_bytes(), [number as u8; 100]);
+    let end = store.log().tail() + 2 * SEGMENT;
+    let mut count = 0;
+    while store.log().tail() < end {
+        let (name, value) = fields(count);
+        let field = [(&name[..], &value[..])];
+        store.run(&[b"h"], |txn| txn.hash_set(0, b"h", field, Expiry::Clear)).expect("room");
+        count += 1;
+    }
+    while store.clean().expect("a sound medium") {}
+    for _ in 0..2 * SEGMENT / OLD as u64 {
+        set(&store, &other, &[b'y'; OLD]);
+    }
+    store.log().wait_durable(store.log().tail()).expect("a sound medium");
+    let sim = sim.crash();
+    drop(store);
+    let store = Store::open_on(Arc::new(sim), Options { background: false, ..Options::default() });
+    let store = store.expect("a sound store");
+    for number in 0..count {
+        let (name, value) = fields(number);
+        let read = |txn: &mut Txn| Ok(txn.hash_get(0, b"h", &name)?.map(|value| value.to_vec()));
+        assert_eq!(store.run(&[b"h"], read).expect("a sound value").0, Some(value.to_vec()));
+    }
+    store.check().expect("a sound store");
+}
+
+/// A segment may share an item with others that is larger than the room that is left: it stays where it is, and others are
+/// emptied.
+#[test]
+fn an_item_larger_than_the_room_is_not_moved() {
+    let options = Options {
+        partitions: 1,
+        segment_size: Some(SEGMENT as u32),
+        log_bytes_max: 24 * SEGMENT,
+        heap_bytes_max: 16 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    store.attach();
+    let name = |number: u32| format!("key {number}").into_bytes();
+    let settle = || {
+        store.log().wait_durable(store.log().tail()).expect("what is appended has room");
+        store.checkpoint().expect("a sound medium");
+        while store.clean().expect("what is moved has room") {}
+    };
+    // It begins and ends in segments that are garbage but for its ends.
+    let huge = vec![b'h'; 8 * SEGMENT as usize];
+    (0..10).for_each(|_| set(&store, b"garbage", &[b'g'; OLD]));
+    set(&store, b"huge", &huge);
+    (0..10).for_each(|_| set(&store, b"garbage", &[b'g'; OLD]));
+    let mut count = 0;
+    while store.admit(OLD + 256) == Admission::Ok {
+        set(&store, &name(count), &[b'v'; OLD]);
+        settle();
+        count += 1;
+    }
+    assert!(count > 60, "{count}");
+    let copied = store.run(&[b"huge", b"copy"], |txn| txn.copy(0, b"huge", 0, b"copy"));
+    assert!(matches!(copied, Err(Error::NotAdmitted(_))), "{copied:?}");
+    // One in three goes, and there is room for half as many.
+    for number in (0..count).step_by(3) {
+        assert_eq!(store.admit_removal(256), Admission::Ok);
+        assert!(store.run(&[&name(number)], |txn| Ok(txn.remove(0, &name(number)))).expect("room").0);
+        settle();
+    }
+    for number in (0..count / 2).step_by(3) {
+        assert_eq!(store.admit(OLD + 256), Admission::Ok, "{number} of {count}");
+        set(&store, &name(number), &[b'w'; OLD]);
+        settle();
+    }
+    assert_eq!(get(&store, b"huge"), Some(huge));
+    store.check().expect("a sound store");
 }
