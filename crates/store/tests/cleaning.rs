@@ -168,7 +168,7 @@ fn what_is_newer_than_the_last_checkpoint_is_kept() {
     while store.log().tail() < end {
         let (name, value) = fields(count);
         let field = [(&name[..], &value[..])];
-        store.run(&[b"h"], |txn| txn.hash_set(0, b"h", field, Expiry::Clear)).expect("room");
+        open::run(&store, &[b"h"], |txn| txn.hash_set(0, b"h", field, Expiry::Clear)).expect("room");
         count += 1;
     }
     while store.clean().expect("a sound medium") {}
@@ -183,7 +183,7 @@ fn what_is_newer_than_the_last_checkpoint_is_kept() {
     for number in 0..count {
         let (name, value) = fields(number);
         let read = |txn: &mut Txn| Ok(txn.hash_get(0, b"h", &name)?.map(|value| value.to_vec()));
-        assert_eq!(store.run(&[b"h"], read).expect("a sound value").0, Some(value.to_vec()));
+        assert_eq!(open::run(&store, &[b"h"], read).expect("a sound value").0, Some(value.to_vec()));
     }
     store.check().expect("a sound store");
 }
@@ -220,12 +220,12 @@ fn an_item_larger_than_the_room_is_not_moved() {
         count += 1;
     }
     assert!(count > 60, "{count}");
-    let copied = store.run(&[b"huge", b"copy"], |txn| txn.copy(0, b"huge", 0, b"copy"));
+    let copied = open::run(&store, &[b"huge", b"copy"], |txn| txn.copy(0, b"huge", 0, b"copy"));
     assert!(matches!(copied, Err(Error::NotAdmitted(_))), "{copied:?}");
     // One in three goes, and there is room for half as many.
     for number in (0..count).step_by(3) {
         assert_eq!(store.admit_removal(256), Admission::Ok);
-        assert!(store.run(&[&name(number)], |txn| Ok(txn.remove(0, &name(number)))).expect("room").0);
+        assert!(open::run(&store, &[&name(number)], |txn| Ok(txn.remove(0, &name(number)))).expect("room").0);
         settle();
     }
     for number in (0..count / 2).step_by(3) {
