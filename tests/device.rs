@@ -113,7 +113,7 @@ fn nothing_is_promised_before_the_device_was_told_to_keep_it() {
     let (_, line) = after(&calls, ended, "pages", |call| call.is("pwritev2", "/data/heap"));
     let (_, line) = after(&calls, line, "sync", |call| call.is("fdatasync", "/data/heap"));
     let (begun, line) = after(&calls, line, "copy", |call| call.is_durable_write("/data/superblock"));
-    let pages = calls.iter().filter(|call| call.is("pwritev2", "/data/heap"));
-    assert!(pages.last().is_some_and(|last| last.ended < begun), "{calls:#?}");
+    let mut pages = calls.iter().filter(|call| call.is("pwritev2", "/data/heap"));
+    assert!(pages.next_back().is_some_and(|last| last.ended < begun), "{calls:#?}");
     after(&calls, line, "copy", |call| call.is_durable_write("/data/superblock"));
 }

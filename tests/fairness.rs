@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What half of the replies take at most, however busy the machine is otherwise.
-const HALF: Duration = Duration::from_millis(5);
+/// What half of the replies take at most, however busy the machine is otherwise: the other clients of this test want its cores, too.
+const HALF: Duration = Duration::from_millis(50);
 /// And nine in ten.
 const MOST: Duration = Duration::from_millis(100);
 /// Commands of a pipeline.

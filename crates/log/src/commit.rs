@@ -47,6 +47,10 @@ impl Log {
         let mut committer = self.committer.lock();
         self.check_failed()?;
         let result = self.commit(&mut committer);
+        if let Err(error) = &result {
+            // With the committer locked: what it took is lost, so nobody may write what comes behind.
+            self.latch(error);
+        }
         drop(committer);
         match &result {
             Ok(progress) => {
@@ -55,7 +59,7 @@ impl Log {
                     self.report_progress();
                 }
             }
-            Err(error) => self.fail(error),
+            Err(_) => self.report_progress(),
         }
         result
     }

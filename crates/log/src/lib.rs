@@ -368,10 +368,14 @@ impl Log {
     /// further writes unsafe; those of the log itself latch by themselves. Whoever waits is told, so the caller must hold no
     /// lock that a callback of [`Log::on_progress`] takes.
     pub fn fail(&self, error: &Error) {
+        self.latch(error);
+        self.report_progress();
+    }
+
+    fn latch(&self, error: &Error) {
         // The first failure is the one to tell.
         let _ = self.failed.set(error.to_string());
         self.update_admission();
-        self.report_progress();
     }
 
     /// Reads the log's bytes from `lsn` on into `buf`, which must end at or below [`Log::written`]. Returns how many: fewer
