@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Client, Server, array, bulk, ok, show, text, wait_until};
 use holdfast_resp::{Reply, write_command};
-use std::{thread, time::Duration};
+use std::{mem, thread, time::Duration};
 
 #[test]
 fn pauses_stop_what_may_write() {
@@ -76,10 +76,19 @@ fn what_others_see_of_a_client() {
     let counts = |field: &mut dyn FnMut(&str) -> String| {
         ["tot-net-in", "tot-net-out", "tot-cmds"].map(|name| field(name).parse::<u64>().expect("a number"))
     };
-    let before = counts(&mut field);
+    // A reply may arrive before its worker has counted its bytes.
+    let mut before = counts(&mut field);
+    wait_until(
+        || "what was sent is counted".into(),
+        || {
+            thread::sleep(Duration::from_millis(10));
+            mem::replace(&mut before, counts(&mut field)) == before
+        },
+    );
     client.call("ping");
     // *1\r\n$4\r\nping\r\n and +PONG\r\n
-    assert_eq!(counts(&mut field), [before[0] + 14, before[1] + 7, before[2] + 1]);
+    let after = [before[0] + 14, before[1] + 7, before[2] + 1];
+    wait_until(|| format!("{after:?} are counted"), || counts(&mut field) == after);
     let big = "v".repeat(1 << 20);
     client.call_args(&["set", "big", &big]);
     // As long as it does not read, the reply waits.
