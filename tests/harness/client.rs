@@ -68,6 +68,7 @@ impl Client {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(n) => self.input.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
                     return None;
                 }
