@@ -106,7 +106,8 @@ impl Soak {
                 self.delete();
             }
             Reply::Error(why) => {
-                let known: [&[u8]; 4] = [b"WRONGTYPE", b"ERR no such key", b"ERR One or more", b"ERR The ID"];
+                let known: [&[u8]; 4] =
+                    [b"WRONGTYPE", b"ERR no such key", b"ERR One or more", b"ERR source and"];
                 assert!(
                     known.iter().any(|known| why.starts_with(known)),
                     "{words:?}: {}",

@@ -39,6 +39,7 @@ pub use thread::LogThread;
 use crate::{
     appender::Appender,
     commit::Committer,
+    layout::Entry,
     room::Room,
     segments::{Segment, Segments},
     stats::Counters,
@@ -113,12 +114,33 @@ pub struct SegmentInfo {
     pub live_bytes: u64,
     /// Bytes of log written to it.
     pub bytes: u64,
-    /// Bytes before it of the batch that its first byte belongs to.
-    pub bytes_before: u64,
-    /// Bytes behind it of the batch that its last byte belongs to.
-    pub bytes_behind: u64,
+    /// The batch that its first byte belongs to, and that which its last byte belongs to, if other segments share it.
+    pub shared: [SharedBatch; 2],
     /// Number of its file.
     pub slot: u32,
+}
+
+/// A batch that a segment shares with others; of no bytes if there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedBatch {
+    /// Bytes of it in the segment.
+    pub within: u64,
+    /// Bytes of it in the segments on the side where it is shared: before, or behind.
+    pub beyond: u64,
+}
+
+impl SharedBatch {
+    /// Of a segment from `start` to `end`, by how the log enters it, or (`behind`) the next one.
+    fn new(entry: Option<Entry>, start: Lsn, end: Lsn, behind: bool) -> SharedBatch {
+        let Some(Entry { crossing, first }) = entry else { return SharedBatch::default() };
+        match behind {
+            false if crossing < start => {
+                SharedBatch { within: first.min(end) - start, beyond: start - crossing }
+            }
+            true if crossing < end => SharedBatch { within: end - crossing.max(start), beyond: first - end },
+            _ => SharedBatch::default(),
+        }
+    }
 }
 
 /// An open log.
@@ -422,8 +444,10 @@ impl Log {
                 end_lsn: end,
                 live_bytes: self.segments.live.get(segment.seq),
                 bytes: written.saturating_sub(start).min(payload),
-                bytes_before: start.saturating_sub(segment.entry().crossing),
-                bytes_behind: next.filter(|next| next.crossing < end).map_or(0, |next| next.first - end),
+                shared: [
+                    SharedBatch::new(Some(segment.entry()), start, end, false),
+                    SharedBatch::new(next, start, end, true),
+                ],
                 slot: segment.slot,
             }
         };

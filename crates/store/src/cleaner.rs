@@ -15,7 +15,7 @@ use crate::{
     word::WINDOW,
 };
 use holdfast_io::{BLOCK, Result};
-use holdfast_log::{Lsn, Purpose, Reservation, Scope, SegmentInfo};
+use holdfast_log::{Lsn, Purpose, Reservation, Scope, SegmentInfo, SharedBatch};
 use std::{
     mem,
     ops::Range,
@@ -65,7 +65,7 @@ impl Inner {
         let mut room = log.room().max(size / UNRESERVED);
         let dead: Vec<_> = closed()
             .filter(|victim| {
-                let is_dead = victim.segment.live_bytes == 0 && victim.moves_max() <= room;
+                let is_dead = victim.segment.live_bytes == 0 && victim.moves_max() <= room.min(size);
                 room -= if is_dead { victim.moves_max() } else { 0 };
                 is_dead
             })
@@ -138,7 +138,8 @@ impl Inner {
         self.shared.log.room() < self.room_wanted(self.wanted_room.load(Relaxed))
     }
 
-    /// Appends what lives in segments again, and frees them once that is durable. Frees none if there is no room for it.
+    /// Appends what lives in segments again, and frees them once that is durable, as far as there is room for it; whether any was
+    /// freed.
     fn empty(&self, victims: &[Victim]) -> Result<bool> {
         let log = &self.shared.log;
         let mut reservation = Reservation::new(log);
@@ -147,16 +148,20 @@ impl Inner {
         if is_reserved && reservation.add(moves, Purpose::Clean).is_err() {
             return Ok(false);
         }
+        let mut emptied = Vec::new();
         for Victim { segment, .. } in victims {
             // In a segment without live bytes, these may lie in batches that other segments share with it.
             let scope = if segment.live_bytes == 0 { Scope::Crossing } else { Scope::All };
-            if !self.move_live(segment.seq, scope, &mut reservation)? {
-                return Ok(false);
+            if self.move_live(segment.seq, scope, &mut reservation)? {
+                emptied.push(segment.seq);
             }
         }
+        if emptied.is_empty() {
+            return Ok(false);
+        }
         log.wait_durable(log.tail())?;
-        for Victim { segment, .. } in victims {
-            log.free_segment(segment.seq);
+        for seq in emptied {
+            log.free_segment(seq);
             self.counters.freed_segments.fetch_add(1, Relaxed);
         }
         self.no_room.store(u64::MAX, Relaxed);
@@ -194,15 +199,16 @@ impl<'s> Victim<'s> {
     fn new(segments: &'s [SegmentInfo], at: usize, size: u64) -> Victim<'s> {
         let segment = &segments[at];
         let mut victim = Victim { segment, moves: segment.live_bytes, keeps: segment.live_bytes };
-        victim.add_shared(segments[..at].iter().rev(), segment.bytes_before, size);
-        victim.add_shared(segments[at + 1..].iter(), segment.bytes_behind, size);
+        let [before, behind] = segment.shared;
+        victim.add_shared(segments[..at].iter().rev(), before, size);
+        victim.add_shared(segments[at + 1..].iter(), behind, size);
         victim
     }
 
     /// Adds what lives in a batch that reaches into the segments beside this one.
-    fn add_shared(&mut self, beside: impl Iterator<Item = &'s SegmentInfo>, bytes: u64, size: u64) {
+    fn add_shared(&mut self, beside: impl Iterator<Item = &'s SegmentInfo>, batch: SharedBatch, size: u64) {
         let payload = size - BLOCK as u64;
-        let mut left = bytes;
+        let (mut left, mut lives) = (batch.beyond, 0);
         for (next, distance) in beside.zip(1..) {
             // Of a batch that lies partly in a segment that is gone nothing lives.
             if left == 0 || next.seq.abs_diff(self.segment.seq) != distance {
@@ -210,15 +216,20 @@ impl<'s> Victim<'s> {
             }
             let part = left.min(payload);
             let live = next.live_bytes.min(part);
+            lives += live;
             self.moves += live;
             self.keeps += if part < payload { live } else { 0 };
             left -= part;
+        }
+        // Of a large item less is counted as live than it takes: it may be in this segment though that looks empty.
+        if batch.beyond >= payload && lives >= batch.beyond / 4 * 3 {
+            self.keeps += batch.within;
         }
     }
 
     /// Bytes of log that moving takes at most. No more is counted as live than is sure, and batches have headers.
     fn moves_max(&self) -> u64 {
-        self.moves + self.moves / 4
+        self.moves + self.moves / 8 + self.moves / 64 + if self.moves > 0 { BLOCK as u64 } else { 0 }
     }
 
     /// Whether more becomes free than is written. What is a little less than full may be full.
