@@ -17,6 +17,7 @@ use crate::{
 use holdfast_io::{BLOCK, Result};
 use holdfast_log::{Lsn, Purpose, Reservation, Scope, SegmentInfo, SharedBatch};
 use std::{
+    collections::BTreeSet,
     mem,
     ops::Range,
     sync::atomic::{
@@ -37,6 +38,8 @@ const COLLECTED_BYTES: usize = 1 << 20;
 /// Records that are looked up under one hold of a partition's lock, and bytes of them that are appended.
 const SLICE_ITEMS: usize = 64;
 const SLICE_BYTES: usize = 16 << 10;
+/// Segments that hold nothing that are freed in one step: a large value that is gone leaves many.
+const DEAD_A_STEP: usize = 16;
 /// The part of a segment that is moved without a reservation.
 const UNRESERVED: u64 = 4;
 
@@ -69,6 +72,7 @@ impl Inner {
                 room -= if is_dead { victim.moves_max() } else { 0 };
                 is_dead
             })
+            .take(DEAD_A_STEP)
             .collect();
         if !dead.is_empty() {
             return self.empty(&dead);
@@ -148,12 +152,18 @@ impl Inner {
         if is_reserved && reservation.add(moves, Purpose::Clean).is_err() {
             return Ok(false);
         }
-        let mut emptied = Vec::new();
-        for Victim { segment, .. } in victims {
+        let (mut emptied, mut looked_at) = (Vec::new(), BTreeSet::new());
+        for victim in victims {
+            let segment = victim.segment;
             // In a segment without live bytes, these may lie in batches that other segments share with it.
-            let scope = if segment.live_bytes == 0 { Scope::Crossing } else { Scope::All };
-            if self.move_live(segment.seq, scope, &mut reservation)? {
+            let (is_dead, shared) = (segment.live_bytes == 0, victim.shared_batches(self.segment_size));
+            let is_known =
+                victim.moves == 0 || is_dead && shared.iter().flatten().all(|lsn| looked_at.contains(lsn));
+            let scope = if is_dead { Scope::Crossing } else { Scope::All };
+            if is_known || self.move_live(segment.seq, scope, &mut reservation)? {
                 emptied.push(segment.seq);
+                // A large batch is read once, not for each of its segments.
+                looked_at.extend(shared.into_iter().flatten());
             }
         }
         if emptied.is_empty() {
@@ -225,6 +235,15 @@ impl<'s> Victim<'s> {
         if batch.beyond >= payload && lives >= batch.beyond / 4 * 3 {
             self.keeps += batch.within;
         }
+    }
+
+    /// Where the batches begin that it shares with segments before and behind it.
+    fn shared_batches(&self, size: u64) -> [Option<Lsn>; 2] {
+        let (payload, end, [before, behind]) =
+            (size - BLOCK as u64, self.segment.end_lsn, self.segment.shared);
+        let first = end - payload - before.beyond;
+        let last = if behind.within == payload { first } else { end - behind.within };
+        [(before.beyond > 0).then_some(first), (behind.beyond > 0).then_some(last)]
     }
 
     /// Bytes of log that moving takes at most. No more is counted as live than is sure, and batches have headers.

@@ -2,6 +2,7 @@
 
 mod open;
 
+use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, Options, SimIo, Store, Txn, collections::hash::Expiry};
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ fn with_a_segment_of_keys(sim: &SimIo) -> (Store, Vec<Vec<u8>>, Vec<u8>) {
     let options = Options {
         partitions: 2,
         segment_size: Some(SEGMENT as u32),
-        log_bytes_max: 8 * SEGMENT,
+        log_bytes_max: 32 * SEGMENT,
         heap_bytes_max: 16 << 20,
         background: false,
         ..Options::default()
@@ -235,4 +236,52 @@ fn an_item_larger_than_the_room_is_not_moved() {
     }
     assert_eq!(get(&store, b"huge"), Some(huge));
     store.check().expect("a sound store");
+}
+
+/// A large value lies in many segments. When it is gone its batch is not read for each of them.
+#[test]
+fn the_segments_of_a_large_value_that_is_gone_are_freed_by_one_look_at_most() {
+    for has_neighbours in [false, true] {
+        let sim = SimIo::new(1);
+        let options = Options {
+            partitions: 1,
+            segment_size: Some(SEGMENT as u32),
+            log_bytes_max: 64 * SEGMENT,
+            heap_bytes_max: 16 << 20,
+            background: false,
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+        store.attach();
+        let settle = || {
+            store.log().wait_durable(store.log().tail()).expect("a sound medium");
+            store.checkpoint().expect("a sound medium");
+        };
+        let huge = vec![b'h'; 30 * SEGMENT as usize];
+        let neighbour = [b'n'; OLD];
+        if has_neighbours {
+            set(&store, b"before", &neighbour);
+        }
+        set(&store, b"huge", &huge);
+        if has_neighbours {
+            set(&store, b"behind", &neighbour);
+        }
+        (0..2 * SEGMENT / OLD as u64).for_each(|_| set(&store, b"garbage", &[b'g'; OLD]));
+        set(&store, b"huge", b"is gone");
+        settle();
+        // Some looks at all of its 30 segments; one for each would be 900 reads.
+        let looks = if has_neighbours { 8 * 30 } else { 2 * 30 };
+        sim.fault(Fault::read("log/").after(looks).sticky());
+        while store.clean().expect("so many reads are enough") {}
+        sim.clear_faults();
+        let kept = store.log().segments().len();
+        assert!(kept < 8, "{kept} segments are kept");
+        if has_neighbours {
+            store.forget_copies();
+            assert_eq!(get(&store, b"before"), Some(neighbour.to_vec()));
+            assert_eq!(get(&store, b"behind"), Some(neighbour.to_vec()));
+        }
+        assert_eq!(get(&store, b"huge"), Some(b"is gone".to_vec()));
+        store.check().expect("a sound store");
+    }
 }
