@@ -521,7 +521,6 @@ impl Log {
             segments_free: space.free,
             pending_bytes: tail.saturating_sub(self.written()),
             buffer_bytes: self.appender.memory(),
-            lacks_room: self.stuck.load(Ordering::Relaxed),
         }
     }
 

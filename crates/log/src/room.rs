@@ -168,7 +168,7 @@ impl Log {
     /// Bytes that are kept back from who appends for a purpose.
     fn kept_back(&self, purpose: Purpose) -> u64 {
         let payload = self.segments.payload();
-        // Half a segment is nobody's, so that commits and marks have room.
+        // Half a segment is nobody's, so that commits have room.
         match purpose {
             Purpose::Write => RESERVE_SEGMENTS * payload + self.slack,
             Purpose::Remove => CLEANER_SEGMENTS * payload + payload / 2 + self.slack,

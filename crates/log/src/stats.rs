@@ -29,8 +29,6 @@ pub struct LogStats {
     pub pending_bytes: u64,
     /// Bytes of memory that batches are collected in.
     pub buffer_bytes: u64,
-    /// Whether a commit waits because the medium has no room for what is appended: something else has taken it.
-    pub lacks_room: bool,
 }
 
 #[derive(Default)]

@@ -77,19 +77,6 @@ pub enum Value {
     Stream(Box<stream::Stream>),
 }
 
-impl Value {
-    /// Bytes of all strings in it.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Value::String(value) => value.len(),
-            Value::List(elements) | Value::Set(elements) => elements.bytes(),
-            Value::Zset(members) => members.members.bytes(),
-            Value::Stream(stream) => stream.bytes(),
-            Value::Hash(fields) => fields.strings.bytes(),
-        }
-    }
-}
-
 /// Why a payload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {

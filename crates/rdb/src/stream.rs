@@ -108,13 +108,6 @@ pub struct Pending {
     pub deliveries: u64,
 }
 
-impl Stream {
-    /// Bytes of all strings in it.
-    pub(crate) fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| entry.names.bytes() + entry.values.bytes()).sum()
-    }
-}
-
 pub(crate) fn read(reader: &mut Reader, kind: u8) -> Result<Stream> {
     let mut stream = Stream::default();
     let (mut bytes, mut repeated) = (0usize, 0);
