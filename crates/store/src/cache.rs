@@ -18,7 +18,10 @@ use crate::{
     partition::PHYSICAL_DATABASES,
     probe,
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 /// Unit of positions in a chunk, in bytes.
 const GRANULE: usize = 4;
@@ -119,6 +122,11 @@ impl Cache {
     /// the less is dead.
     pub fn is_sparse(&self) -> bool {
         self.dead_bytes > (self.bytes - self.dead_bytes) / 2 + 2 * CHUNK_BYTES
+    }
+
+    /// The handle of the copy at a place in a chunk.
+    fn handle(number: usize, at: usize) -> Handle {
+        (((number + 1) << POSITION_BITS) | (at / GRANULE)) as Handle
     }
 
     fn split(handle: Handle) -> (usize, usize) {
@@ -222,7 +230,7 @@ impl Cache {
             .write(&mut chunk.memory[at..at + len], copy);
         chunk.used += len.next_multiple_of(GRANULE);
         self.copies += 1;
-        (number + 1) << POSITION_BITS | (at / GRANULE) as u32
+        Cache::handle(number as usize, at)
     }
 
     fn new_chunk(&mut self, queue: Queue, db: u8, len: usize, meter: &Meter) -> Option<u32> {
@@ -294,6 +302,43 @@ impl Cache {
     pub fn let_go(&mut self, digest: Digest) {
         self.copies -= 1;
         self.ghosts.remember(digest, self.copies);
+    }
+
+    /// Checks that the chunks are in their queues, that the sums are right, and that these handles are those of the live
+    /// copies.
+    pub fn check(&self, handles: &HashSet<Handle>) -> Result<(), String> {
+        let numbers: Vec<usize> =
+            self.small.iter().chain(&self.main).map(|&number| number as usize).collect();
+        let in_use = |number: &usize| self.chunks[*number].is_some();
+        if !numbers.iter().all(in_use) || numbers.len() + self.vacant.len() != self.chunks.len() {
+            return Err("chunks of copies and their queues disagree".into());
+        }
+        let (mut bytes, mut small_bytes, mut dead_bytes, mut copies) = (0, 0, 0, 0);
+        for number in numbers {
+            let chunk = self.chunk(number);
+            bytes += chunk.memory.len();
+            small_bytes += if chunk.queue == Queue::Small { chunk.memory.len() } else { 0 };
+            let mut at = 0;
+            while at < chunk.used {
+                let next = copy::decode(&chunk.memory, chunk.db, at).1.next_multiple_of(GRANULE);
+                if copy::header(&chunk.memory, at).is_dead() {
+                    dead_bytes += next - at;
+                } else if handles.contains(&Cache::handle(number, at)) {
+                    copies += 1;
+                } else {
+                    return Err("a live copy has no entry".into());
+                }
+                at = next;
+            }
+        }
+        let (found, counted) = (
+            (bytes, small_bytes, dead_bytes, copies, handles.len()),
+            (self.bytes, self.small_bytes, self.dead_bytes, self.copies, self.copies),
+        );
+        match found == counted {
+            true => Ok(()),
+            false => Err(format!("copies: {counted:?} counted, {found:?} found")),
+        }
     }
 
     /// A dead copy of a victim is gone with it.

@@ -111,6 +111,7 @@ impl Inner {
             }
             findings.report.heap_bytes += part.arena.allocated_bytes();
             part.check_memory(&self.shared).map_err(wrong)?;
+            part.check_copies(&self.shared).map_err(wrong)?;
             if entries.len() >= ENTRIES {
                 self.check_items(&parts, &mut entries, &mut findings, &mut |done| tell(done, all))?;
             }

@@ -308,6 +308,12 @@ impl Index {
         }
     }
 
+    /// The handles of all cached copies, also where no entry is.
+    pub fn handles(&self) -> impl Iterator<Item = Handle> {
+        let handles = self.segments.iter().filter_map(|segment| segment.handles.as_deref()).flatten();
+        handles.copied().filter(|&handle| handle != 0 && handle & MARK == 0)
+    }
+
     /// Names the cached copy of an entry, or puts a mark in its place.
     pub fn set_handle(&mut self, slot: Slot, handle: Handle) {
         let handles = &mut self.segments[slot.segment as usize].handles;
@@ -349,6 +355,7 @@ impl Index {
 
     /// Makes room for an entry with a digest that is not in the index; its word is to be set next.
     pub fn insert(&mut self, arena: &mut Arena, batch: &mut Batch, digest: Digest) -> Result<Slot, Full> {
+        debug_assert!(self.find(arena, digest).is_none(), "I-17");
         if self.directory.is_empty() {
             self.create(arena, batch)?;
         }
@@ -672,6 +679,8 @@ impl Index {
                 }
                 if self.segment_of(digest.h0) != Some(segment) {
                     wrong = Some(format!("index entry at {} in another's segment", self.offset(slot)));
+                } else if self.find(arena, digest) != Some(slot) {
+                    wrong = Some(format!("index entry at {} is another's double", self.offset(slot)));
                 }
             });
             for (number, &count) in overflow.iter().enumerate() {

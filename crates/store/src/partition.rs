@@ -24,7 +24,10 @@ use frozen::Frozen;
 pub(crate) use frozen::Slice;
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 /// Databases of a store.
 pub const DATABASES: usize = 16;
@@ -878,6 +881,41 @@ impl Partition {
             return Err(format!("{} expiries for {with_expiry} keys", expires.len()));
         }
         keys.check(&self.arena)
+    }
+
+    /// Checks that each cached copy is that of one entry of its key, and each handle that of a copy.
+    pub fn check_copies(&self, shared: &Shared) -> Result<(), String> {
+        let mut handles = HashSet::new();
+        for Database { keys, .. } in &self.databases {
+            let before = handles.len();
+            handles.extend(keys.handles());
+            if handles.len() - before != keys.handles().count() {
+                return Err("two entries have the same cached copy".into());
+            }
+        }
+        self.cache.check(&handles)?;
+        for (db, Database { keys, .. }) in self.databases.iter().enumerate() {
+            let (mut copies, mut wrong) = (0, None);
+            for segment in 0..keys.segment_count() {
+                keys.for_each_in(&self.arena, segment, |slot, digest, word| {
+                    let handle = keys.handle(slot);
+                    if handle == 0 {
+                        return;
+                    }
+                    copies += 1;
+                    let copy = self.cache.get(handle);
+                    let slot_of_key = keys.find(&self.arena, shared.secret.digest(copy.key));
+                    if word.in_heap() || usize::from(copy.db) != db || slot_of_key != Some(slot) {
+                        wrong = Some(format!("the entry of {:016x} has another's copy", digest.h0));
+                    }
+                });
+            }
+            if copies != keys.handles().count() {
+                return Err("a copy is named where no entry is".into());
+            }
+            wrong.map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
     /// Checks the arena, and that what is allocated in it is what the databases use, unless objects are being freed in it.

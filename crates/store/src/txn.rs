@@ -191,6 +191,8 @@ pub struct Txn<'s> {
     now_ms: u64,
     /// What has expired is not there, but is not removed.
     keeps_expired: bool,
+    /// A key that has expired was left where it is.
+    has_passed_over: bool,
     counts_lookups: bool,
     /// Looking at a key is a use of it.
     notes_uses: bool,
@@ -259,6 +261,7 @@ impl<'s> Txn<'s> {
             changes,
             now_ms,
             keeps_expired: false,
+            has_passed_over: false,
             counts_lookups: true,
             notes_uses: true,
             gate: 0,
@@ -337,12 +340,11 @@ impl<'s> Txn<'s> {
         };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.counts.misses += u64::from(self.counts_lookups);
-            // If the log takes no writes it is as good as gone, and goes when it does again.
             if !self.keeps_expired && shared.takes_removal(&self.batch, REMOVAL_BYTES) {
-                part.remove(shared, &mut self.batch, db, target.digest, found);
-                self.note(db, target, Tell::All);
-                self.changes.add(What::Expired, db, target.key);
-                self.store.counters.expired.fetch_add(1, Relaxed);
+                self.remove_expired(db, target);
+            } else {
+                // As long as the log takes no removals it is as good as gone.
+                self.has_passed_over = true;
             }
             self.changes.add(What::Missed, db, target.key);
             return None;
@@ -352,6 +354,26 @@ impl<'s> Txn<'s> {
             return None;
         }
         Some(found)
+    }
+
+    /// To be called before a key gets a new value. If it was not found, it may have expired and been left: then it goes.
+    #[inline]
+    fn make_way(&mut self, db: u8, target: Target<'_>, found: Option<Found>) {
+        if found.is_none() && self.has_passed_over {
+            self.remove_expired(db, target);
+        }
+    }
+
+    /// Removes what is at a key, which has expired.
+    #[cold]
+    fn remove_expired(&mut self, db: u8, target: Target<'_>) {
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let Some(found) = part.find(shared, db, target.digest) else { return };
+        part.remove(shared, &mut self.batch, db, target.digest, found);
+        self.note(db, target, Tell::All);
+        self.changes.add(What::Expired, db, target.key);
+        self.store.counters.expired.fetch_add(1, Relaxed);
     }
 
     /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
@@ -365,7 +387,9 @@ impl<'s> Txn<'s> {
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         if self.keeps_expired || !shared.takes_removal(&self.batch, PURGE_BYTES) {
             // They are as good as gone.
-            return hash::fields(&part.arena, context, obj).next().is_some();
+            let is_there = hash::fields(&part.arena, context, obj).next().is_some();
+            self.has_passed_over |= !is_there;
+            return is_there;
         }
         let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(PURGED_MAX);
         let is_empty = hash::len(&part.arena, obj) == 0;
@@ -443,6 +467,7 @@ impl<'s> Txn<'s> {
     ) -> Result<()> {
         self.reserve(item::record_len(target.key.len(), value.len()) + REDO_OF_KEY)?;
         let is_new = found.is_none();
+        self.make_way(db, target, found);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let known = part.known_of_new(db, found, self.notes_uses);
@@ -508,6 +533,7 @@ impl<'s> Txn<'s> {
     /// Makes an empty object the value of a key that is not there, and returns its heap offset.
     pub fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
         let target = self.target(key);
+        self.make_way(db, target, None);
         let part = self.locks.get(target.partition);
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
@@ -530,6 +556,7 @@ impl<'s> Txn<'s> {
     ) -> Result<()> {
         let target = self.target(key);
         let found = self.find(db, target);
+        self.make_way(db, target, found);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let known = part.known_of_new(db, found, self.notes_uses);

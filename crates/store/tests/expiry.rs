@@ -1,6 +1,9 @@
 //! Keys that expire in masses while nobody calls.
 
-use holdfast_store::{Options, SimIo, Store};
+use holdfast_store::{
+    Admission, Error, Options, SimIo, Store, Txn,
+    collections::{hash::Expiry, list::End},
+};
 use std::{
     sync::Arc,
     thread,
@@ -45,4 +48,71 @@ fn masses_that_expire_fill_neither_buffers_nor_an_index() {
     assert!(pending_max < 2 << 20, "{pending_max} bytes waited to be written");
     assert_eq!(store.len(0), u64::from(KEYS) / 10);
     store.check().expect("a sound store");
+}
+
+/// While the log takes no removals, a key that has expired stays where it is. What is then written to it takes its place.
+#[test]
+fn what_could_not_be_removed_gives_way_to_a_new_value() {
+    type Write = fn(&mut Txn) -> Result<(), Error>;
+    const KEY: &[u8] = b"key";
+    let writes: [(&str, Write); 7] = [
+        ("set", |txn| txn.set(0, KEY, b"new", false)),
+        ("set as it was", |txn| txn.set(0, KEY, b"new", true)),
+        ("write", |txn| txn.string_write(0, KEY, 20_000, b"new").map(drop)),
+        ("push", |txn| txn.list_push(0, KEY, End::Back, [&b"new"[..]], true).map(drop)),
+        ("replace", |txn| txn.set_replace(0, KEY, [&b"new"[..]]).map(drop)),
+        ("copy", |txn| txn.copy(0, b"list", 0, KEY).map(drop)),
+        ("rename", |txn| txn.rename(0, b"list", 0, KEY).map(drop)),
+    ];
+    let olds: [(&str, Write); 3] = [
+        ("string", |txn| txn.set(0, KEY, b"old", false)),
+        ("list", |txn| txn.list_push(0, KEY, End::Back, [&b"old"[..]], true).map(drop)),
+        ("fields", |txn| {
+            let expiry = Expiry::At(txn.now_ms() + 1000);
+            txn.hash_set(0, KEY, [(&b"old"[..], &b"old"[..])], expiry).map(drop)
+        }),
+    ];
+    for (what, write) in writes {
+        for (old, make) in olds {
+            let sim = SimIo::new(1);
+            let options = Options {
+                partitions: 2,
+                segment_size: Some(256 << 10),
+                log_bytes_max: 16 << 20,
+                heap_bytes_max: 64 << 20,
+                memory_bytes_max: 16 << 20,
+                background: false,
+                ..Options::default()
+            };
+            let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+            let mut txn = store.begin_all();
+            make(&mut txn).expect("room");
+            let expires = txn.now_ms() + 1000;
+            if old != "fields" {
+                txn.set_expiry(0, KEY, Some(expires)).expect("room");
+            }
+            txn.list_push(0, b"list", End::Back, [&b"of another key"[..]], true).expect("room");
+            txn.commit();
+            store.log().commit_once().expect("a sound medium");
+            sim.advance_ms(2000);
+            while store.admit_removal(1000) == Admission::Ok {
+                store.begin_all().set(0, b"much", &[7; 10_000], false).expect("room");
+            }
+            assert_eq!(store.begin_all().type_of(0, KEY), None, "{what} over {old}");
+            assert_eq!(store.len(0), 3, "it is there still");
+            write(&mut store.begin_all()).expect("it was admitted");
+            let keys = if what == "rename" { 2 } else { 3 };
+            assert_eq!(store.len(0), keys, "{what} over {old}");
+            let expiry = store.begin_all().expiry(0, KEY);
+            assert_eq!(expiry, Some(None), "{what} over {old}");
+            while store.log().durable() < store.log().tail() {
+                store.log().commit_once().expect("a sound medium");
+            }
+            if let Err(why) = store.check() {
+                panic!("{what} over {old}: {why}");
+            }
+            assert!(store.begin_all().remove(0, KEY), "{what} over {old}");
+            assert!(!store.begin_all().exists(0, KEY), "{what} over {old}");
+        }
+    }
 }

@@ -453,8 +453,11 @@ fn history(seed: u64) {
         });
         let is_alive =
             mischief == Mischief::None && sim.free_bytes().is_ok() && store.log().failed().is_none();
-        if is_alive && oracle::compare(&store, &sim, &options) {
-            states.drain(..states.len() - 1);
+        if is_alive {
+            store.check().expect("a sound store");
+            if oracle::compare(&store, &sim, &options) {
+                states.drain(..states.len() - 1);
+            }
         }
         drop(store);
         sim.clear_faults();

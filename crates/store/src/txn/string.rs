@@ -158,6 +158,7 @@ impl Txn<'_> {
         if found.is_some_and(|found| found.word.in_heap()) {
             return false;
         }
+        self.make_way(db, target, found);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let expiry = found.and_then(|found| part.expiry(db, target.digest, found.word));

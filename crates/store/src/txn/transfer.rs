@@ -105,6 +105,7 @@ impl Txn<'_> {
         let redo = if moves { target.key.len() } else { serial::redo_max(&bytes) };
         self.reserve(redo_max(4, redo))?;
         let old = self.find(to_db, target);
+        self.make_way(to_db, target, old);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
@@ -143,6 +144,7 @@ impl Txn<'_> {
         self.reserve(serial::redo_max(&draft.0))?;
         let target = self.target(key);
         let old = self.find(db, target);
+        self.make_way(db, target, old);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
