@@ -142,6 +142,7 @@ fn open_store(config: &Config) -> Result<Store, String> {
     for note in &recovery.notes {
         log!(Warning, "{note}");
     }
+    tell_data_folder(config, &dir);
     let Recovery { created, replayed_batches, replayed_bytes, us, .. } = recovery;
     match created {
         true => log!(Notice, "Made a new data folder in {dir}"),
@@ -159,6 +160,13 @@ fn open_store(config: &Config) -> Result<Store, String> {
 fn choose_data_folder(config: &Config, current: &Path) {
     if config.is_default(Opt::Dir) && current.join("superblock").is_file() {
         config.store(Opt::Dir, Value::Text(".".into()));
+    }
+}
+
+/// From now on its name is known from everywhere.
+fn tell_data_folder(config: &Config, dir: &str) {
+    if let Some(dir) = fs::canonicalize(dir).ok().and_then(|path| path.into_os_string().into_string().ok()) {
+        config.store(Opt::Dir, Value::Text(dir));
     }
 }
 
