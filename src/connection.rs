@@ -265,7 +265,7 @@ impl Connection {
     /// Executes the commands in the input until one is incomplete.
     async fn execute(&mut self) -> Result<(), Closed> {
         let worker = self.worker.clone();
-        let turn = Turn::new(&worker, Moment::now());
+        let turn = Turn::new(&worker);
         self.handle.client.touch(turn.now());
         self.slice.began.get_or_insert(turn.now());
         self.stalled = false;
@@ -296,7 +296,7 @@ impl Connection {
                         self.let_others_run().await?;
                         lookahead.forget();
                         turn.resume();
-                        self.slice.began = Some(turn.now());
+                        self.slice = Slice { began: Some(turn.now()), commands: 0 };
                     }
                 }
                 Err(error) => {
@@ -314,7 +314,8 @@ impl Connection {
     /// which else is when it has its writes made durable.
     async fn let_others_run(&mut self) -> Result<(), Closed> {
         self.worker.kick();
-        self.drive(tokio::task::yield_now()).await
+        let worker = self.worker.clone();
+        self.drive(worker.others_run()).await
     }
 
     /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
@@ -675,7 +676,7 @@ async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome
         // The worker may not come to rest before the script's end.
         worker.kick();
         match paused {
-            Pause::Turn => tokio::task::yield_now().await,
+            Pause::Turn => worker.others_run().await,
             Pause::HeldUp => {
                 const LONGEST: Duration = Duration::from_millis(1);
                 let _ = time::timeout(LONGEST, worker.server.released.notified()).await;

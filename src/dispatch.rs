@@ -88,10 +88,10 @@ pub enum News {
 
 impl<'a> Turn<'a> {
     /// A turn that begins now.
-    pub fn new(worker: &'a Worker, now: Moment) -> Self {
+    pub fn new(worker: &'a Worker) -> Self {
         Turn {
             worker,
-            began: now,
+            began: (worker.clock)(),
             began_ms: Cell::new(worker.server.store.now_ms()),
             now: Cell::new(0),
             gate: Cell::new(0),
@@ -104,9 +104,15 @@ impl<'a> Turn<'a> {
         self.began.plus_ns(self.now.get())
     }
 
+    /// Nanoseconds from a moment until now.
+    #[inline]
+    pub fn ns_since(&self, earlier: Moment) -> u64 {
+        (self.worker.clock)().ns_since(earlier)
+    }
+
     /// The time between two commands was not theirs.
     pub fn resume(&self) {
-        self.now.set(self.began.elapsed_ns());
+        self.now.set(self.ns_since(self.began));
         self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
     }
 
@@ -687,7 +693,7 @@ impl<'a> Turn<'a> {
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let end = self.began.elapsed_ns();
+        let end = self.ns_since(self.began);
         let took_ns = end - self.now.replace(end);
         let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;

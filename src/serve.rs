@@ -10,6 +10,7 @@ use crate::{
     tls,
     worker::{self, Message},
 };
+use holdfast_io::Moment;
 use holdfast_store::{Appendfsync, OpenError, Options, Recovery, Store};
 use std::{
     fs, io,
@@ -62,7 +63,7 @@ pub fn serve(config: Config) -> Result<(), String> {
         .map(|(index, inbox)| {
             let server = server.clone();
             let name = format!("worker-{index}");
-            thread::Builder::new().name(name).spawn(move || worker::run(server, index, inbox))
+            thread::Builder::new().name(name).spawn(move || worker::run(server, index, Moment::now, inbox))
         })
         .collect();
     let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;

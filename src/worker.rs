@@ -14,6 +14,7 @@ use crate::{
     stats::WorkerStats,
     stream::{Socket, Stream},
 };
+use holdfast_io::Moment;
 use holdfast_store::{Cold, Fetched, Store};
 use std::{
     cell::{Cell, RefCell, RefMut},
@@ -29,7 +30,7 @@ use std::{
 use tokio::{
     runtime::{Builder, LocalOptions},
     sync::{Notify, mpsc::UnboundedReceiver},
-    task::{spawn_blocking, spawn_local},
+    task::{spawn_blocking, spawn_local, yield_now},
     time,
 };
 
@@ -56,18 +57,27 @@ pub enum Message {
     Stop,
 }
 
+/// What tells a worker the time by which it shares itself out: [`Moment::now`], or a test's own.
+pub type Clock = fn() -> Moment;
+
 /// A worker, for the connections in its thread.
 pub struct Worker {
     /// What it shares with others.
     pub server: Arc<Server>,
     /// Its number.
     pub index: usize,
+    /// Its clock.
+    pub clock: Clock,
     /// Where its replies wait.
     pub gate: Gate,
     /// Something was appended to the log in this loop turn. Only the worker's own thread uses it.
     pub appended: Arc<AtomicBool>,
     /// Told when a pause is over.
     pub unpaused: Notify,
+    /// Told when a connection waits for its next turn.
+    awaited: Notify,
+    /// Told when those that wait have it.
+    turns: Notify,
     engine: RefCell<Option<Engine>>,
     /// For a script, while none runs.
     stack: Cell<Option<Stack>>,
@@ -78,9 +88,14 @@ pub struct Worker {
 }
 
 /// Runs a worker in this thread until it is told to stop.
-pub fn run(server: Arc<Server>, index: usize, mailbox: UnboundedReceiver<Message>) -> io::Result<()> {
+pub fn run(
+    server: Arc<Server>,
+    index: usize,
+    clock: Clock,
+    mailbox: UnboundedReceiver<Message>,
+) -> io::Result<()> {
     // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
-    let worker = Rc::new(Worker::new(server, index));
+    let worker = Rc::new(Worker::new(server, index, clock));
     let (store, appended) = (worker.server.store.clone(), worker.appended.clone());
     let kick = move || kick(&store, &appended);
     let runtime = Builder::new_current_thread()
@@ -103,14 +118,17 @@ fn kick(store: &Store, appended: &AtomicBool) {
 
 impl Worker {
     /// One without connections.
-    pub fn new(server: Arc<Server>, index: usize) -> Worker {
+    pub fn new(server: Arc<Server>, index: usize, clock: Clock) -> Worker {
         let gate = Gate::new(server.progress.clone(), index);
         Worker {
             server,
             index,
+            clock,
             gate,
             appended: Arc::default(),
             unpaused: Notify::new(),
+            awaited: Notify::new(),
+            turns: Notify::new(),
             engine: RefCell::default(),
             stack: Cell::default(),
             connections: RefCell::default(),
@@ -190,6 +208,8 @@ impl Worker {
         spawn_local(async move { postman.deliver_all().await });
         let clock = self.clone();
         spawn_local(async move { clock.tick().await });
+        let referee = self.clone();
+        spawn_local(async move { referee.give_turns().await });
         while let Some(message) = mailbox.recv().await {
             match message {
                 Message::Accept(socket, client) => self.accept(socket, client),
@@ -198,6 +218,24 @@ impl Worker {
                 Message::Unpause => self.unpaused.notify_waiters(),
                 Message::Stop => return,
             }
+        }
+    }
+
+    /// Ends when all others of the worker have had a turn that can use one, those whose input has arrived meanwhile among them.
+    /// Nothing else ends it: the caller may be woken because its replies can leave, or because more has arrived.
+    pub async fn others_run(&self) {
+        let turn = self.turns.notified();
+        self.awaited.notify_one();
+        turn.await;
+    }
+
+    /// Gives turns to those who wait for them, in the order in which they have begun to. The runtime would let them run in
+    /// any.
+    async fn give_turns(&self) {
+        loop {
+            self.awaited.notified().await;
+            yield_now().await;
+            self.turns.notify_waiters();
         }
     }
 

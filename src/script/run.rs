@@ -317,7 +317,7 @@ impl Run<'_, '_, '_> {
         if self.may_step_aside() {
             return self.step_aside(|| drop(stack::pause(Pause::HeldUp)));
         }
-        if !self.txn.try_take_turn() && self.txn.is_wanted() && since.elapsed_ns() > DEADLOCK_NS {
+        if !self.txn.try_take_turn() && self.txn.is_wanted() && self.turn.ns_since(since) > DEADLOCK_NS {
             return Err(DEADLOCK.into());
         }
         self.pause(Pause::HeldUp);
@@ -542,7 +542,7 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), String> {
-        if self.begins_again || self.running.is_some() || self.resumed.elapsed_ns() >= SLICE_NS {
+        if self.begins_again || self.running.is_some() || self.turn.ns_since(self.resumed) >= SLICE_NS {
             return self.look_around();
         }
         Ok(())

@@ -2,64 +2,19 @@
 //! the log back. Each connection whose output would tell of such a write must stay silent until the write has passed, and
 //! all others must not.
 
-use crate::{
-    client::Client as Shown,
-    config::{Config, Opt, file},
-    server::Server,
-    stream::Socket,
-    worker::{self, Message},
-};
-use holdfast_resp::{Reply, write_command};
-use holdfast_store::{Options, SimIo, Store};
+use super::connected::{Client, PATIENCE, World};
+use holdfast_resp::Reply;
 use std::{
-    io::{ErrorKind, Read, Write},
-    os::unix::net::UnixStream,
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::mpsc;
 
-/// How long a machine that does much else may take for what is done at once.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The log writes its mark, and the server has done what it does at start, within this.
 const SETTLED: Duration = Duration::from_millis(150);
 /// How long a connection must stay silent. What could leave does so within the loop turn.
 const SILENCE: Duration = Duration::from_millis(20);
 
-struct World {
-    sim: SimIo,
-    server: Arc<Server>,
-}
-
 impl World {
-    fn start(settings: &[(&str, &str)]) -> World {
-        let sim = SimIo::new(1);
-        let options = Options { partitions: 4, segment_size: Some(1 << 20), ..Options::default() };
-        let store = Store::open_on(Arc::new(sim.clone()), options).expect("a new store");
-        let (sender, inbox) = mpsc::unbounded_channel();
-        let config = Config::default();
-        for (option, value) in settings {
-            file::set(&config, option, &[value]).expect("an option");
-        }
-        config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
-        let server = Server::new(config, Arc::new(store), vec![sender]);
-        server.apply_all().expect("the default options");
-        let serving = server.clone();
-        thread::spawn(move || worker::run(serving, 0, inbox));
-        World { sim, server }
-    }
-
-    fn client(&self) -> Client {
-        let (near, far) = UnixStream::pair().expect("a pair of sockets");
-        far.set_nonblocking(true).expect("a socket that does not block");
-        let shown = Shown::new(self.server.clients.new_id(), String::new(), String::new(), 0, 0, true);
-        let shown = Arc::new(shown);
-        self.server.clients.add(shown.clone());
-        self.server.send(0, Message::Accept(Socket::Unix(far), shown));
-        Client { socket: near, input: Vec::new() }
-    }
-
     /// Holds back what is written to the log from now on.
     fn hold(&self) {
         let mut operations = 0;
@@ -76,52 +31,6 @@ impl World {
         while self.sim.held_writes() == 0 {
             assert!(start.elapsed() < PATIENCE, "nothing is written");
             thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.sim.release_writes();
-        self.server.send(0, Message::Stop);
-    }
-}
-
-struct Client {
-    socket: UnixStream,
-    input: Vec<u8>,
-}
-
-impl Client {
-    fn send(&mut self, command: &str) {
-        let mut request = Vec::new();
-        write_command(&mut request, &command.split(' ').collect::<Vec<_>>());
-        self.socket.write_all(&request).expect("a connection");
-    }
-
-    fn call(&mut self, command: &str) -> Reply {
-        self.send(command);
-        self.reply()
-    }
-
-    fn reply(&mut self) -> Reply {
-        self.reply_within(PATIENCE).expect("a reply")
-    }
-
-    fn reply_within(&mut self, time: Duration) -> Option<Reply> {
-        self.socket.set_read_timeout(Some(time)).expect("a time");
-        loop {
-            if let Some((reply, length)) = Reply::parse(&self.input).expect("a valid reply") {
-                self.input.drain(..length);
-                return Some(reply);
-            }
-            let mut chunk = [0; 4096];
-            match self.socket.read(&mut chunk) {
-                Ok(0) => panic!("the server has closed the connection"),
-                Ok(n) => self.input.extend_from_slice(&chunk[..n]),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
-                Err(e) => panic!("{e}"),
-            }
         }
     }
 }

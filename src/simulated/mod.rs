@@ -1,6 +1,7 @@
 //! A server in this process, on a simulated machine, without threads or sockets: for tests that need many lives or many
 //! commands.
 
+mod connected;
 mod gates;
 mod key_specs;
 mod large_values;
@@ -8,6 +9,7 @@ mod power_cut;
 mod random_commands;
 mod refusals;
 mod scripts;
+mod turns;
 
 use crate::{
     answer::{Outcome, Wake},
@@ -46,7 +48,7 @@ impl World {
         let wrong = server.libraries.load(&server.store);
         assert!(wrong.is_empty(), "{wrong:?}");
         let session = World::session(&server);
-        Ok(World { worker: Rc::new(Worker::new(server, 0)), session })
+        Ok(World { worker: Rc::new(Worker::new(server, 0, Moment::now)), session })
     }
 
     fn session(server: &Server) -> Session {
@@ -70,7 +72,7 @@ impl World {
     fn run(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Vec<u8>, u64)> {
         let args = OwnedArgs::from_iter(args);
         let worker = self.worker.clone();
-        let turn = Turn::new(&worker, Moment::now());
+        let turn = Turn::new(&worker);
         let (mut out, mut wake, mut on_stack) = (Vec::new(), Wake::First, false);
         for _ in 0..1000 {
             let session = &mut self.session;
@@ -129,7 +131,7 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
 fn what_does_not_fit_into_a_batch_is_refused() {
     let world = World::start(&SimIo::new(1), &Options { background: false, ..Options::default() }, &[]);
     let world = world.expect("the power is on");
-    let turn = Turn::new(&world.worker, Moment::now());
+    let turn = Turn::new(&world.worker);
     assert!(matches!(turn.admit_log(1 << 30, true), Ok(None)));
     assert!(turn.admit_log(5 << 30, true).is_err());
 }

@@ -1,0 +1,120 @@
+//! Who has much to do leaves the worker to others after a short turn, and all have their turns in order: a worker with real
+//! connections, whose input has all arrived before it begins, and with a clock that goes by how often it is looked at.
+//!
+//! The clients increment one counter. Their replies tell in what order their commands were executed.
+
+use super::connected::World;
+use crate::worker::Clock;
+use holdfast_io::Moment;
+use holdfast_resp::Reply;
+use std::{cell::Cell, collections::BTreeMap};
+
+/// Increments the counter.
+const COUNT: &str = "incr n";
+/// Commands of a pipeline. A socket's buffer holds them.
+const DEEP: usize = 4_000;
+/// A look at the usual clock takes this. A command looks once.
+const LOOK_NS: u64 = 1_000;
+/// Commands that a turn of a connection has, by that clock.
+const TURN: usize = 500;
+
+thread_local! {
+    static START: Moment = Moment::now();
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that goes forth so much when it is looked at.
+fn clock<const LOOK_NS: u64>() -> Moment {
+    LOOKS.set(LOOKS.get() + 1);
+    START.with(|start| start.plus_ns(LOOKS.get() * LOOK_NS))
+}
+
+/// Runs pipelines, one of each client, beside each other. For each command that has incremented the counter, in their order: the
+/// client's number.
+fn order(clock: Clock, pipelines: &[Vec<&str>]) -> Vec<usize> {
+    // The replies that wait for the log come at any time.
+    let mut world = World::new(&[("appendfsync", "no")]);
+    let mut clients: Vec<_> = pipelines.iter().map(|_| world.client()).collect();
+    for (client, pipeline) in clients.iter_mut().zip(pipelines) {
+        client.send_all(pipeline);
+    }
+    world.run(clock);
+    let mut order = BTreeMap::new();
+    for (number, (client, pipeline)) in clients.iter_mut().zip(pipelines).enumerate() {
+        for command in pipeline {
+            let reply = loop {
+                match client.reply() {
+                    Reply::Push(_) if !command.starts_with("subscribe") => {}
+                    reply => break reply,
+                }
+            };
+            match reply {
+                Reply::Error(error) => panic!("{command}: {}", error.escape_ascii()),
+                Reply::Int(at) if *command == COUNT => assert_eq!(order.insert(at, number), None),
+                _ => {}
+            }
+        }
+    }
+    order.into_values().collect()
+}
+
+/// Who had a turn, and how often it has counted in it.
+fn turns(order: &[usize]) -> Vec<(usize, usize)> {
+    order.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect()
+}
+
+/// All clients that have the same to do have had their turns in the same order again and again.
+fn assert_in_order(clients: usize, counts: usize, turns: &[(usize, usize)]) {
+    // Until one has nothing left to do.
+    let full = &turns[..turns.len().min(clients * (DEEP / TURN - 1))];
+    assert_eq!(full.len(), clients * (DEEP / TURN - 1), "{turns:?}");
+    for (at, (client, length)) in full.iter().enumerate() {
+        assert!(*length <= counts, "turn {at} of {turns:?}");
+        assert_eq!(*client, full[at % clients].0, "turn {at} of {turns:?}");
+    }
+}
+
+/// How often the second client has counted between the first two times that the first one has.
+fn between(order: &[usize]) -> usize {
+    let mut firsts = (0..order.len()).filter(|&at| order[at] == 0);
+    let (one, two) = (firsts.next().expect("it counts"), firsts.next().expect("it counts twice"));
+    two - one - 1
+}
+
+#[test]
+fn pipelines_take_turns_in_order() {
+    let order = order(clock::<LOOK_NS>, &[(); 5].map(|()| vec![COUNT; DEEP]));
+    assert_in_order(5, TURN, &turns(&order));
+}
+
+/// A message to itself wakes a connection, which does not make it its turn.
+#[test]
+fn who_is_woken_meanwhile_waits_for_its_turn() {
+    let busy = || ["hello 3", "subscribe news"].into_iter().chain([COUNT, "publish news x"].repeat(DEEP / 2));
+    let order = order(clock::<LOOK_NS>, &[(); 3].map(|()| busy().collect()));
+    assert_in_order(3, TURN / 2, &turns(&order));
+}
+
+/// Commands that do not look at the clock.
+#[test]
+fn what_is_only_queued_has_turns_too() {
+    let first = [COUNT, "multi"].into_iter().chain(["ping"; 9_000]).chain(["discard", COUNT]);
+    let order = order(clock::<LOOK_NS>, &[first.collect(), vec![COUNT; DEEP]]);
+    assert!(between(&order) >= 2 * TURN, "{:?}", turns(&order));
+}
+
+#[test]
+fn a_script_has_turns_too() {
+    // It takes five milliseconds, and has one at a time.
+    let calls = "eval for\ni=1,5000\ndo\nredis.call('incr',KEYS[1])\nend 1 key";
+    let order = order(clock::<LOOK_NS>, &[vec![COUNT, calls, COUNT], vec![COUNT; DEEP]]);
+    assert!(between(&order) >= 4 * TURN, "{:?}", turns(&order));
+}
+
+#[test]
+fn a_script_that_calls_nothing_has_turns_too() {
+    // Every command takes longer than a turn may, and so do some instructions of a script.
+    let loops = "eval for\ni=1,1e6\ndo\nend 0";
+    let order = order(clock::<1_000_000>, &[vec![COUNT, loops, COUNT], vec![COUNT; 100]]);
+    assert!(between(&order) >= 5, "{:?}", turns(&order));
+}
