@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Server, check, show, wait_until};
+use harness::{Client, Server, check, ok, show, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::collections::BTreeSet;
 
@@ -285,6 +285,53 @@ fn what_is_flushed_or_unlinked_is_freed_in_the_background_also_after_a_kill() {
          flushall sync => +OK
          dbsize => :0",
     );
+    let (sound, report) = check(&server.stop());
+    assert!(sound, "{report}");
+}
+
+/// However often all databases are flushed: who asks waits until enough is freed.
+#[test]
+fn all_databases_can_be_flushed_again_and_again() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    for round in 0..6 {
+        let mut requests = Vec::new();
+        for db in 0..16 {
+            write_command(&mut requests, &["SELECT", &db.to_string()]);
+            for key in 0..200 {
+                write_command(
+                    &mut requests,
+                    &["HSET", &format!("key:{key}"), "f", "v", "g", &"v".repeat(200)],
+                );
+            }
+        }
+        client.send(&requests);
+        for _ in 0..16 * 201 {
+            assert!(!matches!(client.reply(), Reply::Error(_)));
+        }
+        match round % 3 {
+            0 | 1 => assert_eq!(client.call("FLUSHALL"), ok()),
+            _ => client.run_script(
+                "multi => +OK
+                 flushall => +QUEUED
+                 set a 1 => +QUEUED
+                 exec => [+OK +OK]
+                 del a => :1",
+            ),
+        }
+        for db in 0..16 {
+            client.call(&format!("SELECT {db}"));
+            assert_eq!(client.call("DBSIZE"), Reply::Int(0));
+        }
+    }
+    // A script cannot wait.
+    let script = "local done = redis.pcall('flushall') return done.ok or done.err";
+    match client.call_args(&["EVAL", script, "0"]) {
+        Reply::Bulk(text) => {
+            assert!(text == b"OK" || text.ends_with(b"Try again later."), "{}", text.escape_ascii())
+        }
+        other => panic!("{other:?}"),
+    }
     let (sound, report) = check(&server.stop());
     assert!(sound, "{report}");
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{DATABASES, Fetched, Txn, Type};
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 const ROW: Command = Command { categories: Categories::KEYSPACE, ..Command::NEW };
 const DANGEROUS: Categories = Categories::KEYSPACE.and(Categories::DANGEROUS);
@@ -107,6 +107,9 @@ pub static COMMANDS: &[Command] = &[
 const STEP_MAX: usize = 10_000;
 /// Keys that are read from the medium at the same time at most.
 const COLD_MAX: usize = 1000;
+/// How long FLUSHALL waits for what is being freed until it looks again.
+pub const FREED_RETRY: Duration = Duration::from_millis(5);
+const BEING_FREED: Stop = Stop::new("ERR what was flushed before is still being freed. Try again later.");
 const NO_FIRST: Stop = Stop::new("ERR invalid first DB index");
 const NO_SECOND: Stop = Stop::new("ERR invalid second DB index");
 
@@ -118,15 +121,23 @@ fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
-    (0..DATABASES as u8).for_each(|number| txn.flush(number));
-    call.turn.announce(News::Flushed);
-    call.out.ok();
-    Ok(Done)
+    flush(call, txn, 0..DATABASES as u8)
 }
 
 fn flushdb(call: &mut Call, txn: &mut Txn) -> Answer {
     check_flush(call)?;
-    txn.flush(call.session.db as u8);
+    let db = call.session.db as u8;
+    flush(call, txn, db..db + 1)
+}
+
+/// Waits, where it can, until enough is freed of what was flushed before.
+fn flush(call: &mut Call, txn: &mut Txn, databases: Range<u8>) -> Answer {
+    if !txn.can_flush(databases.clone()) {
+        return if call.session.in_exec { Err(BEING_FREED) } else { Ok(Outcome::postpone(FREED_RETRY)) };
+    }
+    for database in databases {
+        txn.flush(database);
+    }
     call.turn.announce(News::Flushed);
     call.out.ok();
     Ok(Done)

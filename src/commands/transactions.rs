@@ -9,6 +9,7 @@ use crate::{
         Handler::{Keyed, Plain, Script},
         KeyAccess, KeySpec,
     },
+    commands::keyspace::FREED_RETRY,
     config::Opt,
     dispatch::{self, cold_values, discarded, purpose},
     keys::each_key,
@@ -18,7 +19,7 @@ use crate::{
     table::{CommandId, TABLE},
 };
 use holdfast_resp::{Args, parse_int};
-use holdfast_store::{Begun, Cold, Store, Txn};
+use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
 
 const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);
@@ -155,6 +156,11 @@ fn exec(call: &mut Call) -> Answer {
     if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
         return Ok(Behind);
+    }
+    let flushes = |(id, _): &(_, _)| matches!(TABLE.command(*id).name, "flushall" | "flushdb");
+    if multi.queue.iter().any(flushes) && !txn.can_flush(0..DATABASES as u8) {
+        call.session.multi = Some(multi);
+        return Ok(Outcome::postpone(FREED_RETRY));
     }
     if multi.writes().next().is_some() {
         match txn.expect(redo, purpose(may_grow), true).map_err(Stop::from) {

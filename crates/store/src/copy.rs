@@ -1,8 +1,8 @@
 //! How a copy lies in a chunk: a header, the key, the value.
 //!
 //! The header is a word: uses (2 bits), dead (1), long (1), stamp (14), and the lengths of key (6) and value (8). A copy with
-//! longer ones, or of another database than its chunk, is *long*: its 14 bits are its database (5) and the length of the key
-//! (9), and the length of the value is a word of its own. A key that is too long for that has [`KEY_LEN_FOLLOWS`] there, and
+//! longer ones, or of another database than its chunk, is *long*: its 14 bits are its database (6) and the length of the key
+//! (8), and the length of the value is a word of its own. A key that is too long for that has [`KEY_LEN_FOLLOWS`] there, and
 //! its length in a third word.
 
 use crate::access::STAMP_BITS;
@@ -16,7 +16,7 @@ const STAMP_MASK: u32 = ((1 << STAMP_BITS) - 1) << STAMP_AT;
 const LENGTHS_AT: u32 = STAMP_AT + STAMP_BITS;
 const SHORT_KEY_BITS: u32 = 6;
 const SHORT_VALUE_BITS: u32 = 32 - LENGTHS_AT - SHORT_KEY_BITS;
-const DB_BITS: u32 = 5;
+const DB_BITS: u32 = 6;
 const KEY_LEN_FOLLOWS: u32 = (1 << (32 - LENGTHS_AT - DB_BITS)) - 1;
 
 /// The first word of a copy.

@@ -31,12 +31,13 @@ use std::{
 
 /// Databases of a store.
 pub const DATABASES: usize = 16;
-/// Databases that there are to exchange for these; those that are not in use are being freed.
-pub(crate) const PHYSICAL_DATABASES: usize = 32;
+/// Databases that there are to exchange for these; those that are not in use are being freed. All can be flushed at once, and there
+/// are some in hand for when that is not all freed yet.
+pub(crate) const PHYSICAL_DATABASES: usize = 40;
 /// The physical database of what the server itself keeps: no logical one, so that clients neither see nor flush it.
 pub const SYSTEM_DATABASE: u8 = PHYSICAL_DATABASES as u8 - 1;
 /// Bytes of the arena's root page that each database has for its roots.
-const DATABASE_ROOT_BYTES: u64 = 64;
+const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
 /// Where in the root page of the first partition the databases' map lies: for each logical number the exclusive or of
 /// it and the physical one.
 const DATABASE_MAP: u64 = 2048;
@@ -677,24 +678,6 @@ impl Partition {
             self.release_item(shared, batch, found.word);
             self.drop_copy(db, found.slot);
         }
-    }
-
-    /// Removes all keys of a database, at once.
-    pub fn flush(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
-        let mut entries = Vec::new();
-        for segment in 0..self.databases[db as usize].keys.segment_count() {
-            if self.databases[db as usize].keys.attach_segment(segment) {
-                self.count(shared, db, segment);
-            }
-            let keys = &self.databases[db as usize].keys;
-            keys.for_each_in(&self.arena, segment, |slot, _, word| entries.push(Found { slot, word }));
-        }
-        for found in entries {
-            self.drop_value(shared, batch, db, found);
-        }
-        let Database { keys, expires, .. } = &mut self.databases[db as usize];
-        keys.clear_all(&mut self.arena, batch);
-        expires.clear_all(&mut self.arena, batch);
     }
 
     fn remove_expiry(&mut self, batch: &mut Batch, db: u8, digest: Digest) {

@@ -41,8 +41,9 @@ impl Databases {
     }
 
     /// A bit for each physical database that is rubbish.
-    fn rubbish_bits(&self) -> u32 {
-        !self.0.iter().fold(1 << SYSTEM_DATABASE, |used, physical| used | 1 << physical.load(Relaxed))
+    fn rubbish_bits(&self) -> u64 {
+        let all = (1 << PHYSICAL_DATABASES) - 1;
+        all & !self.0.iter().fold(1 << SYSTEM_DATABASE, |used, physical| used | 1 << physical.load(Relaxed))
     }
 
     /// One that is rubbish.

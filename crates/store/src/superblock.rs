@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"HOLDFAST";
 const OFFSETS: [u64; 2] = [0, BLOCK as u64];
 /// The format that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
 /// durable marks within the batches of the log.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {

@@ -6,7 +6,7 @@ mod oracle;
 mod seeds;
 
 use holdfast_store::{
-    Error, Options, ScanStep, SimIo, Store, Txn, Type,
+    DATABASES, Error, Options, ScanStep, SimIo, Store, Txn, Type,
     collections::{
         hash::{self, Expiry},
         list::{self, End},
@@ -229,7 +229,7 @@ fn step(store: &Store, model: &mut State, rng: &mut Rng, keys: u64) {
             model.extend(value.map(|value| (to, value)));
         }
         97 => {
-            store.begin_all().flush(from.0);
+            assert!(store.begin_all().flush(from.0));
             assert_eq!(store.len(store.database(from.0)), 0);
             model.retain(|(db, _), _| *db != from.0);
         }
@@ -317,6 +317,54 @@ fn an_index_without_keys_takes_no_room() {
         assert!(empty < full / 4, "{full} bytes with keys, {empty} without");
         store.check().expect("it is sound");
     }
+}
+
+/// However much they hold, databases are exchanged for empty ones, of which there is one for each; once these are used up,
+/// flushing waits for the freeing.
+#[test]
+fn all_databases_are_flushed_at_once_in_a_small_batch() {
+    let options = Options {
+        partitions: 2,
+        heap_bytes_max: 256 << 20,
+        log_bytes_max: 256 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    let all = || 0..DATABASES as u8;
+    let fill = |keys: u32| {
+        for (db, number) in all().flat_map(|db| (0..keys).map(move |number| (db, number))) {
+            let key = number.to_le_bytes();
+            let mut txn = store.begin_keys([&key[..]]);
+            let db = txn.database(db);
+            txn.set_add(db, &key, [&key[..], b"a member"]).expect("room");
+            drop(txn);
+            store.log().commit_once().expect("a sound medium");
+        }
+    };
+    fill(500);
+    let mut txn = store.begin_all();
+    assert!(txn.can_flush(all()) && all().all(|db| txn.flush(db)));
+    assert!(txn.batch_bytes() < 2000, "{} bytes", txn.batch_bytes());
+    drop(txn);
+    assert!(store.is_empty());
+    fill(1);
+    let mut txn = store.begin_all();
+    assert!(!txn.can_flush(all()), "what was flushed is not freed yet");
+    let flushed = all().filter(|&db| txn.flush(db)).count();
+    assert!((1..DATABASES).contains(&flushed), "{flushed}");
+    drop(txn);
+    while store.sweep() {
+        store.log().commit_once().expect("a sound medium");
+    }
+    let mut txn = store.begin_all();
+    assert!(txn.can_flush(all()) && all().all(|db| txn.flush(db)));
+    drop(txn);
+    assert!(store.is_empty());
+    while store.sweep() {
+        store.log().commit_once().expect("a sound medium");
+    }
+    store.check().expect("it is sound");
 }
 
 /// Renames, copies and moves that lack room change nothing.

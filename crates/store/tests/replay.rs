@@ -77,7 +77,7 @@ fn change(txn: &mut Txn, rng: &mut Rng, keys: u64) -> Result<(), Error> {
             Ok(())
         }
         _ if rng.chance(300) => {
-            txn.flush(rng.below(2) as u8);
+            assert!(txn.flush(rng.below(2) as u8));
             Ok(())
         }
         _ => txn.set(db, &few("text", rng), &vec![7; 15_000 + rng.below(5000) as usize], false),

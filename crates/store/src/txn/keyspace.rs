@@ -81,26 +81,30 @@ impl Txn<'_> {
         self.shared().databases.physical(logical)
     }
 
+    /// Whether some databases, by their logical numbers, can be flushed now.
+    pub fn can_flush(&self, logical: impl IntoIterator<Item = u8>) -> bool {
+        let full = logical.into_iter().filter(|&logical| self.len(self.database(logical)) > 0).count();
+        full <= self.empty_databases().count()
+    }
+
+    fn empty_databases(&self) -> impl Iterator<Item = u8> {
+        self.shared().databases.all_rubbish().filter(|&physical| self.len(physical) == 0)
+    }
+
     /// Removes all keys of a database, by its logical number: it gets another, empty physical one. What was in the old one
-    /// is freed later.
-    pub fn flush(&mut self, logical: u8) {
+    /// is freed later. False if nothing has changed, since so much is still being freed that no database is empty; see
+    /// [`Txn::can_flush`].
+    pub fn flush(&mut self, logical: u8) -> bool {
         let shared = self.shared();
         let old = shared.databases.physical(logical);
         if self.len(old) == 0 {
-            return;
+            return true;
         }
+        let Some(empty) = self.empty_databases().next() else { return false };
         self.tell_all(logical, &[old]);
         shared.leave_over();
-        let empty = shared.databases.all_rubbish().find(|&db| self.len(db) == 0);
-        match empty {
-            Some(new) => self.map_database(logical, new),
-            // So much is being freed already that this has to be now.
-            None => {
-                for number in 0..self.store.partitions.len() as u16 {
-                    self.locks.get(number).flush(shared, &mut self.batch, old);
-                }
-            }
-        }
+        self.map_database(logical, empty);
+        true
     }
 
     /// Exchanges two databases, by their logical numbers.

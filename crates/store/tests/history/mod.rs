@@ -395,7 +395,7 @@ pub fn run(txn: &mut Txn, op: &Op) -> Result<(), Error> {
         }
         Op::StreamRemoveGroup(_, key) => txn.stream_remove_group(db, key, b"group").map(drop),
         Op::Flush(number) => {
-            txn.flush(*number);
+            assert!(txn.flush(*number), "what was flushed is freed in time");
             Ok(())
         }
     }
