@@ -340,7 +340,7 @@ impl<'s> Txn<'s> {
         };
         if part.expiry(db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
             part.counts.misses += u64::from(self.counts_lookups);
-            if !self.keeps_expired && shared.takes_removal(&self.batch, REMOVAL_BYTES) {
+            if !self.keeps_expired && self.takes_removal(REMOVAL_BYTES) {
                 self.remove_expired(db, target);
             } else {
                 // As long as the log takes no removals it is as good as gone.
@@ -384,8 +384,10 @@ impl<'s> Txn<'s> {
         if next_expiry == 0 || next_expiry > self.now_ms {
             return true;
         }
+        let purges = !self.keeps_expired && self.takes_removal(PURGE_BYTES);
+        let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        if self.keeps_expired || !shared.takes_removal(&self.batch, PURGE_BYTES) {
+        if !purges {
             // They are as good as gone.
             let is_there = hash::fields(&part.arena, context, obj).next().is_some();
             self.has_passed_over |= !is_there;
@@ -860,7 +862,7 @@ impl<'s> Txn<'s> {
         let mut next = *cursor;
         let (partition, part) = self.locks.first();
         let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
-        if due.is_empty() || !shared.takes_removal(&self.batch, PURGE_BYTES) {
+        if due.is_empty() || !self.takes_removal(PURGE_BYTES) {
             *cursor = next;
             return false;
         }

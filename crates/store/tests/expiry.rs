@@ -1,7 +1,7 @@
 //! Keys that expire in masses while nobody calls.
 
 use holdfast_store::{
-    Admission, Error, Options, SimIo, Store, Txn,
+    Admission, Error, Options, Purpose, SimIo, Store, Txn,
     collections::{hash::Expiry, list::End},
 };
 use std::{
@@ -48,6 +48,31 @@ fn masses_that_expire_fill_neither_buffers_nor_an_index() {
     assert!(pending_max < 2 << 20, "{pending_max} bytes waited to be written");
     assert_eq!(store.len(0), u64::from(KEYS) / 10);
     store.check().expect("a sound store");
+}
+
+/// Whoever looks at many keys that have expired removes them, and reserves the room for that.
+#[test]
+fn masses_that_are_looked_at_write_no_more_than_is_reserved() {
+    let sim = SimIo::new(1);
+    let options =
+        Options { partitions: 2, heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+    let keys = || (0..10_000).map(key);
+    for key in keys() {
+        let mut txn = store.begin_keys([&key[..]]);
+        txn.set(0, &key, b"value", false).expect("room");
+        let expiry = Some(txn.now_ms() + 1000);
+        txn.set_expiry(0, &key, expiry).expect("room");
+    }
+    while store.log().commit_once().expect("a sound medium") {}
+    sim.advance_ms(2000);
+    let mut txn = store.begin_all();
+    // From here on the transaction is held to what it has reserved.
+    txn.expect(0, Purpose::Remove, false).expect("room");
+    assert!(keys().all(|key| !txn.exists(0, &key)));
+    assert!(txn.batch_bytes() > 200_000, "{} bytes", txn.batch_bytes());
+    txn.commit();
+    assert_eq!(store.len(0), 0);
 }
 
 /// While the log takes no removals, a key that has expired stays where it is. What is then written to it takes its place.

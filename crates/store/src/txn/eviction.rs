@@ -18,7 +18,7 @@ impl Txn<'_> {
         if shared.databases.is_rubbish(db) {
             return Ok(Tried::Changed);
         }
-        if !shared.takes_removal(&self.batch, REMOVAL_BYTES) {
+        if !self.takes_removal(REMOVAL_BYTES) {
             return Ok(Tried::Refused);
         }
         let part = self.locks.first().1;

@@ -4,11 +4,7 @@
 //! reserves all of it. So a command either has room for all that it writes, or stops before its first change.
 
 use super::{Error, Result, Txn};
-use crate::{
-    batch::Batch,
-    shared::Shared,
-    store::{Inner, Store},
-};
+use crate::store::{Inner, Store};
 use holdfast_log::{Admission, Log, Purpose, Reservation, SMALL_BYTES, batch_len};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -68,9 +64,16 @@ impl<'s> Allowance<'s> {
         self.reservation.release(u64::MAX);
     }
 
-    /// Adds what is wanted for another purpose, without waiting; whether there is room.
+    /// Adds what is wanted besides, without waiting; whether there is room.
     pub fn add(&mut self, bytes: usize) -> bool {
         self.reservation.add(batch_len(bytes), self.purpose).is_ok()
+    }
+
+    /// Sees to it that the batch may have so many bytes, the last of which are for a removal, without waiting; whether there is
+    /// room.
+    fn includes_removal(&mut self, bytes: usize) -> bool {
+        let more = batch_len(bytes).saturating_sub(self.reservation.bytes());
+        bytes <= self.bytes() || self.reservation.add(more, Purpose::Remove).is_ok()
     }
 }
 
@@ -116,6 +119,14 @@ impl Txn<'_> {
         self.reserve(redo_max(elements as usize, bytes))
     }
 
+    /// Whether the log takes a removal of about so many bytes now, which nobody has asked for; if so, there is room for it.
+    #[cold]
+    pub(super) fn takes_removal(&mut self, bytes: usize) -> bool {
+        let bytes = self.batch.tx.buf.len() + bytes;
+        let log = &self.shared().log;
+        log.admit_for(bytes, Purpose::Remove) == Admission::Ok && self.allowance.includes_removal(bytes)
+    }
+
     #[cold]
     fn reserve_large(&mut self, wanted: usize) -> Result<()> {
         let (store, allowance) = (self.store, &mut self.allowance);
@@ -129,14 +140,6 @@ impl Txn<'_> {
             let refusal = if may_wait { store.judge(refusal, more) } else { refusal };
             Error::NotAdmitted(refusal)
         })
-    }
-}
-
-impl Shared {
-    /// Whether the log takes a removal of about so many bytes, besides what is in the batch, that was not reserved.
-    #[cold]
-    pub fn takes_removal(&self, batch: &Batch, bytes: usize) -> bool {
-        self.log.admit_for(batch.tx.buf.len() + bytes, Purpose::Remove) == Admission::Ok
     }
 }
 
