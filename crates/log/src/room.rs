@@ -7,7 +7,7 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -56,6 +56,8 @@ pub(crate) struct Room {
     reserved: AtomicU64,
     /// Held by whoever changes either.
     changing: Mutex<()>,
+    /// Somebody was refused for want of room on the medium since that was asked how much it has.
+    refused: AtomicBool,
 }
 
 /// Room in the log for batches that are still to be appended. Who has appended one gives its part back.
@@ -84,6 +86,7 @@ impl<'l> Reservation<'l> {
         }
         let reserved = log.room.reserved.load(Ordering::Relaxed);
         if log.tail() + reserved + bytes + log.kept_back(purpose) > log.segments.space_end() {
+            log.note_refusal();
             return Err(Admission::Full);
         }
         self.bytes += bytes;
@@ -136,11 +139,37 @@ impl Log {
         if self.failed.get().is_some() {
             Admission::Failed
         } else if tail + reserved + batch_len(bytes) + self.kept_back(purpose) > self.segments.space_end() {
+            self.note_refusal();
             Admission::Full
         } else if tail > self.pending_end() {
             Admission::Busy
         } else {
             Admission::Ok
+        }
+    }
+
+    /// Has the thread ask the medium again: others may have given some of it back.
+    fn note_refusal(&self) {
+        if self.segments.is_limited_by_medium() && !self.room.refused.swap(true, Ordering::AcqRel) {
+            self.committer_sleep.wake();
+        }
+    }
+
+    /// Whether somebody was refused since the medium was asked how much room it has.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.segments.medium_is_full() || self.room.refused.load(Ordering::Acquire)
+    }
+
+    /// Asks the medium again how much room it has, if somebody was refused for want of it. Others may have given some back: to
+    /// run out of it is no failure. The log's thread does so itself, once a second at most.
+    pub fn look_for_room(&self) {
+        if !self.wants_room() {
+            return;
+        }
+        self.room.refused.store(false, Ordering::Release);
+        match self.segments.retry_medium(self.durable()) {
+            Ok(()) => self.space_changed(),
+            Err(error) => self.fail(&error),
         }
     }
 

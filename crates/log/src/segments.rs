@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -212,11 +213,13 @@ impl Segments {
         }
     }
 
-    /// Tries a medium again that was full. No room is promised before there is a file for it: free bytes say nothing of a
-    /// quota.
+    /// Asks the medium again how much room it has. If it has refused a file, no room is promised before there is one: free
+    /// bytes say nothing of a quota.
     pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
-        self.table.write().medium_full = false;
-        self.prepare_next(durable)?;
+        let has_refused = mem::replace(&mut self.table.write().medium_full, false);
+        if has_refused {
+            self.prepare_next(durable)?;
+        }
         self.measure_space();
         Ok(())
     }
@@ -224,6 +227,11 @@ impl Segments {
     /// Whether the medium refused to hold another file, and was not tried again since.
     pub fn medium_is_full(&self) -> bool {
         self.table.read().medium_full
+    }
+
+    /// Whether it is the medium, rather than the log's own limit, that says how much room there is.
+    pub fn is_limited_by_medium(&self) -> bool {
+        self.medium_limits.load(Ordering::Relaxed)
     }
 
     /// Whether the medium does not tell how much of it is free.

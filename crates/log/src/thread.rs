@@ -126,12 +126,9 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
                 continue;
             }
         }
-        if log.segments.medium_is_full() && medium_tried.elapsed() >= RETRY_MEDIUM {
+        if log.wants_room() && medium_tried.elapsed() >= RETRY_MEDIUM {
             medium_tried = Instant::now();
-            match log.segments.retry_medium(log.durable()) {
-                Ok(()) => log.space_changed(),
-                Err(error) => log.fail(&error),
-            }
+            log.look_for_room();
         }
         let wants_mark = log.wants_idle_mark();
         if wants_mark && idle_since.elapsed() >= IDLE {
@@ -143,12 +140,14 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
         let stuck = log.committer.lock().is_pending();
         let timeout = if wants_mark {
             Some(IDLE)
-        } else if stuck || log.awaits_sync() || log.segments.medium_is_full() {
+        } else if stuck || log.awaits_sync() || log.wants_room() {
             Some(LOOK_AGAIN)
         } else {
             None
         };
-        log.committer_sleep.sleep(timeout, || stopped() || kicked() || (!stuck && log.has_work()));
+        log.committer_sleep.sleep(timeout, || {
+            stopped() || kicked() || timeout.is_none() && log.wants_room() || (!stuck && log.has_work())
+        });
     }
 }
 

@@ -2,11 +2,17 @@
 
 mod fixture;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload};
 use holdfast_io::{Error, Io, SimIo};
-use holdfast_log::{Admission, FIRST_LSN, Limit, Log, LogOptions, Lsn, Purpose, Scope, batch_len};
+use holdfast_log::{
+    Admission, FIRST_LSN, Limit, Log, LogOptions, Lsn, Purpose, Reservation, Scope, batch_len,
+};
 
 fn append(log: &Log, number: u64, len: usize) -> (Lsn, Vec<u8>) {
     let payload = payload(number, len);
@@ -199,6 +205,26 @@ fn a_used_up_quota_is_a_full_medium_and_no_failure() {
 }
 
 /// The room that was free before a restart is free after it, whatever the caller still has to find out.
+#[test]
+fn what_others_give_back_of_a_medium_is_room_again() {
+    let io = SimIo::new(1);
+    let segment = u64::from(options().segment_size);
+    io.set_capacity(20 * segment);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let _thread = log.start_thread().expect("a thread");
+    let patience = Instant::now() + Duration::from_secs(20);
+    let mut reservation = Reservation::new(&log);
+    assert_eq!(reservation.add(30 * segment, Purpose::Write), Err(Admission::Full));
+    // All segments are prepared that are kept back.
+    thread::sleep(Duration::from_millis(100));
+    io.set_capacity(1 << 30);
+    // Nothing is written, and nothing freed.
+    while reservation.add(30 * segment, Purpose::Write).is_err() {
+        assert!(Instant::now() < patience, "it is full for ever");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn freed_segments_are_free_after_a_restart() {
     let io = SimIo::new(1);
