@@ -201,7 +201,8 @@ impl Worker {
         }
     }
 
-    async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
+    /// Serves the connections that it is given until it is told to stop.
+    pub async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
         let gatekeeper = self.clone();
         spawn_local(async move { gatekeeper.gate.run().await });
         let postman = self.clone();

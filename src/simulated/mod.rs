@@ -1,7 +1,8 @@
-//! A server in this process, on a simulated machine, without threads or sockets: for tests that need many lives or many
+//! A server in this process, on a simulated machine, mostly without threads or sockets: for tests that need many lives or many
 //! commands.
 
 mod connected;
+mod faults;
 mod gates;
 mod key_specs;
 mod large_values;
@@ -9,6 +10,7 @@ mod power_cut;
 mod random_commands;
 mod refusals;
 mod scripts;
+mod served;
 mod turns;
 
 use crate::{
@@ -19,18 +21,21 @@ use crate::{
     script::stack::{OnStack, Pause},
     server::Server,
     session::Session,
-    worker::Worker,
+    worker::{Message, Worker},
 };
-use holdfast_io::Moment;
+use holdfast_io::{Error, Io, Moment};
 use holdfast_resp::{OwnedArgs, Reply};
 use holdfast_store::{Options, SimIo, Store};
 use std::{rc::Rc, sync::Arc};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 /// A server, and a client of it.
 struct World {
+    sim: SimIo,
     worker: Rc<Worker>,
     session: Session,
+    /// What the worker is told, until it serves connections.
+    inbox: Option<UnboundedReceiver<Message>>,
 }
 
 impl World {
@@ -38,7 +43,7 @@ impl World {
     fn start(sim: &SimIo, options: &Options, settings: &[(&str, &str)]) -> holdfast_io::Result<World> {
         let store = Store::open_on(Arc::new(sim.clone()), options.clone())?;
         store.attach();
-        let (sender, _) = mpsc::unbounded_channel();
+        let (sender, inbox) = mpsc::unbounded_channel();
         let config = Config::default();
         for (option, value) in settings.iter().chain(&[("enable-debug-command", "yes")]) {
             file::set(&config, option, &[value]).expect("an option");
@@ -46,9 +51,12 @@ impl World {
         let server = Server::new(config, Arc::new(store), vec![sender]);
         server.apply_all().expect("the default options");
         let wrong = server.libraries.load(&server.store);
-        assert!(wrong.is_empty(), "{wrong:?}");
+        if !wrong.is_empty() {
+            return Err(Error::Unusable(format!("libraries cannot be read: {wrong:?}")));
+        }
         let session = World::session(&server);
-        Ok(World { worker: Rc::new(Worker::new(server, 0, Moment::now)), session })
+        let worker = Rc::new(Worker::new(server, 0, Moment::now));
+        Ok(World { sim: sim.clone(), worker, session, inbox: Some(inbox) })
     }
 
     fn session(server: &Server) -> Session {
@@ -86,7 +94,7 @@ impl World {
                 Outcome::Fetch(cold) => {
                     let fetched: Vec<_> = cold.into_iter().map(|cold| self.store().fetch(cold)).collect();
                     self.session.fetched.extend(fetched);
-                    if self.store().log().failed().is_some() {
+                    if self.sim.free_bytes().is_err() {
                         return None;
                     }
                 }

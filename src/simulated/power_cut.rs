@@ -5,7 +5,7 @@
 //! and looks deeper; this one knows the command table, so that no command is left out.
 
 #[path = "../../tests/every_write/calls.rs"]
-mod calls;
+pub mod calls;
 
 use super::World;
 use crate::{command::Flags, table::TABLE};
@@ -18,27 +18,41 @@ use std::{
     env,
 };
 
-const DATABASES: usize = 4;
+/// How many databases the calls use.
+pub const DATABASES: usize = 4;
 
-/// Each key with its value and expiry, and the functions.
-type State = BTreeMap<String, String>;
+/// Each key, after the number of its database, with its value and expiry; and the functions.
+pub type State = BTreeMap<String, (Reply, Reply)>;
 
-/// All that can be read; `None` after the cut.
-fn state(world: &mut World) -> Option<State> {
+/// All that can be read; `None` after the cut, or if something cannot be.
+pub fn state(world: &mut World) -> Option<State> {
     let mut state = State::new();
     for db in 0..DATABASES {
         world.call(&["select", &db.to_string()])?;
-        let Reply::Array(keys) = world.call(&["keys", "*"])?.0 else { panic!("KEYS lists keys") };
+        let keys = match world.call(&["keys", "*"])?.0 {
+            Reply::Array(keys) => keys,
+            Reply::Error(_) => return None,
+            other => panic!("KEYS lists keys: {other:?}"),
+        };
         for key in keys {
             let key = key.as_bytes().expect("a key");
             let value = world.call(&[b"dump".as_slice(), key])?.0;
             let expiry = world.call(&[b"pexpiretime".as_slice(), key])?.0;
-            state.insert(format!("{db} {}", key.escape_ascii()), format!("{value:?} {expiry:?}"));
+            if matches!(value, Reply::Error(_)) {
+                return None;
+            }
+            state.insert(name(db, key), (value, expiry));
         }
     }
     world.call(&["select", "0"])?;
-    state.insert("functions".into(), format!("{:?}", world.call(&["function", "dump"])?.0));
+    let functions = world.call(&["function", "dump"])?.0;
+    state.insert("functions".into(), (functions, Reply::Null));
     Some(state)
+}
+
+/// What a key is called in a state.
+pub fn name(db: usize, key: &[u8]) -> String {
+    format!("{db} {}", key.escape_ascii())
 }
 
 /// One life of a machine after another, each ended by a power cut.

@@ -10,7 +10,12 @@ impl Template {
     pub fn all() -> Vec<Template> {
         let lines = include_str!("calls.txt").lines();
         let calls = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        calls.map(|line| Template(line.split(' ').collect())).collect()
+        calls.map(Template::new).collect()
+    }
+
+    /// One that is written like the lines of `calls.txt`.
+    pub fn new(line: &'static str) -> Template {
+        Template(line.split(' ').collect())
     }
 
     /// Whether it is a call of a command, `set` or `xgroup|create`.

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{BLOCK, Durability, Error, File, Io};
+use crate::{BLOCK, Durability, Error, File, Io, SECTOR};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -46,6 +46,8 @@ enum Effect {
     Lost,
     /// A write that says it was done, and was done a block further.
     Misdirected,
+    /// A write that says it was done, and of which only the first part was.
+    Short,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Effect {
     fn error(self) -> io::Error {
         match self {
             Effect::Fails(errno) => io::Error::from_raw_os_error(errno),
-            Effect::Lost | Effect::Misdirected => unreachable!("who suffers it is not told"),
+            Effect::Lost | Effect::Misdirected | Effect::Short => unreachable!("who suffers it is not told"),
         }
     }
 }
@@ -100,6 +102,11 @@ impl Fault {
     /// Has a write, which says that it was done, arrive a block further.
     pub fn misdirected_write(prefix: &str) -> Self {
         Self { effect: Effect::Misdirected, ..Self::new(Operation::Write, prefix) }
+    }
+
+    /// Has only the first sectors of a write arrive, not all and perhaps none. The write says that it was done.
+    pub fn short_write(prefix: &str) -> Self {
+        Self { effect: Effect::Short, ..Self::new(Operation::Write, prefix) }
     }
 
     /// Fails with another error than `EIO`, by its number.
@@ -502,7 +509,7 @@ impl File for SimFile {
         let machine = &mut *machine;
         let step = machine.step()?;
         let start = address(offset)?;
-        let bytes = bufs.concat();
+        let mut bytes = bufs.concat();
         machine.make_room(&self.node, start + bytes.len())?;
         let mut inode = self.node.lock();
         let len = bytes.len() as u64;
@@ -510,6 +517,11 @@ impl File for SimFile {
             None => start,
             Some(Effect::Lost) => return step.finish(),
             Some(Effect::Misdirected) => start + BLOCK,
+            Some(Effect::Short) => {
+                let sectors = bytes.len().div_ceil(SECTOR) as u64;
+                bytes.truncate((machine.rng.draw() % sectors.max(1)) as usize * SECTOR);
+                start
+            }
             Some(effect @ Effect::Fails(_)) => {
                 inode.tear(start, &bytes, &mut machine.rng);
                 return Err(effect.error());
@@ -546,7 +558,7 @@ impl File for SimFile {
         machine.make_room(&self.node, len)?;
         match machine.strikes(Operation::Write, &self.name) {
             Some(effect @ Effect::Fails(_)) => return Err(effect.error()),
-            Some(Effect::Lost | Effect::Misdirected) => return step.finish(),
+            Some(Effect::Lost | Effect::Misdirected | Effect::Short) => return step.finish(),
             None => {}
         }
         self.node.lock().set_len(len);

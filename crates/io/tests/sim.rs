@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use holdfast_io::{
+    BLOCK,
     Durability::{self, *},
     Fault, File, Io, SECTOR, SimIo,
 };
@@ -243,6 +244,35 @@ fn faults_strike_when_they_should() {
     sim.sync_dir("log").unwrap_err();
     sim.sync_dir("log").unwrap();
     assert_eq!(sim.crash().list("log").unwrap(), ["a"]);
+}
+
+#[test]
+fn writes_that_lie_do_a_part_of_what_they_say() {
+    let old = vec![0; SECTORS * SECTOR];
+    for seed in 0..20 {
+        for (fault, is_right) in [
+            (
+                Fault::lost_write("f"),
+                (|after: &[u8]| after.iter().all(|&byte| byte == 0)) as fn(&[u8]) -> bool,
+            ),
+            (Fault::misdirected_write("f"), |after| {
+                after[..BLOCK].iter().all(|&byte| byte == 0) && after[BLOCK] == 7
+            }),
+            (Fault::short_write("f"), |after| {
+                let written = after.iter().take_while(|&&byte| byte == 7).count();
+                written < 4 * SECTOR
+                    && written % SECTOR == 0
+                    && after[written..].iter().all(|&byte| byte == 0)
+            }),
+        ] {
+            let sim = SimIo::new(seed);
+            let file = sim.open("f", true).unwrap();
+            file.write_at(&[&old], 0, Durable).unwrap();
+            sim.fault(fault.clone());
+            file.write_at(&[&[7; 3 * SECTOR], &[7; SECTOR]], 0, Durable).unwrap();
+            assert!(is_right(&sim.snapshot("f")), "{fault:?}");
+        }
+    }
 }
 
 #[test]
