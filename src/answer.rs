@@ -22,6 +22,10 @@ pub enum Outcome {
     Fetch(Vec<Cold>),
     /// Nothing was executed: it is not the time. Try again then.
     Postpone(Instant),
+    /// Nothing was executed: there is no room now for what it would write. Try again in the order of [`crate::admission`].
+    Busy,
+    /// Nothing was executed: others that write wait for room already. Wait behind them.
+    Queue,
     /// Nothing was executed: it is to be done on a stack of its own ([`crate::script::stack`]). Run it again there.
     OnStack,
     /// Nothing was executed: a key is kept for a client that has waited for it. Try again when that has looked.

@@ -353,6 +353,10 @@ impl Connection {
         let (mut has_waited, mut on_stack) = (false, false);
         loop {
             has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
+            if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
+                // What else it waits for may take long.
+                self.session.ticket = None;
+            }
             match outcome {
                 Outcome::Done => break,
                 Outcome::Close => {
@@ -380,6 +384,14 @@ impl Connection {
                     const LONGEST: Duration = Duration::from_millis(5);
                     let released = worker.server.released.notified();
                     let _ = self.drive(time::timeout(LONGEST, released)).await?;
+                }
+                Outcome::Busy | Outcome::Queue => {
+                    let was_refused = matches!(outcome, Outcome::Busy);
+                    let may_try = worker.server.writers.wait(&mut self.session.ticket, was_refused);
+                    worker.stats().blocked.fetch_add(1, Relaxed);
+                    let admitted = self.drive(may_try).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    admitted?;
                 }
                 Outcome::WaitFor(work) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);

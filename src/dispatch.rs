@@ -44,7 +44,8 @@ const SHOWN_MAX: usize = 128;
 /// written besides takes a part of it.
 const WRITE_MAX: usize = 4040 << 20;
 const TOO_MUCH: Stop = Stop::new("ERR a command or transaction cannot write so much at once");
-/// How long a command waits while too much is on its way to the medium, or to clients.
+/// How long a command waits that removes data while too much is on its way to the medium, or any command while too much is on its way
+/// to clients.
 const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// How long a command that waits already waits at least while a script runs for long.
 pub const WHILE_BUSY: Duration = Duration::from_millis(50);
@@ -356,10 +357,7 @@ impl<'a> Turn<'a> {
             }
         }
         if command.flags.has(Flags::WRITE) {
-            if command.flags.has(Flags::DENYOOM) {
-                self.make_room();
-            }
-            match self.admit(redo_of(args), command.flags.has(Flags::DENYOOM)) {
+            match self.admit(session, redo_of(args), command.flags.has(Flags::DENYOOM)) {
                 Ok(None) => {}
                 Ok(Some(later)) => return later,
                 Err(error) => {
@@ -417,10 +415,14 @@ impl<'a> Turn<'a> {
         Some(self.refuse(session, Some(id), out, error))
     }
 
-    /// Whether the log takes a write of about `bytes` now; if not, an outcome that tries again, or why it does not.
+    /// Whether there is room for a write of about `bytes` now, and no other one waits for room; if not, an outcome that tries again, or why it does not.
     #[inline]
-    pub fn admit(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
+    pub fn admit(&self, session: &Session, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         if may_grow {
+            if !self.worker.server.writers.lets_try(session.ticket.as_ref()) {
+                return Ok(Some(Outcome::Queue));
+            }
+            self.make_room();
             if let Some(later) = self.admit_growth()? {
                 return Ok(Some(later));
             }
@@ -442,7 +444,7 @@ impl<'a> Turn<'a> {
     pub fn admit_growth(&self) -> Result<Option<Outcome>, Stop> {
         match self.worker.server.store.memory() {
             Memory::Ok => Ok(None),
-            Memory::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
+            Memory::Busy => Ok(Some(Outcome::Busy)),
             Memory::Out => {
                 self.worker.server.refusals.note(Cause::Memory);
                 Err(OUT_OF_MEMORY)
@@ -459,15 +461,15 @@ impl<'a> Turn<'a> {
         let store = &self.worker.server.store;
         // What frees space may use what is reserved for it.
         let admission = if may_grow { store.admit(bytes) } else { store.admit_removal(bytes) };
-        if admission == Admission::Ok { Ok(None) } else { self.put_off(admission) }
+        if admission == Admission::Ok { Ok(None) } else { self.put_off(admission, may_grow) }
     }
 
     /// What becomes of a write that the log does not take now.
     #[cold]
-    fn put_off(&self, admission: Admission) -> Result<Option<Outcome>, Stop> {
+    fn put_off(&self, admission: Admission, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         match admission {
             Admission::Ok => Ok(None),
-            Admission::Busy => Ok(Some(Outcome::postpone(BUSY_RETRY))),
+            Admission::Busy => Ok(Some(busy(may_grow))),
             Admission::Full => {
                 self.worker.server.refusals.note(Cause::Space);
                 Err(DISK_FULL)
@@ -519,9 +521,9 @@ impl<'a> Turn<'a> {
             return Outcome::Behind;
         }
         if command.flags.has(Flags::WRITE) {
-            let purpose = purpose(command.flags.has(Flags::DENYOOM));
-            if let Err(refusal) = txn.expect(redo_of(args), purpose, true) {
-                return self.stop(refusal.into(), out).0;
+            let may_grow = command.flags.has(Flags::DENYOOM);
+            if let Err(refusal) = txn.expect(redo_of(args), purpose(may_grow), true) {
+                return self.stop(refusal.into(), may_grow, out).0;
             }
         }
         if !session.fetched.is_empty() {
@@ -546,9 +548,13 @@ impl<'a> Turn<'a> {
                 }
             }
             // It has what it needs to go on.
-            Outcome::Postpone(_) => session.fetched = txn.take_fetched(),
-            Outcome::Wait(_) | Outcome::WaitFor(_) | Outcome::OnStack | Outcome::Behind | Outcome::HeldUp => {
-            }
+            Outcome::Postpone(_) | Outcome::Busy => session.fetched = txn.take_fetched(),
+            Outcome::Wait(_)
+            | Outcome::WaitFor(_)
+            | Outcome::Queue
+            | Outcome::OnStack
+            | Outcome::Behind
+            | Outcome::HeldUp => {}
         }
         if let Ok(txn) = begun {
             self.commit(txn);
@@ -649,7 +655,7 @@ impl<'a> Turn<'a> {
         let mut failed = call.out.errors() > 0;
         let outcome = answer.unwrap_or_else(|stop| {
             out.rewind(place);
-            let (outcome, is_error) = self.stop(stop, out);
+            let (outcome, is_error) = self.stop(stop, command.flags.has(Flags::DENYOOM), out);
             failed |= is_error;
             outcome
         });
@@ -668,12 +674,12 @@ impl<'a> Turn<'a> {
 
     /// What becomes of a command that stops, and whether that is an error.
     #[cold]
-    fn stop(&self, stop: Stop, out: &mut Writer) -> (Outcome, bool) {
+    fn stop(&self, stop: Stop, may_grow: bool, out: &mut Writer) -> (Outcome, bool) {
         let is_full = stop == DISK_FULL;
         match stop {
             Stop::Cold(cold) => (Outcome::Fetch(vec![cold]), false),
             Stop::HeldUp => (Outcome::HeldUp, false),
-            Stop::Busy => (Outcome::postpone(BUSY_RETRY), false),
+            Stop::Busy => (busy(may_grow), false),
             Stop::Error(text) => {
                 if is_full {
                     self.worker.server.refusals.note(Cause::Space);
@@ -809,6 +815,12 @@ pub fn discarded(reason: Stop) -> Stop {
 #[inline]
 pub fn redo_of(args: Args) -> usize {
     redo_max(args.len(), args.extent())
+}
+
+/// What becomes of a command that finds no room now, and that lets data grow or does not. What removes data is let in before all
+/// others.
+pub fn busy(may_grow: bool) -> Outcome {
+    if may_grow { Outcome::Busy } else { Outcome::postpone(BUSY_RETRY) }
 }
 
 /// What a command is for that lets data grow or does not.

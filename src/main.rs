@@ -1,6 +1,7 @@
 //! The Holdfast server.
 
 mod acl;
+mod admission;
 mod allocator;
 mod answer;
 mod blocking;

@@ -2,6 +2,7 @@
 
 use crate::{
     acl::{Acl, User},
+    admission::AdmissionQueue,
     client::{Client, Clients},
     config::{Config, Opt},
     gate::Progress,
@@ -71,6 +72,8 @@ pub struct Server {
     pub push: Arc<Push>,
     /// How far the log is durable.
     pub progress: Arc<Progress>,
+    /// The writers that wait for room.
+    pub writers: Arc<AdmissionQueue>,
     /// Writes that are refused.
     pub refusals: Refusals,
     /// What they do in a second.
@@ -100,7 +103,8 @@ impl Server {
     /// A server with one mailbox per worker.
     pub fn new(config: Config, store: Arc<Store>, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
         let progress = Arc::new(Progress::new(mailboxes.len()));
-        follow_log(&store, progress.clone());
+        let writers = Arc::new(AdmissionQueue::new());
+        follow_log(&store, progress.clone(), writers.clone());
         let clients = Arc::<Clients>::default();
         let push = Arc::new(Push::new(mailboxes.len(), clients.clone()));
         push.clone().follow(&store);
@@ -121,6 +125,7 @@ impl Server {
             pause: Pause::new(),
             push,
             progress,
+            writers,
             store,
             refusals: Refusals::default(),
             rates: Rates::default(),
@@ -243,12 +248,13 @@ impl Server {
     }
 }
 
-/// Moves the durable mark as the log tells. The log outlives neither, so it must not own the store.
-fn follow_log(store: &Store, progress: Arc<Progress>) {
+/// Moves the durable mark, and lets writers try that wait, as the log tells. The log outlives neither, so it must not own the store.
+fn follow_log(store: &Store, progress: Arc<Progress>, writers: Arc<AdmissionQueue>) {
     let log = Arc::downgrade(store.log());
     let follow = move || {
         if let Some(log) = log.upgrade() {
             progress.advance(log.durable());
+            writers.wake_first();
             if log.failed().is_some() {
                 progress.fail();
             }

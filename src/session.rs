@@ -2,6 +2,7 @@
 
 use crate::{
     acl::{Acl, User},
+    admission::Ticket,
     client::{Client, flag},
     command::Flags,
     commands::Migration,
@@ -51,6 +52,8 @@ pub struct Session {
     pub watched: Watched,
     /// What the current command waits for.
     pub waiting: Option<Waiting>,
+    /// Its place among those that wait for room to write.
+    pub ticket: Option<Ticket>,
     /// What RANDOMKEY draws next, if another run has to draw the same.
     pub draws: Option<Draws>,
     /// How far the current command has come, if it is done in several runs.
@@ -160,6 +163,7 @@ impl Session {
             time: None,
             watched: Watched::default(),
             waiting: None,
+            ticket: None,
             draws: None,
             progress: None,
             fetched: Vec::new(),
@@ -202,6 +206,7 @@ impl Session {
     pub fn leave(&mut self, server: &Server) {
         self.forget_watched(server);
         self.stop_waiting(server);
+        self.ticket = None;
         self.subscriptions.end_all(&server.push.pubsub, &self.client);
         self.stop_tracking(server);
         server.push.monitors.end(&self.client);

@@ -112,7 +112,7 @@ fn pfcount(call: &mut Call, txn: &mut Txn) -> Answer {
         None => {
             let count = sketch.estimate()?;
             // It need not be remembered where there is no room.
-            if let Ok(None) = call.turn.admit(sketch.as_bytes().len(), true) {
+            if let Ok(None) = call.turn.admit(call.session, sketch.as_bytes().len(), true) {
                 sketch.cache_estimate(count);
                 txn.set(db, key, sketch.as_bytes(), true)?;
             }

@@ -167,7 +167,7 @@ fn exec(call: &mut Call) -> Answer {
             Ok(()) => txn.end_waiting(),
             Err(Stop::Busy) => {
                 call.session.multi = Some(multi);
-                return Err(Stop::Busy);
+                return Ok(dispatch::busy(may_grow));
             }
             Err(error) => {
                 call.session.forget_watched(call.server());
@@ -242,10 +242,7 @@ fn admit(call: &Call, multi: &Multi, redo: usize, may_grow: bool) -> Result<Opti
     if multi.writes().next().is_none() {
         return Ok(None);
     }
-    if may_grow {
-        call.turn.make_room();
-    }
-    call.turn.admit(redo, may_grow)
+    call.turn.admit(call.session, redo, may_grow)
 }
 
 /// Bytes of log that the arguments of the queue come to at most, and whether data may grow by it.
@@ -325,7 +322,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeata
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.
             Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
-            Wait(_) | Postpone(_) | WaitFor(_) | OnStack | Behind | HeldUp => {
+            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | Behind | HeldUp => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

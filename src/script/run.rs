@@ -497,7 +497,7 @@ impl Host for Run<'_, '_, '_> {
                     self.fetch(cold)?;
                     waited = true;
                 }
-                Wait(_) | WaitFor(_) | Postpone(_) | OnStack | Behind | Outcome::HeldUp => {
+                Wait(_) | WaitFor(_) | Postpone(_) | Busy | Queue | OnStack | Behind | Outcome::HeldUp => {
                     unreachable!("commands do not wait within a script")
                 }
                 Done | Close => break,

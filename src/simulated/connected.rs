@@ -32,8 +32,14 @@ pub struct World {
 impl World {
     /// One whose worker does not run yet.
     pub fn new(settings: &[(&str, &str)]) -> World {
+        World::with_log(u64::MAX, settings)
+    }
+
+    /// The same, with a log of so many bytes at most.
+    pub fn with_log(log_bytes_max: u64, settings: &[(&str, &str)]) -> World {
         let sim = SimIo::new(1);
-        let options = Options { partitions: 4, segment_size: Some(1 << 20), ..Options::default() };
+        let options =
+            Options { partitions: 4, segment_size: Some(1 << 20), log_bytes_max, ..Options::default() };
         let store = Store::open_on(Arc::new(sim.clone()), options).expect("a new store");
         let (sender, mailbox) = mpsc::unbounded_channel();
         let config = Config::default();

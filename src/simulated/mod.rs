@@ -12,6 +12,7 @@ mod refusals;
 mod scripts;
 mod served;
 mod turns;
+mod writers;
 
 use crate::{
     answer::{Outcome, Wake},
@@ -98,8 +99,8 @@ impl World {
                         return None;
                     }
                 }
-                Outcome::Postpone(_) => self.maintain()?,
-                Outcome::Behind | Outcome::HeldUp | Outcome::WaitFor(_) => {
+                Outcome::Postpone(_) | Outcome::Busy => self.maintain()?,
+                Outcome::Queue | Outcome::Behind | Outcome::HeldUp | Outcome::WaitFor(_) => {
                     panic!("there is no other client or server")
                 }
             }
