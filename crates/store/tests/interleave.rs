@@ -2,10 +2,12 @@
 //!
 //! Checkpoints, cleaning, expiry, sweeping and freezing run in a thread of their own, but one thread runs at a time, and a seed
 //! says when the other one goes on: before each lock of a partition the background stops, and the writer does something else,
-//! with some transactions open meanwhile on other partitions. Then a device fails, or lies, or the power goes.
+//! with some transactions open meanwhile on other partitions. Then a device fails, or lies, or the power goes; and while no
+//! process runs, a bit may flip on the medium.
 //!
 //! Whatever happens, what a start finds is what some first part of the committed batches has left, with all that was
-//! acknowledged; only a device that lies may cost that, and then the store refuses or has an older state, never a wrong one.
+//! acknowledged; only a medium that lies may cost that, and then the store says which file is damaged, and where, or has an
+//! older state, never a wrong one. A flipped bit costs the last commit at most: that alone may look like a torn tail.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod history;
@@ -21,6 +23,8 @@ use seeds::{Rng, with_seeds};
 use std::{
     cell::Cell,
     collections::BTreeSet,
+    mem,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -163,6 +167,8 @@ struct Writer<'s> {
     gates: Vec<u64>,
     /// The states before them.
     past: Vec<State>,
+    /// Those of them that were acknowledged by the last commit but one, and after that.
+    last: Vec<State>,
 }
 
 fn purge(state: &mut State, now_ms: u64) {
@@ -278,8 +284,11 @@ impl<'s> Writer<'s> {
     fn acknowledge(&mut self) {
         let durable = self.store.log().durable();
         let count = self.gates.iter().take_while(|&&gate| gate <= durable).count();
-        self.past.extend(self.states.drain(..count));
-        self.gates.drain(..count);
+        if count > 0 {
+            self.last = self.states.drain(..count).collect();
+            self.past.extend(self.last.iter().cloned());
+            self.gates.drain(..count);
+        }
     }
 
     /// Makes room; false if the machine does not let it.
@@ -349,17 +358,62 @@ fn arrange(sim: &SimIo, rng: &mut Rng) -> Mischief {
         7 => Fault::write(file).with_error(libc::ENOSPC),
         8 => Fault::write(file).with_error(libc::EDQUOT),
         9 => Fault::read("log/"),
-        lie => {
-            // A heap that lies ends the process when the page is wanted.
-            let file = ["log/", "superblock"][rng.below(2) as usize];
-            let fault = if lie == 10 { Fault::lost_write(file) } else { Fault::misdirected_write(file) };
-            sim.fault(fault.after(rng.below(60)));
+        _ => {
+            let lies = [Fault::lost_write, Fault::misdirected_write, Fault::short_write];
+            sim.fault(lies[rng.below(3) as usize](file).after(rng.below(60)));
             return Mischief::Lies;
         }
     };
     let fault = fault.after(rng.below(60));
     sim.fault(if rng.chance(3) { fault.sticky() } else { fault });
     Mischief::Fails
+}
+
+/// Flips a bit somewhere on the medium, mostly where something is.
+fn flip(sim: &SimIo, rng: &mut Rng) {
+    let segments = sim.list("log").expect("the power is on");
+    let file = match rng.below(4) {
+        0 => "superblock".to_owned(),
+        1 => "heap".to_owned(),
+        _ => format!("log/{}", segments[rng.below(segments.len() as u64) as usize]),
+    };
+    let bytes = sim.snapshot(&file);
+    for _ in 0..20 {
+        let at = rng.below(bytes.len() as u64);
+        if bytes[at as usize] != 0 {
+            return sim.flip_bit(&file, at, rng.below(8) as u32);
+        }
+    }
+}
+
+/// The page of the heap that was wanted and cannot be read.
+static UNREADABLE: Mutex<Option<OpenError>> = Mutex::new(None);
+
+/// Stands for the end of the process.
+fn end_of_process(why: &OpenError) -> ! {
+    let why = match why {
+        OpenError::Corrupt { file, offset, what } => OpenError::corrupt(file, *offset, what),
+        other => panic!("{other}"),
+    };
+    *UNREADABLE.lock() = Some(why);
+    panic::resume_unwind(Box::new("the end of the process"))
+}
+
+/// Opens the store; on a medium that may be damaged, after a look at all that is there. A page that is wanted and damaged ends
+/// the process while the store is opened, and so is an error here.
+fn open(sim: &SimIo, options: &Options, is_sound: bool) -> Result<Store, OpenError> {
+    let open = || {
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone())?;
+        if !is_sound {
+            store.check()?;
+        }
+        Ok(store)
+    };
+    UNREADABLE.lock().take();
+    panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| match UNREADABLE.lock().take() {
+        Some(why) => Err(why),
+        None => panic::resume_unwind(panic),
+    })
 }
 
 fn history(seed: u64) {
@@ -372,43 +426,51 @@ fn history(seed: u64) {
         heap_bytes_max: 32 << 20,
         memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
         background: false,
+        on_unreadable: end_of_process,
         ..Options::default()
     };
     let mut states = vec![State::new()];
+    // What was acknowledged last.
+    let mut last: Vec<State> = Vec::new();
     // All that were there since the beginning: what a device may bring back that has lied.
     let mut past: Vec<State> = Vec::new();
-    let mut has_lied = false;
-    for _ in 0..1 + rng.below(5) {
-        let store = match Store::open_on(Arc::new(sim.clone()), options.clone()) {
+    let (mut has_lied, mut has_flipped) = (false, false);
+    for life in 0..1 + rng.below(5) {
+        let flips = life > 0 && rng.chance(5);
+        if flips {
+            flip(&sim, &mut rng);
+            FLIPS.fetch_add(1, Relaxed);
+            has_flipped = true;
+        }
+        let is_sound = !has_lied && !has_flipped;
+        let store = match open(&sim, &options, is_sound) {
             Ok(store) => store,
             Err(why) if sim.is_power_cut(&why) => {
                 sim = sim.crash();
                 continue;
             }
             Err(why) => {
-                assert!(has_lied, "the store does not open: {why}");
+                assert!(!is_sound, "the store does not open: {why}");
+                assert!(matches!(why, OpenError::Corrupt { .. }), "it is not told what is damaged: {why}");
                 REFUSED.fetch_add(1, Relaxed);
                 return;
             }
         };
         let now = sim.now_ms();
-        let found = match try_dump(&store) {
-            Ok(found) => found,
-            Err(why) => {
-                assert!(has_lied, "{why}");
-                REFUSED.fetch_add(1, Relaxed);
-                return;
-            }
-        };
+        let found = try_dump(&store).expect("a store that was checked");
         past.extend(states.iter().cloned());
-        let allowed = if has_lied { &past } else { &states };
-        let is_found = |state: &State| {
-            let mut state = state.clone();
+        let allowed: Vec<&State> = match () {
+            () if has_lied => past.iter().collect(),
+            () if flips => last.iter().chain(&states).collect(),
+            () => states.iter().collect(),
+        };
+        let is_found = |state: &&State| {
+            let mut state = (*state).clone();
             purge(&mut state, now);
             state == found
         };
         if !allowed.iter().any(is_found) {
-            let mut last = allowed.last().expect("one at least").clone();
+            let mut last = (*allowed.last().expect("one at least")).clone();
             purge(&mut last, now);
             let keys: BTreeSet<_> = last.keys().chain(found.keys()).collect();
             let differing: Vec<_> =
@@ -417,11 +479,7 @@ fn history(seed: u64) {
                 "what was found is what no batch has left; from the last state these keys differ: {differing:?}"
             );
         }
-        match store.check() {
-            Ok(_) => {}
-            Err(_) if has_lied => return,
-            Err(why) => panic!("{why}"),
-        }
+        store.check().expect("a sound store");
         // Brings all pages into memory: one that cannot be read after a cut would end the process.
         drop(store.heap_image());
         store.attach();
@@ -445,18 +503,21 @@ fn history(seed: u64) {
                 open: Vec::new(),
                 states: vec![found],
                 gates: Vec::new(),
-                past: std::mem::take(&mut past),
+                past: mem::take(&mut past),
+                last: mem::take(&mut last),
             };
             writer.live();
-            past = writer.past;
+            (past, last) = (writer.past, writer.last);
             writer.states
         });
         let is_alive =
             mischief == Mischief::None && sim.free_bytes().is_ok() && store.log().failed().is_none();
         if is_alive {
             store.check().expect("a sound store");
-            if oracle::compare(&store, &sim, &options) {
-                states.drain(..states.len() - 1);
+            // Which has written what was not written before.
+            if oracle::compare(&store, &sim, &options) && states.len() > 1 {
+                last = states.drain(..states.len() - 1).collect();
+                past.extend(last.iter().cloned());
             }
         }
         drop(store);
@@ -472,7 +533,9 @@ fn history(seed: u64) {
 static TASKS: AtomicU64 = AtomicU64::new(0);
 /// Steps that it made while a transaction was open.
 static STEPS_WITHIN: AtomicU64 = AtomicU64::new(0);
-/// Stores that did not open after a device had lied.
+/// Bits that were flipped.
+static FLIPS: AtomicU64 = AtomicU64::new(0);
+/// Stores that did not open after a device had lied, or a bit was flipped.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
@@ -483,5 +546,7 @@ fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
     }
     let (tasks, within) = (TASKS.load(Relaxed), STEPS_WITHIN.load(Relaxed));
     assert!(tasks > 500 && within > 500, "{tasks} pieces of work, {within} steps within transactions");
-    println!("{tasks} pieces of work, {within} steps within transactions, {} refused", REFUSED.load(Relaxed));
+    let (flips, refused) = (FLIPS.load(Relaxed), REFUSED.load(Relaxed));
+    assert!(flips > 10 && refused > 5, "{flips} bits flipped, {refused} stores refused");
+    println!("{tasks} pieces of work, {within} steps within transactions, {flips} flips, {refused} refused");
 }
