@@ -11,19 +11,15 @@
 
 use super::{
     World,
-    power_cut::{DATABASES, State, calls::Template, name, state},
+    power_cut::{State, calls::Template, state},
+    seen::{Reached, Seen, keys_of, unexpired, waits, words},
     served::{Arrived, Line, Served, Words},
-};
-use crate::{
-    command::{Command, Flags},
-    keys::each_key,
-    table::{Lookup, TABLE},
 };
 use holdfast_fuzz::Rng;
 use holdfast_io::{Error, Fault};
-use holdfast_resp::{OwnedArgs, Reply};
+use holdfast_resp::Reply;
 use holdfast_store::{Io, Options, SimIo, Store};
-use std::{collections::BTreeSet, env, mem, rc::Rc, time::Duration};
+use std::{collections::BTreeSet, env, rc::Rc, time::Duration};
 
 /// Bytes that the machine's medium has.
 const CAPACITY: u64 = 1 << 40;
@@ -94,65 +90,6 @@ fn arrange(sim: &SimIo, rng: &mut Rng) -> Mischief {
     Mischief::Fails
 }
 
-/// A state that a cut may leave.
-struct Reached {
-    state: Rc<State>,
-    /// The ends of the log with which it was seen first and last; `NEVER`: it was between two looks.
-    first: u64,
-    last: u64,
-    /// Something came to these keys, and a waiting client may have taken it: they may hold anything.
-    loose: &'static [&'static str],
-}
-
-const NEVER: u64 = u64::MAX;
-
-impl Reached {
-    fn seen(state: &Rc<State>, end: u64) -> Reached {
-        Reached { state: state.clone(), first: end, last: end, loose: &[] }
-    }
-
-    fn between(state: Rc<State>, loose: &'static [&'static str]) -> Reached {
-        Reached { state, first: NEVER, last: NEVER, loose }
-    }
-
-    fn is(&self, found: &State, now_ms: u64) -> bool {
-        let loose = |state: &State| {
-            let mut state = unexpired(state, now_ms);
-            self.loose.iter().for_each(|key| drop(state.remove(&name(0, key.as_bytes()))));
-            state
-        };
-        loose(&self.state) == loose(found)
-    }
-}
-
-fn is_expired(entry: &(Reply, Reply), now_ms: u64) -> bool {
-    matches!(entry.1, Reply::Int(at) if at >= 0 && at as u64 <= now_ms)
-}
-
-fn unexpired(state: &State, now_ms: u64) -> State {
-    let entries = state.iter().filter(|(_, entry)| !is_expired(entry, now_ms));
-    entries.map(|(key, entry)| (key.clone(), entry.clone())).collect()
-}
-
-fn words(text: &str) -> Words {
-    text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-}
-
-/// A command and its keys.
-fn keys_of(words: &Words) -> Option<(&'static Command, Vec<&[u8]>)> {
-    let args = OwnedArgs::from_iter(words);
-    let Lookup::Found(id) = TABLE.lookup(args.args()) else { return None };
-    let command = TABLE.command(id);
-    let mut keys = Vec::new();
-    each_key(command, args.args(), |index, _| keys.push(words[index].as_slice())).ok()?;
-    Some((command, keys))
-}
-
-/// Whether a command may wait for a key.
-fn waits(words: &Words) -> bool {
-    keys_of(words).is_some_and(|(command, _)| command.flags.has(Flags::BLOCKING))
-}
-
 /// What the histories came across.
 #[derive(Default, Debug)]
 struct Tally {
@@ -180,17 +117,7 @@ struct Life<'h> {
     callers: Vec<Line>,
     poppers: Vec<Line>,
     listeners: Vec<Line>,
-    /// What could be read before the server ran last, and after.
-    before: Rc<State>,
-    now: Rc<State>,
-    /// From the durable one on.
-    reached: Vec<Reached>,
-    /// The first of them is what is durable now, not just a part of it.
-    is_durable_known: bool,
-    /// Everything below was durable when the server ran last.
-    durable_end: u64,
-    /// All before these.
-    past: Vec<Reached>,
+    seen: Seen,
 }
 
 impl<'h> Life<'h> {
@@ -233,21 +160,21 @@ impl<'h> Life<'h> {
     fn turn(&mut self, keys: &[Vec<u8>], loose: &'static [&'static str]) -> Option<()> {
         self.served.run();
         let durable = self.store().log().durable();
-        let now = Rc::new(state(&mut self.served.world)?);
+        let now = state(&mut self.served.world)?;
         if self.store().log().durable() != durable {
             // What lately moved had to be written to be read.
             self.served.run();
         }
-        self.before = mem::replace(&mut self.now, now);
-        self.note_states(keys, loose);
-        let has_moved = self.note_durable();
+        self.seen.note(now, self.served.world.store(), keys, loose);
+        let is_all = self.is_all_durable();
         for arrived in self.receive() {
             match arrived.answers.is_empty() {
                 true => self.tally.pushes += 1,
                 false => self.tally.replies += 1,
             }
-            if !self.is_all_durable() && self.is_durable_known {
-                self.check(&arrived, has_moved);
+            if !is_all {
+                self.tally.early += 1;
+                self.seen.check(&arrived);
             }
         }
         Some(())
@@ -256,41 +183,6 @@ impl<'h> Life<'h> {
     fn is_all_durable(&self) -> bool {
         let log = self.store().log();
         log.durable() >= log.tail()
-    }
-
-    fn note_states(&mut self, keys: &[Vec<u8>], loose: &'static [&'static str]) {
-        let end = self.store().log().tail();
-        if self.before == self.now && loose.is_empty() {
-            self.reached.last_mut().expect("the durable one").last = end;
-            return;
-        }
-        let mut between = (*self.before).clone();
-        for key in keys {
-            for name in (0..DATABASES).map(|db| name(db, key)) {
-                match self.now.get(&name) {
-                    Some(entry) => between.insert(name, entry.clone()),
-                    None => between.remove(&name),
-                };
-            }
-            self.reached.push(Reached::between(Rc::new(between.clone()), &[]));
-        }
-        if !loose.is_empty() {
-            self.reached.push(Reached::between(self.now.clone(), loose));
-        }
-        self.reached.push(Reached::seen(&self.now, end));
-    }
-
-    /// Takes leave of what was before the durable state; whether that is another one now.
-    fn note_durable(&mut self) -> bool {
-        let durable = self.store().log().durable();
-        let at = self.reached.iter().rposition(|reached| reached.first <= durable).expect("the durable one");
-        self.past.extend(self.reached.drain(..at));
-        self.is_durable_known = durable <= self.reached[0].last || self.reached.len() == 1;
-        mem::replace(&mut self.durable_end, durable) != durable
-    }
-
-    fn durable(&self) -> &Rc<State> {
-        &self.reached[0].state
     }
 
     fn receive(&mut self) -> Vec<Arrived> {
@@ -304,86 +196,6 @@ impl<'h> Life<'h> {
             }
         }
         arrived
-    }
-
-    /// Something has arrived while not all is durable. Unless the durable mark has moved, everything that is durable had
-    /// arrived before; so it must tell of nothing that was done since.
-    fn check(&mut self, arrived: &Arrived, has_moved: bool) {
-        self.tally.early += 1;
-        let Arrived { answers, reply } = arrived;
-        let is_told = match reply {
-            Reply::Error(_) => false,
-            Reply::Simple(text) if text == b"QUEUED" => false,
-            Reply::Push(items) => self.push_tells(items),
-            // Who has waited got what nobody could have had before, or nothing, which may be from before anything was done.
-            Reply::Null if answers.len() == 1 && waits(&answers[0]) => false,
-            _ if answers.len() == 1 && waits(&answers[0]) => !has_moved,
-            Reply::Array(replies) if replies.len() == answers.len() => {
-                let mut done =
-                    answers.iter().zip(replies).filter(|(_, reply)| !matches!(reply, Reply::Error(_)));
-                done.any(|(words, _)| self.reply_tells(words))
-            }
-            _ => answers.iter().any(|words| self.reply_tells(words)),
-        };
-        let shown: Vec<_> =
-            answers.iter().map(|words| words.join(&b' ').escape_ascii().to_string()).collect();
-        let ends: Vec<_> = self.reached.iter().map(|reached| (reached.first, reached.last)).collect();
-        assert!(
-            !is_told,
-            "{reply:?} to {shown:?} arrived before what it tells of was durable: up to {}, with states at {ends:?}",
-            self.durable_end
-        );
-    }
-
-    fn reply_tells(&self, words: &Words) -> bool {
-        let Some((command, keys)) = keys_of(words) else { return false };
-        if command.name.starts_with("function|") {
-            return self.differs_at("functions");
-        }
-        if keys.is_empty() {
-            return command.flags.has(Flags::WRITE) && self.before != self.now;
-        }
-        // A command that changes nothing may not have come further than its first key.
-        let has_changed = |key: &[u8]| {
-            (0..DATABASES).any(|db| self.now.get(&name(db, key)) != self.before.get(&name(db, key)))
-        };
-        let is_seen = keys.len() == 1 || keys.iter().any(|key| has_changed(key));
-        keys.iter().take(if is_seen { keys.len() } else { 1 }).any(|key| self.differs(key))
-    }
-
-    fn push_tells(&self, items: &[Reply]) -> bool {
-        let text = |at: usize| items.get(at).and_then(Reply::as_bytes).unwrap_or_default();
-        match (text(0), items.get(1)) {
-            (b"message", _) => self.before != self.now,
-            (b"pmessage", _) => {
-                let channel = text(2);
-                let key = channel.splitn(2, |&byte| byte == b':').nth(1).unwrap_or_default();
-                self.differs(key)
-            }
-            (b"invalidate", Some(Reply::Array(keys))) => {
-                keys.iter().any(|key| self.differs(key.as_bytes().unwrap_or_default()))
-            }
-            (b"invalidate", _) => self.differs_at_all(),
-            _ => false,
-        }
-    }
-
-    /// Whether a key in some database is not now as it was before the server ran last, or is not durable as it is.
-    fn differs(&self, key: &[u8]) -> bool {
-        (0..DATABASES).any(|db| self.differs_at(&name(db, key)))
-    }
-
-    fn differs_at(&self, name: &str) -> bool {
-        let now_ms = self.sim.now_ms();
-        let [durable, before, now] = [self.durable(), &self.before, &self.now]
-            .map(|state| state.get(name).filter(|entry| !is_expired(entry, now_ms)));
-        durable != now || before != now
-    }
-
-    fn differs_at_all(&self) -> bool {
-        let states = [self.durable(), &self.before, &self.now];
-        let [durable, before, now] = states.map(|state| unexpired(state, self.sim.now_ms()));
-        durable != now || before != now
     }
 
     fn template(&mut self, fits: impl Fn(&Words) -> bool) -> Words {
@@ -617,7 +429,7 @@ impl<'h> Life<'h> {
         self.tally.failures += 1;
         self.turn(&[], &AWAITED)?;
         self.nobody_waits_in_vain()?;
-        let before = self.now.clone();
+        let before = self.seen.now().clone();
         for text in WRITES {
             let reply = self.ask(words(text))?;
             // A script may have looked at what is not durable before.
@@ -635,29 +447,35 @@ impl<'h> Life<'h> {
             matches!(&last, Some(Reply::Error(text)) if text.windows(7).any(|at| at == b"MISCONF"));
         assert!(is_refused, "EXEC: {last:?} from a failed log");
         assert_eq!(self.ask(words("ping"))?, Some(Reply::Simple(b"PONG".to_vec())));
-        let keys: BTreeSet<&String> = self.durable().keys().chain(self.now.keys()).collect();
-        let keys: Vec<String> = keys.into_iter().filter(|key| key.starts_with("0 s:")).cloned().collect();
-        for key in keys {
-            let now = self.now.get(&key).map(|entry| entry.0.clone());
-            let durable = self.durable().get(&key).map(|entry| entry.0.clone());
-            let words = vec![b"dump".to_vec(), key.as_bytes()[2..].to_vec()];
-            match self.ask(words)? {
-                Some(Reply::Error(error)) => panic!("{key}: {}", error.escape_ascii()),
-                Some(reply) if self.is_durable_known => {
-                    let durable = durable.unwrap_or(Reply::Null);
-                    assert_eq!(reply, durable, "{key} is not durable as it is told");
-                    self.tally.reads_after_failure += 1;
-                }
-                Some(_) => {}
-                None => assert!(
-                    !self.is_durable_known || durable != now || !self.is_all_durable(),
-                    "{key} is durable, and cannot be read"
-                ),
-            }
-        }
+        self.audit_reads()?;
         self.turn(&[], &[])?;
         let now_ms = self.sim.now_ms();
-        assert_eq!(unexpired(&before, now_ms), unexpired(&self.now, now_ms), "what was refused was done");
+        assert_eq!(
+            unexpired(&before, now_ms),
+            unexpired(self.seen.now(), now_ms),
+            "what was refused was done"
+        );
+        Some(())
+    }
+
+    /// Of a server whose log has failed.
+    fn audit_reads(&mut self) -> Option<()> {
+        let (durable, now) = (self.seen.durable().cloned(), self.seen.now().clone());
+        let keys: BTreeSet<&String> = durable.iter().chain([&now]).flat_map(|state| state.keys()).collect();
+        for key in keys.into_iter().filter(|key| key.starts_with("0 s:")) {
+            let value = |state: &Rc<State>| state.get(key).map_or(Reply::Null, |entry| entry.0.clone());
+            let read = vec![b"dump".to_vec(), key.as_bytes()[2..].to_vec()];
+            match (self.ask(read)?, &durable) {
+                (Some(Reply::Error(error)), _) => panic!("{key}: {}", error.escape_ascii()),
+                (Some(reply), Some(durable)) => {
+                    assert_eq!(reply, value(durable), "{key} is not durable as it is told");
+                    self.tally.reads_after_failure += 1;
+                }
+                // The key, or one that shares its place among those written last, is not durable.
+                (None, _) => assert!(!self.is_all_durable(), "{key} is durable, and cannot be read"),
+                (Some(_), None) => {}
+            }
+        }
         Some(())
     }
 }
@@ -713,7 +531,6 @@ fn history(seed: u64, templates: &[Template], tally: &mut Tally) {
         let mischief = arrange(&sim, &mut rng);
         has_lied |= mischief == Mischief::Lies;
         past.extend(reached.take().into_iter().flatten());
-        let found = Rc::new(found);
         let mut life = Life {
             sim: sim.clone(),
             served: Served::new(world),
@@ -723,16 +540,12 @@ fn history(seed: u64, templates: &[Template], tally: &mut Tally) {
             callers: Vec::new(),
             poppers: Vec::new(),
             listeners: Vec::new(),
-            before: found.clone(),
-            now: found.clone(),
-            reached: vec![Reached::seen(&found, 0)],
-            is_durable_known: true,
-            durable_end: 0,
-            past: mem::take(&mut past),
+            seen: Seen::found(found, past),
         };
         life.connect();
         let is_blind = life.live(mischief).is_none();
-        (reached, past) = (Some(life.reached), life.past);
+        let (may_be, been) = life.seen.into_reached();
+        (reached, past) = (Some(may_be), been);
         drop(life.served);
         if is_blind {
             tally.blind += 1;
@@ -744,7 +557,7 @@ fn history(seed: u64, templates: &[Template], tally: &mut Tally) {
             sim = sim.crash();
         }
         // A cut that has not come yet is for another life.
-        sim.crash_after(NEVER >> 1);
+        sim.crash_after(u64::MAX >> 1);
         sim.set_capacity(CAPACITY);
         sim.set_quota(u64::MAX);
     }

@@ -10,6 +10,7 @@ mod power_cut;
 mod random_commands;
 mod refusals;
 mod scripts;
+mod seen;
 mod served;
 mod turns;
 mod writers;
