@@ -204,7 +204,7 @@ fn a_used_up_quota_is_a_full_medium_and_no_failure() {
     assert_eq!((log.admit(1000), log.failed()), (Admission::Full, None));
 }
 
-/// The room that was free before a restart is free after it, whatever the caller still has to find out.
+/// Whoever is refused has the medium asked again, though nothing else happens.
 #[test]
 fn what_others_give_back_of_a_medium_is_room_again() {
     let io = SimIo::new(1);
@@ -225,6 +225,7 @@ fn what_others_give_back_of_a_medium_is_room_again() {
     }
 }
 
+/// The room that was free before a restart is free after it, whatever the caller still has to find out.
 #[test]
 fn freed_segments_are_free_after_a_restart() {
     let io = SimIo::new(1);
