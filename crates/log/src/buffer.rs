@@ -114,6 +114,7 @@ impl Buffer {
     }
 
     /// Writes a batch into the reserved range at `offset`; returns its LSN. `payload_crc` continues the seed.
+    #[inline(always)]
     pub fn fill(&self, offset: u64, payload: &[u8], payload_crc: u32, epoch: u32, durable: Lsn) -> Lsn {
         let base = self.base();
         let header = BatchHeader { payload_len: payload.len() as u32, lsn: base + offset, epoch, durable };

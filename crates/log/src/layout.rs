@@ -65,7 +65,7 @@ pub(crate) struct BatchHeader {
 
 impl BatchHeader {
     /// `payload_crc`: the payload's CRC-32C, continued from the log's seed.
-    #[inline]
+    #[inline(always)]
     pub fn encode(&self, payload_crc: u32) -> [u8; BATCH_HEADER] {
         let (len, epoch) = (u64::from(self.payload_len), u64::from(self.epoch));
         let crc = header_crc(payload_crc, self.payload_len, self.lsn, self.epoch);

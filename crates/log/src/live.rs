@@ -65,10 +65,15 @@ impl LiveBytes {
     }
 
     /// Adds to a segment's count. A segment that was not inserted yet counts from now on; one that was removed does not.
+    #[inline]
     pub fn add(&self, seq: u64, bytes: i64) {
-        if self.add_to_cell(seq, bytes) {
-            return;
+        if !self.add_to_cell(seq, bytes) {
+            self.add_to_none(seq, bytes);
         }
+    }
+
+    #[cold]
+    fn add_to_none(&self, seq: u64, bytes: i64) {
         let next = self.next.lock();
         // Looked up again: the segment may have got its cell before we had the lock, and is not newer than `next` then.
         if !self.add_to_cell(seq, bytes) && seq >= *next {
@@ -76,6 +81,7 @@ impl LiveBytes {
         }
     }
 
+    #[inline]
     fn add_to_cell(&self, seq: u64, bytes: i64) -> bool {
         self.find(seq).map(|cell| cell.bytes.fetch_add(bytes, Ordering::Relaxed)).is_some()
     }

@@ -429,6 +429,17 @@ impl Segments {
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.
     pub fn account(&self, lsn: Lsn, bytes: i64) {
+        let seq = self.seq_of(lsn);
+        if lsn + bytes.unsigned_abs() <= self.start_of(seq + 1) {
+            self.live.add(seq, bytes);
+        } else {
+            self.account_parts(lsn, bytes);
+        }
+    }
+
+    /// The same for a record in several segments.
+    #[cold]
+    fn account_parts(&self, lsn: Lsn, bytes: i64) {
         let (mut at, end) = (lsn, lsn + bytes.unsigned_abs());
         while at < end {
             let seq = self.seq_of(at);
