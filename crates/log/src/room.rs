@@ -124,15 +124,21 @@ impl Log {
     /// to be reserved as well.
     #[inline]
     pub fn admit(&self, bytes: usize) -> Admission {
-        if self.tail() + batch_len(bytes) <= self.room.admitted_to.load(Ordering::Acquire) {
-            return Admission::Ok;
-        }
         self.admit_for(bytes, Purpose::Write)
     }
 
     /// As [`Log::admit`], for any purpose.
-    #[cold]
+    #[inline]
     pub fn admit_for(&self, bytes: usize, purpose: Purpose) -> Admission {
+        // Where writers find room, so does everybody else.
+        if self.tail() + batch_len(bytes) <= self.room.admitted_to.load(Ordering::Acquire) {
+            return Admission::Ok;
+        }
+        self.judge(bytes, purpose)
+    }
+
+    #[cold]
+    fn judge(&self, bytes: usize, purpose: Purpose) -> Admission {
         self.update_admission();
         let tail = self.tail();
         let reserved = self.room.reserved.load(Ordering::Relaxed);

@@ -167,8 +167,11 @@ impl Store {
     }
 
     /// As [`Store::admit`], for what removes data: it may use what is kept back for that.
+    #[inline]
     pub fn admit_removal(&self, bytes: usize) -> Admission {
-        let admission = self.log().admit_for(bytes, Purpose::Remove);
-        self.inner.judge(admission, batch_len(bytes))
+        match self.log().admit_for(bytes, Purpose::Remove) {
+            Admission::Full => self.inner.judge(Admission::Full, batch_len(bytes)),
+            admission => admission,
+        }
     }
 }
