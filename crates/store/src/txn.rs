@@ -583,8 +583,18 @@ impl<'s> Txn<'s> {
 
     /// Has room for a collection in one block that gets another encoding, as it may with each change. By the usual limits of
     /// the encodings that is little.
-    #[inline]
+    #[inline(always)]
     fn reserve_conversion(&mut self, target: Target<'_>, found: Found) -> Result<()> {
+        if self.is_packed(target, found) { self.reserve_packed(target, found) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn is_packed(&self, target: Target<'_>, found: Found) -> bool {
+        found.word.in_heap()
+            && object::is_packed(&self.locks.read(target.partition).arena, found.word.offset())
+    }
+
+    fn reserve_packed(&mut self, target: Target<'_>, found: Found) -> Result<()> {
         match self.conversion_of(target, found) {
             0 => Ok(()),
             redo => self.reserve_besides(redo),
@@ -595,19 +605,23 @@ impl<'s> Txn<'s> {
     /// its own.
     pub(crate) fn conversion_max(&mut self, db: u8, key: &[u8]) -> usize {
         let target = self.target(key);
-        self.find(db, target).map_or(0, |found| self.conversion_of(target, found))
+        match self.find(db, target) {
+            Some(found) if self.is_packed(target, found) => self.conversion_of(target, found),
+            _ => 0,
+        }
     }
 
+    /// The same for a collection in one block.
     #[inline]
     fn conversion_of(&self, target: Target<'_>, found: Found) -> usize {
         const FEW: u64 = 512;
         const SMALL: u64 = 24 << 10;
         let arena = &self.locks.read(target.partition).arena;
-        if !found.word.in_heap() || !object::is_packed(arena, found.word.offset()) {
-            return 0;
+        let (mut elements, bytes) = object::packed_size(arena, found.word.offset(), found.word.ty());
+        if found.word.ty() == Type::List {
+            // They stay in a block or two, and leave no redo of their own.
+            elements = elements.min(FEW);
         }
-        let obj = found.word.offset();
-        let (elements, bytes) = (object::count(arena, obj), object::heap_bytes(arena, obj));
         if elements <= FEW && bytes <= SMALL { 0 } else { redo_max(elements as usize, bytes as usize) }
     }
 

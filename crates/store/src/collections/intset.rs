@@ -103,8 +103,14 @@ impl Intset {
     pub fn heap_bytes(self, arena: &Arena) -> u64 {
         match arena.u64(self.slot) {
             0 => 0,
-            block => Arena::usable_size(HEADER + arena.u32(block + CAPACITY) as usize) as u64,
+            block => Arena::usable_size(Intset::block_size(arena, block)) as u64,
         }
+    }
+
+    /// Bytes of a block that holds a set.
+    #[inline]
+    pub fn block_size(arena: &Arena, block: u64) -> usize {
+        HEADER + arena.u32(block + CAPACITY) as usize
     }
 
     /// The width and the bytes of the first `count` integers.

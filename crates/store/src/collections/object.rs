@@ -16,7 +16,7 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{Context, hash, list, set, stream, string, zset};
+use super::{Context, hash, intset::Intset, list, packed::Packed, run::Run, set, stream, string, zset};
 pub use crate::word::Type;
 
 /// Bytes of an object before its key.
@@ -151,8 +151,26 @@ pub fn parts(arena: &Arena, obj: u64) -> u64 {
 }
 
 /// Whether it is a collection in one block, small by its type's limits, whose encoding changes when it outgrows them.
+#[inline]
 pub fn is_packed(arena: &Arena, obj: u64) -> bool {
-    matches!(encoding(arena, obj), Encoding::Listpack | Encoding::ListpackEx | Encoding::Intset)
+    const PACKED: [u8; 3] = [Encoding::Listpack as u8, Encoding::ListpackEx as u8, Encoding::Intset as u8];
+    PACKED.contains(&arena.u8(obj + ENCODING))
+}
+
+/// The elements of such a collection, and the bytes of its block.
+#[inline]
+pub fn packed_size(arena: &Arena, obj: u64, ty: Type) -> (u64, u64) {
+    let header = arena.array::<{ HEADER as usize }>(obj);
+    let word =
+        |at: u64| u64::from_le_bytes(*header[at as usize..].first_chunk().expect("a word of the header"));
+    let bytes = match (ty, word(ROOT)) {
+        (_, 0) => 0,
+        (Type::List, block) => Run::block_size(arena, block),
+        (Type::Zset, block) => zset::small_block_size(arena, block),
+        (_, block) if header[ENCODING as usize] == Encoding::Intset as u8 => Intset::block_size(arena, block),
+        (_, block) => Packed::block_size(arena, block),
+    };
+    (word(COUNT), bytes as u64)
 }
 
 /// Whether its key goes with its last element: nothing is in it, and, if it is a stream, nothing ever was.

@@ -21,6 +21,8 @@ use entry::{encoded_len, is_gap, write_gap};
 use super::object::write_changed;
 
 const HEADER: usize = 12;
+/// Where in a block its capacity lies.
+const CAPACITY: u64 = 8;
 /// Dead bytes that are not worth closing ranks for.
 const DEAD_MIN: usize = 64;
 
@@ -51,7 +53,7 @@ impl<'a> Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = (usize, Entry<'a>);
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<(usize, Entry<'a>)> {
         let at = skip_gaps(self.bytes, self.at);
         if at == self.bytes.len() {
@@ -95,7 +97,7 @@ impl Header {
         if block == 0 {
             Header::default()
         } else {
-            Header { used: field(0), dead: field(4), capacity: field(8) }
+            Header { used: field(0), dead: field(4), capacity: field(CAPACITY) }
         }
     }
 
@@ -235,8 +237,14 @@ impl Packed {
     pub fn heap_bytes(self, arena: &Arena) -> u64 {
         match arena.u64(self.slot) {
             0 => 0,
-            block => Arena::usable_size(HEADER + Header::read(arena, block).capacity) as u64,
+            block => Arena::usable_size(Packed::block_size(arena, block)) as u64,
         }
+    }
+
+    /// Bytes of a block that holds a blob.
+    #[inline]
+    pub fn block_size(arena: &Arena, block: u64) -> usize {
+        HEADER + arena.u32(block + CAPACITY) as usize
     }
 
     /// Checks the block and returns the number of entries, or says what is wrong.

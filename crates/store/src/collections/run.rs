@@ -164,6 +164,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Bytes of the block at a heap offset.
+    #[inline]
+    pub fn block_size(arena: &Arena, at: u64) -> usize {
+        arena.u32(at) as usize
+    }
+
     /// The run whose block is at that heap offset.
     #[inline]
     pub fn at(arena: &Arena, at: u64) -> Run {

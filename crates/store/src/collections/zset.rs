@@ -28,6 +28,7 @@ use super::{
     table::{Found, Gap, Table},
 };
 use small::Small;
+pub use small::block_size as small_block_size;
 
 const SCORE: usize = 8;
 /// Bytes of an element block before its member.

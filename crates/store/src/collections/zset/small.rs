@@ -28,6 +28,12 @@ pub(super) struct Small {
     root: u64,
 }
 
+/// Bytes of a block that holds a set.
+#[inline]
+pub fn block_size(arena: &Arena, block: u64) -> usize {
+    arena.u32(block) as usize
+}
+
 /// A block read as a whole, or nothing.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
@@ -210,7 +216,7 @@ impl Small {
     pub fn heap_bytes(self, arena: &Arena) -> u64 {
         match arena.u64(self.root) {
             0 => 0,
-            block => Arena::usable_size(arena.u32(block) as usize) as u64,
+            block => Arena::usable_size(block_size(arena, block)) as u64,
         }
     }
 
