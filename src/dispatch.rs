@@ -158,9 +158,8 @@ impl<'a> Turn<'a> {
         txn.supply(fetched);
     }
 
-    /// Ends a transaction; the reply waits for it under `appendfsync always`.
-    pub fn commit(&self, txn: Txn) {
-        let has_held_up = txn.holds_long();
+    /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.
+    pub fn commit(&self, txn: &mut Txn) {
         let lsn = txn.commit_then(|changes, lsn| {
             if !changes.is_empty() || !self.news.borrow().is_empty() {
                 self.tell(changes, lsn);
@@ -170,7 +169,8 @@ impl<'a> Turn<'a> {
             self.worker.appended.store(true, Relaxed);
         }
         self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
-        if has_held_up {
+        if txn.holds_long() {
+            txn.unlock();
             self.worker.server.released.notify_waiters();
         }
     }
@@ -556,10 +556,9 @@ impl<'a> Turn<'a> {
             | Outcome::Behind
             | Outcome::HeldUp => {}
         }
-        if let Ok(txn) = begun {
-            self.commit(txn);
-        }
+        self.commit(txn);
         if has_waited {
+            txn.unlock();
             self.worker.server.turns.notify_waiters();
         }
         outcome

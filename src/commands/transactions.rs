@@ -180,7 +180,7 @@ fn exec(call: &mut Call) -> Answer {
     }
     if call.session.watched.is_changed(&mut txn) {
         call.session.watched.clear(&mut txn);
-        call.turn.commit(txn);
+        call.turn.commit(&mut txn);
         call.out.null_array();
         return Ok(Done);
     }
@@ -223,7 +223,7 @@ fn exec(call: &mut Call) -> Answer {
     }
     call.session.draws = None;
     watched.clear(&mut txn);
-    call.turn.commit(txn);
+    call.turn.commit(&mut txn);
     Ok(result)
 }
 
@@ -232,7 +232,7 @@ fn exec(call: &mut Call) -> Answer {
 fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>) -> Outcome {
     multi.restarts += 1;
     call.session.fetched = txn.take_fetched();
-    call.turn.commit(txn);
+    call.turn.commit(&mut txn);
     call.session.multi = Some(multi);
     Fetch(cold)
 }

@@ -141,7 +141,7 @@ pub fn run(
             Err(later) => return Ok(later),
         };
         if !execute(call, &mut txn, program, limits, count, !is_last) {
-            call.turn.commit(txn);
+            call.turn.commit(&mut txn);
             break;
         }
         call.session.fetched = txn.take_fetched();
@@ -172,7 +172,7 @@ fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Resu
         // Together, and while nothing is locked.
         let cold = txn.cold(call.db(), keys());
         if !cold.is_empty() {
-            call.turn.commit(txn);
+            call.turn.commit(&mut txn);
             return Ok(Err(Fetch(cold)));
         }
     }

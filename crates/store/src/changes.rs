@@ -129,18 +129,22 @@ impl Changes {
 
     /// Takes them, with the databases by the numbers that clients know; those of databases that are being freed are
     /// nobody's business.
+    #[inline]
     pub fn take(&mut self, shared: &Shared) -> Vec<Change> {
-        if self.list.is_empty() {
-            return Vec::new();
-        }
+        if self.list.is_empty() { Vec::new() } else { self.take_some(shared) }
+    }
+
+    #[cold]
+    fn take_some(&mut self, shared: &Shared) -> Vec<Change> {
         let by_number = |change: Change| Some(Change { db: shared.databases.logical(change.db)?, ..change });
         std::mem::take(&mut self.list).into_iter().filter_map(by_number).collect()
     }
 
     /// Tells what was not taken.
+    #[inline]
     pub fn tell(&mut self, shared: &Shared, gate: Lsn) {
         if !self.list.is_empty() {
-            let list = self.take(shared);
+            let list = self.take_some(shared);
             if let Some(follow) = shared.following.follow.get() {
                 follow(list, gate);
             }
@@ -164,12 +168,16 @@ impl Store {
 
 impl Txn<'_> {
     /// What was done so far, if it is wanted, and not taken before.
+    #[inline]
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.changes.take(self.shared())
     }
 
-    /// As [`Txn::commit`], and calls `then` with what was done and the LSN while the partitions are still locked.
-    pub fn commit_then(mut self, then: impl FnOnce(Vec<Change>, Lsn)) -> Lsn {
+    /// As [`Txn::commit`], and calls `then` with what was done and the LSN while the partitions are still locked, which they
+    /// are until the transaction is dropped, or by [`Txn::unlock`]. It is not taken, since to move it costs, but nothing
+    /// can be done with it any more.
+    #[inline]
+    pub fn commit_then(&mut self, then: impl FnOnce(Vec<Change>, Lsn)) -> Lsn {
         let changes = self.take_changes();
         let gate = self.end();
         then(changes, gate);

@@ -353,6 +353,16 @@ impl Store {
     }
 }
 
+impl Txn<'_> {
+    /// Unlocks what was locked for a transaction that has ended by [`Txn::commit_then`].
+    pub fn unlock(&mut self) {
+        self.locks.end(self.store);
+        self.locks.first = None;
+        self.locks.more.clear();
+        self.locks.turn = None;
+    }
+}
+
 /// Of a transaction that was begun to grow.
 impl Txn<'_> {
     /// Locks the partition of a key, if it is not locked, unless that takes longer than a millisecond; whether it is locked.
