@@ -356,8 +356,10 @@ impl<'a> Turn<'a> {
                 return Outcome::OnStack;
             }
         }
+        let mut redo = 0;
         if command.flags.has(Flags::WRITE) {
-            match self.admit(session, redo_of(args), command.flags.has(Flags::DENYOOM)) {
+            redo = redo_of(args);
+            match self.admit(session, redo, command.flags.has(Flags::DENYOOM)) {
                 Ok(None) => {}
                 Ok(Some(later)) => return later,
                 Err(error) => {
@@ -367,7 +369,8 @@ impl<'a> Turn<'a> {
             }
         }
         let proto = session.proto;
-        let outcome = self.run(session, id, command, args, &mut Writer::new(out, proto), wake, expected);
+        let out = &mut Writer::new(out, proto);
+        let outcome = self.run(session, id, command, args, redo, out, wake, expected);
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING is for the next command, or all of the next transaction.
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
@@ -415,8 +418,9 @@ impl<'a> Turn<'a> {
         Some(self.refuse(session, Some(id), out, error))
     }
 
-    /// Whether there is room for a write of about `bytes` now, and no other one waits for room; if not, an outcome that tries again, or why it does not.
-    #[inline]
+    /// Whether there is room for a write of about `bytes` now, and no other one waits for room; if not, an outcome that tries
+    /// again, or why it does not.
+    #[inline(always)]
     pub fn admit(&self, session: &Session, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         if may_grow {
             if !self.worker.server.writers.lets_try(session.ticket.as_ref()) {
@@ -440,7 +444,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Whether there is memory for data to grow; if not, an outcome that tries again, or that there will be none.
-    #[inline]
+    #[inline(always)]
     pub fn admit_growth(&self) -> Result<Option<Outcome>, Stop> {
         match self.worker.server.store.memory() {
             Memory::Ok => Ok(None),
@@ -453,7 +457,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Whether the log takes a write, whatever memory and replicas there are.
-    #[inline]
+    #[inline(always)]
     pub fn admit_log(&self, bytes: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
         if bytes > WRITE_MAX {
             return Err(TOO_MUCH);
@@ -482,7 +486,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Runs a command in a transaction of its own.
+    /// Runs a command in a transaction of its own. `redo`: see [`redo_of`]; of no meaning if it does not write.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn run(
@@ -491,6 +495,7 @@ impl<'a> Turn<'a> {
         id: CommandId,
         command: &'static Command,
         args: Args,
+        redo: usize,
         out: &mut Writer,
         wake: Wake,
         expected: Option<&Expected>,
@@ -522,7 +527,7 @@ impl<'a> Turn<'a> {
         }
         if command.flags.has(Flags::WRITE) {
             let may_grow = command.flags.has(Flags::DENYOOM);
-            if let Err(refusal) = txn.expect(redo_of(args), purpose(may_grow), true) {
+            if let Err(refusal) = txn.expect(redo, purpose(may_grow), true) {
                 return self.stop(refusal.into(), may_grow, out).0;
             }
         }

@@ -158,7 +158,7 @@ impl Inner {
 impl Store {
     /// Whether a batch of about `bytes` that makes data grow may be written now. While the cleaner can make room, a full
     /// log is a busy one. A batch that may come to more than 32 KiB must [reserve](Txn::reserve) that, too.
-    #[inline]
+    #[inline(always)]
     pub fn admit(&self, bytes: usize) -> Admission {
         match self.log().admit(bytes) {
             Admission::Full => self.inner.judge(Admission::Full, batch_len(bytes)),
