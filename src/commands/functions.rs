@@ -246,6 +246,8 @@ fn replace_all(call: &mut Call, txn: &mut Txn, set: Set) -> Answer {
         txn.remove(SYSTEM_DATABASE, name.as_bytes());
     }
     call.server().libraries.set(set);
+    // What is not there others have removed, by what may not be durable yet.
+    call.turn.depend_on(call.server().store.log().tail());
     call.out.ok();
     Ok(Done)
 }

@@ -139,6 +139,28 @@ fn reads_of_what_is_not_durable_wait() {
 }
 
 #[test]
+fn a_flush_that_finds_nothing_waits_for_what_has_left_nothing() {
+    let world = World::start(&[]);
+    let mut control = world.client();
+    assert_eq!(control.call("set key value"), Reply::Simple(b"OK".to_vec()));
+    let mut told = world.client();
+    ["hello 3", "client tracking on", "get none"].into_iter().for_each(|command| drop(told.call(command)));
+    let mut told = Waiting(vec![("an invalidation of all keys".into(), told)]);
+    world.hold();
+    let mut write = Waiting::send(&world, &["swapdb 0 1"]);
+    turns(&mut control);
+    let mut flushes = Waiting::send(&world, &["flushdb", "function flush"]);
+    turns(&mut control);
+    write.are_silent();
+    flushes.are_silent();
+    told.are_silent();
+    world.sim.release_writes();
+    write.are_answered();
+    flushes.are_answered();
+    told.are_answered();
+}
+
+#[test]
 fn what_clients_are_told_unasked_waits_for_the_write_that_it_tells_of() {
     let world = World::start(&[("notify-keyspace-events", "KEA")]);
     let mut control = world.client();

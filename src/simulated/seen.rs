@@ -202,7 +202,8 @@ impl Seen {
             return self.differs_at("functions");
         }
         if keys.is_empty() {
-            return command.flags.has(Flags::WRITE) && self.before != self.now;
+            let has_flushed = command.name.starts_with("flush") && self.differs_at_all();
+            return command.flags.has(Flags::WRITE) && self.before != self.now || has_flushed;
         }
         // A command that changes nothing may not have come further than its first key.
         let has_changed = |key: &[u8]| {

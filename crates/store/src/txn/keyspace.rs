@@ -98,6 +98,8 @@ impl Txn<'_> {
         let shared = self.shared();
         let old = shared.databases.physical(logical);
         if self.len(old) == 0 {
+            // Others have left it so, by what may not be durable yet. With all partitions locked nothing else is in the log.
+            self.gate = self.gate.max(self.shared().log.tail());
             return true;
         }
         let Some(empty) = self.empty_databases().next() else { return false };
