@@ -81,6 +81,11 @@ impl Batch {
         item::retarget(&mut self.tx.buf[pending.at..], slot);
     }
 
+    /// Gives a pending item another value, if that is as long, and the item is a string of this key; whether it is.
+    pub(crate) fn overwrite(&mut self, number: usize, key: &[u8], value: &[u8]) -> bool {
+        item::overwrite(&mut self.tx.buf[self.items[number].at..], key, value)
+    }
+
     /// The entry of a pending item is gone, or gets another value. Returns where the entry is: the heap offset of a location
     /// that no item is the redo of any more.
     pub(crate) fn cancel(&mut self, number: usize) -> u64 {
@@ -139,6 +144,20 @@ fn forget<T>(list: &mut Vec<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pending_string_is_overwritten_by_one_of_its_length_only() {
+        let mut batch = Batch::default();
+        batch.add_item(0, 16, 3, Type::String, b"key", b"value");
+        batch.add_item(0, 32, 3, Type::Set, b"set", b"value");
+        batch.add_item(0, 48, 3, Type::String, b"next", b"value");
+        let bytes = batch.tx.buf.len();
+        assert!(batch.overwrite(0, b"key", b"other"));
+        assert!(!batch.overwrite(0, b"key", b"longer") && !batch.overwrite(0, b"kex", b"third"));
+        assert!(!batch.overwrite(1, b"set", b"other"));
+        let values = [0, 1, 2].map(|number| batch.item(number).value);
+        assert_eq!((values, batch.tx.buf.len()), ([&b"other"[..], b"value", b"value"], bytes));
+    }
 
     #[test]
     fn a_large_batch_leaves_little_memory_taken() {

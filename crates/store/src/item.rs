@@ -63,6 +63,20 @@ pub fn retarget(record: &mut [u8], slot: u64) {
     record[12..16].copy_from_slice(&((slot / word::GRANULE) as u32).to_le_bytes());
 }
 
+/// Gives a record that is not yet in the log another value, if that is as long, and the record is a string's of this key;
+/// whether it is.
+pub fn overwrite(record: &mut [u8], key: &[u8], value: &[u8]) -> bool {
+    let (start, key_len, value_len) = lengths(record).expect("a record made by encode");
+    let value_at = start + key_len;
+    if record[0] != STRING || value_len != value.len() || &record[start..value_at] != key {
+        return false;
+    }
+    let end = value_at + value_len;
+    record[value_at..end].copy_from_slice(value);
+    seal(&mut record[..end]);
+    true
+}
+
 /// Makes a record that is not yet in the log one that replay skips.
 pub fn cancel(record: &mut [u8]) {
     record[0] = CANCELLED;

@@ -619,6 +619,10 @@ impl Partition {
         let (slot, has_expiry) = match found {
             Some(Found { slot, word }) => {
                 debug_assert!(!word.in_heap(), "an object is destroyed by the caller first");
+                if word.pending_number().is_some_and(|number| batch.overwrite(number, key, value)) {
+                    self.cache_value(shared, db, slot, digest, key, value, known);
+                    return Ok(());
+                }
                 self.release_item(shared, batch, word);
                 (slot, word.has_expiry())
             }

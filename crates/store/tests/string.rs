@@ -4,7 +4,7 @@ mod seeds;
 mod world;
 
 use holdfast_store::{
-    Error, Txn, Type,
+    Error, Options, SimIo, Store, Txn, Type,
     collections::string::{Change, LARGE},
     typed::{
         bitmap::{self, Draft, Field, Overflow},
@@ -12,6 +12,7 @@ use holdfast_store::{
     },
 };
 use seeds::Rng;
+use std::sync::Arc;
 use world::{State, World, key, keys, play, with_seeds};
 
 fn bytes(rng: &mut Rng) -> Vec<u8> {
@@ -195,4 +196,32 @@ fn a_whole_new_value_is_an_item_again_and_an_expiry_stays() {
     assert_eq!(txn.expiry(0, b"key"), Some(Some(1 << 42)));
     drop(txn);
     world.store().check().expect("a sound store");
+}
+
+#[test]
+fn what_a_transaction_sets_again_and_again_it_writes_once() {
+    let options =
+        || Options { partitions: 1, heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    let sim = SimIo::new(3);
+    let store = Store::open_on(Arc::new(sim.clone()), options()).expect("a new store");
+    let mut txn = store.begin_all();
+    txn.set(0, b"key", b"before", false).unwrap();
+    txn.set_expiry(0, b"key", Some(1 << 42)).unwrap();
+    for number in 0..10_000 {
+        txn.set(0, b"key", format!("{number:06}").as_bytes(), number != 5000).unwrap();
+        txn.set(0, format!("other {}", number % 40).as_bytes(), b"1", false).unwrap();
+    }
+    assert!(txn.batch_bytes() < 8000, "{} bytes", txn.batch_bytes());
+    txn.commit();
+    store.log().commit_once().expect("a sound medium");
+    drop(store);
+    let store = Store::open_on(Arc::new(sim.crash()), options()).expect("a store after a power cut");
+    let mut txn = store.begin_all();
+    // The value is in the log only.
+    let cold = txn.cold(0, [&b"key"[..]]);
+    txn.supply(cold.into_iter().map(|cold| store.fetch(cold)).collect());
+    assert_eq!(txn.get(0, b"key"), Ok(Some(&b"009999"[..])));
+    assert_eq!((txn.expiry(0, b"key"), txn.len(0)), (Some(None), 41));
+    drop(txn);
+    store.check().expect("a sound store");
 }

@@ -254,7 +254,12 @@ pub fn random_ops(rng: &mut Rng, keys: u64) -> Vec<Op> {
         return vec![Op::Flush(rng.below(2) as u8)];
     }
     let count = if rng.chance(4) { 1 + rng.below(6) } else { 1 };
-    (0..count).map(|_| random_op(rng, keys)).collect()
+    let mut ops: Vec<Op> = (0..count).map(|_| random_op(rng, keys)).collect();
+    if let Some(Op::Set(db, key, value, _)) = ops.last().filter(|_| rng.chance(6)).cloned() {
+        // It takes the place of the value that was just written.
+        ops.push(Op::Set(db, key, vec![rng.next() as u8; value.len()], rng.chance(2)));
+    }
+    ops
 }
 
 pub fn random_op(rng: &mut Rng, keys: u64) -> Op {
