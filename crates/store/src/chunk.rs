@@ -5,9 +5,9 @@
 //! address translation. The RAM of chunks that nobody uses is given back to the system, all but a few. A region in which
 //! that was done has small pages until all of its chunks are in use again: the system would fill the holes to make huge ones.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     ops::{Deref, DerefMut},
     ptr::{self, NonNull},
     slice,
@@ -20,6 +20,10 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 const REGION_BYTES: usize = 16 << 20;
 /// Chunks out of use whose RAM is kept, so that it does not come and go: 2 MiB.
 const SPARES_MAX: usize = 32;
+/// Bytes of larger mappings out of use that are kept likewise.
+const LARGE_SPARES_BYTES: usize = 4 << 20;
+/// Lengths of larger mappings in each doubling, so that one that is kept serves the next copy of about its length.
+const LARGE_CLASSES: usize = 8;
 
 /// Chunks that nobody uses, shared by all caches of a store.
 #[derive(Default)]
@@ -35,6 +39,9 @@ struct Free {
     fresh: Vec<Block>,
     /// Those whose RAM was given back.
     hollow: Vec<Block>,
+    /// Larger mappings with RAM behind them that were in use, and their lengths; those that came back first are first.
+    large: VecDeque<(Block, usize)>,
+    large_bytes: usize,
     /// By address: how many of the region's chunks are hollow.
     regions: BTreeMap<usize, (Block, usize)>,
 }
@@ -49,20 +56,34 @@ unsafe impl Send for Block {}
 pub(crate) struct Chunk {
     block: Block,
     len: usize,
-    /// Where it goes back to; without a pool it is a mapping of its own.
-    pool: Option<Arc<Pool>>,
+    /// Where it goes back to.
+    pool: Arc<Pool>,
 }
 
 // SAFETY: shared references only read the memory, and its one owner writes it.
 unsafe impl Sync for Chunk {}
 
 impl Pool {
-    /// A chunk of [`CHUNK_BYTES`], or one of its own if `len` is more.
+    /// A chunk of [`CHUNK_BYTES`], or a mapping of its own if `len` is more.
     pub fn take(self: &Arc<Self>, len: usize) -> Chunk {
         if len > CHUNK_BYTES {
-            return Chunk { block: mapping::map(len), len, pool: None };
+            let spare = self.free.lock().take_large(mapped_len(len));
+            let block = spare.unwrap_or_else(|| mapping::map(mapped_len(len)));
+            return Chunk { block, len, pool: self.clone() };
         }
-        Chunk { block: self.free.lock().take(), len: CHUNK_BYTES, pool: Some(self.clone()) }
+        Chunk { block: self.free.lock().take(), len: CHUNK_BYTES, pool: self.clone() }
+    }
+
+    /// Keeps a larger mapping, and gives back what is then too much. The system takes long for that, so nothing is locked.
+    fn put_large(&self, block: Block, len: usize) {
+        let mut free = self.free.lock();
+        free.large.push_back((block, len));
+        free.large_bytes += len;
+        while free.large_bytes > LARGE_SPARES_BYTES {
+            let (block, len) = free.large.pop_front().expect("they have bytes");
+            free.large_bytes -= len;
+            MutexGuard::unlocked(&mut free, || mapping::unmap(&block, len));
+        }
     }
 
     /// Bytes of RAM that chunks have which nobody uses.
@@ -72,7 +93,19 @@ impl Pool {
     }
 }
 
+/// Bytes of the mapping for a chunk of `len`, which is more than [`CHUNK_BYTES`].
+fn mapped_len(len: usize) -> usize {
+    len.next_multiple_of((1 << len.ilog2()) / LARGE_CLASSES)
+}
+
 impl Free {
+    fn take_large(&mut self, len: usize) -> Option<Block> {
+        // The newest, of which most is in the processor's caches.
+        let at = self.large.iter().rposition(|spare| spare.1 == len)?;
+        self.large_bytes -= len;
+        self.large.remove(at).map(|spare| spare.0)
+    }
+
     fn take(&mut self) -> Block {
         if let Some(block) = self.spares.pop().or_else(|| self.fresh.pop()) {
             return block;
@@ -121,14 +154,18 @@ impl Drop for Free {
         for (region, _) in self.regions.values() {
             mapping::unmap(region, REGION_BYTES);
         }
+        for (block, len) in &self.large {
+            mapping::unmap(block, *len);
+        }
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        match self.pool.take() {
-            Some(pool) => pool.free.lock().put(Block(self.block.0)),
-            None => mapping::unmap(&self.block, self.len),
+        let block = Block(self.block.0);
+        match self.len {
+            CHUNK_BYTES => self.pool.free.lock().put(block),
+            len => self.pool.put_large(block, mapped_len(len)),
         }
     }
 }
@@ -232,6 +269,28 @@ mod tests {
         let before = chunks[0].as_ptr();
         chunks.remove(0);
         assert_eq!(pool.take(5).as_ptr(), before);
+    }
+
+    #[test]
+    fn larger_mappings_serve_again_and_few_are_kept() {
+        let pool = Arc::new(Pool::default());
+        let mut chunk = pool.take(CHUNK_BYTES + 100);
+        chunk.fill(1);
+        let before = chunk.as_ptr();
+        drop(chunk);
+        // One of about its length.
+        let mut chunk = pool.take(CHUNK_BYTES + 5000);
+        assert_eq!((chunk.as_ptr(), chunk.len()), (before, CHUNK_BYTES + 5000));
+        chunk.fill(2);
+        let other = pool.take(2 * CHUNK_BYTES);
+        assert_ne!(other.as_ptr(), before);
+        drop((chunk, other));
+        for len in [CHUNK_BYTES + 1, 3 * CHUNK_BYTES, LARGE_SPARES_BYTES + 1] {
+            drop((0..100).map(|_| pool.take(len)).collect::<Vec<_>>());
+            let free = pool.free.lock();
+            assert!(free.large_bytes <= LARGE_SPARES_BYTES);
+            assert_eq!(free.large.iter().map(|spare| spare.1).sum::<usize>(), free.large_bytes);
+        }
     }
 
     /// Bytes of RAM behind memory.
