@@ -11,15 +11,15 @@
 
 use super::{
     World,
-    power_cut::{State, calls::Template, state},
+    power_cut::{State, calls::Template, options, seeds, state, templates},
     seen::{Reached, Seen, keys_of, unexpired, waits, words},
     served::{Arrived, Line, Served, Words},
 };
 use holdfast_fuzz::Rng;
 use holdfast_io::{Error, Fault};
 use holdfast_resp::Reply;
-use holdfast_store::{Io, Options, SimIo, Store};
-use std::{collections::BTreeSet, env, rc::Rc, time::Duration};
+use holdfast_store::{Io, SimIo, Store};
+use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
 /// Bytes that the machine's medium has.
 const CAPACITY: u64 = 1 << 40;
@@ -484,15 +484,7 @@ impl<'h> Life<'h> {
 fn history(seed: u64, templates: &[Template], tally: &mut Tally) {
     let mut rng = Rng::new(seed);
     let mut sim = SimIo::new(seed);
-    let options = Options {
-        partitions: 1 << rng.below(3),
-        segment_size: Some(64 << 10),
-        log_bytes_max: (64 << 10) * 64,
-        heap_bytes_max: 32 << 20,
-        memory_bytes_max: if rng.one_in(2) { 256 << 10 } else { usize::MAX },
-        background: false,
-        ..Options::default()
-    };
+    let options = options(&mut rng);
     let settings = [("notify-keyspace-events", "KEA")];
     // What may be found, if anything is known, and what a device may bring back that has lied.
     let (mut reached, mut past): (Option<Vec<Reached>>, Vec<Reached>) = (None, Vec::new());
@@ -565,14 +557,8 @@ fn history(seed: u64, templates: &[Template], tally: &mut Tally) {
 
 #[test]
 fn whatever_fails_nothing_is_told_that_is_not_kept_and_nobody_waits_for_ever() {
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     const SEEDS: u64 = 40;
-    let seeds = match number("HOLDFAST_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("HOLDFAST_SEEDS").unwrap_or(SEEDS),
-    };
-    let mut templates = Template::all();
-    templates.retain(|template| !template.is_of("migrate"));
+    let (seeds, templates) = (seeds(SEEDS), templates());
     let (count, mut tally) = (seeds.end - seeds.start, Tally::default());
     for seed in seeds {
         eprintln!("HOLDFAST_SEED={seed}");

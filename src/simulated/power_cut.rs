@@ -16,6 +16,7 @@ use holdfast_store::{Options, SimIo};
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
+    ops::Range,
 };
 
 /// How many databases the calls use.
@@ -55,11 +56,9 @@ pub fn name(db: usize, key: &[u8]) -> String {
     format!("{db} {}", key.escape_ascii())
 }
 
-/// One life of a machine after another, each ended by a power cut.
-fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
-    let mut rng = Rng::new(seed);
-    let mut sim = SimIo::new(seed);
-    let options = Options {
+/// Of a small store, whose memory is short in every other history.
+pub fn options(rng: &mut Rng) -> Options {
+    Options {
         partitions: 1 << rng.below(3),
         segment_size: Some(64 << 10),
         log_bytes_max: (64 << 10) * 64,
@@ -67,7 +66,30 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
         memory_bytes_max: if rng.one_in(2) { 256 << 10 } else { usize::MAX },
         background: false,
         ..Options::default()
-    };
+    }
+}
+
+/// All calls but those that need another server, whose fate is not in the hands of these tests.
+pub fn templates() -> Vec<Template> {
+    let mut templates = Template::all();
+    templates.retain(|template| !template.is_of("migrate"));
+    templates
+}
+
+/// The seeds that the environment names, or so many.
+pub fn seeds(count: u64) -> Range<u64> {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match number("HOLDFAST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("HOLDFAST_SEEDS").unwrap_or(count),
+    }
+}
+
+/// One life of a machine after another, each ended by a power cut.
+fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
+    let mut rng = Rng::new(seed);
+    let mut sim = SimIo::new(seed);
+    let options = options(&mut rng);
     let mut done = BTreeSet::new();
     // The states that the machine may be in after the cut, the last acknowledged one first.
     let mut states: Option<Vec<State>> = None;
@@ -136,15 +158,8 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
 
 #[test]
 fn a_power_cut_amid_any_command_loses_nothing_acknowledged() {
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds = match number("HOLDFAST_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("HOLDFAST_SEEDS").unwrap_or(60),
-    };
-    // One needs another server, whose fate is not in the hands of this test.
+    let (seeds, templates) = (seeds(60), templates());
     let alone = |name: &str| name != "migrate";
-    let mut templates = Template::all();
-    templates.retain(|template| !template.is_of("migrate"));
     let all = seeds.end - seeds.start >= 60;
     let mut done = BTreeSet::new();
     for seed in seeds {

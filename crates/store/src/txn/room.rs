@@ -119,6 +119,12 @@ impl Txn<'_> {
         self.reserve(redo_max(elements as usize, bytes))
     }
 
+    /// The same for these elements.
+    pub(crate) fn reserve_each<'e>(&mut self, elements: impl Iterator<Item = &'e [u8]>) -> Result<()> {
+        let (count, bytes) = elements.fold((0, 0), |(n, bytes), element| (n + 1, bytes + element.len()));
+        self.reserve_elements(count, bytes)
+    }
+
     /// Whether the log takes a removal of about so many bytes now, which nobody has asked for; if so, there is room for it.
     #[cold]
     pub(super) fn takes_removal(&mut self, bytes: usize) -> bool {

@@ -145,9 +145,7 @@ impl Txn<'_> {
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8], u64), IntoIter: Clone>,
     ) -> Result<()> {
         let fields = fields.into_iter();
-        let len = |(name, value, _): (&[u8], &[u8], u64)| name.len() + value.len();
-        let (count, bytes) = fields.clone().fold((0, 0), |(n, bytes), f| (n + 2, bytes + len(f)));
-        self.reserve_elements(count, bytes)?;
+        self.reserve_each(fields.clone().flat_map(|(name, value, _)| [name, value]))?;
         let mut fields = fields.peekable();
         if fields.peek().is_none() {
             self.remove(db, key);

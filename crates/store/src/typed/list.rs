@@ -169,8 +169,7 @@ impl Txn<'_> {
         elements: impl IntoIterator<Item = &'e [u8], IntoIter: Clone>,
     ) -> Result<()> {
         let elements = elements.into_iter();
-        let (count, bytes) = elements.clone().fold((0, 0), |(n, bytes), e| (n + 1, bytes + e.len()));
-        self.reserve_elements(count, bytes)?;
+        self.reserve_each(elements.clone())?;
         let mut elements = elements.peekable();
         if elements.peek().is_none() {
             self.remove(db, key);

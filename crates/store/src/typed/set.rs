@@ -141,8 +141,7 @@ impl Txn<'_> {
         members: impl IntoIterator<Item = &'m [u8], IntoIter: Clone>,
     ) -> Result<()> {
         let members = members.into_iter();
-        let (count, bytes) = members.clone().fold((0, 0), |(n, bytes), m| (n + 1, bytes + m.len()));
-        self.reserve_elements(count, bytes)?;
+        self.reserve_each(members.clone())?;
         let mut members = members.peekable();
         if members.peek().is_none() {
             self.remove(db, key);
