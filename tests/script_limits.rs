@@ -34,6 +34,7 @@ fn a_stack_that_is_nearly_full_is_an_error_at_most() {
         local calls = {
             function(n) return unpack(t, 1, n) end,
             function(n) return {pcall(unpack, t, 1, n)} end,
+            function(n) return {xpcall(function() return unpack(t, 1, n) end, type)} end,
             function(n) return redis.call('sadd', 'k', unpack(t, 1, n)) end,
             function(n) return redis.pcall('nosuch', unpack(t, 1, n)) end,
             function(n) return redis.call({}, unpack(t, 1, n)) end,
@@ -80,6 +81,20 @@ fn a_stack_that_is_nearly_full_is_an_error_at_most() {
             (
                 "local t={} for i=1,8000 do t[i]=1 end return {pcall(unpack,t)}",
                 "[nil too many results to unpack]",
+            ),
+            ("return {xpcall(function() return 1, 2 end, type, 3)}", "[:1 :1 :2]"),
+            (
+                "return {xpcall(function() error('x', 0) end, function(e) return e .. '!', 2 end)}",
+                "[nil x!]",
+            ),
+            (
+                "return {xpcall(function() error('x', 0) end, function(e) error(e) end)}",
+                "[nil error in error handling]",
+            ),
+            ("return {xpcall(error, 1)}", "[nil error in error handling]"),
+            (
+                "return xpcall(error)",
+                "-ERR user_script:1: bad argument #2 to 'xpcall' (value expected)",
             ),
             ("local t={} for i=1,7000 do t[i]=i end return redis.call('sadd', 's', unpack(t))", ":7000"),
             (

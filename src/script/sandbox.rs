@@ -28,9 +28,8 @@ const BASE: &[&str] = &[
     "tonumber",
     "tostring",
     "type",
-    "xpcall",
 ];
-/// What they have in place of Lua's own, which knows of stand-ins or lets no bytecode in.
+/// What they have in place of Lua's own, which knows of stand-ins, lets no bytecode in, or keeps to the stack's room.
 const REPLACED: &[(&str, Function)] = &[
     ("collectgarbage", guards::collectgarbage),
     ("getmetatable", getmetatable),
@@ -43,6 +42,7 @@ const REPLACED: &[(&str, Function)] = &[
     ("rawset", rawset),
     ("setmetatable", setmetatable),
     ("unpack", guards::unpack),
+    ("xpcall", xpcall),
 ];
 const LIBRARIES: &[&str] =
     &["bit", "cjson", "cmsgpack", "coroutine", "math", "os", "string", "struct", "table"];
@@ -517,6 +517,24 @@ fn pcall(lua: &mut Lua) -> Result<i32, Raise> {
             Kind::String | Kind::Number => lua.remove(-2),
             _ => lua.pop(1),
         }
+    }
+    lua.push_bool(false)?;
+    lua.insert(-2);
+    Ok(2)
+}
+
+/// As Lua's, which pushes the first result when the others may have filled the stack.
+fn xpcall(lua: &mut Lua) -> Result<i32, Raise> {
+    expect_any(lua, 2)?;
+    lua.pop(lua.top() - 2);
+    lua.insert(1);
+    lua.push_bool(true)?;
+    lua.insert(1);
+    let handler = 2;
+    let is_done = lua.call(0, None, Some(handler))?;
+    lua.remove(handler);
+    if is_done {
+        return Ok(lua.top());
     }
     lua.push_bool(false)?;
     lua.insert(-2);
