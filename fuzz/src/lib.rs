@@ -2,33 +2,43 @@
 //! fuzzer chooses by what it reaches in the code.
 //!
 //! Each test runs for `HOLDFAST_FUZZ_SECONDS` (2 if not set) with one seed after another. A finding names its seed, and
-//! `HOLDFAST_SEED` repeats it.
+//! `HOLDFAST_SEED` repeats it. What ends the process is found again from the last seed that was printed on:
+//! `HOLDFAST_SEED=n HOLDFAST_FUZZ_SECONDS=60`.
 
 pub mod replay;
 pub mod requests;
 
 use std::{
     env,
+    io::{self, Write},
     panic::{RefUnwindSafe, catch_unwind, resume_unwind},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+/// How often the seed is printed.
+const PRINT_EVERY: Duration = Duration::from_secs(20);
+
 /// Runs a target with one seed after another until the time is over.
 pub fn fuzz(target: impl Fn(&mut Rng) + RefUnwindSafe) {
-    if let Some(seed) = number("HOLDFAST_SEED") {
+    let (seed, seconds) = (number("HOLDFAST_SEED"), number("HOLDFAST_FUZZ_SECONDS"));
+    if let (Some(seed), None) = (seed, seconds) {
         return target(&mut Rng::new(seed));
     }
-    let time = Duration::from_secs(number("HOLDFAST_FUZZ_SECONDS").unwrap_or(2));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
-    let first = now.as_nanos() as u64;
-    let (started, mut runs) = (Instant::now(), 0);
+    let mut seed = seed.unwrap_or(now.as_nanos() as u64);
+    let time = Duration::from_secs(seconds.unwrap_or(2));
+    let (started, mut printed, mut runs) = (Instant::now(), None::<Instant>, 0);
     while started.elapsed() < time {
-        let seed = first.wrapping_add(runs);
+        if printed.is_none_or(|printed| printed.elapsed() > PRINT_EVERY) {
+            // At once, and not with the output of a test that has failed, which nobody prints if the process ends.
+            writeln!(io::stderr(), "seeds from HOLDFAST_SEED={seed}").expect("stderr");
+            printed = Some(Instant::now());
+        }
         if let Err(panic) = catch_unwind(|| target(&mut Rng::new(seed))) {
             eprintln!("repeat with HOLDFAST_SEED={seed}");
             resume_unwind(panic);
         }
-        runs += 1;
+        (seed, runs) = (seed.wrapping_add(1), runs + 1);
     }
     eprintln!("{runs} runs without a finding");
 }
