@@ -169,6 +169,8 @@ struct Writer<'s> {
     past: Vec<State>,
     /// Those of them that were acknowledged by the last commit but one, and after that.
     last: Vec<State>,
+    /// What that commit has made durable.
+    durable: u64,
 }
 
 fn purge(state: &mut State, now_ms: u64) {
@@ -285,8 +287,12 @@ impl<'s> Writer<'s> {
         let durable = self.store.log().durable();
         let count = self.gates.iter().take_while(|&&gate| gate <= durable).count();
         if count > 0 {
-            self.last = self.states.drain(..count).collect();
-            self.past.extend(self.last.iter().cloned());
+            // What leaves nothing in the log is acknowledged without another commit.
+            if mem::replace(&mut self.durable, durable) < durable {
+                self.last.clear();
+            }
+            self.past.extend(self.states[..count].iter().cloned());
+            self.last.extend(self.states.drain(..count));
             self.gates.drain(..count);
         }
     }
@@ -522,6 +528,7 @@ fn history(seed: u64) {
                 gates: Vec::new(),
                 past: mem::take(&mut past),
                 last: mem::take(&mut last),
+                durable: store.log().durable(),
             };
             writer.live();
             (past, last) = (writer.past, writer.last);
