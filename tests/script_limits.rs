@@ -83,19 +83,13 @@ fn a_stack_that_is_nearly_full_is_an_error_at_most() {
                 "[nil too many results to unpack]",
             ),
             ("return {xpcall(function() return 1, 2 end, type, 3)}", "[:1 :1 :2]"),
-            (
-                "return {xpcall(function() error('x', 0) end, function(e) return e .. '!', 2 end)}",
-                "[nil x!]",
-            ),
+            ("return {xpcall(function() error('x', 0) end, function(e) return e .. '!', 2 end)}", "[nil x!]"),
             (
                 "return {xpcall(function() error('x', 0) end, function(e) error(e) end)}",
                 "[nil error in error handling]",
             ),
             ("return {xpcall(error, 1)}", "[nil error in error handling]"),
-            (
-                "return xpcall(error)",
-                "-ERR user_script:1: bad argument #2 to 'xpcall' (value expected)",
-            ),
+            ("return xpcall(error)", "-ERR user_script:1: bad argument #2 to 'xpcall' (value expected)"),
             ("local t={} for i=1,7000 do t[i]=i end return redis.call('sadd', 's', unpack(t))", ":7000"),
             (
                 "return {struct.unpack(('b'):rep(9000), ('x'):rep(9000))}",

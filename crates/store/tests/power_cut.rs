@@ -76,7 +76,7 @@ fn history(seed: u64) {
         let mut full = 0;
         let batches = if rng.chance(4) { 8000 } else { 400 };
         for _ in 0..rng.below(batches) {
-            let ops = random_ops(&mut rng, keys);
+            let mut ops = random_ops(&mut rng, keys);
             if store.admit(200_000) != Admission::Ok {
                 // As a server would: nothing is written until there is room.
                 alive &= store.log().commit_once().is_ok();
@@ -89,7 +89,7 @@ fn history(seed: u64) {
                 }
                 break;
             }
-            let Some(gate) = run_batch(&store, &ops) else { break };
+            let Some(gate) = run_batch(&store, &mut ops) else { break };
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
             waiting.push(gate);

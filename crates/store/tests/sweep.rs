@@ -51,8 +51,8 @@ impl States {
     }
 
     /// Runs one batch, and makes it durable; `None` after the cut.
-    fn change(&mut self, store: &Store, ops: Vec<Op>) -> Option<()> {
-        let gate = run_batch(store, &ops)?;
+    fn change(&mut self, store: &Store, mut ops: Vec<Op>) -> Option<()> {
+        let gate = run_batch(store, &mut ops)?;
         let mut next = self.now().clone();
         ops.iter().for_each(|op| apply(&mut next, op));
         self.0.push(next);

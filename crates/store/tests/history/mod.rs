@@ -5,7 +5,7 @@ mod open;
 
 use crate::seeds::Rng;
 use holdfast_store::{
-    Error, SYSTEM_DATABASE, Store, Txn, Type,
+    Admission, Error, SYSTEM_DATABASE, Store, Txn, Type,
     collections::{
         hash::Expiry,
         list::End,
@@ -323,20 +323,26 @@ pub fn random_op(rng: &mut Rng, keys: u64) -> Op {
     }
 }
 
-/// Runs a batch; `None` if what it needs could not be read after the cut.
-pub fn run_batch(store: &Store, ops: &[Op]) -> Option<u64> {
-    let mut txn = match ops {
+/// Runs a batch; `None` if what it needs could not be read after the cut. It ends before an operation for which the log has no
+/// room: that has changed nothing.
+pub fn run_batch(store: &Store, ops: &mut Vec<Op>) -> Option<u64> {
+    let mut txn = match &ops[..] {
         [Op::Flush(_)] => store.begin_all(),
         _ => store.begin_keys(ops.iter().filter_map(Op::key)),
     };
-    for op in ops {
+    for at in 0..ops.len() {
         loop {
-            match run(&mut txn, op) {
+            match run(&mut txn, &ops[at]) {
                 Ok(()) | Err(Error::WrongType) => break,
+                // To change a frozen collection takes room for all of it.
+                Err(Error::NotAdmitted(Admission::Full)) => {
+                    ops.truncate(at);
+                    return Some(txn.commit());
+                }
                 // Nothing of a batch can be undone, so that a server waits here, too.
                 Err(Error::Cold(cold)) => txn.supply(vec![store.fetch(cold)]),
                 Err(Error::Corrupt(why)) if is_cut(&why) => return None,
-                Err(other) => panic!("{op:?}: {other}"),
+                Err(other) => panic!("{:?}: {other}", ops[at]),
             }
         }
     }
