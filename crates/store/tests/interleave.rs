@@ -378,7 +378,8 @@ fn arrange(sim: &SimIo, rng: &mut Rng) -> Mischief {
 }
 
 /// Flips a bit somewhere on the medium, mostly where something is. In the heap, most of which nobody needs, it is several.
-fn flip(sim: &SimIo, rng: &mut Rng) {
+/// False: in the file that it picks there is nothing yet.
+fn flip(sim: &SimIo, rng: &mut Rng) -> bool {
     let segments = sim.list("log").expect("the power is on");
     let file = match rng.below(4) {
         0 => "superblock".to_owned(),
@@ -386,6 +387,9 @@ fn flip(sim: &SimIo, rng: &mut Rng) {
         _ => format!("log/{}", segments[rng.below(segments.len() as u64) as usize]),
     };
     let bytes = sim.snapshot(&file);
+    if bytes.is_empty() {
+        return false;
+    }
     for _ in 0..if file == "heap" { 8 } else { 1 } {
         let mut at = rng.below(bytes.len() as u64);
         while bytes[at as usize] == 0 && !rng.chance(20) {
@@ -393,6 +397,7 @@ fn flip(sim: &SimIo, rng: &mut Rng) {
         }
         sim.flip_bit(&file, at, rng.below(8) as u32);
     }
+    true
 }
 
 /// The page of the heap that was wanted and cannot be read.
@@ -459,9 +464,8 @@ fn history(seed: u64) {
     let mut past: Vec<State> = Vec::new();
     let (mut has_lied, mut has_flipped) = (false, false);
     for life in 0..1 + rng.below(5) {
-        let flips = life > 0 && rng.chance(5);
+        let flips = life > 0 && rng.chance(5) && flip(&sim, &mut rng);
         if flips {
-            flip(&sim, &mut rng);
             FLIPS.fetch_add(1, Relaxed);
             has_flipped = true;
         }
