@@ -4,7 +4,8 @@ use crate::{
     answer::{Answer, NO_DATABASE, NOT_DOUBLE, NOT_INTEGER, Outcome, Stop, Wake},
     command::Command,
     config::Opt,
-    dispatch::Turn,
+    dispatch::{News, Turn},
+    notify::{Class, Event},
     observe::Waiting,
     server::Server,
     session::Session,
@@ -114,6 +115,59 @@ impl<'a> Call<'a> {
         }
         self.out.simple("HELP");
         self.out.simple("    Print this help.");
+    }
+}
+
+impl Call<'_> {
+    /// Says what was done to a key of the selected database, to those who listen for it.
+    #[inline]
+    pub fn notify(&self, class: Class, event: &'static str, key: &[u8]) {
+        self.notify_in(self.session.db as u8, class, event, key);
+    }
+
+    /// The same where the key may have been removed with its last element: then that is told too.
+    #[inline]
+    pub fn notify_taken(&self, txn: &mut Txn, class: Class, event: &'static str, key: &[u8]) {
+        self.notify(class, event, key);
+        self.notify_if_gone(txn, key);
+    }
+
+    /// Says that a key is gone, if it is.
+    #[inline]
+    pub fn notify_if_gone(&self, txn: &mut Txn, key: &[u8]) {
+        if self.notifies(Class::GENERIC) && !txn.exists(self.db(), key) {
+            self.notify(Class::GENERIC, "del", key);
+        }
+    }
+
+    /// Says that a result was stored at a key, or, if there was none, that the key is gone that was there before.
+    pub fn notify_stored(
+        &self,
+        class: Class,
+        event: &'static str,
+        key: &[u8],
+        is_stored: bool,
+        was_there: bool,
+    ) {
+        if is_stored {
+            self.notify(class, event, key);
+        } else if was_there {
+            self.notify(Class::GENERIC, "del", key);
+        }
+    }
+
+    /// Whether events of a class are published, so that it is worth finding out what has happened.
+    #[inline]
+    pub fn notifies(&self, class: Class) -> bool {
+        self.server().push.notices.has(class)
+    }
+
+    /// The same of the database with a number.
+    #[inline]
+    pub fn notify_in(&self, db: u8, class: Class, event: &'static str, key: &[u8]) {
+        if self.notifies(class) {
+            self.turn.announce(News::Event(Event { db, class, name: event, key: key.to_vec() }));
+        }
     }
 }
 

@@ -44,7 +44,7 @@ impl Others {
 }
 
 /// Follows a new `maxmemory-policy`, or new parameters of it.
-pub fn apply_policy(server: &Server) -> Result<(), String> {
+pub fn apply_policy(server: &Server) {
     let number = |opt| server.config.number(opt) as u32;
     let policy = server.config.choice(Opt::MaxMemoryPolicy);
     let (among, by) = policy.split_once('-').unwrap_or(("", ""));
@@ -67,7 +67,6 @@ pub fn apply_policy(server: &Server) -> Result<(), String> {
     count_others(server);
     let samples = number(Opt::MaxMemorySamples) as usize;
     server.store.set_eviction(among.map(|among| Eviction { among, first, samples }));
-    Ok(())
 }
 
 /// For how long a command evicts keys before it writes.

@@ -1,14 +1,9 @@
-//! Limits that options set: clients, their output, small encodings.
+//! Limits that options set: clients and their output.
 
 use crate::{
-    config::{
-        Config, Opt,
-        kind::{Value, read_output_limits},
-    },
+    config::{Config, Opt, kind::Value},
     log::log,
-    server::Server,
 };
-use holdfast_store::collections::Limits;
 use std::{
     io,
     sync::atomic::{AtomicI64, Ordering::Relaxed},
@@ -27,6 +22,13 @@ pub struct OutputLimit {
 }
 
 impl OutputLimit {
+    /// Sets it: bytes that end a connection at once, and such that end it after so many seconds; 0: none.
+    pub fn set(&self, [hard, soft, soft_seconds]: [i64; 3]) {
+        self.hard.store(hard, Relaxed);
+        self.soft.store(soft, Relaxed);
+        self.soft_seconds.store(soft_seconds, Relaxed);
+    }
+
     /// Whether `bytes` are too many.
     pub fn exceeds_hard(&self, bytes: usize) -> bool {
         let hard = self.hard.load(Relaxed);
@@ -41,36 +43,10 @@ impl OutputLimit {
     }
 }
 
-/// Follows a new `client-output-buffer-limit`.
-pub fn apply_output_limits(server: &Server) -> Result<(), String> {
-    let limits = read_output_limits(&server.config.text(Opt::ClientOutputBufferLimit));
-    for (limit, [hard, soft, seconds]) in server.output_limits.iter().zip(limits) {
-        limit.hard.store(hard, Relaxed);
-        limit.soft.store(soft, Relaxed);
-        limit.soft_seconds.store(seconds, Relaxed);
-    }
-    Ok(())
-}
-
-/// Follows a new `maxmemory-clients`, or a new `maxmemory` that it is a part of.
-pub fn apply_client_memory(server: &Server) -> Result<(), String> {
-    let text = server.config.text(Opt::MaxMemoryClients);
-    let max = match text.strip_suffix('%') {
-        Some(percent) => {
-            let percent: u128 = percent.parse().map_err(|_| "not a percentage")?;
-            (server.config.number(Opt::MaxMemory) as u128 * percent / 100) as usize
-        }
-        None => text.parse().map_err(|_| "not a number")?,
-    };
-    server.clients.limit_memory(max);
-    server.evict_clients();
-    Ok(())
-}
-
-/// Follows a new `maxclients`: allows the process as many files.
-pub fn apply_max_clients(server: &Server) -> Result<(), String> {
-    let possible = possible_clients(server.config.number(Opt::MaxClients))?;
-    if possible < server.config.number(Opt::MaxClients) {
+/// Allows the process as many files as the option `maxclients` needs.
+pub fn allow_clients(config: &Config) -> Result<(), String> {
+    let possible = possible_clients(config.number(Opt::MaxClients))?;
+    if possible < config.number(Opt::MaxClients) {
         let what = "The operating system is not able to handle the specified number of clients";
         return Err(format!("{what}, try with {possible}"));
     }
@@ -99,25 +75,6 @@ fn possible_clients(wanted: i64) -> Result<i64, String> {
     let files = raise_file_limit(wanted as u64 + FILES_RESERVED)
         .map_err(|e| format!("cannot find out the limit of open files: {e}"))?;
     Ok((files as i64 - FILES_RESERVED as i64).min(wanted))
-}
-
-/// Follows new thresholds of the collections' encodings.
-pub fn apply_encodings(server: &Server) -> Result<(), String> {
-    let number = |opt| server.config.number(opt) as usize;
-    server.store.set_limits(Limits {
-        hash_max_listpack_entries: number(Opt::HashMaxListpackEntries),
-        hash_max_listpack_value: number(Opt::HashMaxListpackValue),
-        set_max_intset_entries: number(Opt::SetMaxIntsetEntries),
-        set_max_listpack_entries: number(Opt::SetMaxListpackEntries),
-        set_max_listpack_value: number(Opt::SetMaxListpackValue),
-        zset_max_listpack_entries: number(Opt::ZsetMaxListpackEntries),
-        zset_max_listpack_value: number(Opt::ZsetMaxListpackValue),
-        list_max_listpack_size: server.config.number(Opt::ListMaxListpackSize) as i32,
-        stream_node_max_bytes: number(Opt::StreamNodeMaxBytes),
-        stream_node_max_entries: number(Opt::StreamNodeMaxEntries),
-        hll_sparse_max_bytes: number(Opt::HllSparseMaxBytes),
-    });
-    Ok(())
 }
 
 /// Allows this process as many open files as it may have, `wanted` if that takes privilege and it has it; returns how

@@ -79,7 +79,7 @@ pub struct Acceptor(Mutex<Option<UnboundedSender<Request>>>);
 
 impl Acceptor {
     /// Listens where the options say now. What fails leaves it where it was.
-    fn follow(&self) -> Result<(), String> {
+    pub fn follow(&self) -> Result<(), String> {
         let Some(acceptor) = self.0.lock().expect("no holder panics").clone() else { return Ok(()) };
         let (answer, answered) = mpsc::sync_channel(1);
         // Who accepts no more is about to end.
@@ -88,29 +88,6 @@ impl Acceptor {
         }
         answered.recv().unwrap_or(Ok(()))
     }
-}
-
-fn follow(server: &Server, refusal: &str) -> Result<(), String> {
-    server.acceptor.follow().map_err(|what| {
-        log!(Warning, "{what}");
-        refusal.to_owned()
-    })
-}
-
-/// Follows a new `port`.
-pub fn apply_port(server: &Server) -> Result<(), String> {
-    follow(server, "Unable to listen on this port. Check server logs.")
-}
-
-/// Follows a new `tls-port`.
-pub fn apply_tls_port(server: &Server) -> Result<(), String> {
-    crate::tls::apply(server)?;
-    apply_port(server)
-}
-
-/// Follows a new `bind`.
-pub fn apply_bind(server: &Server) -> Result<(), String> {
-    follow(server, "Failed to bind to specified addresses.")
 }
 
 struct UnixSocket {

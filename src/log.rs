@@ -1,6 +1,5 @@
 //! What the server tells its operator, in Redis's format: `pid:M 20 Nov 2026 23:22:00.123 * message`, in UTC.
 
-use crate::{config::Opt, server::Server};
 use std::{
     fmt,
     fs::{File, OpenOptions},
@@ -38,10 +37,9 @@ pub fn open_file(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Follows a new `loglevel`.
-pub fn apply_level(server: &Server) -> Result<(), String> {
-    LEVEL.store(server.config.number(Opt::LogLevel) as u8, Relaxed);
-    Ok(())
+/// Logs messages of a level and above from now on, by its place in [`Level`]; beyond the last: none.
+pub fn set_level(level: u8) {
+    LEVEL.store(level, Relaxed);
 }
 
 /// Logs a message; use [`log!`].

@@ -4,6 +4,7 @@ mod acl;
 mod admission;
 mod allocator;
 mod answer;
+mod apply;
 mod blocking;
 mod call;
 mod check;

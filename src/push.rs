@@ -60,6 +60,11 @@ impl Push {
         if self.waits_for_log.load(Relaxed) { lsn } else { 0 }
     }
 
+    /// Has the store note what somebody is told of, and no more. To be called when that has changed.
+    pub fn want_changes(&self, store: &Store) {
+        self.notices.want(store, || self.tracking.is_used());
+    }
+
     /// Publishes a message; see [`PubSub::publish`].
     pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, gate: Lsn) -> usize {
         self.pubsub.publish(&self.post, channel, message, to_shard, gate)

@@ -2,16 +2,16 @@
 
 use crate::{
     acl, allocator,
+    apply::{self, appendfsync, max_memory},
     config::{Config, Opt, kind::Value},
     limits,
     listener::Listeners,
     log::{self, log},
     server::{self, Server, VERSION},
-    tls,
     worker::{self, Message},
 };
 use holdfast_io::Moment;
-use holdfast_store::{Appendfsync, OpenError, Options, Recovery, Store};
+use holdfast_store::{OpenError, Options, Recovery, Store};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -43,7 +43,7 @@ pub fn serve(config: Config) -> Result<(), String> {
     limits::fit_max_clients(&config)?;
     let store = Arc::new(open_store(&config)?);
     let server = Server::new(config, store, mailboxes);
-    server.apply_all()?;
+    apply::apply_all(&server)?;
     for what in server.libraries.load(&server.store) {
         log!(Warning, "cannot load {what}");
     }
@@ -107,7 +107,7 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
             Ok(()) => log!(Notice, "Received SIGHUP: the log file and the certificates are opened again"),
             Err(e) => log!(Warning, "Received SIGHUP: {e}; the old one stays in use"),
         }
-        if tls::apply(&server).is_err() {
+        if server.tls.configure(&server.config).is_err() {
             log!(Warning, "TLS: the certificates that were loaded before stay in use");
         }
     }
@@ -175,35 +175,6 @@ fn close_store(server: Arc<Server>) -> Result<(), String> {
     let server = Arc::into_inner(server).expect("all threads have ended");
     let store = Arc::into_inner(server.store).expect("all threads have ended");
     store.close().map_err(|e| format!("cannot make everything durable: {e}"))
-}
-
-fn appendfsync(config: &Config) -> Appendfsync {
-    match config.choice(Opt::Appendfsync).as_str() {
-        "always" => Appendfsync::Always,
-        "everysec" => Appendfsync::Everysec,
-        _ => Appendfsync::No,
-    }
-}
-
-/// Follows a new `appendfsync`.
-pub fn apply_appendfsync(server: &Server) -> Result<(), String> {
-    let appendfsync = appendfsync(&server.config);
-    server.store.log().set_appendfsync(appendfsync);
-    server.push.wait_for_log(appendfsync == Appendfsync::Always);
-    Ok(())
-}
-
-/// Follows a new `maxmemory`.
-pub fn apply_max_memory(server: &Server) -> Result<(), String> {
-    server.store.set_memory_bytes_max(max_memory(&server.config));
-    crate::limits::apply_client_memory(server)
-}
-
-fn max_memory(config: &Config) -> usize {
-    match config.number(Opt::MaxMemory) {
-        0 => usize::MAX,
-        bytes => bytes as usize,
-    }
 }
 
 /// The signals that ask for an orderly end, with their names.

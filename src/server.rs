@@ -142,16 +142,6 @@ impl Server {
         })
     }
 
-    /// Makes everything follow the options, after start. Options whose values cannot be followed are named.
-    pub fn apply_all(&self) -> Result<(), String> {
-        for spec in crate::config::options::SPECS {
-            if let Some(apply) = spec.apply {
-                apply(self).map_err(|e| format!("option '{}': {e}", spec.name))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Bytes of the longest string, and so of the longest argument: an option, up to what the store can hold.
     pub fn string_max(&self) -> i64 {
         self.config.number(Opt::ProtoMaxBulkLen).min(LEN_MAX as i64)

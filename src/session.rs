@@ -216,7 +216,7 @@ impl Session {
     pub fn stop_tracking(&mut self, server: &Server) {
         if let Some(mode) = self.tracking.take() {
             server.push.tracking.end(&self.client, &mode);
-            server.push.notices.want(server);
+            server.push.want_changes(&server.store);
         }
     }
 

@@ -2,9 +2,7 @@
 
 use crate::{
     command::Command,
-    config::Opt,
     redact::{REDACTED, is_secret},
-    server::Server,
 };
 use holdfast_resp::Args;
 use std::{
@@ -84,6 +82,11 @@ impl Slowlog {
         self.inner.lock().expect("no holder panics").entries.len()
     }
 
+    /// Forgets the oldest beyond `max_len`.
+    pub fn truncate(&self, max_len: usize) {
+        self.inner.lock().expect("no holder panics").entries.truncate(max_len);
+    }
+
     /// Forgets all.
     pub fn clear(&self) {
         self.inner.lock().expect("no holder panics").entries.clear();
@@ -106,13 +109,6 @@ fn shorten(command: &Command, args: Args) -> Vec<Vec<u8>> {
         short.push(format!("... ({} more arguments)", args.len() - shown).into_bytes());
     }
     short
-}
-
-/// Follows a new `slowlog-max-len`.
-pub fn apply_max_len(server: &Server) -> Result<(), String> {
-    let max_len = server.config.number(Opt::SlowlogMaxLen) as usize;
-    server.slowlog.inner.lock().expect("no holder panics").entries.truncate(max_len);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 use crate::{
     config::{Config, Opt},
     log::log,
-    server::Server,
 };
 use std::{
     fs, io,
@@ -33,14 +32,16 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub struct Tls(RwLock<Option<Arc<ServerConfig>>>);
 
-/// Follows the options of TLS.
-pub fn apply(server: &Server) -> Result<(), String> {
-    let new = match server.config.number(Opt::TlsPort) {
-        0 => None,
-        _ => Some(Arc::new(configure(&server.config).inspect_err(|e| log!(Warning, "TLS: {e}"))?)),
-    };
-    *server.tls.0.write().expect("no holder panics") = new;
-    Ok(())
+impl Tls {
+    /// Makes a new configuration for connections from now on. An error, which is logged, leaves the old one.
+    pub fn configure(&self, config: &Config) -> Result<(), String> {
+        let new = match config.number(Opt::TlsPort) {
+            0 => None,
+            _ => Some(Arc::new(configure(config).inspect_err(|e| log!(Warning, "TLS: {e}"))?)),
+        };
+        *self.0.write().expect("no holder panics") = new;
+        Ok(())
+    }
 }
 
 /// Shakes hands with the client at the other end of `stream`.

@@ -6,12 +6,10 @@
 
 use crate::{
     client::{Client, flag},
-    config::Opt,
     gate::Lsn,
     post::{Letter, Text},
     push::Push,
     random::random,
-    server::Server,
 };
 use holdfast_store::{Change, What};
 use std::{
@@ -110,14 +108,6 @@ pub struct Tracking {
     /// Keys that are remembered at most; 0: no limit.
     keys_max: AtomicUsize,
     prefixes: RwLock<BTreeMap<Vec<u8>, Vec<u64>>>,
-}
-
-/// Follows a new `tracking-table-max-keys`.
-pub fn apply_max_keys(server: &Server) -> Result<(), String> {
-    let tracking = &server.push.tracking;
-    tracking.keys_max.store(server.config.number(Opt::TrackingTableMaxKeys) as usize, Relaxed);
-    tracking.keep_limit(&server.push);
-    Ok(())
 }
 
 impl Tracking {
@@ -223,6 +213,11 @@ impl Tracking {
             clients.push(client);
             self.items.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Sets how many keys are remembered at most; 0: no limit. The caller then sees to [`Tracking::keep_limit`].
+    pub fn set_limit(&self, keys: usize) {
+        self.keys_max.store(keys, Relaxed);
     }
 
     /// Forgets keys, drawn by lot, while there are too many, and tells their clients as if they had changed.

@@ -101,6 +101,14 @@ impl Acl {
         self.default.clone()
     }
 
+    /// Sets the password of the default user; an empty one: it needs none.
+    pub fn set_password(&self, password: &str) {
+        let _users = self.users.write().expect("no holder panics");
+        let mut rules = (*self.default.rules()).clone();
+        rules.set_password(password);
+        self.default.set_rules(rules);
+    }
+
     /// Whether a new connection must authenticate.
     pub fn requires_auth(&self) -> bool {
         let rules = self.default.rules();
@@ -226,14 +234,4 @@ impl Denied {
         let max_len = server.config.number(Opt::AclLogMaxLen) as usize;
         server.acl.log.add(reason, context, object, &client.user(), client, max_len);
     }
-}
-
-/// Follows a new `requirepass`, which is the default user's password.
-pub fn apply_password(server: &Server) -> Result<(), String> {
-    let users = server.acl.users.write().expect("no holder panics");
-    let mut rules = (*server.acl.default.rules()).clone();
-    rules.set_password(&server.config.text(Opt::RequirePass));
-    server.acl.default.set_rules(rules);
-    drop(users);
-    Ok(())
 }

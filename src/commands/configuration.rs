@@ -7,6 +7,7 @@ use crate::{
         Outcome::{self, *},
         SYNTAX, Stop,
     },
+    apply::apply,
     call::Call,
     command::{
         Command, Flags,
@@ -174,16 +175,13 @@ fn set_all(call: &Call) -> Result<(), Stop> {
     });
     let result = result.and_then(|()| {
         pairs.iter().zip(&opts).try_for_each(|((name, _), &opt)| {
-            opt.spec()
-                .apply
-                .map_or(Ok(()), |apply| apply(call.server()))
-                .map_err(|what| failed(&name.to_ascii_lowercase(), &what))
+            apply(call.server(), opt).map_err(|what| failed(&name.to_ascii_lowercase(), &what))
         })
     });
     if let Err(error) = result {
         for (&opt, value) in opts.iter().zip(old) {
             config.store(opt, value);
-            if let Some(Err(what)) = opt.spec().apply.map(|apply| apply(call.server())) {
+            if let Err(what) = apply(call.server(), opt) {
                 log!(Warning, "cannot go back to the old value of {}: {what}", opt.spec().name);
             }
         }

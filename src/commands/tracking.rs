@@ -37,7 +37,7 @@ pub fn tracking(call: &mut Call) -> Answer {
         let mode = compatible(call, mode)?;
         server.push.tracking.begin(&call.session.client, &mode);
         call.session.tracking = Some(mode);
-        server.push.notices.want(server);
+        server.push.want_changes(&server.store);
     } else if call.is(2, "off") {
         call.session.stop_tracking(server);
     } else {

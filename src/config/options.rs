@@ -1,7 +1,9 @@
 //! The option table: every option of the configuration file, the command line and CONFIG, in one place.
 
-use super::kind::{self, Kind};
-use crate::server::Server;
+use super::{
+    events,
+    kind::{self, Kind},
+};
 
 /// What an option is, and what may be done with it.
 pub struct Spec {
@@ -15,14 +17,9 @@ pub struct Spec {
     pub default: &'static str,
     /// When it can be set.
     pub change: Change,
-    /// Makes a running server follow a new value; the error undoes the change.
-    pub apply: Option<Apply>,
     /// One line of documentation.
     pub doc: &'static str,
 }
-
-/// Makes a running server follow an option; the error says why it cannot.
-pub type Apply = fn(&Server) -> Result<(), String>;
 
 /// When an option can be set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +48,7 @@ impl Change {
 
 /// Builds [`Opt`] and [`SPECS`] from one list, so that an option's number is its place in the table.
 macro_rules! options {
-    ($($id:ident $name:literal $(or $alias:literal)?, $kind:expr, $default:literal, $change:ident $(, apply $apply:expr)?, $doc:literal;)*) => {
+    ($($id:ident $name:literal $(or $alias:literal)?, $kind:expr, $default:literal, $change:ident, $doc:literal;)*) => {
         /// An option, by its place in [`SPECS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Opt { $(#[doc = $doc] $id),* }
@@ -63,7 +60,6 @@ macro_rules! options {
             kind: $kind,
             default: $default,
             change: Change::$change,
-            apply: options!(@optional $($apply)?),
             doc: $doc,
         }),*];
 
@@ -76,6 +72,10 @@ macro_rules! options {
     (@optional $value:expr) => { Some($value) };
 }
 
+/// Bytes of memory that an interpreter of scripts may be allowed at most. A table is smaller then than Lua's largest, beyond which
+/// it would raise an error while Rust has its turn.
+pub const SCRIPT_MEMORY_MAX: usize = 2 << 30;
+
 const YES_NO: Kind = Kind::Bool;
 const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
 const LFU: Kind = Kind::Int { min: 0, max: i32::MAX as i64 };
@@ -83,43 +83,43 @@ const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 
 options! {
     // Network.
-    Bind "bind", Kind::Words, "* -::*", Live, apply crate::listener::apply_bind, "Addresses to listen on; one that starts with '-' may be missing";
-    Port "port", Kind::Int { min: 0, max: 65535 }, "6379", Live, apply crate::listener::apply_port, "TCP port to listen on; 0: none";
+    Bind "bind", Kind::Words, "* -::*", Live, "Addresses to listen on; one that starts with '-' may be missing";
+    Port "port", Kind::Int { min: 0, max: 65535 }, "6379", Live, "TCP port to listen on; 0: none";
     UnixSocket "unixsocket", Kind::Text, "", AtStart, "Path of a Unix socket to listen on";
     UnixSocketPerm "unixsocketperm", Kind::Octal { max: 0o777 }, "0", AtStart, "Permissions of the Unix socket; 0: by the umask";
     TcpBacklog "tcp-backlog", Kind::Int { min: 0, max: i32::MAX as i64 }, "511", AtStart, "Connections that may wait to be accepted";
     TcpKeepalive "tcp-keepalive", Kind::Int { min: 0, max: i32::MAX as i64 }, "300", Live, "Seconds until TCP probes a silent client; 0: never";
     Timeout "timeout", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Seconds until an idle client is disconnected; 0: never";
-    MaxClients "maxclients", Kind::Int { min: 1, max: u32::MAX as i64 }, "10000", Live, apply crate::limits::apply_max_clients, "Connections at the same time";
+    MaxClients "maxclients", Kind::Int { min: 1, max: u32::MAX as i64 }, "10000", Live, "Connections at the same time";
     ProtectedMode "protected-mode", YES_NO, "yes", Live, "Refuse clients of other machines while there is no password";
-    RequirePass "requirepass", Kind::Secret, "", Live, apply crate::acl::apply_password, "Password of the default user; empty: none";
+    RequirePass "requirepass", Kind::Secret, "", Live, "Password of the default user; empty: none";
     AclFile "aclfile", Kind::Text, "", AtStart, "File of the users; empty: they are in the configuration file";
     AclLogMaxLen "acllog-max-len", COUNT, "128", Live, "Refusals that ACL LOG remembers";
     AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, "Channels that new users may use";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory { min: 1 << 20, max: i64::MAX }, "512mb", Live, "Longest argument of a command";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
-    ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, apply crate::limits::apply_output_limits, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
+    ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
 
     // TLS.
-    TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, apply crate::listener::apply_tls_port, "TCP port for TLS; 0: none";
-    TlsCertFile "tls-cert-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's certificates, in PEM";
-    TlsKeyFile "tls-key-file", Kind::Text, "", Live, apply crate::tls::apply, "File of the server's key, in PEM";
-    TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, apply crate::tls::apply, "Must be empty: keys with a passphrase are not supported";
-    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Live, apply crate::tls::apply, "File of those who sign certificates of clients, in PEM";
-    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Live, apply crate::tls::apply, "Folder of such files";
-    TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Live, apply crate::tls::apply, "Whether clients must have certificates";
-    TlsProtocols "tls-protocols", Kind::Words, "", Live, apply crate::tls::apply, "TLSv1.2, TLSv1.3; empty: both";
-    TlsCiphers "tls-ciphers", Kind::Text, "", Live, apply crate::tls::apply, "Cipher suites of TLS 1.2 by OpenSSL's names; empty: all that are safe";
-    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Live, apply crate::tls::apply, "Cipher suites of TLS 1.3; empty: all";
-    TlsPreferServerCiphers "tls-prefer-server-ciphers", YES_NO, "no", Live, apply crate::tls::apply, "Whether the server's order of cipher suites counts";
-    TlsSessionCaching "tls-session-caching", YES_NO, "yes", Live, apply crate::tls::apply, "Whether clients may resume sessions";
-    TlsSessionCacheSize "tls-session-cache-size", Kind::Int { min: 0, max: 1 << 24 }, "20480", Live, apply crate::tls::apply, "Sessions that can be resumed";
+    TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "TCP port for TLS; 0: none";
+    TlsCertFile "tls-cert-file", Kind::Text, "", Live, "File of the server's certificates, in PEM";
+    TlsKeyFile "tls-key-file", Kind::Text, "", Live, "File of the server's key, in PEM";
+    TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, "Must be empty: keys with a passphrase are not supported";
+    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Live, "File of those who sign certificates of clients, in PEM";
+    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Live, "Folder of such files";
+    TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Live, "Whether clients must have certificates";
+    TlsProtocols "tls-protocols", Kind::Words, "", Live, "TLSv1.2, TLSv1.3; empty: both";
+    TlsCiphers "tls-ciphers", Kind::Text, "", Live, "Cipher suites of TLS 1.2 by OpenSSL's names; empty: all that are safe";
+    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Live, "Cipher suites of TLS 1.3; empty: all";
+    TlsPreferServerCiphers "tls-prefer-server-ciphers", YES_NO, "no", Live, "Whether the server's order of cipher suites counts";
+    TlsSessionCaching "tls-session-caching", YES_NO, "yes", Live, "Whether clients may resume sessions";
+    TlsSessionCacheSize "tls-session-cache-size", Kind::Int { min: 0, max: 1 << 24 }, "20480", Live, "Sessions that can be resumed";
 
-    MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, apply crate::limits::apply_client_memory, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
+    MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
 
     // General.
     Dir "dir", Kind::Text, "holdfast-data", AtStart, "The data folder; unless it is named, the current folder if that is one already";
-    LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, apply crate::log::apply_level, "What is logged";
+    LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, "What is logged";
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
     Databases "databases", Kind::Int { min: 1, max: holdfast_store::DATABASES as i64 }, "16", AtStart, "Number of databases";
@@ -127,41 +127,41 @@ options! {
     EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", AtStart, "Who may use DEBUG";
 
     // Durability and memory.
-    Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, apply crate::serve::apply_appendfsync, "When a write is durable: before its reply, within a second, or some time";
+    Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, "When a write is durable: before its reply, within a second, or some time";
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
-    LfuDecayTime "lfu-decay-time", LFU, "1", Live, apply crate::eviction::apply_policy, "Minutes after which a key's count of uses falls by one; 0: it does not";
-    LfuLogFactor "lfu-log-factor", LFU, "10", Live, apply crate::eviction::apply_policy, "The greater, the more uses it takes to raise a key's count";
-    MaxMemory "maxmemory", BYTES, "0", Live, apply crate::serve::apply_max_memory, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: no limit";
+    LfuDecayTime "lfu-decay-time", LFU, "1", Live, "Minutes after which a key's count of uses falls by one; 0: it does not";
+    LfuLogFactor "lfu-log-factor", LFU, "10", Live, "The greater, the more uses it takes to raise a key's count";
+    MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: no limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Int { min: 0, max: 100 }, "10", Live, "How long a command evicts keys before it writes: 50 us each up to 10, then more and more; 100: a minute";
-    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, apply crate::eviction::apply_policy, "Which keys are evicted when there is more data than maxmemory";
-    MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, apply crate::eviction::apply_policy, "Keys that are looked at for each that is evicted, at most 64";
+    MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, "Which keys are evicted when there is more data than maxmemory";
+    MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, "Keys that are looked at for each that is evicted, at most 64";
 
     // Replication: there are no replicas yet.
     MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
     MinReplicasMaxLag "min-replicas-max-lag" or "min-slaves-max-lag", Kind::Int { min: 0, max: i32::MAX as i64 }, "10", Live, "Seconds since a replica was heard of until it does not count; 0: min-replicas-to-write is of no effect";
 
     // Publish/subscribe.
-    NotifyKeyspaceEvents "notify-keyspace-events", Kind::Custom(crate::notify::normalize), "", Live, apply crate::notify::apply, "Classes of events on keys that are published, a letter each";
-    TrackingTableMaxKeys "tracking-table-max-keys", COUNT, "1000000", Live, apply crate::tracking::apply_max_keys, "Keys remembered for clients that track them; 0: no limit";
+    NotifyKeyspaceEvents "notify-keyspace-events", Kind::Custom(events::normalize), "", Live, "Classes of events on keys that are published, a letter each";
+    TrackingTableMaxKeys "tracking-table-max-keys", COUNT, "1000000", Live, "Keys remembered for clients that track them; 0: no limit";
 
     // Small encodings.
-    HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Fields up to which a hash is packed";
-    HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a value up to which a hash is packed";
-    HllSparseMaxBytes "hll-sparse-max-bytes", BYTES, "3000", Live, apply crate::limits::apply_encodings, "Bytes up to which a HyperLogLog is sparse";
-    ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, apply crate::limits::apply_encodings, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
-    SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, apply crate::limits::apply_encodings, "Members up to which a set of integers is packed";
-    SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a set is packed";
-    SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a set is packed";
-    StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", Live, apply crate::limits::apply_encodings, "Bytes in a node of a stream; 0: any number";
-    StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", Live, apply crate::limits::apply_encodings, "Entries in a node of a stream; 0: any number";
-    ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, apply crate::limits::apply_encodings, "Members up to which a sorted set is packed";
-    ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, apply crate::limits::apply_encodings, "Bytes of a member up to which a sorted set is packed";
+    HashMaxListpackEntries "hash-max-listpack-entries" or "hash-max-ziplist-entries", COUNT, "128", Live, "Fields up to which a hash is packed";
+    HashMaxListpackValue "hash-max-listpack-value" or "hash-max-ziplist-value", BYTES, "64", Live, "Bytes of a value up to which a hash is packed";
+    HllSparseMaxBytes "hll-sparse-max-bytes", BYTES, "3000", Live, "Bytes up to which a HyperLogLog is sparse";
+    ListMaxListpackSize "list-max-listpack-size" or "list-max-ziplist-size", Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", Live, "Entries in a node of a list, or -1 to -5: 4 to 64 KiB";
+    SetMaxIntsetEntries "set-max-intset-entries", COUNT, "512", Live, "Members up to which a set of integers is packed";
+    SetMaxListpackEntries "set-max-listpack-entries", COUNT, "128", Live, "Members up to which a set is packed";
+    SetMaxListpackValue "set-max-listpack-value", BYTES, "64", Live, "Bytes of a member up to which a set is packed";
+    StreamNodeMaxBytes "stream-node-max-bytes", BYTES, "4096", Live, "Bytes in a node of a stream; 0: any number";
+    StreamNodeMaxEntries "stream-node-max-entries", COUNT, "100", Live, "Entries in a node of a stream; 0: any number";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" or "zset-max-ziplist-entries", COUNT, "128", Live, "Members up to which a sorted set is packed";
+    ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, "Bytes of a member up to which a sorted set is packed";
 
     // Watching.
-    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: crate::script::engine::MEMORY_MAX as i64 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
+    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: SCRIPT_MEMORY_MAX as i64 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
     BusyReplyThreshold "busy-reply-threshold" or "lua-time-limit", Kind::Int { min: 0, max: i64::MAX }, "5000", Live, "Milliseconds after which a script may be killed, and other commands are refused until it ends; 0: never";
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";
-    SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, apply crate::slowlog::apply_max_len, "Slow commands remembered";
+    SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, "Slow commands remembered";
 
     LatencyMonitorThreshold "latency-monitor-threshold", COUNT, "0", Live, "Milliseconds from which LATENCY remembers a command; 0: none";
     LatencyTracking "latency-tracking", YES_NO, "yes", Live, "Whether the time of each command is counted by classes";

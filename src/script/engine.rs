@@ -11,7 +11,7 @@ use super::{
     reply::{count_error, write_reply},
     sandbox::Sandbox,
 };
-use crate::answer::Stop;
+use crate::{answer::Stop, config::options::SCRIPT_MEMORY_MAX};
 use holdfast_resp::{Args, Proto, Writer};
 use std::{
     borrow::Cow,
@@ -22,10 +22,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-/// Bytes of memory that an interpreter may be allowed at most. A table is smaller then than Lua's largest, beyond which it
-/// would raise an error while Rust has its turn.
-pub const MEMORY_MAX: usize = 2 << 30;
 
 /// The interpreter.
 pub struct Engine {
@@ -83,7 +79,7 @@ impl Engine {
     pub fn new() -> Engine {
         let mut state = State::new();
         let sandbox = Sandbox::new(state.lua()).expect("a new interpreter has room");
-        state.set_limit(MEMORY_MAX);
+        state.set_limit(SCRIPT_MEMORY_MAX);
         Engine {
             state,
             sandbox,

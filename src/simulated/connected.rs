@@ -1,6 +1,7 @@
 //! A worker with real connections, on a simulated machine.
 
 use crate::{
+    apply::apply_all,
     client::Client as Shown,
     config::{Config, Opt, file},
     server::Server,
@@ -48,7 +49,7 @@ impl World {
         }
         config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
         let server = Server::new(config, Arc::new(store), vec![sender]);
-        server.apply_all().expect("the default options");
+        apply_all(&server).expect("the default options");
         World { sim, server, mailbox: Some(mailbox) }
     }
 

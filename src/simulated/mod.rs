@@ -17,6 +17,7 @@ mod writers;
 
 use crate::{
     answer::{Outcome, Wake},
+    apply::apply_all,
     client::Client,
     config::{Config, file},
     dispatch::Turn,
@@ -51,7 +52,7 @@ impl World {
             file::set(&config, option, &[value]).expect("an option");
         }
         let server = Server::new(config, Arc::new(store), vec![sender]);
-        server.apply_all().expect("the default options");
+        apply_all(&server).expect("the default options");
         let wrong = server.libraries.load(&server.store);
         if !wrong.is_empty() {
             return Err(Error::Unusable(format!("libraries cannot be read: {wrong:?}")));
