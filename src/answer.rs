@@ -1,6 +1,6 @@
 //! What a handler returns.
 
-use crate::session::Progress;
+use crate::progress::Progress;
 use holdfast_store::{Admission, Cold, HeldUp};
 use std::{borrow::Cow, fmt, thread, time::Duration};
 use tokio::{

@@ -4,11 +4,13 @@ use crate::{
     answer::{Answer, NO_DATABASE, NOT_DOUBLE, NOT_INTEGER, Outcome, Stop, Wake},
     command::Command,
     config::Opt,
-    dispatch::{News, Turn},
+    handler::Rows,
     notify::{Class, Event},
     observe::Waiting,
     server::Server,
     session::Session,
+    table::Table,
+    turn::{News, Turn},
 };
 use holdfast_resp::{Args, Proto, Writer, parse_double, parse_int};
 use holdfast_store::{Turn as ObserverTurn, Txn};
@@ -35,6 +37,16 @@ impl<'a> Call<'a> {
     /// The server.
     pub fn server(&self) -> &'a Server {
         &self.turn.worker.server
+    }
+
+    /// What the commands are.
+    pub fn table(&self) -> &'static Table {
+        self.server().table
+    }
+
+    /// What executes them.
+    pub fn rows(&self) -> &'static Rows {
+        self.turn.worker.rows
     }
 
     /// The database selected, as the store knows it. To be asked within a transaction, since SWAPDB may change it.
@@ -102,6 +114,27 @@ impl<'a> Call<'a> {
     /// The error of a container that lacks the subcommand asked for.
     pub fn unknown_subcommand(&self) -> Stop {
         unknown_subcommand(self.command, self.args)
+    }
+
+    /// Calls `each` to write a part of the reply, `times` times. How often is cheap for a client to say, so that the reply
+    /// is limited.
+    pub fn repeat(&mut self, times: u64, mut each: impl FnMut(&mut Writer)) -> Result<(), Stop> {
+        /// Less than a second's work, which holds up who wants the same keys.
+        const BYTES_MAX: usize = 256 << 20;
+        let start = self.out.written().len();
+        let limit = &self.turn.worker.server.output_limits[self.session.client.class() as usize];
+        for _ in 0..times {
+            each(&mut self.out);
+            let end = self.out.written().len();
+            if end - start > BYTES_MAX {
+                return Err(Stop::new("ERR the reply would be too long"));
+            }
+            if !self.session.in_script && limit.exceeds_hard(end) {
+                // The client is disconnected for it, whatever would follow.
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the lines of a HELP subcommand between Redis's usual first and last ones.

@@ -1,10 +1,9 @@
 //! The clients: what other threads may know of a connection, and the list of all.
 
 use crate::{
-    pubsub::Kind,
-    stats::{Counter, WorkerStats},
-    table::{CommandId, TABLE},
-    worker::BUFFER_SIZE,
+    counter::Counter,
+    stats::WorkerStats,
+    table::{CommandId, Table},
 };
 use holdfast_io::Moment;
 use std::{
@@ -16,6 +15,9 @@ use std::{
     },
     time::Duration,
 };
+
+/// Bytes of a buffer as every connection may have one. Larger ones are grown for it.
+pub const BUFFER_SIZE: usize = 16 * 1024;
 
 /// A connection as CLIENT LIST shows it. Its own worker writes, anyone reads.
 pub struct Client {
@@ -91,6 +93,17 @@ pub mod flag {
 
     /// Letters, each at its bit.
     pub const LETTERS: &str = "btRBcUeT";
+}
+
+/// Which names a client can subscribe to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Channels.
+    Channel,
+    /// Patterns that channels' names match.
+    Pattern,
+    /// Channels that belong to a shard.
+    Shard,
 }
 
 /// Classes of clients, in the order of `client-output-buffer-limit`.
@@ -339,7 +352,7 @@ impl Client {
     }
 
     /// Its line in CLIENT LIST, without a line break.
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, table: &Table) -> String {
         let names = self.names.lock().expect("no holder panics");
         let text = String::from_utf8_lossy;
         let flags = self.flags.load(Relaxed);
@@ -364,7 +377,7 @@ impl Client {
         }
         let command = match self.command.load(Relaxed) {
             NO_COMMAND => "NULL",
-            id => TABLE.command(CommandId(id)).name,
+            id => table.command(CommandId(id)).name,
         };
         let output = self.output.load(Relaxed);
         // What is more than the buffer that every connection may have.

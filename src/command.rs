@@ -1,10 +1,7 @@
-//! What a command is: one row of the command table, from which dispatch, COMMAND and the documentation derive.
-//!
-//! Rows live beside their handlers in `commands/`; [`crate::table`] puts them together.
+//! What is known of a command before it is executed: its part of the command table, from which access control, COMMAND and the
+//! documentation derive. What executes it is its handler ([`crate::handler`]).
 
-use crate::{answer::Answer, call::Call, keyspace::Keyspace};
-use holdfast_resp::{Args, Writer};
-use holdfast_store::Txn;
+use holdfast_resp::Args;
 use std::ops::{BitOr, Range};
 
 /// One command or subcommand.
@@ -27,7 +24,7 @@ pub struct Command {
     pub channels: Channels,
     /// Finds them, if the specifications alone do not.
     pub find_keys: Option<FindKeys>,
-    /// Whether a call looks at more keys than it names, so that it locks all partitions like [`Handler::Whole`].
+    /// Whether a call looks at more keys than it names, so that it locks all partitions.
     pub looks_beyond: fn(Args) -> bool,
     /// The version of Redis that it appeared in.
     pub since: &'static str,
@@ -37,33 +34,10 @@ pub struct Command {
     pub summary: &'static str,
     /// Time it takes.
     pub complexity: &'static str,
-    /// If it is a container, what it contains.
-    pub subcommands: &'static [Command],
-    /// Does it.
-    pub handler: Handler,
-    /// Replies with a string that is the value of its first argument, if that is all it does: where the value is at hand, no
-    /// transaction is needed.
-    pub at_hand: Option<fn(&mut Writer, &[u8])>,
 }
 
 /// Shows the index of each key of a call, and what is done with it.
 pub type FindKeys = fn(Args, &mut dyn FnMut(usize, KeyAccess));
-
-/// How a command is done.
-#[derive(Clone, Copy)]
-pub enum Handler {
-    /// Without a transaction of the store.
-    Plain(fn(&mut Call) -> Answer),
-    /// Within a transaction over its keys' partitions. It must not write before it has read what it needs: a read may find
-    /// that a value must be fetched, and then the handler runs again.
-    Keyed(fn(&mut Call, &mut Txn) -> Answer),
-    /// Within a transaction over all partitions.
-    Whole(fn(&mut Call, &mut Txn) -> Answer),
-    /// Within a transaction that grows: EXEC's, or, if none is given, one that it begins itself.
-    Script(fn(&mut Call, Option<&mut Txn>) -> Answer),
-    /// With a view of all keys, for which nothing is locked, except within EXEC.
-    Browsing(fn(&mut Call, &mut Keyspace) -> Answer),
-}
 
 impl Command {
     /// A row to start from (`..Command::NEW`).
@@ -78,13 +52,10 @@ impl Command {
         channels: Channels::None,
         find_keys: None,
         looks_beyond: |_| false,
-        at_hand: None,
         since: "1.0.0",
         group: "",
         summary: "",
         complexity: "O(1)",
-        subcommands: &[],
-        handler: Handler::Plain(|call| Err(call.unknown_subcommand())),
     };
 
     /// The name without the container's.
@@ -97,11 +68,6 @@ impl Command {
     pub fn accepts(&self, count: usize) -> bool {
         let (count, arity) = (count as i64, i64::from(self.arity));
         count == arity || (arity < 0 && count >= -arity)
-    }
-
-    /// Whether a call locks all partitions.
-    pub fn locks_all(&self, args: Args) -> bool {
-        matches!(self.handler, Handler::Whole(_) | Handler::Browsing(_)) || (self.looks_beyond)(args)
     }
 
     /// All ACL categories: those given, and those that follow from the flags as in Redis.

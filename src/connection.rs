@@ -8,9 +8,9 @@
 
 use crate::{
     answer::{Outcome, Wake},
-    client::{Buffers, Client, flag},
+    client::{BUFFER_SIZE, Buffers, Client, flag},
     config::Opt,
-    dispatch::Turn,
+    event_loop::EventLoop,
     gate::Lsn,
     limits::OutputLimit,
     log::log,
@@ -20,7 +20,7 @@ use crate::{
     script::stack::{OnStack, Pause},
     session::{Multi, Session},
     stream::Stream,
-    worker::{BUFFER_SIZE, Worker},
+    turn::Turn,
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
@@ -171,7 +171,7 @@ enum Closed {
 
 /// A client's connection.
 pub struct Connection {
-    worker: Rc<Worker>,
+    events: Rc<EventLoop>,
     handle: Rc<Handle>,
     stream: Stream,
     session: Session,
@@ -216,10 +216,10 @@ impl Slice {
 
 impl Connection {
     /// Serves the client at the other end of `stream`.
-    pub fn new(worker: Rc<Worker>, handle: Rc<Handle>, stream: Stream) -> Self {
-        let session = Session::new(handle.client.clone(), &worker.server.acl);
+    pub fn new(events: Rc<EventLoop>, handle: Rc<Handle>, stream: Stream) -> Self {
+        let session = Session::new(handle.client.clone(), &events.worker.server.acl);
         Connection {
-            worker,
+            events,
             handle,
             stream,
             session,
@@ -247,7 +247,7 @@ impl Connection {
                 break why;
             }
         };
-        self.session.leave(&self.worker.server);
+        self.session.leave(&self.events.worker.server);
         self.stream.close().await;
         let addr = &self.handle.client.addr;
         match why {
@@ -264,13 +264,14 @@ impl Connection {
 
     /// Executes the commands in the input until one is incomplete.
     async fn execute(&mut self) -> Result<(), Closed> {
-        let worker = self.worker.clone();
-        let turn = Turn::new(&worker);
+        let events = self.events.clone();
+        let worker = &events.worker;
+        let turn = Turn::new(worker, &*events);
         self.handle.client.touch(turn.now());
         self.slice.began.get_or_insert(turn.now());
         self.stalled = false;
         // What others have sent before it comes before the replies.
-        self.worker.deliver();
+        self.events.deliver();
         self.take_pushed();
         let mut lookahead = Lookahead::default();
         while !self.closing && self.head < self.input.len() {
@@ -313,9 +314,9 @@ impl Connection {
     /// Lets others of the worker run. What was executed so far is on its way meanwhile: the worker does not come to rest,
     /// which else is when it has its writes made durable.
     async fn let_others_run(&mut self) -> Result<(), Closed> {
-        self.worker.kick();
-        let worker = self.worker.clone();
-        self.drive(worker.others_run()).await
+        self.events.worker.kick();
+        let events = self.events.clone();
+        self.drive(events.others_run()).await
     }
 
     /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
@@ -336,7 +337,7 @@ impl Connection {
         self.session.gate = self.session.gate.max(gate);
         if outcome.is_final() {
             // What it has told others, this client included, comes before what the next command does.
-            self.worker.deliver();
+            self.events.deliver();
             self.take_pushed();
             // Also of a client that reads: a reply that is too long is not sent at all.
             if self.output_limit().exceeds_hard(self.output.pending()) {
@@ -348,7 +349,7 @@ impl Connection {
 
     /// Sees the command at the head of the input through, of which one attempt was not enough; whether it has waited.
     async fn see_through(&mut self, turn: &Turn<'_>, mut outcome: Outcome) -> Result<bool, Closed> {
-        let worker = turn.worker;
+        let (events, worker) = (self.events.clone(), turn.worker);
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
         loop {
@@ -369,7 +370,7 @@ impl Connection {
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // The end of the pause is told, the end of everything else is not; either comes early at most.
-                    let over = self.drive(time::timeout_at(until, worker.unpaused.notified())).await;
+                    let over = self.drive(time::timeout_at(until, events.unpaused.notified())).await;
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
@@ -400,14 +401,14 @@ impl Connection {
                     self.session.progress = done?;
                 }
                 Outcome::Fetch(cold) => {
-                    let fetching = self.worker.fetch(cold);
+                    let fetching = self.events.worker.fetch(cold);
                     let fetched = self.drive(fetching).await?;
                     self.session.fetched.extend(fetched);
                 }
             }
             turn.resume();
             outcome = if on_stack {
-                run_on_stack(worker, || self.attempt(turn, wake, None)).await
+                run_on_stack(&events, || self.attempt(turn, wake, None)).await
             } else {
                 self.attempt(turn, wake, None)
             };
@@ -432,7 +433,8 @@ impl Connection {
     /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.
     async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
         let handle = self.handle.clone();
-        let worker = self.worker.clone();
+        let events = self.events.clone();
+        let worker = &events.worker;
         let waiting = self.session.waiting.as_ref().expect("it waits for something");
         let signal = waiting.signal();
         handle.client.set_waits_for(waiting.keys().map(|(db, key)| (db, key.to_vec())).collect());
@@ -503,8 +505,8 @@ impl Connection {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
         self.take_pushed();
-        let (stats, client) = (self.worker.stats(), &self.handle.client);
-        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.worker.gate, |n| {
+        let (stats, client) = (self.events.worker.stats(), &self.handle.client);
+        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.events.gate, |n| {
             stats.writes.add(1);
             stats.output_bytes.add(n as u64);
             client.count_output(n);
@@ -514,7 +516,7 @@ impl Connection {
             Poll::Ready(Ok(())) if self.ended => return Poll::Ready(Err(Closed::ByPeer)),
             Poll::Ready(Ok(())) => {
                 for buffer in self.output.take_buffers() {
-                    self.worker.give_buffer(buffer);
+                    self.events.give_buffer(buffer);
                 }
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Closed::Send(error))),
@@ -523,7 +525,7 @@ impl Connection {
         let pending = self.output.pending();
         self.handle.pending.set(pending);
         self.handle.client.publish_output(pending);
-        if self.worker.server.clients.is_memory_limited() {
+        if self.events.worker.server.clients.is_memory_limited() {
             self.account();
         }
         if self.is_over_output_limit(pending) {
@@ -546,7 +548,7 @@ impl Connection {
         match self.stream.poll_read(cx, &mut self.input) {
             Poll::Pending => {
                 if self.input.is_empty() {
-                    self.worker.give_buffer(std::mem::take(&mut self.input));
+                    self.events.give_buffer(std::mem::take(&mut self.input));
                     self.handle.client.publish_input(0, 0);
                 }
                 Poll::Pending
@@ -557,10 +559,10 @@ impl Connection {
                 if self.output.pending() == 0 { Poll::Ready(Err(Closed::ByPeer)) } else { Poll::Pending }
             }
             Poll::Ready(Ok(n)) => {
-                self.worker.stats().reads.add(1);
-                self.worker.stats().input_bytes.add(n as u64);
+                self.events.worker.stats().reads.add(1);
+                self.events.worker.stats().input_bytes.add(n as u64);
                 self.handle.client.count_input(n);
-                let mut limit = self.worker.server.config.number(Opt::ClientQueryBufferLimit);
+                let mut limit = self.events.worker.server.config.number(Opt::ClientQueryBufferLimit);
                 if self.is_unauthenticated() {
                     limit = limit.min(INPUT_MAX_UNAUTHENTICATED);
                 }
@@ -568,7 +570,7 @@ impl Connection {
                     return Poll::Ready(Err(Closed::InputLimit));
                 }
                 if self.output.open.capacity() == 0 {
-                    self.output.open = self.worker.take_buffer();
+                    self.output.open = self.events.take_buffer();
                 }
                 Poll::Ready(Ok(()))
             }
@@ -587,7 +589,7 @@ impl Connection {
             }
         }
         if self.input.capacity() == 0 {
-            self.input = self.worker.take_buffer();
+            self.input = self.events.take_buffer();
         }
         if self.input.len() == self.input.capacity() || (self.head > 0 && self.parser.is_partial()) {
             self.input.drain(..self.head);
@@ -602,16 +604,16 @@ impl Connection {
     /// Whether the client has yet to say who it is.
     #[inline]
     fn is_unauthenticated(&self) -> bool {
-        !self.session.authenticated && self.worker.server.acl.requires_auth()
+        !self.session.authenticated && self.events.worker.server.acl.requires_auth()
     }
 
     #[inline]
     fn output_limit(&self) -> &OutputLimit {
-        &self.worker.server.output_limits[self.handle.client.class() as usize]
+        &self.events.worker.server.output_limits[self.handle.client.class() as usize]
     }
 
     fn is_over_output_limit(&mut self, pending: usize) -> bool {
-        let limit = &self.worker.server.output_limits[self.handle.client.class() as usize];
+        let limit = &self.events.worker.server.output_limits[self.handle.client.class() as usize];
         if limit.exceeds_hard(pending) {
             return true;
         }
@@ -654,7 +656,7 @@ impl Connection {
         if memory > self.accounted + STEP {
             self.accounted = memory;
             self.publish_buffers();
-            self.worker.server.evict_clients();
+            self.events.worker.server.evict_clients();
         } else if memory < self.accounted {
             self.accounted = memory;
             self.publish_buffers();
@@ -670,8 +672,8 @@ fn output_pause(unauthenticated: bool) -> usize {
 
 /// Runs a script on a stack of its own. The worker serves others between its parts, and while it waits; its own connection
 /// does nothing else, as in Redis.
-async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
-    let stack = match worker.take_stack() {
+async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outcome {
+    let stack = match events.worker.take_stack() {
         Ok(stack) => stack,
         Err(e) => {
             log!(Warning, "no memory for the stack of a script: {e}");
@@ -686,16 +688,16 @@ async fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome
             Err(paused) => paused,
         };
         // The worker may not come to rest before the script's end.
-        worker.kick();
+        events.worker.kick();
         match paused {
-            Pause::Turn => worker.others_run().await,
+            Pause::Turn => events.others_run().await,
             Pause::HeldUp => {
                 const LONGEST: Duration = Duration::from_millis(1);
-                let _ = time::timeout(LONGEST, worker.server.released.notified()).await;
+                let _ = time::timeout(LONGEST, events.worker.server.released.notified()).await;
             }
-            Pause::Fetch(cold) => fetched = worker.fetch(cold).await,
+            Pause::Fetch(cold) => fetched = events.worker.fetch(cold).await,
         }
     };
-    worker.give_stack(running.into_stack());
+    events.worker.give_stack(running.into_stack());
     outcome
 }

@@ -5,31 +5,23 @@ use crate::{
     answer::{DISK_FULL, OUT_OF_MEMORY, Outcome, Stop, Wake},
     call::{Call, unknown_subcommand, wrong_arity},
     client::flag,
-    command::{Categories, Command, Flags, Handler, KeyAccess},
-    commands::scripting::writes_nothing,
+    command::{Categories, Command, Flags, KeyAccess},
     config::Opt,
+    handler::{Handler, Row, Rows},
     keys::each_key,
     keyspace::Keyspace,
     log::log,
-    notify::Event,
     refusals::Cause,
     script::stack,
     server::Server,
     session::{Replies, Session},
-    table::{CommandId, Lookup, TABLE},
-    tracking::{Changed, Mode},
-    worker::Worker,
+    table::{CommandId, Lookup},
+    tracking::Mode,
+    turn::{NANOS_PER_MS, News, Turn},
 };
-use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{
-    Admission, Begun, Change, Cold, Expected, Lsn, Memory, Purpose, Store, Txn, What, redo_max,
-};
-use std::{
-    cell::{Cell, RefCell},
-    sync::atomic::Ordering::Relaxed,
-    time::Duration,
-};
+use holdfast_store::{Admission, Begun, Cold, Expected, Memory, Purpose, Store, Txn, redo_max};
+use std::time::Duration;
 use tokio::time;
 
 const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
@@ -37,7 +29,6 @@ const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspa
 const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
-const NANOS_PER_MS: u64 = 1_000_000;
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
 /// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
@@ -50,177 +41,7 @@ const BUSY_RETRY: Duration = Duration::from_millis(1);
 /// How long a command that waits already waits at least while a script runs for long.
 pub const WHILE_BUSY: Duration = Duration::from_millis(50);
 
-/// What the commands of one loop turn share.
-pub struct Turn<'a> {
-    /// Who executes.
-    pub worker: &'a Worker,
-    /// When it began.
-    began: Moment,
-    /// The same as Unix time in milliseconds, so that one look at a clock tells the time on both.
-    began_ms: Cell<u64>,
-    /// Nanoseconds from then until the command before ended, and after a command until that one did: one look serves both.
-    now: Cell<u64>,
-    /// What the replies so far depend on.
-    gate: Cell<Lsn>,
-    /// What is told to others when the transaction commits.
-    news: RefCell<Vec<News>>,
-}
-
-/// Something that others are told of when the transaction that did it commits.
-pub enum News {
-    /// An event.
-    Event(Event),
-    /// A message, published within the transaction.
-    Message {
-        /// Where.
-        channel: Vec<u8>,
-        /// What.
-        message: Vec<u8>,
-        /// Whether the channel is a shard's.
-        to_shard: bool,
-    },
-    /// A client has read a key, and wants to be told when it changes.
-    Read(u64, Vec<u8>),
-    /// Copies of a key are not valid any more.
-    Changed(Changed),
-    /// Copies of any key are not valid any more.
-    Flushed,
-}
-
-impl<'a> Turn<'a> {
-    /// A turn that begins now.
-    pub fn new(worker: &'a Worker) -> Self {
-        Turn {
-            worker,
-            began: (worker.clock)(),
-            began_ms: Cell::new(worker.server.store.now_ms()),
-            now: Cell::new(0),
-            gate: Cell::new(0),
-            news: RefCell::default(),
-        }
-    }
-
-    /// When the last command of the turn ended.
-    pub fn now(&self) -> Moment {
-        self.began.plus_ns(self.now.get())
-    }
-
-    /// Nanoseconds from a moment until now.
-    #[inline]
-    pub fn ns_since(&self, earlier: Moment) -> u64 {
-        (self.worker.clock)().ns_since(earlier)
-    }
-
-    /// The time between two commands was not theirs.
-    pub fn resume(&self) {
-        self.now.set(self.ns_since(self.began));
-        self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
-    }
-
-    /// Takes the time between back to `start`: a command that has run others took it all.
-    pub fn set_now(&self, start: Moment) {
-        self.now.set(start.ns_since(self.began));
-    }
-
-    /// The time of the command that begins now: Unix time in milliseconds.
-    fn now_ms(&self) -> u64 {
-        self.began_ms.get() + self.now.get() / NANOS_PER_MS
-    }
-
-    /// What the replies since the last call depend on; 0: nothing.
-    pub fn take_gate(&self) -> Lsn {
-        self.gate.replace(0)
-    }
-
-    /// How much is to be told of when the transaction commits.
-    pub fn news_len(&self) -> usize {
-        self.news.borrow().len()
-    }
-
-    /// Forgets what was announced behind the first `len` things: it is done again.
-    pub fn forget_news(&self, len: usize) {
-        self.news.borrow_mut().truncate(len);
-    }
-
-    /// Reads what a transaction needs, with its partitions locked: nothing may come between any more. While a script waits for
-    /// it, others of the worker run; EXEC must not lose the interpreter to one of them.
-    pub fn fetch_under_lock(&self, txn: &mut Txn, cold: Vec<Cold>) {
-        self.worker.stats().cold_waits_under_lock.add(cold.len() as u64);
-        let mut fetched = Vec::new();
-        if stack::is_on_stack() && !self.worker.engine_is_free() {
-            txn.hold_long();
-            fetched = stack::pause(stack::Pause::Fetch(cold.clone()));
-            self.resume();
-        }
-        if fetched.is_empty() {
-            fetched = cold.into_iter().map(|cold| self.worker.server.store.fetch(cold)).collect();
-        }
-        txn.supply(fetched);
-    }
-
-    /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.
-    pub fn commit(&self, txn: &mut Txn) {
-        let lsn = txn.commit_then(|changes, lsn| {
-            if !changes.is_empty() || !self.news.borrow().is_empty() {
-                self.tell(changes, lsn);
-            }
-        });
-        if lsn > self.worker.server.progress.durable() {
-            self.worker.appended.store(true, Relaxed);
-        }
-        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
-        if txn.holds_long() {
-            txn.unlock();
-            self.worker.server.released.notify_waiters();
-        }
-    }
-
-    /// Has others told of something when the transaction commits.
-    pub fn announce(&self, news: News) {
-        self.news.borrow_mut().push(news);
-    }
-
-    /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
-    /// it did so when it looked at keys. A run that is not the last one has announced nothing.
-    #[cold]
-    fn note_changes(
-        &self,
-        command: &Command,
-        args: Args,
-        by: u64,
-        at: usize,
-        over: bool,
-        changes: Vec<Change>,
-    ) {
-        let mut news = self.news.borrow_mut();
-        if !over {
-            news.truncate(at);
-        }
-        let mut missed: Vec<Vec<u8>> = Vec::new();
-        let is_new = |change: &Change| {
-            let is_miss = change.what == What::Missed;
-            // A handler may look more than once.
-            if is_miss && (!over || missed.contains(&change.key) || !tells_misses(command, args, &change.key))
-            {
-                return false;
-            }
-            if is_miss {
-                missed.push(change.key.clone());
-            }
-            true
-        };
-        let changes = changes.into_iter().filter(is_new);
-        let new: Vec<News> = changes.flat_map(|change| self.news_of(change, Some(by))).collect();
-        news.splice(at..at, new);
-    }
-
-    fn news_of(&self, change: Change, by: Option<u64>) -> impl Iterator<Item = News> + use<> {
-        let push = &self.worker.server.push;
-        let event = Event::of_change(push, &change).map(News::Event);
-        let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
-        event.into_iter().chain(changed.map(News::Changed))
-    }
-
+impl Turn<'_> {
     /// Notes the keys that a client which tracks keys has read, if it wants to be told when they change. Of a script, only
     /// what the commands read that it calls.
     #[cold]
@@ -233,50 +54,6 @@ impl<'a> Turn<'a> {
         let _ = each_key(command, args, |index, _| {
             self.announce(News::Read(session.client.id, args.at(index).to_vec()));
         });
-    }
-
-    /// Tells others what was done, and what the store did by itself since, in a transaction whose partitions are still
-    /// locked.
-    #[cold]
-    fn tell(&self, changes: Vec<Change>, lsn: Lsn) {
-        let mut news = self.news.borrow_mut();
-        news.extend(changes.into_iter().flat_map(|change| self.news_of(change, None)));
-        let push = &self.worker.server.push;
-        let gate = push.gate(lsn);
-        let (mut changed, mut read) = (Vec::new(), false);
-        for one in news.drain(..) {
-            match one {
-                News::Event(event) => event.publish(push, gate),
-                News::Message { channel, message, to_shard } => {
-                    push.publish(&channel, &message, to_shard, gate);
-                }
-                News::Read(client, key) => {
-                    push.tracking.remember(client, &key);
-                    read = true;
-                }
-                News::Changed(key) => {
-                    push.tracking.invalidate(push, &key, gate);
-                    changed.push(key);
-                }
-                News::Flushed => push.tracking.invalidate_all(push, gate),
-            }
-        }
-        if !changed.is_empty() {
-            push.tracking.broadcast(push, &changed, gate);
-        }
-        if read {
-            push.tracking.keep_limit(push);
-        }
-    }
-
-    /// The reply may tell of anything that is in the log by now.
-    fn depend_on_log(&self) {
-        self.depend_on(self.worker.server.store.log().tail());
-    }
-
-    /// The reply waits for the log to be durable up to here under `appendfsync always`.
-    pub fn depend_on(&self, lsn: Lsn) {
-        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
     }
 
     /// Executes one command, or refuses it, or queues it; its reply goes to `out`. Of its first argument something may be
@@ -314,7 +91,7 @@ impl<'a> Turn<'a> {
         wake: Wake,
         expected: Option<&Expected>,
     ) -> Outcome {
-        let id = match TABLE.lookup(args) {
+        let id = match self.worker.server.table.lookup(args) {
             Lookup::Found(id) => id,
             Lookup::UnknownCommand if is_http(args.at(0)) => {
                 log!(Warning, "possible attack: {} sends HTTP; closing its connection", session.client.addr);
@@ -322,10 +99,16 @@ impl<'a> Turn<'a> {
             }
             Lookup::UnknownCommand => return self.refuse(session, None, out, unknown_command(args)),
             Lookup::UnknownSubcommand(id) => {
-                return self.refuse(session, None, out, unknown_subcommand(TABLE.command(id), args));
+                return self.refuse(
+                    session,
+                    None,
+                    out,
+                    unknown_subcommand(self.worker.server.table.command(id), args),
+                );
             }
         };
-        let command = TABLE.command(id);
+        let row = self.worker.rows.row(id);
+        let command = &row.command;
         if self.worker.server.busy.is_on() {
             if let Some(outcome) = self.while_busy(session, id, out) {
                 return outcome;
@@ -341,13 +124,13 @@ impl<'a> Turn<'a> {
             return Outcome::postpone(BUSY_RETRY);
         }
         let server = &self.worker.server;
-        if let Some(until) = server.pause.delays(|| may_write(server, session, command, args)) {
+        if let Some(until) = server.pause.delays(|| may_write(self.worker.rows, server, session, row, args)) {
             return Outcome::Postpone(time::Instant::from_std(until));
         }
         if session.multi.is_some() && !command.flags.has(Flags::IMMEDIATE) {
             return self.queue(session, id, args, out);
         }
-        if let Some(uses) = use_of_scripts(session, command) {
+        if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
             // A script that waits between its parts has the interpreter.
             if !self.worker.engine_is_free() {
                 return Outcome::HeldUp;
@@ -370,7 +153,7 @@ impl<'a> Turn<'a> {
         }
         let proto = session.proto;
         let out = &mut Writer::new(out, proto);
-        let outcome = self.run(session, id, command, args, redo, out, wake, expected);
+        let outcome = self.run(session, id, row, args, redo, out, wake, expected);
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING is for the next command, or all of the next transaction.
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
@@ -384,7 +167,7 @@ impl<'a> Turn<'a> {
         self.make_room();
         let refused = match self.admit_growth() {
             Ok(Some(later)) => return later,
-            Ok(None) if TABLE.command(id).flags.has(Flags::WRITE) => self.check_replicas(),
+            Ok(None) if self.worker.server.table.command(id).flags.has(Flags::WRITE) => self.check_replicas(),
             other => other.map(drop),
         };
         if let Err(error) = refused {
@@ -404,10 +187,10 @@ impl<'a> Turn<'a> {
         if session.waiting.is_some() {
             return Some(Outcome::postpone(WHILE_BUSY));
         }
-        let command = TABLE.command(id);
+        let row = self.worker.rows.row(id);
         let is_open = session.authenticated || !self.worker.server.acl.requires_auth();
-        if command.flags.has(Flags::ALLOW_BUSY)
-            && matches!(command.handler, Handler::Plain(_))
+        if row.command.flags.has(Flags::ALLOW_BUSY)
+            && matches!(row.handler, Handler::Plain(_))
             && session.watched.is_empty()
             || !is_open
         {
@@ -493,26 +276,26 @@ impl<'a> Turn<'a> {
         &self,
         session: &mut Session,
         id: CommandId,
-        command: &'static Command,
+        row: &'static Row,
         args: Args,
         redo: usize,
         out: &mut Writer,
         wake: Wake,
         expected: Option<&Expected>,
     ) -> Outcome {
-        let store = &self.worker.server.store;
-        let mut begun = match command.handler {
+        let (store, command) = (&self.worker.server.store, &row.command);
+        let mut begun = match row.handler {
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
                 return self.call(session, id, args, out, wake, None);
             }
-            Handler::Keyed(_) if TABLE.first_is_key(id) => {
+            Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
-                if self.reply_at_hand(session, id, args, expected, out) {
+                if self.reply_at_hand(session, id, row, args, expected, out) {
                     return Outcome::Done;
                 }
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
             }
-            Handler::Keyed(_) if command.locks_all(args) => store.try_begin_all(),
+            Handler::Keyed(_) if row.locks_all(args) => store.try_begin_all(),
             Handler::Keyed(_) => begin_keys(store, command, args),
             Handler::Whole(_) => store.try_begin_all(),
         };
@@ -522,7 +305,7 @@ impl<'a> Turn<'a> {
         };
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
-        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, command, args) {
+        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args) {
             return Outcome::Behind;
         }
         if command.flags.has(Flags::WRITE) {
@@ -576,11 +359,12 @@ impl<'a> Turn<'a> {
         &self,
         session: &Session,
         id: CommandId,
+        row: &Row,
         args: Args,
         expected: Expected,
         out: &mut Writer,
     ) -> bool {
-        let Some(reply) = TABLE.command(id).at_hand else { return false };
+        let Some(reply) = row.at_hand else { return false };
         let server = &self.worker.server;
         let is_seen = session.tracking.is_some() || server.push.monitors.is_used();
         if is_seen || !session.fetched.is_empty() || session.client.has_flag(flag::NO_TOUCH) {
@@ -612,14 +396,15 @@ impl<'a> Turn<'a> {
             session.client.set_command(id);
         }
         let is_shown = wake == Wake::First && self.worker.server.push.monitors.is_used();
-        let command = TABLE.command(id);
+        let row = self.worker.rows.row(id);
+        let command = &row.command;
         if is_shown && command.flags.has(Flags::SKIP_MONITOR) && session.fetched.is_empty() {
             // A script is shown before what it calls.
             self.show(session, command, args);
         }
-        let (place, first_news) = (out.defer(), self.news.borrow().len());
+        let (place, first_news) = (out.defer(), self.news_len());
         let mut call = Call { command, args, out: out.reborrow(), session, turn: self, wake };
-        let answer = match (command.handler, txn) {
+        let answer = match (row.handler, txn) {
             (Handler::Keyed(handler) | Handler::Whole(handler), Some(txn)) => {
                 txn.count_lookups(command.flags.has(Flags::READONLY));
                 txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
@@ -699,30 +484,29 @@ impl<'a> Turn<'a> {
     #[cold]
     fn show(&self, session: &Session, command: &Command, args: Args) {
         let push = &self.worker.server.push;
-        push.monitors.show(&push.post, session, command, args);
+        push.monitors.show(&push.post, &session.client, session.in_script, session.db, command, args);
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let end = self.ns_since(self.began);
-        let took_ns = end - self.now.replace(end);
+        let took_ns = self.end_command();
         let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;
         self.worker.stats().executed(id, took_ns, failed, config.is_on(Opt::LatencyTracking));
         session.client.count_command();
         let long_ms = config.number(Opt::LatencyMonitorThreshold);
         if long_ms > 0 && took_ns / NANOS_PER_MS >= long_ms as u64 {
-            let is_fast = TABLE.command(id).flags.has(Flags::FAST);
+            let is_fast = self.worker.server.table.command(id).flags.has(Flags::FAST);
             self.worker.server.latency.add(if is_fast { "fast-command" } else { "command" }, took);
         }
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         if slow_us >= 0
             && took_ns / 1000 >= slow_us as u64
-            && !TABLE.command(id).flags.has(Flags::SKIP_SLOWLOG)
+            && !self.worker.server.table.command(id).flags.has(Flags::SKIP_SLOWLOG)
         {
             let client = &session.client;
             let max_len = config.number(Opt::SlowlogMaxLen) as usize;
             self.worker.server.slowlog.add(
-                TABLE.command(id),
+                self.worker.server.table.command(id),
                 args,
                 took,
                 &client.addr,
@@ -761,8 +545,9 @@ impl<'a> Turn<'a> {
         let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
         session.client.set_command(id);
         session.publish();
-        denied.log(&self.worker.server, &session.client, context, id, args);
-        [&b"NOPERM "[..], &denied.message(&session.user, id, args)].concat().into()
+        let server = &self.worker.server;
+        let message = server.note_denied(denied, (id, args), &session.user, &session.client, context);
+        [&b"NOPERM "[..], &message].concat().into()
     }
 
     /// Answers a command that is not executed. Within MULTI nothing will be; if it is EXEC, MULTI ends with it.
@@ -776,7 +561,7 @@ impl<'a> Turn<'a> {
     ) -> Outcome {
         // It may have waited when its rights were taken away, or room ran out.
         session.stop_waiting(&self.worker.server);
-        let is_exec = id.is_some_and(|id| TABLE.command(id).name == "exec");
+        let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");
         if is_exec && session.multi.take().is_some() {
             session.forget_watched(&self.worker.server);
             error = discarded(error);
@@ -842,17 +627,19 @@ enum ScriptUse {
 }
 
 /// What a command, or what EXEC is to run, wants of the interpreter.
-fn use_of_scripts(session: &Session, command: &Command) -> Option<ScriptUse> {
-    let of = |command: &Command| match command.handler {
+fn use_of_scripts(rows: &Rows, session: &Session, row: &Row) -> Option<ScriptUse> {
+    let of = |row: &Row| match row.handler {
         Handler::Script(_) => Some(ScriptUse::Runs),
-        _ if command.categories.has(Categories::SCRIPTING) && !command.flags.has(Flags::ALLOW_BUSY) => {
+        _ if row.command.categories.has(Categories::SCRIPTING)
+            && !row.command.flags.has(Flags::ALLOW_BUSY) =>
+        {
             Some(ScriptUse::Compiles)
         }
         _ => None,
     };
-    let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
-    let queued = queued.into_iter().flatten().filter_map(|(id, _)| of(TABLE.command(*id)));
-    queued.max().or_else(|| of(command))
+    let queued = session.multi.as_ref().filter(|_| row.command.name == "exec").map(|multi| &multi.queue);
+    let queued = queued.into_iter().flatten().filter_map(|(id, _)| of(rows.row(*id)));
+    queued.max().or_else(|| of(row))
 }
 
 /// Whether what a call has done leaves no trace until its transaction commits, so that it can be done again.
@@ -878,13 +665,15 @@ fn works_subscribed(command: &Command) -> bool {
 }
 
 /// Whether a call may write or publish, by itself or by what EXEC is to run.
-fn may_write(server: &Server, session: &Session, command: &Command, args: Args) -> bool {
-    let may = |command: &Command, args: Args| {
-        command.flags.has(Flags::WRITE)
-            || command.flags.has(Flags::MAY_REPLICATE) && !writes_nothing(server, command, args)
+fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: Args) -> bool {
+    let may = |row: &Row, args: Args| {
+        let flags = row.command.flags;
+        flags.has(Flags::WRITE)
+            || flags.has(Flags::MAY_REPLICATE)
+                && !row.writes_nothing.is_some_and(|is_known| is_known(server, args))
     };
-    let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
-    may(command, args) || queued.into_iter().flatten().any(|(id, args)| may(TABLE.command(*id), args.args()))
+    let queued = session.multi.as_ref().filter(|_| row.command.name == "exec").map(|multi| &multi.queue);
+    may(row, args) || queued.into_iter().flatten().any(|(id, args)| may(rows.row(*id), args.args()))
 }
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
@@ -901,13 +690,13 @@ fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Begun<'s> 
 }
 
 /// Whether a call touches a key that is kept for a client whose turn it is.
-pub fn touches_kept(txn: &Txn, db: u8, command: &Command, args: Args) -> bool {
-    if let Handler::Whole(_) = command.handler {
+pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args) -> bool {
+    if let Handler::Whole(_) = row.handler {
         return true;
     }
     let mut keys = Vec::new();
     // What does not tell its keys fails before it looks at one, and has not locked their partitions.
-    let found = each_key(command, args, |index, _| keys.push(args.at(index)));
+    let found = each_key(&row.command, args, |index, _| keys.push(args.at(index)));
     found.is_ok() && keys.into_iter().any(|key| txn.is_kept(db, key))
 }
 
@@ -929,15 +718,6 @@ fn strayed(command: &Command) -> Stop {
     let what = format!("the key specifications of '{}' do not name all its keys", command.name);
     log!(Warning, "{what}; please report this");
     format!("ERR internal error: {what}").into()
-}
-
-/// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
-fn tells_misses(command: &Command, args: Args, key: &[u8]) -> bool {
-    let mut reads = false;
-    let found = each_key(command, args, |index, access| {
-        reads |= access.has(KeyAccess::RO) && args.at(index) == key;
-    });
-    found.is_ok() && reads && !matches!(command.group, "transactions") && !command.name.starts_with("object|")
 }
 
 /// Browsers can be made to send requests to any port.

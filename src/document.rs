@@ -1,6 +1,6 @@
 //! `holdfast commands`: the page docs/commands.md, made from the command table.
 
-use crate::{command::Command, server::REDIS_VERSION, table::TABLE};
+use crate::{command::Command, commands::ROWS, server::REDIS_VERSION};
 use std::fmt::Write;
 
 /// What differs from Redis, by command or container. All else is as there.
@@ -39,15 +39,15 @@ pub fn commands() -> String {
          What there is of Redis {REDIS_VERSION}, and what differs. This page is made from the command table by\n\
          `holdfast commands`, and a test compares the two.\n"
     );
-    let mut groups: Vec<&str> = TABLE.top_level().iter().map(|command| command.group).collect();
+    let mut groups: Vec<&str> = ROWS.table.top_level().map(|id| ROWS.table.command(id).group).collect();
     groups.sort_unstable();
     groups.dedup();
     for group in groups {
         write!(text, "\n## {group}\n\n| command | since | complexity | what it does |\n|---|---|---|---|\n")
             .expect(STRING);
-        for command in TABLE.top_level().iter().filter(|command| command.group == group) {
-            write_row(&mut text, command);
-            command.subcommands.iter().for_each(|sub| write_row(&mut text, sub));
+        for id in ROWS.table.top_level().filter(|id| ROWS.table.command(*id).group == group) {
+            write_row(&mut text, ROWS.table.command(id));
+            ROWS.table.subcommands(id).for_each(|sub| write_row(&mut text, ROWS.table.command(sub)));
         }
     }
     text
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn differences_are_those_of_commands() {
         for (name, _) in DIFFERENCES {
-            assert!(TABLE.find_full(name.as_bytes()).is_some(), "{name}");
+            assert!(ROWS.table.find_full(name.as_bytes()).is_some(), "{name}");
         }
         assert!(DIFFERENCES.is_sorted());
     }

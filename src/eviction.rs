@@ -2,8 +2,8 @@
 
 use crate::{
     config::{Config, Opt},
-    dispatch::Turn,
     server::Server,
+    turn::Turn,
 };
 use holdfast_store::{Among, Eviction, First, Uses};
 use std::{

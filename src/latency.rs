@@ -1,7 +1,7 @@
 //! How long commands take: a histogram of each, and the latest that took longer than the option
 //! `latency-monitor-threshold`.
 
-use crate::stats::Counter;
+use crate::counter::Counter;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Mutex,

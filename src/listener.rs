@@ -4,9 +4,9 @@ use crate::{
     client::Client,
     config::{Config, Opt},
     log::log,
+    mailbox::Message,
     server::Server,
     stream::Socket,
-    worker::Message,
 };
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::{
@@ -18,10 +18,9 @@ use std::{
         unix::{fs::PermissionsExt, net::UnixListener},
     },
     path::{Path, PathBuf},
-    sync::{Mutex, atomic::Ordering::Relaxed, mpsc},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 const PROTECTED: &[u8] = b"-DENIED Holdfast is running in protected mode because protected mode is enabled and no \
@@ -68,26 +67,6 @@ pub struct Listeners {
     addresses: Addresses,
     tcp: Vec<(TcpListener, Wrap)>,
     unix: Option<UnixSocket>,
-}
-
-/// Asks who accepts clients to listen where the options say now; what came of it is sent back.
-type Request = mpsc::SyncSender<Result<(), String>>;
-
-/// The way to who accepts clients, once it does.
-#[derive(Default)]
-pub struct Acceptor(Mutex<Option<UnboundedSender<Request>>>);
-
-impl Acceptor {
-    /// Listens where the options say now. What fails leaves it where it was.
-    pub fn follow(&self) -> Result<(), String> {
-        let Some(acceptor) = self.0.lock().expect("no holder panics").clone() else { return Ok(()) };
-        let (answer, answered) = mpsc::sync_channel(1);
-        // Who accepts no more is about to end.
-        if acceptor.send(answer).is_err() {
-            return Ok(());
-        }
-        answered.recv().unwrap_or(Ok(()))
-    }
 }
 
 struct UnixSocket {
@@ -138,8 +117,7 @@ impl Listeners {
     pub async fn accept(self, server: &Server) -> io::Result<()> {
         let Listeners { mut addresses, tcp, unix } = self;
         let mut tcp = register(tcp)?;
-        let (acceptor, mut requests) = unbounded_channel();
-        *server.acceptor.0.lock().expect("no holder panics") = Some(acceptor);
+        let mut requests = server.acceptor.begin();
         let unix_listener = match &unix {
             Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
             None => None,

@@ -1,5 +1,6 @@
 //! The Holdfast server.
 
+mod acceptor;
 mod acl;
 mod admission;
 mod allocator;
@@ -14,13 +15,16 @@ mod command;
 mod commands;
 mod config;
 mod connection;
+mod counter;
 mod dispatch;
 mod document;
+mod event_loop;
 mod eviction;
 mod expiry;
 mod extended;
 mod gate;
 mod glob;
+mod handler;
 mod keys;
 mod keyspace;
 mod latency;
@@ -29,12 +33,14 @@ mod limits;
 mod listener;
 mod log;
 mod lookahead;
+mod mailbox;
 mod migration;
 mod monitor;
 mod notify;
 mod observe;
 mod output;
 mod post;
+mod progress;
 mod pubsub;
 mod push;
 mod random;
@@ -54,6 +60,7 @@ mod syntax;
 mod table;
 mod tls;
 mod tracking;
+mod turn;
 mod worker;
 
 use std::{

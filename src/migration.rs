@@ -10,6 +10,28 @@ use std::{
 /// Bytes of a reply at most: it is a line.
 const REPLY_MAX: usize = 64 << 10;
 
+/// How far a MIGRATE has come.
+pub struct Migration {
+    /// What was sent, by the index of its key among the arguments: the value and when it expires. Without a value, the
+    /// key was to be removed there.
+    pub sent: Vec<(usize, Option<Sent>)>,
+    /// How often it was sent.
+    pub rounds: u32,
+    /// For each of them whether the other server did it, and what went wrong.
+    pub done: Vec<bool>,
+    /// What went wrong with all of it.
+    pub failure: Option<Failure>,
+}
+
+/// What was sent of a key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The value, serialized.
+    pub payload: Vec<u8>,
+    /// When it expires, in Unix milliseconds.
+    pub expires: Option<u64>,
+}
+
 /// Another server.
 pub struct Target {
     host: String,

@@ -6,7 +6,6 @@ use crate::{
     post::{Post, Text},
     pubsub::Audience,
     redact::{REDACTED, is_secret},
-    session::Session,
 };
 use holdfast_resp::Args;
 use std::{
@@ -50,17 +49,24 @@ impl Monitors {
         }
     }
 
-    /// Shows all of them a call, which a client has sent, or a script of it makes.
+    /// Shows all of them a call in a database, which a client has sent, or a script of it makes.
     #[cold]
-    pub fn show(&self, post: &Post, session: &Session, command: &Command, args: Args) {
+    pub fn show(
+        &self,
+        post: &Post,
+        client: &Client,
+        in_script: bool,
+        db: usize,
+        command: &Command,
+        args: Args,
+    ) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let client = &session.client;
         let source = match client.addr.strip_suffix(":0").filter(|_| client.has_flag(flag::UNIX)) {
-            _ if session.in_script => "lua".to_owned(),
+            _ if in_script => "lua".to_owned(),
             Some(path) => format!("unix:{path}"),
             None => client.addr.clone(),
         };
-        let line = line(now.as_micros(), session.db, &source, command, args);
+        let line = line(now.as_micros(), db, &source, command, args);
         self.clients.read().expect("no holder panics").send(post, &Text::Raw(line.into()), 0);
     }
 }
@@ -100,15 +106,15 @@ fn write_quoted(line: &mut Vec<u8>, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Lookup, TABLE};
+    use crate::{commands::ROWS, table::Lookup};
     use holdfast_resp::OwnedArgs;
 
     #[test]
     fn lines_are_those_of_redis() {
         let shown = |args: &[&[u8]]| {
             let args: OwnedArgs = args.iter().copied().collect();
-            let Lookup::Found(id) = TABLE.lookup(args.args()) else { panic!("no command") };
-            let line = line(1_339_518_083_000_412, 3, "127.0.0.1:60866", TABLE.command(id), args.args());
+            let Lookup::Found(id) = ROWS.table.lookup(args.args()) else { panic!("no command") };
+            let line = line(1_339_518_083_000_412, 3, "127.0.0.1:60866", ROWS.table.command(id), args.args());
             String::from_utf8(line).expect("quoted bytes are ASCII")
         };
         assert_eq!(shown(&[b"keys", b"*"]), "+1339518083.000412 [3 127.0.0.1:60866] \"keys\" \"*\"\r\n");

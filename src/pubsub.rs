@@ -4,7 +4,7 @@
 //! and copied if they change meanwhile.
 
 use crate::{
-    client::Client,
+    client::{Client, Kind},
     gate::Lsn,
     glob,
     post::{Letter, Post, Text},
@@ -118,17 +118,6 @@ impl Namespace {
         }
         names
     }
-}
-
-/// Which names a client can subscribe to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Channels.
-    Channel,
-    /// Patterns that channels' names match.
-    Pattern,
-    /// Channels that belong to a shard.
-    Shard,
 }
 
 /// What a client is subscribed to.

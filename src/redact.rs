@@ -34,7 +34,7 @@ fn is_secret_option(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Lookup, TABLE};
+    use crate::{commands::ROWS, table::Lookup};
     use holdfast_resp::OwnedArgs;
 
     #[test]
@@ -51,9 +51,9 @@ mod tests {
         ] {
             let args: OwnedArgs = call.split(' ').collect();
             let args = args.args();
-            let Lookup::Found(id) = TABLE.lookup(args) else { panic!("{call}") };
+            let Lookup::Found(id) = ROWS.table.lookup(args) else { panic!("{call}") };
             let show = |(index, arg)| {
-                if is_secret(TABLE.command(id), args, index) {
+                if is_secret(ROWS.table.command(id), args, index) {
                     "*"
                 } else {
                     std::str::from_utf8(arg).unwrap()

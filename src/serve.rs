@@ -3,12 +3,13 @@
 use crate::{
     acl, allocator,
     apply::{self, appendfsync, max_memory},
+    commands::ROWS,
     config::{Config, Opt, kind::Value},
-    limits,
+    event_loop, limits,
     listener::Listeners,
     log::{self, log},
+    mailbox::Message,
     server::{self, Server, VERSION},
-    worker::{self, Message},
 };
 use holdfast_io::Moment;
 use holdfast_store::{OpenError, Options, Recovery, Store};
@@ -42,12 +43,12 @@ pub fn serve(config: Config) -> Result<(), String> {
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
     let store = Arc::new(open_store(&config)?);
-    let server = Server::new(config, store, mailboxes);
+    let server = Server::new(&ROWS.table, config, store, mailboxes);
     apply::apply_all(&server)?;
     for what in server.libraries.load(&server.store) {
         log!(Warning, "cannot load {what}");
     }
-    acl::load_at_start(&server)?;
+    acl::load_at_start(&server.acl, &server.config)?;
     warn_of_options_without_effect(&server.config);
 
     let (signals, listeners) = {
@@ -63,7 +64,9 @@ pub fn serve(config: Config) -> Result<(), String> {
         .map(|(index, inbox)| {
             let server = server.clone();
             let name = format!("worker-{index}");
-            thread::Builder::new().name(name).spawn(move || worker::run(server, index, Moment::now, inbox))
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || event_loop::run(server, &ROWS, index, Moment::now, inbox))
         })
         .collect();
     let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;

@@ -1,24 +1,26 @@
 //! What all workers share.
 
 use crate::{
-    acl::{Acl, User},
+    acceptor::Acceptor,
+    acl::{Acl, Context, Denied, User},
     admission::AdmissionQueue,
-    client::{Client, Clients},
+    client::{self, Client, Clients},
     config::{Config, Opt},
+    counter::Counter,
     gate::Progress,
     latency::Monitor,
     limits::OutputLimit,
-    listener::Acceptor,
     log::log,
-    pubsub,
+    mailbox::Message,
     push::Push,
     refusals::Refusals,
     script::{busy::Busy, cache::Scripts, library::Libraries},
     slowlog::Slowlog,
-    stats::{Counter, ErrorStats, Rates, WorkerStats},
+    stats::{ErrorStats, Rates, WorkerStats},
+    table::{CommandId, Table},
     tls::Tls,
-    worker::Message,
 };
+use holdfast_resp::Args;
 use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
 use std::{
     fmt::Write,
@@ -38,6 +40,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The server.
 pub struct Server {
+    /// What its commands are.
+    pub table: &'static Table,
     /// Its options.
     pub config: Config,
     /// Its data.
@@ -101,7 +105,12 @@ pub struct Server {
 
 impl Server {
     /// A server with one mailbox per worker.
-    pub fn new(config: Config, store: Arc<Store>, mailboxes: Vec<UnboundedSender<Message>>) -> Arc<Server> {
+    pub fn new(
+        table: &'static Table,
+        config: Config,
+        store: Arc<Store>,
+        mailboxes: Vec<UnboundedSender<Message>>,
+    ) -> Arc<Server> {
         let progress = Arc::new(Progress::new(mailboxes.len()));
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
@@ -109,8 +118,9 @@ impl Server {
         let push = Arc::new(Push::new(mailboxes.len(), clients.clone()));
         push.clone().follow(&store);
         Arc::new(Server {
+            table,
             config,
-            acl: Acl::default(),
+            acl: Acl::new(table),
             acceptor: Acceptor::default(),
             tls: Tls::default(),
             clients,
@@ -120,7 +130,7 @@ impl Server {
             busy: Busy::default(),
             libraries: Libraries::default(),
             scripts: Scripts::default(),
-            workers: mailboxes.iter().map(|_| WorkerStats::new()).collect(),
+            workers: mailboxes.iter().map(|_| WorkerStats::new(table.ids())).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
             push,
@@ -207,6 +217,20 @@ impl Server {
         self.refused.store(0, Relaxed);
     }
 
+    /// Writes to the ACL log that a call is refused. Returns the reason in words that do not repeat what the client has sent.
+    #[cold]
+    pub fn note_denied(
+        &self,
+        denied: Denied,
+        call: (CommandId, Args),
+        user: &User,
+        client: &Client,
+        context: Context,
+    ) -> Vec<u8> {
+        let log_max = self.config.number(Opt::AclLogMaxLen) as usize;
+        self.acl.refuse(denied, call, user, client, context, log_max)
+    }
+
     /// Closes the connections of a user. Returns whether the one with number `own` is among them, which is left to it.
     pub fn kill_clients_of(&self, user: &[u8], own: u64) -> bool {
         let mut is_own = false;
@@ -223,7 +247,7 @@ impl Server {
     /// Closes the connections of a user that are subscribed to channels it may not use any more.
     pub fn kill_forbidden_subscribers(&self, user: &User) {
         let rules = user.rules();
-        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == pubsub::Kind::Pattern);
+        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == client::Kind::Pattern);
         for id in self.push.pubsub.subscribers_where(is_forbidden) {
             if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
                 self.kill(&client);

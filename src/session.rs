@@ -5,18 +5,17 @@ use crate::{
     admission::Ticket,
     client::{Client, flag},
     command::Flags,
-    commands::Migration,
     gate::Lsn,
     observe::{Waiting, Watched},
+    progress::Progress,
     pubsub::Subscriptions,
     server::Server,
-    table::{CommandId, TABLE},
+    table::{CommandId, Table},
     tracking::Mode,
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::{Fetched, collections::stream::Id};
+use holdfast_store::Fetched;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 /// The state of a connection that its commands see.
 pub struct Session {
@@ -81,32 +80,6 @@ impl Draws {
     }
 }
 
-/// How far a command has come that is done in several runs.
-pub enum Progress {
-    /// KEYS.
-    Keys {
-        /// Where the scan goes on.
-        cursor: u64,
-        /// What it has found so far.
-        found: Vec<Vec<u8>>,
-    },
-    /// SAVE: the number of the checkpoint that it waits for.
-    Save(u64),
-    /// WAITAOF.
-    Durable {
-        /// Everything below this is to be durable.
-        lsn: Lsn,
-        /// When it gives up.
-        until: Option<Instant>,
-    },
-    /// CONFIG SET: until when it waits for memory to be given back.
-    GiveBack(Instant),
-    /// MIGRATE.
-    Migrate(Box<Migration>),
-    /// XREAD: for each of its streams, the ID after which it reads.
-    Read(Vec<Id>),
-}
-
 /// Which replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
@@ -138,8 +111,8 @@ impl Multi {
     }
 
     /// What of the queue writes.
-    pub fn writes(&self) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
-        self.queue.iter().filter(|(id, _)| TABLE.command(*id).flags.has(Flags::WRITE))
+    pub fn writes(&self, table: &Table) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
+        self.queue.iter().filter(|(id, _)| table.command(*id).flags.has(Flags::WRITE))
     }
 }
 

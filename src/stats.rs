@@ -1,9 +1,6 @@
 //! Counters. Each worker has its own, which only it writes, so counting costs no locked instruction; INFO adds them up.
 
-use crate::{
-    latency::Histogram,
-    table::{CommandId, TABLE},
-};
+use crate::{counter::Counter, latency::Histogram, table::CommandId};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -12,28 +9,6 @@ use std::{
     },
     time::Instant,
 };
-
-/// A counter with one writer and many readers.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds; only the counter's own thread may.
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// The count.
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-
-    /// Back to zero. What the counter's thread adds at this very moment may be lost.
-    pub fn reset(&self) {
-        self.0.store(0, Relaxed);
-    }
-}
 
 /// What is counted of a command.
 #[derive(Default)]
@@ -71,9 +46,9 @@ pub struct WorkerStats {
 
 impl WorkerStats {
     /// All zero.
-    pub fn new() -> Self {
+    pub fn new(commands: usize) -> Self {
         WorkerStats {
-            commands: (0..TABLE.ids()).map(|_| CommandStats::default()).collect(),
+            commands: (0..commands).map(|_| CommandStats::default()).collect(),
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
             reads: Counter::default(),

@@ -1,18 +1,11 @@
-//! The command table: all families put together, and a fast way to find a command by its name in any case.
+//! The command table: what all commands are, and a fast way to find one by its name in any case.
 
-use crate::{
-    command::{Begin, Command, Find, KeySpec},
-    commands::FAMILIES,
-};
+use crate::command::{Begin, Command, Find, KeySpec};
 use holdfast_resp::Args;
-use std::sync::LazyLock;
 
 /// Slots of the hash table; several times the number of commands, so that a look-up rarely sees a second one.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 11;
-
-/// The one table.
-pub static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
 /// A command's number, in the order of the table; subcommands have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +26,7 @@ pub struct Table {
     commands: Vec<&'static Command>,
     /// Whether the first argument is the only key, so that there is nothing to search.
     first_is_key: Vec<bool>,
-    /// Of a container: the number of its first subcommand.
+    /// Of each command that is no subcommand, and one beyond: the number of its first subcommand, or of the next one's.
     first_subcommand: Vec<u16>,
     slots: Box<[Option<Slot>; SLOTS]>,
     top_level: usize,
@@ -48,16 +41,20 @@ struct Slot {
 }
 
 impl Table {
-    fn new() -> Table {
-        let mut commands: Vec<&'static Command> = FAMILIES.iter().copied().flatten().collect();
-        commands.sort_by_key(|command| command.name);
-        let top_level = commands.len();
+    /// A table of commands by name, each with what it contains.
+    pub fn new(all: Vec<(&'static Command, Vec<&'static Command>)>) -> Table {
+        let top_level = all.len();
+        assert!(
+            all.is_sorted_by_key(|(command, _)| command.name),
+            "commands are in the order of their names"
+        );
         assert!(top_level < SLOTS / 2, "the hash table is too small");
 
-        let mut first_subcommand = Vec::new();
-        for id in 0..top_level {
+        let mut commands: Vec<&'static Command> = all.iter().map(|(command, _)| *command).collect();
+        let mut first_subcommand = vec![top_level as u16];
+        for (_, subcommands) in all {
+            commands.extend(subcommands);
             first_subcommand.push(commands.len() as u16);
-            commands.extend(commands[id].subcommands);
         }
         let mut slots = Box::new([None; SLOTS]);
         for (id, command) in commands[..top_level].iter().enumerate() {
@@ -89,9 +86,9 @@ impl Table {
         self.commands.len()
     }
 
-    /// All commands, without subcommands, by name.
-    pub fn top_level(&self) -> &[&'static Command] {
-        &self.commands[..self.top_level]
+    /// The numbers of all commands, without subcommands, by name.
+    pub fn top_level(&self) -> impl ExactSizeIterator<Item = CommandId> + use<> {
+        (0..self.top_level as u16).map(CommandId)
     }
 
     /// All commands and subcommands with their numbers.
@@ -118,23 +115,33 @@ impl Table {
 
     /// The subcommand of `container` called `name`, in any case.
     pub fn find_subcommand(&self, container: CommandId, name: &[u8]) -> Option<CommandId> {
-        let subcommands = self.command(container).subcommands;
-        let index =
-            subcommands.iter().position(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))?;
-        Some(CommandId(self.first_subcommand[container.0 as usize] + index as u16))
+        self.subcommands(container)
+            .find(|&id| self.command(id).short_name().as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// The numbers of what a container contains.
-    pub fn subcommands(&self, container: CommandId) -> impl Iterator<Item = CommandId> + use<> {
-        let first = self.first_subcommand.get(container.0 as usize).copied().unwrap_or(0);
-        (first..first + self.command(container).subcommands.len() as u16).map(CommandId)
+    pub fn subcommands(&self, container: CommandId) -> impl ExactSizeIterator<Item = CommandId> + use<> {
+        let at = container.0 as usize;
+        let range = match self.first_subcommand.get(at..at + 2) {
+            Some(&[first, end]) => first..end,
+            // A subcommand.
+            _ => 0..0,
+        };
+        range.map(CommandId)
+    }
+
+    /// Whether a command has subcommands.
+    #[inline]
+    pub fn is_container(&self, id: CommandId) -> bool {
+        let at = id.0 as usize;
+        at < self.top_level && self.first_subcommand[at] < self.first_subcommand[at + 1]
     }
 
     /// What a call stands for: of a container, the subcommand that its first argument names.
     #[inline]
     pub fn lookup(&self, args: Args) -> Lookup {
         let Some(id) = self.find(args.at(0)) else { return Lookup::UnknownCommand };
-        if args.len() > 1 && !self.command(id).subcommands.is_empty() {
+        if args.len() > 1 && self.is_container(id) {
             return match self.find_subcommand(id, args.at(1)) {
                 Some(sub) => Lookup::Found(sub),
                 None => Lookup::UnknownSubcommand(id),
@@ -199,7 +206,9 @@ fn hash(head: u64) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        command::{Flags, Handler, KeyAccess},
+        command::{Flags, KeyAccess},
+        commands::ROWS,
+        handler::Handler,
         keys::legacy_range,
     };
     use std::collections::HashSet;
@@ -207,7 +216,7 @@ mod tests {
     #[test]
     fn every_row_is_sane() {
         let mut names = HashSet::new();
-        for (_, command) in TABLE.all() {
+        for (_, command) in ROWS.table.all() {
             let name = command.name;
             assert!(names.insert(name), "{name} twice");
             assert_eq!(name, name.to_ascii_lowercase());
@@ -225,11 +234,11 @@ mod tests {
 
     #[test]
     fn subcommands_are_named_after_their_container() {
-        for container in TABLE.top_level() {
-            for sub in container.subcommands {
-                let prefix = format!("{}|", container.name);
+        for (id, container) in ROWS.table.all() {
+            for row in ROWS.row(id).subcommands {
+                let (sub, prefix) = (&row.command, format!("{}|", container.name));
                 assert!(sub.name.starts_with(&prefix), "{}", sub.name);
-                assert!(sub.subcommands.is_empty(), "{}", sub.name);
+                assert!(row.subcommands.is_empty(), "{}", sub.name);
                 assert!(sub.arity.abs() >= 2, "{}: arity", sub.name);
             }
         }
@@ -237,7 +246,7 @@ mod tests {
 
     #[test]
     fn key_ranges_lie_within_the_arguments() {
-        for (_, command) in TABLE.all() {
+        for (_, command) in ROWS.table.all() {
             let name = command.name;
             for spec in command.keys {
                 let kinds = [KeyAccess::RW, KeyAccess::RO, KeyAccess::OW, KeyAccess::RM];
@@ -269,8 +278,8 @@ mod tests {
 
     #[test]
     fn who_has_keys_gets_a_transaction() {
-        for (_, command) in TABLE.all() {
-            let keyed = matches!(command.handler, Handler::Keyed(_) | Handler::Script(_));
+        for (id, command) in ROWS.table.all() {
+            let keyed = matches!(ROWS.row(id).handler, Handler::Keyed(_) | Handler::Script(_));
             let has_keys = command.keys.iter().any(|spec| !spec.access.has(KeyAccess::NOT_KEY));
             assert_eq!(keyed, has_keys, "{}", command.name);
         }
@@ -292,12 +301,12 @@ mod tests {
 
     #[test]
     fn finds_every_command_in_any_case() {
-        for (id, command) in TABLE.all() {
-            assert_eq!(TABLE.find_full(command.name.as_bytes()), Some(id));
-            assert_eq!(TABLE.find_full(command.name.to_uppercase().as_bytes()), Some(id));
+        for (id, command) in ROWS.table.all() {
+            assert_eq!(ROWS.table.find_full(command.name.as_bytes()), Some(id));
+            assert_eq!(ROWS.table.find_full(command.name.to_uppercase().as_bytes()), Some(id));
         }
         for unknown in ["", "nope", "ge", "pingg", "client|nope", "nope|list"] {
-            assert_eq!(TABLE.find_full(unknown.as_bytes()), None, "{unknown}");
+            assert_eq!(ROWS.table.find_full(unknown.as_bytes()), None, "{unknown}");
         }
     }
 }

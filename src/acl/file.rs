@@ -7,7 +7,7 @@ use super::{
 use crate::{
     config::{Config, Opt, file::replace},
     log::log,
-    server::Server,
+    table::Table,
 };
 use std::{
     collections::BTreeMap,
@@ -33,30 +33,30 @@ pub fn all_channels(config: &Config) -> bool {
 }
 
 /// Makes the users that the configuration names; the error says why they cannot be made.
-pub fn load_at_start(server: &Server) -> Result<(), String> {
-    let lines = server.config.users();
-    match path(&server.config) {
-        None => load_lines(&server.acl, &lines, all_channels(&server.config)),
+pub fn load_at_start(acl: &Acl, config: &Config) -> Result<(), String> {
+    let lines = config.users();
+    match path(config) {
+        None => load_lines(acl, &lines, all_channels(config)),
         Some(_) if !lines.is_empty() => {
             Err("users are in the configuration file and in an ACL file ('aclfile'): this \
              leads to mistakes and security holes; use one of both"
                 .into())
         }
         Some(path) => {
-            server.acl.replace(read(&path, all_channels(&server.config))?);
-            check_password(server, &path)
+            acl.replace(read(acl.table, &path, all_channels(config))?);
+            check_password(acl, config, &path)
         }
     }
 }
 
 /// The users of an ACL file take the place of what `requirepass` says, as in Redis. That must not leave a server open that
 /// somebody has meant to protect.
-fn check_password(server: &Server, path: &Path) -> Result<(), String> {
-    if server.config.text(Opt::RequirePass).is_empty() {
+fn check_password(acl: &Acl, config: &Config, path: &Path) -> Result<(), String> {
+    if config.text(Opt::RequirePass).is_empty() {
         return Ok(());
     }
     let path = path.display();
-    if !server.acl.requires_auth() {
+    if !acl.requires_auth() {
         return Err(format!(
             "'requirepass' has no effect beside 'aclfile', and in {path} the user 'default' needs no password: give it one \
              there (user default on >PASSWORD ~* &* +@all), or take one of both options away"
@@ -67,16 +67,16 @@ fn check_password(server: &Server, path: &Path) -> Result<(), String> {
 }
 
 /// ACL LOAD: replaces all users by those of the file. Returns the names of those that are gone.
-pub fn load(server: &Server) -> Result<Vec<Vec<u8>>, String> {
-    let path = path(&server.config).expect("checked by the caller");
-    Ok(server.acl.replace(read(&path, all_channels(&server.config))?))
+pub fn load(acl: &Acl, config: &Config) -> Result<Vec<Vec<u8>>, String> {
+    let path = path(config).expect("checked by the caller");
+    Ok(acl.replace(read(acl.table, &path, all_channels(config))?))
 }
 
 /// ACL SAVE: writes all users to the file.
-pub fn save(server: &Server) -> io::Result<()> {
-    let path = path(&server.config).expect("checked by the caller");
+pub fn save(acl: &Acl, config: &Config) -> io::Result<()> {
+    let path = path(config).expect("checked by the caller");
     let mut text = Vec::new();
-    for line in lines(&server.acl) {
+    for line in lines(acl) {
         text.extend_from_slice(&line);
         text.push(b'\n');
     }
@@ -107,12 +107,8 @@ fn load_lines(acl: &Acl, lines: &[Vec<Vec<u8>>], all_channels: bool) -> Result<(
         seen.push(name);
         let reset: &[u8] = b"reset";
         let words = std::iter::once(reset).chain(words.iter().map(Vec::as_slice));
-        acl.set_user(name, words, all_channels).map_err(|stop| match stop {
-            crate::answer::Stop::Error(text) => format!("user '{}': {}", shown(name), shown(&text)),
-            crate::answer::Stop::Cold(_) | crate::answer::Stop::HeldUp | crate::answer::Stop::Busy => {
-                unreachable!("no data is looked at")
-            }
-        })?;
+        acl.set_user(name, words, all_channels)
+            .map_err(|error| format!("user '{}': {}", shown(name), shown(&error)))?;
         if acl.get(name).is_some_and(|user| !user.rules().is_enabled()) {
             log!(Notice, "The user '{}' is disabled: there is no 'on' among its rules", shown(name));
         }
@@ -121,7 +117,7 @@ fn load_lines(acl: &Acl, lines: &[Vec<Vec<u8>>], all_channels: bool) -> Result<(
 }
 
 /// Reads an ACL file: `user NAME RULE …` lines, and blank ones. The error lists everything that is wrong.
-fn read(path: &Path, all_channels: bool) -> Result<BTreeMap<Vec<u8>, Rules>, String> {
+fn read(table: &'static Table, path: &Path, all_channels: bool) -> Result<BTreeMap<Vec<u8>, Rules>, String> {
     let shown = path.display();
     let text = fs::read(path).map_err(|e| format!("Error loading ACLs, opening file '{shown}': {}", e))?;
     let mut users = BTreeMap::new();
@@ -146,7 +142,7 @@ fn read(path: &Path, all_channels: bool) -> Result<BTreeMap<Vec<u8>, Rules>, Str
             errors += &format!("WARNING: Duplicate user '{name_shown}' found on line {}. ", number + 1);
             continue;
         }
-        let mut rules = Rules::new(all_channels);
+        let mut rules = Rules::new(table, all_channels);
         match join_selectors(words) {
             Err(_) => errors += &format!("{at}: Unmatched parenthesis in selector definition."),
             Ok(changes) => apply_all(&mut rules, &changes, all_channels, &at, &mut errors),

@@ -1,6 +1,5 @@
 //! What users were refused of late.
 
-use crate::client::Client;
 use std::{
     collections::VecDeque,
     sync::{
@@ -78,14 +77,14 @@ struct Inner {
 }
 
 impl AclLog {
-    /// Adds a refusal; with more than `max_len` entries the oldest are forgotten.
+    /// Adds a refusal to a client, as CLIENT LIST shows that; with more than `max_len` entries the oldest are forgotten.
     pub fn add(
         &self,
         reason: &'static str,
         context: Context,
         object: &[u8],
         user: &[u8],
-        client: &Client,
+        client: String,
         max_len: usize,
     ) {
         let kind = REASONS.iter().position(|known| *known == reason).expect("one of the reasons");
@@ -122,7 +121,7 @@ impl AclLog {
             }
         };
         entry.count += 1;
-        entry.client = client.describe();
+        entry.client = client;
         entry.updated_ms = now_ms;
         inner.entries.push_front(entry);
         inner.entries.truncate(max_len);

@@ -14,11 +14,8 @@ pub use rule::Rules;
 pub use selector::{Denied, Selector, has_space};
 
 use crate::{
-    answer::Stop,
     client::Client,
-    config::Opt,
-    server::Server,
-    table::{CommandId, TABLE},
+    table::{CommandId, Table},
 };
 use holdfast_resp::Args;
 use rule::join_selectors;
@@ -80,22 +77,22 @@ impl User {
 
 /// All users.
 pub struct Acl {
+    /// The commands that there are.
+    table: &'static Table,
     users: RwLock<BTreeMap<Vec<u8>, Arc<User>>>,
     default: Arc<User>,
     /// What was refused.
     pub log: AclLog,
 }
 
-impl Default for Acl {
-    /// Only the default user, who may do everything.
-    fn default() -> Self {
-        let default = User::new(DEFAULT, Rules::all());
-        let users = RwLock::new(BTreeMap::from([(DEFAULT.to_vec(), default.clone())]));
-        Acl { users, default, log: AclLog::default() }
-    }
-}
-
 impl Acl {
+    /// Only the default user, who may do everything.
+    pub fn new(table: &'static Table) -> Acl {
+        let default = User::new(DEFAULT, Rules::all(table));
+        let users = RwLock::new(BTreeMap::from([(DEFAULT.to_vec(), default.clone())]));
+        Acl { table, users, default, log: AclLog::default() }
+    }
+
     /// The user that connections have before they say who they are.
     pub fn default_user(&self) -> Arc<User> {
         self.default.clone()
@@ -130,20 +127,20 @@ impl Acl {
         self.get(name).filter(|user| user.rules().accepts(password))
     }
 
-    /// Changes a user, or makes a new one, if all the rules are valid.
+    /// Changes a user, or makes a new one, if all the rules are valid; else the error of ACL SETUSER.
     pub fn set_user<'a>(
         &self,
         name: &[u8],
         words: impl Iterator<Item = &'a [u8]>,
         all_channels: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Vec<u8>> {
         let changes = join_selectors(words).map_err(|start| {
             [&b"ERR Unmatched parenthesis in acl selector starting at '"[..], &start, b"'."].concat()
         })?;
         let mut users = self.users.write().expect("no holder panics");
         let mut rules = match users.get(name) {
             Some(user) => (*user.rules()).clone(),
-            None => Rules::new(all_channels),
+            None => Rules::new(self.table, all_channels),
         };
         for change in changes {
             rules.apply(&change, all_channels).map_err(|error| {
@@ -160,11 +157,27 @@ impl Acl {
         Ok(())
     }
 
+    /// Writes a refusal of a call to the log, which keeps so many; returns the reason for the client, as [`Denied::message`].
+    pub fn refuse(
+        &self,
+        denied: Denied,
+        call: (CommandId, Args),
+        user: &User,
+        client: &Client,
+        context: Context,
+        log_max: usize,
+    ) -> Vec<u8> {
+        let (reason, object) = denied.object(self.table, call.0, call.1);
+        let shown = client.describe(self.table);
+        self.log.add(reason, context, object, &client.user(), shown, log_max);
+        denied.message(self.table, user, call.0, call.1)
+    }
+
     /// Removes a user, if there is one with this name. Connections that have it may do nothing more.
     pub fn remove(&self, name: &[u8]) -> bool {
         let removed = self.users.write().expect("no holder panics").remove(name);
         if let Some(user) = &removed {
-            user.set_rules(Rules::new(false));
+            user.set_rules(Rules::new(self.table, false));
         }
         removed.is_some()
     }
@@ -172,11 +185,11 @@ impl Acl {
     /// Replaces all users; those that remain keep their connections. Returns the names of those that do not.
     fn replace(&self, mut new: BTreeMap<Vec<u8>, Rules>) -> Vec<Vec<u8>> {
         let mut users = self.users.write().expect("no holder panics");
-        new.entry(DEFAULT.to_vec()).or_insert_with(Rules::all);
+        new.entry(DEFAULT.to_vec()).or_insert_with(|| Rules::all(self.table));
         let gone: Vec<Vec<u8>> = users.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
         for name in &gone {
             if let Some(user) = users.remove(name) {
-                user.set_rules(Rules::new(false));
+                user.set_rules(Rules::new(self.table, false));
             }
         }
         for (name, rules) in new {
@@ -192,46 +205,29 @@ impl Acl {
 }
 
 impl Denied {
-    /// The reason in words, with the command, key or channel that it is about.
-    pub fn describe(self, user: &User, id: CommandId, args: Args) -> Vec<u8> {
-        let about = |what: &str, named: &[u8], kind: &str| {
-            let what = what.as_bytes();
-            [
-                b"User ",
-                &user.name[..],
-                b" has no permissions to ",
-                what,
-                b" the '",
-                named,
-                b"' ",
-                kind.as_bytes(),
-            ]
-            .concat()
-        };
+    /// What is refused: the kind, and the name of the command, key or channel.
+    fn object<'c>(self, table: &'static Table, id: CommandId, args: Args<'c>) -> (&'static str, &'c [u8]) {
         match self {
-            Denied::Command => about("run", TABLE.command(id).name.as_bytes(), "command"),
-            Denied::Key(index) => about("access", args.at(index), "key"),
-            Denied::Channel(index) => about("access", args.at(index), "channel"),
+            Denied::Command => ("command", table.command(id).name.as_bytes()),
+            Denied::Key(index) => ("key", args.at(index)),
+            Denied::Channel(index) => ("channel", args.at(index)),
         }
+    }
+
+    /// The reason in words, with the command, key or channel that it is about.
+    pub fn describe(self, table: &'static Table, user: &User, id: CommandId, args: Args) -> Vec<u8> {
+        let (kind, name) = self.object(table, id, args);
+        let what = if self == Denied::Command { "run" } else { "access" };
+        let what = format!(" has no permissions to {what} the '");
+        [b"User ", &user.name[..], what.as_bytes(), name, b"' ", kind.as_bytes()].concat()
     }
 
     /// The reason in words that do not repeat what the client has sent.
-    pub fn message(self, user: &User, id: CommandId, args: Args) -> Vec<u8> {
+    pub fn message(self, table: &'static Table, user: &User, id: CommandId, args: Args) -> Vec<u8> {
         match self {
-            Denied::Command => self.describe(user, id, args),
+            Denied::Command => self.describe(table, user, id, args),
             Denied::Key(_) => b"No permissions to access a key".to_vec(),
             Denied::Channel(_) => b"No permissions to access a channel".to_vec(),
         }
-    }
-
-    /// Writes the refusal to the log.
-    pub fn log(self, server: &Server, client: &Client, context: Context, id: CommandId, args: Args) {
-        let (reason, object) = match self {
-            Denied::Command => ("command", TABLE.command(id).name.as_bytes()),
-            Denied::Key(index) => ("key", args.at(index)),
-            Denied::Channel(index) => ("channel", args.at(index)),
-        };
-        let max_len = server.config.number(Opt::AclLogMaxLen) as usize;
-        server.acl.log.add(reason, context, object, &client.user(), client, max_len);
     }
 }

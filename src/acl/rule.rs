@@ -1,7 +1,7 @@
 //! What a user's rules come to: whether it may log in, with which passwords, and what it may do.
 
 use super::selector::{CallKeys, Denied, Selector};
-use crate::table::CommandId;
+use crate::table::{CommandId, Table};
 use holdfast_resp::Args;
 use sha2::{Digest, Sha256};
 
@@ -51,7 +51,7 @@ impl RuleError {
 pub type PasswordHash = [u8; 32];
 
 /// A user's permissions.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Rules {
     enabled: bool,
     no_password: bool,
@@ -63,23 +63,27 @@ pub struct Rules {
 
 impl Rules {
     /// Of a new user, who may do nothing; `all_channels` is the option `acl-pubsub-default`.
-    pub fn new(all_channels: bool) -> Self {
+    pub fn new(table: &'static Table, all_channels: bool) -> Self {
         Rules {
             enabled: false,
             no_password: false,
             skip_sanitize: false,
             passwords: Vec::new(),
-            selectors: vec![Selector::new(all_channels)],
+            selectors: vec![Selector::new(table, all_channels)],
         }
     }
 
     /// Of the default user of a new server, who may do all.
-    pub fn all() -> Self {
-        let mut rules = Rules { enabled: true, no_password: true, ..Rules::new(true) };
+    pub fn all(table: &'static Table) -> Self {
+        let mut rules = Rules { enabled: true, no_password: true, ..Rules::new(table, true) };
         for rule in ["+@all", "~*"] {
             rules.selectors[0].apply(rule.as_bytes()).expect("a valid rule");
         }
         rules
+    }
+
+    fn table(&self) -> &'static Table {
+        self.selectors[0].table()
     }
 
     /// Whether the user may log in.
@@ -119,14 +123,14 @@ impl Rules {
             [b'<', password @ ..] => self.remove_password(hash(password))?,
             [b'!', digits @ ..] => self.remove_password(parse_hash(digits)?)?,
             [b'(', inner @ .., b')'] => {
-                let mut selector = Selector::new(all_channels);
+                let mut selector = Selector::new(self.table(), all_channels);
                 for rule in inner.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
                     selector.apply(rule)?;
                 }
                 self.selectors.push(selector);
             }
             _ if is("clearselectors") => self.selectors.truncate(1),
-            _ if is("reset") => *self = Rules::new(all_channels),
+            _ if is("reset") => *self = Rules::new(self.table(), all_channels),
             _ => self.selectors[0].apply(rule)?,
         }
         Ok(())
@@ -269,11 +273,11 @@ pub fn join_selectors<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::TABLE;
+    use crate::commands::ROWS;
     use holdfast_resp::OwnedArgs;
 
     fn rules(text: &str) -> Rules {
-        let mut rules = Rules::new(false);
+        let mut rules = Rules::new(&ROWS.table, false);
         for rule in join_selectors(text.split(' ').map(str::as_bytes)).unwrap() {
             rules.apply(&rule, false).unwrap_or_else(|e| panic!("{text}: {}", e.text()));
         }
@@ -286,7 +290,7 @@ mod tests {
 
     fn check(rules: &Rules, call: &str) -> Result<(), Denied> {
         let args: OwnedArgs = call.split(' ').collect();
-        let crate::table::Lookup::Found(id) = TABLE.lookup(args.args()) else { panic!("{call}") };
+        let crate::table::Lookup::Found(id) = ROWS.table.lookup(args.args()) else { panic!("{call}") };
         rules.check(id, args.args())
     }
 

@@ -5,7 +5,7 @@ use crate::{
     command::{Categories, Channels, Command, KeyAccess},
     glob,
     keys::each_key,
-    table::{CommandId, TABLE},
+    table::{CommandId, Table},
 };
 use holdfast_resp::Args;
 use std::{cell::OnceCell, collections::BTreeMap};
@@ -66,8 +66,10 @@ pub enum Denied {
 }
 
 /// One set of permissions.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct Selector {
+    /// The commands that there are.
+    table: &'static Table,
     /// By a command's number, 64 to a word.
     allowed: Vec<u64>,
     /// Whether it began with all commands, so that those of later versions are allowed as well.
@@ -99,13 +101,28 @@ impl CallKeys {
 
 impl Selector {
     /// Nothing is allowed, but maybe all channels.
-    pub fn new(all_channels: bool) -> Self {
-        Selector { allowed: vec![0; TABLE.ids().div_ceil(64)], all_channels, ..Selector::default() }
+    pub fn new(table: &'static Table, all_channels: bool) -> Self {
+        Selector {
+            table,
+            allowed: vec![0; table.ids().div_ceil(64)],
+            future: false,
+            first_args: BTreeMap::new(),
+            rules: Vec::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels,
+            channels: Vec::new(),
+        }
+    }
+
+    /// The commands that there are.
+    pub fn table(&self) -> &'static Table {
+        self.table
     }
 
     /// Whether everything is allowed.
     pub fn is_unrestricted(&self) -> bool {
-        self.all_keys && self.all_channels && TABLE.all().all(|(id, _)| self.has(id))
+        self.all_keys && self.all_channels && self.table.all().all(|(id, _)| self.has(id))
     }
 
     fn has(&self, id: CommandId) -> bool {
@@ -146,7 +163,7 @@ impl Selector {
             [sign @ (b'+' | b'-'), b'@', category @ ..] => self.set_category(*sign == b'+', category)?,
             [b'+', name @ ..] => self.allow(name)?,
             [b'-', name @ ..] => {
-                let id = TABLE.find_full(name).ok_or(RuleError::Unknown)?;
+                let id = self.table.find_full(name).ok_or(RuleError::Unknown)?;
                 self.set_command(false, id);
             }
             _ => return Err(RuleError::Syntax),
@@ -217,29 +234,29 @@ impl Selector {
     /// `+command`, `+container|subcommand` or, deprecated, `+command|first-argument`.
     fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|&byte| byte == b'|') else {
-            let id = TABLE.find(name).ok_or(RuleError::Unknown)?;
+            let id = self.table.find(name).ok_or(RuleError::Unknown)?;
             self.set_command(true, id);
             return Ok(());
         };
         let (command, argument) = (&name[..bar], &name[bar + 1..]);
-        let id = TABLE.find_full(command).ok_or(RuleError::Unknown)?;
+        let id = self.table.find_full(command).ok_or(RuleError::Unknown)?;
         if command.contains(&b'|') {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
         if argument.is_empty() {
             return Err(RuleError::Syntax);
         }
-        if TABLE.command(id).subcommands.is_empty() {
+        if !self.table.is_container(id) {
             let known = self.first_args.entry(id.0).or_default();
             if !known.iter().any(|other| other.eq_ignore_ascii_case(argument)) {
                 known.push(argument.to_vec());
             }
             self.remember(true, name);
         } else {
-            match TABLE.find_subcommand(id, argument) {
+            match self.table.find_subcommand(id, argument) {
                 Some(sub) => self.set_command(true, sub),
                 // In Redis this is no container, so that rules may name anything.
-                None if TABLE.command(id).name == "debug" => self.remember(true, name),
+                None if self.table.command(id).name == "debug" => self.remember(true, name),
                 None => return Err(RuleError::Unknown),
             }
         }
@@ -248,20 +265,20 @@ impl Selector {
 
     fn set_command(&mut self, allow: bool, id: CommandId) {
         self.set_with_subcommands(allow, id);
-        self.remember(allow, TABLE.command(id).name.as_bytes());
+        self.remember(allow, self.table.command(id).name.as_bytes());
     }
 
     fn set_with_subcommands(&mut self, allow: bool, id: CommandId) {
         self.set(id, allow);
         self.first_args.remove(&id.0);
-        for sub in TABLE.subcommands(id) {
+        for sub in self.table.subcommands(id) {
             self.set(sub, allow);
         }
     }
 
     fn set_category(&mut self, allow: bool, name: &[u8]) -> Result<(), RuleError> {
         let category = Categories::named(name).ok_or(RuleError::Unknown)?;
-        for (id, command) in TABLE.all() {
+        for (id, command) in self.table.all() {
             if command.all_categories().has(category) {
                 self.set_with_subcommands(allow, id);
             }
@@ -283,7 +300,7 @@ impl Selector {
 
     /// Checks a call of the command with this number.
     pub fn check(&self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Denied> {
-        let command = TABLE.command(id);
+        let command = self.table.command(id);
         if !self.may_run(id, command, args) {
             return Err(Denied::Command);
         }

@@ -4,9 +4,10 @@ use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},
     answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_arity, wrong_subcommand},
-    command::{Categories, Command, Flags, Handler::Plain},
+    command::{Categories, Command, Flags},
+    handler::{Handler::Plain, Row},
     log::log,
-    table::{Lookup, TABLE},
+    table::Lookup,
 };
 use holdfast_resp::Writer;
 use std::{fs::File, io::Read};
@@ -21,23 +22,25 @@ const SUB: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "acl",
     arity: -2,
     since: "6.0.0",
     group: "server",
     summary: "A container for Access List Control commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
+    ..Command::NEW
+}
+.container(const { &[
         Command {
             name: "acl|cat",
             syntax: "[category]",
             arity: -2,
             summary: "Lists the ACL categories, or the commands inside a category.",
             complexity: "O(1) since the categories and commands are a fixed set.",
-            handler: Plain(cat),
             ..SUB
-        },
+        }
+.by(Plain(cat)),
         Command {
             name: "acl|deluser",
             syntax: "username...",
@@ -45,9 +48,9 @@ pub static COMMANDS: &[Command] = &[Command {
             flags: ADMIN,
             summary: "Deletes ACL users, and terminates their connections.",
             complexity: "O(1) amortized time considering the typical user.",
-            handler: Plain(deluser),
             ..SUB
-        },
+        }
+.by(Plain(deluser)),
         Command {
             name: "acl|dryrun",
             syntax: "username command [arg...]",
@@ -55,17 +58,17 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             flags: ADMIN,
             summary: "Simulates the execution of a command by a user, without executing the command.",
-            handler: Plain(dryrun),
             ..SUB
-        },
+        }
+.by(Plain(dryrun)),
         Command {
             name: "acl|genpass",
             syntax: "[bits:i]",
             arity: -2,
             summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
-            handler: Plain(genpass),
             ..SUB
-        },
+        }
+.by(Plain(genpass)),
         Command {
             name: "acl|getuser",
             syntax: "username",
@@ -73,35 +76,35 @@ pub static COMMANDS: &[Command] = &[Command {
             flags: ADMIN,
             summary: "Lists the ACL rules of a user.",
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
-            handler: Plain(getuser),
             ..SUB
-        },
+        }
+.by(Plain(getuser)),
         Command {
             name: "acl|help",
             arity: 2,
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
-            handler: Plain(help),
             ..SUB
-        },
+        }
+.by(Plain(help)),
         Command {
             name: "acl|list",
             arity: 2,
             flags: ADMIN,
             summary: "Dumps the effective rules in ACL file format.",
             complexity: "O(N). Where N is the number of configured users.",
-            handler: Plain(list),
             ..SUB
-        },
+        }
+.by(Plain(list)),
         Command {
             name: "acl|load",
             arity: 2,
             flags: ADMIN,
             summary: "Reloads the rules from the configured ACL file.",
             complexity: "O(N). Where N is the number of configured users.",
-            handler: Plain(load),
             ..SUB
-        },
+        }
+.by(Plain(load)),
         Command {
             name: "acl|log",
             syntax: "[operation<count:i|RESET>]",
@@ -109,18 +112,18 @@ pub static COMMANDS: &[Command] = &[Command {
             flags: ADMIN,
             summary: "Lists recent security events generated due to ACL rules.",
             complexity: "O(N) with N being the number of entries shown.",
-            handler: Plain(show_log),
             ..SUB
-        },
+        }
+.by(Plain(show_log)),
         Command {
             name: "acl|save",
             arity: 2,
             flags: ADMIN,
             summary: "Saves the effective ACL rules in the configured ACL file.",
             complexity: "O(N). Where N is the number of configured users.",
-            handler: Plain(save),
             ..SUB
-        },
+        }
+.by(Plain(save)),
         Command {
             name: "acl|setuser",
             syntax: "username [rule...]",
@@ -128,28 +131,26 @@ pub static COMMANDS: &[Command] = &[Command {
             flags: ADMIN,
             summary: "Creates and modifies an ACL user and its rules.",
             complexity: "O(N). Where N is the number of rules provided.",
-            handler: Plain(setuser),
             ..SUB
-        },
+        }
+.by(Plain(setuser)),
         Command {
             name: "acl|users",
             arity: 2,
             flags: ADMIN,
             summary: "Lists all ACL users.",
             complexity: "O(N). Where N is the number of configured users.",
-            handler: Plain(users),
             ..SUB
-        },
+        }
+.by(Plain(users)),
         Command {
             name: "acl|whoami",
             arity: 2,
             summary: "Returns the authenticated username of the current connection.",
-            handler: Plain(whoami),
             ..SUB
-        },
-    ],
-    ..Command::NEW
-}];
+        }
+.by(Plain(whoami)),
+    ] })];
 
 const BAD_NAME: Stop = Stop::new("ERR Usernames can't contain spaces or null characters");
 const KEEP_DEFAULT: Stop = Stop::new("ERR The 'default' user cannot be removed");
@@ -292,7 +293,7 @@ fn load(call: &mut Call) -> Answer {
     if !acl::has_file(&server.config) {
         return Err(NO_FILE);
     }
-    let gone = acl::load(server).map_err(|what| format!("ERR {what}"))?;
+    let gone = acl::load(&server.acl, &server.config).map_err(|what| format!("ERR {what}"))?;
     let own_id = call.session.client.id;
     let own = gone.iter().fold(false, |own, name| own | server.kill_clients_of(name, own_id));
     server.acl.all().iter().for_each(|user| server.kill_forbidden_subscribers(user));
@@ -305,7 +306,7 @@ fn save(call: &mut Call) -> Answer {
     if !acl::has_file(&server.config) {
         return Err(NO_FILE);
     }
-    acl::save(server).map_err(|e| {
+    acl::save(&server.acl, &server.config).map_err(|e| {
         log!(Warning, "ACL SAVE failed: {e}");
         NOT_SAVED
     })?;
@@ -323,7 +324,9 @@ fn cat(call: &mut Call) -> Answer {
             let name = call.args.at(2);
             let category = Categories::named(name)
                 .ok_or_else(|| [b"ERR Unknown category '", &name[..name.len().min(128)], b"'"].concat())?;
-            let names: Vec<&str> = TABLE
+            let names: Vec<&str> = call
+                .server()
+                .table
                 .all()
                 .filter(|(_, command)| command.all_categories().has(category))
                 .map(|(_, command)| command.name)
@@ -359,16 +362,16 @@ fn genpass(call: &mut Call) -> Answer {
 fn dryrun(call: &mut Call) -> Answer {
     let (name, inner) = (call.args.at(2), call.args.from(3));
     let user = call.server().acl.get(name).ok_or_else(|| [b"ERR User '", name, b"' not found"].concat())?;
-    let Lookup::Found(id) = TABLE.lookup(inner) else {
+    let Lookup::Found(id) = call.table().lookup(inner) else {
         return Err([b"ERR Command '", inner.at(0), b"' not found"].concat().into());
     };
-    let command = TABLE.command(id);
+    let command = call.table().command(id);
     if !command.accepts(inner.len()) {
         return Err(wrong_arity(command));
     }
     match user.may_run(id, inner) {
         Ok(()) => call.out.ok(),
-        Err(denied) => call.out.bulk(denied.describe(&user, id, inner)),
+        Err(denied) => call.out.bulk(denied.describe(call.table(), &user, id, inner)),
     }
     Ok(Done)
 }

@@ -3,7 +3,8 @@
 use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_resp::parse_int;
@@ -28,7 +29,7 @@ const WRITE: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitcount",
         syntax: "key [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
@@ -36,9 +37,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.6.0",
         summary: "Counts the number of set bits (population counting) in a string.",
         complexity: "O(N)",
-        handler: Keyed(bitcount),
         ..ROW
-    },
+    }
+.by(Keyed(bitcount)),
     Command {
         name: "bitfield",
         syntax: "key [operation<GET=get-block(encoding offset:i)|write([OVERFLOW=overflow-block<WRAP|SAT|FAIL>] write-operation<SET=set-block(encoding offset:i value:i)|INCRBY=incrby-block(encoding offset:i increment:i)>)>...]",
@@ -59,9 +60,9 @@ pub static COMMANDS: &[Command] = &[
         since: "3.2.0",
         summary: "Performs arbitrary bitfield integer operations on strings.",
         complexity: "O(1) for each subcommand specified",
-        handler: Keyed(bitfield),
         ..WRITE
-    },
+    }
+.by(Keyed(bitfield)),
     Command {
         name: "bitfield_ro",
         syntax: "key [GET=get-block(encoding offset:i)+...]",
@@ -70,9 +71,9 @@ pub static COMMANDS: &[Command] = &[
         since: "6.0.0",
         summary: "Performs arbitrary read-only bitfield integer operations on strings.",
         complexity: "O(1) for each subcommand specified",
-        handler: Keyed(bitfield),
         ..ROW
-    },
+    }
+.by(Keyed(bitfield)),
     Command {
         name: "bitop",
         syntax: "operation<AND|OR|XOR|NOT> destkey:k key:k1...",
@@ -84,9 +85,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.6.0",
         summary: "Performs bitwise operations on multiple strings, and stores the result.",
         complexity: "O(N)",
-        handler: Keyed(bitop),
         ..WRITE
-    },
+    }
+.by(Keyed(bitop)),
     Command {
         name: "bitpos",
         syntax: "key bit:i [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
@@ -94,26 +95,26 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.7",
         summary: "Finds the first set (1) or clear (0) bit in a string.",
         complexity: "O(N)",
-        handler: Keyed(bitpos),
         ..ROW
-    },
+    }
+.by(Keyed(bitpos)),
     Command {
         name: "getbit",
         syntax: "key offset:i",
         arity: 3,
         flags: Flags::READONLY.and(Flags::FAST),
         summary: "Returns a bit value by offset.",
-        handler: Keyed(getbit),
         ..ROW
-    },
+    }
+.by(Keyed(getbit)),
     Command {
         name: "setbit",
         syntax: "key offset:i value:i",
         arity: 4,
         summary: "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.",
-        handler: Keyed(setbit),
         ..WRITE
-    },
+    }
+.by(Keyed(setbit)),
 ];
 
 const BAD_OFFSET: Stop = Stop::new("ERR bit offset is not an integer or out of range");

@@ -8,9 +8,10 @@ use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, Wake},
     call::Call,
     client::{Class, Client, flag},
-    command::{Categories, Command, Flags, Handler::Plain},
+    command::{Categories, Command, Flags},
+    handler::{Handler::Plain, Row},
+    mailbox::Message,
     session::Replies,
-    worker::Message,
 };
 use holdfast_resp::parse_int;
 use std::{sync::Arc, time::Duration};
@@ -23,64 +24,66 @@ const SUB: Command =
 const ADMIN: Command = Command { flags: BASIC.and(Flags::ADMIN), ..SUB };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "client",
     arity: -2,
     since: "2.4.0",
     group: "connection",
     summary: "A container for client connection commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
+    ..Command::NEW
+}
+.container(const { &[
         Command {
             name: "client|caching",
             syntax: "mode<YES|NO>",
             arity: 3,
             since: "6.0.0",
             summary: "Instructs the server whether to track the keys in the next request.",
-            handler: Plain(tracking::caching),
             ..SUB
-        },
+        }
+.by(Plain(tracking::caching)),
         Command {
             name: "client|getname",
             arity: 2,
             since: "2.6.9",
             summary: "Returns the name of the connection.",
-            handler: Plain(getname),
             ..SUB
-        },
+        }
+.by(Plain(getname)),
         Command {
             name: "client|getredir",
             arity: 2,
             since: "6.0.0",
             summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
-            handler: Plain(tracking::getredir),
             ..SUB
-        },
+        }
+.by(Plain(tracking::getredir)),
         Command {
             name: "client|help",
             arity: 2,
             since: "5.0.0",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the subcommands.",
-            handler: Plain(help),
             ..SUB
-        },
+        }
+.by(Plain(help)),
         Command {
             name: "client|id",
             arity: 2,
             since: "5.0.0",
             summary: "Returns the unique client ID of the connection.",
-            handler: Plain(id),
             ..SUB
-        },
+        }
+.by(Plain(id)),
         Command {
             name: "client|info",
             arity: 2,
             since: "6.2.0",
             summary: "Returns information about the connection.",
-            handler: Plain(info),
             ..SUB
-        },
+        }
+.by(Plain(info)),
         Command {
             name: "client|kill",
             syntax: "filter<old-format~ip:port|new-format<[ID=client-id:i@2.8.12]|[TYPE=client-type@2.8.12<NORMAL|MASTER@3.2.0|PRIMARY|SLAVE|REPLICA@5.0.0|PUBSUB>]|[USER=username]|[ADDR=addr~ip:port]|[LADDR=laddr~ip:port@6.2.0]|[SKIPME=skipme<YES|NO>]|[MAXAGE=maxage:i]>...>",
@@ -88,9 +91,9 @@ pub static COMMANDS: &[Command] = &[Command {
             summary: "Terminates open connections.",
             complexity: "O(N) where N is the number of client connections",
             since: "2.4.0",
-            handler: Plain(kill),
             ..ADMIN
-        },
+        }
+.by(Plain(kill)),
         Command {
             name: "client|list",
             syntax: "[TYPE=client-type@5.0.0<NORMAL|MASTER|REPLICA|PUBSUB>] [ID=client-id:i@6.2.0...]",
@@ -98,63 +101,63 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "2.4.0",
             summary: "Lists open connections.",
             complexity: "O(N) where N is the number of client connections",
-            handler: Plain(list),
             ..ADMIN
-        },
+        }
+.by(Plain(list)),
         Command {
             name: "client|no-evict",
             syntax: "enabled<ON|OFF>",
             arity: 3,
             since: "7.0.0",
             summary: "Sets the client eviction mode of the connection.",
-            handler: Plain(no_evict),
             ..ADMIN
-        },
+        }
+.by(Plain(no_evict)),
         Command {
             name: "client|no-touch",
             syntax: "enabled<ON|OFF>",
             arity: 3,
             since: "7.2.0",
             summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
-            handler: Plain(no_touch),
             ..SUB
-        },
+        }
+.by(Plain(no_touch)),
         Command {
             name: "client|pause",
             syntax: "timeout:i [mode@6.2.0<WRITE|ALL>]",
             arity: -3,
             since: "3.0.0",
             summary: "Suspends commands processing.",
-            handler: Plain(pause),
             ..ADMIN
-        },
+        }
+.by(Plain(pause)),
         Command {
             name: "client|reply",
             syntax: "action<ON|OFF|SKIP>",
             arity: 3,
             since: "3.2.0",
             summary: "Instructs the server whether to reply to commands.",
-            handler: Plain(reply),
             ..SUB
-        },
+        }
+.by(Plain(reply)),
         Command {
             name: "client|setinfo",
             syntax: "attr<LIB-NAME=libname|LIB-VER=libver>",
             arity: 4,
             since: "7.2.0",
             summary: "Sets information specific to the client or connection.",
-            handler: Plain(setinfo),
             ..SUB
-        },
+        }
+.by(Plain(setinfo)),
         Command {
             name: "client|setname",
             syntax: "connection-name",
             arity: 3,
             since: "2.6.9",
             summary: "Sets the connection name.",
-            handler: Plain(setname),
             ..SUB
-        },
+        }
+.by(Plain(setname)),
         Command {
             name: "client|tracking",
             syntax: "status<ON|OFF> [REDIRECT=client-id:i] [PREFIX=prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
@@ -162,17 +165,17 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "6.0.0",
             summary: "Controls server-assisted client-side caching for the connection.",
             complexity: "O(1). Some options may introduce additional complexity.",
-            handler: Plain(tracking::tracking),
             ..SUB
-        },
+        }
+.by(Plain(tracking::tracking)),
         Command {
             name: "client|trackinginfo",
             arity: 2,
             since: "6.2.0",
             summary: "Returns information about server-assisted client-side caching for the connection.",
-            handler: Plain(tracking::trackinginfo),
             ..SUB
-        },
+        }
+.by(Plain(tracking::trackinginfo)),
         Command {
             name: "client|unblock",
             syntax: "client-id:i [unblock-type<TIMEOUT|ERROR>]",
@@ -180,21 +183,19 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             summary: "Unblocks a client blocked by a blocking command from a different connection.",
             complexity: "O(log N) where N is the number of client connections",
-            handler: Plain(unblock),
             ..ADMIN
-        },
+        }
+.by(Plain(unblock)),
         Command {
             name: "client|unpause",
             arity: 2,
             since: "6.2.0",
             summary: "Resumes processing commands from paused clients.",
             complexity: "O(N) where N is the number of paused clients",
-            handler: Plain(unpause),
             ..ADMIN
-        },
-    ],
-    ..Command::NEW
-}];
+        }
+.by(Plain(unpause)),
+    ] })];
 
 const NO_SUCH_CLIENT: Stop = Stop::new("ERR No such client");
 const BAD_ID: Stop = Stop::new("ERR Invalid client ID");
@@ -304,7 +305,7 @@ fn setinfo(call: &mut Call) -> Answer {
 
 fn info(call: &mut Call) -> Answer {
     call.session.publish();
-    let line = call.session.client.describe() + "\n";
+    let line = call.session.client.describe(call.table()) + "\n";
     call.out.verbatim("txt", &line);
     Ok(Done)
 }
@@ -340,7 +341,7 @@ fn list(call: &mut Call) -> Answer {
     };
     let mut text = String::new();
     for client in clients {
-        text.push_str(&client.describe());
+        text.push_str(&client.describe(call.table()));
         text.push('\n');
     }
     call.out.verbatim("txt", &text);

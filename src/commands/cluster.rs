@@ -3,8 +3,12 @@
 
 use crate::{
     answer::Stop,
-    command::{Categories, Command, Flags, Handler::Plain},
+    command::{Categories, Command, Flags},
+    handler::{Handler, Row},
 };
+
+/// There is no cluster.
+const NOWHERE: Handler = Handler::Plain(|_| Err(NO_CLUSTER));
 
 const ROW: Command = Command {
     group: "cluster",
@@ -12,20 +16,20 @@ const ROW: Command = Command {
     since: "3.0.0",
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::CONNECTION,
-    handler: Plain(|_| Err(NO_CLUSTER)),
     ..Command::NEW
 };
 
 const NO_CLUSTER: Stop = Stop::new("ERR This instance has cluster support disabled");
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "asking",
         flags: Flags::FAST,
         summary: "Signals that a cluster client is following an -ASK redirect.",
         ..ROW
-    },
+    }
+    .by(NOWHERE),
     Command {
         name: "cluster",
         arity: -2,
@@ -33,19 +37,21 @@ pub static COMMANDS: &[Command] = &[
         categories: Categories::NONE,
         summary: "A container for Redis Cluster commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: SUBCOMMANDS,
         ..ROW
-    },
+    }
+    .container(SUBCOMMANDS),
     Command {
         name: "readonly",
         summary: "Enables read-only queries for a connection to a Redis Cluster replica node.",
         ..ROW
-    },
+    }
+    .by(NOWHERE),
     Command {
         name: "readwrite",
         summary: "Enables read-write queries for a connection to a Redis Cluster replica node.",
         ..ROW
-    },
+    }
+    .by(NOWHERE),
 ];
 
 const MANAGES: Flags = Flags::ADMIN.and(Flags::STALE);
@@ -59,12 +65,13 @@ const fn sub(
     flags: Flags,
     summary: &'static str,
     complexity: &'static str,
-) -> Command {
+) -> Row {
     Command { name, arity, syntax, since, flags, summary, complexity, categories: Categories::NONE, ..ROW }
+        .by(NOWHERE)
 }
 
 #[rustfmt::skip]
-static SUBCOMMANDS: &[Command] = &[
+static SUBCOMMANDS: &[Row] = &[
     sub("cluster|addslots", -3, "slot:i...", "3.0.0", MANAGES, "Assigns new hash slots to a node.", "O(N) where N is the number of hash slots"),
     sub("cluster|addslotsrange", -4, "range(start-slot:i end-slot:i)...", "7.0.0", MANAGES, "Assigns new hash slot ranges to a node.", "O(N) where N is the number of hash slots in the ranges"),
     sub("cluster|bumpepoch", 2, "", "3.0.0", MANAGES, "Advances the cluster config epoch.", "O(1)"),

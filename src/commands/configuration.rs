@@ -9,16 +9,17 @@ use crate::{
     },
     apply::apply,
     call::Call,
-    command::{
-        Command, Flags,
-        Handler::{Browsing, Plain},
-    },
+    command::{Command, Flags},
     config::{Opt, file, kind::Value, split_words},
     glob,
+    handler::{
+        Handler::{Browsing, Plain},
+        Row,
+    },
     keyspace::Keyspace,
     log::log,
+    progress::Progress,
     server::Server,
-    session::Progress,
 };
 use std::{path::Path, time::Duration};
 use tokio::time::Instant;
@@ -31,59 +32,58 @@ const SUB: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "config",
     arity: -2,
     since: "2.0.0",
     group: "server",
     summary: "A container for server configuration commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
-        Command {
-            name: "config|get",
-            syntax: "parameter...",
-            arity: -3,
-            summary: "Returns the effective values of configuration parameters.",
-            complexity: "O(N) when N is the number of configuration parameters provided",
-            handler: Plain(get),
-            ..SUB
-        },
-        Command {
-            name: "config|help",
-            arity: 2,
-            since: "5.0.0",
-            flags: Flags::LOADING.and(Flags::STALE),
-            summary: "Returns helpful text about the subcommands.",
-            handler: Plain(help),
-            ..SUB
-        },
-        Command {
-            name: "config|resetstat",
-            arity: 2,
-            summary: "Resets the server's statistics.",
-            handler: Browsing(resetstat),
-            ..SUB
-        },
-        Command {
-            name: "config|rewrite",
-            arity: 2,
-            since: "2.8.0",
-            summary: "Persists the effective configuration to file.",
-            handler: Plain(rewrite),
-            ..SUB
-        },
-        Command {
-            name: "config|set",
-            syntax: "data(parameter value)...",
-            arity: -4,
-            summary: "Sets configuration parameters in-flight.",
-            complexity: "O(N) when N is the number of configuration parameters provided",
-            handler: Plain(set),
-            ..SUB
-        },
-    ],
     ..Command::NEW
-}];
+}
+.container(
+    const {
+        &[
+            Command {
+                name: "config|get",
+                syntax: "parameter...",
+                arity: -3,
+                summary: "Returns the effective values of configuration parameters.",
+                complexity: "O(N) when N is the number of configuration parameters provided",
+                ..SUB
+            }
+            .by(Plain(get)),
+            Command {
+                name: "config|help",
+                arity: 2,
+                since: "5.0.0",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the subcommands.",
+                ..SUB
+            }
+            .by(Plain(help)),
+            Command { name: "config|resetstat", arity: 2, summary: "Resets the server's statistics.", ..SUB }
+                .by(Browsing(resetstat)),
+            Command {
+                name: "config|rewrite",
+                arity: 2,
+                since: "2.8.0",
+                summary: "Persists the effective configuration to file.",
+                ..SUB
+            }
+            .by(Plain(rewrite)),
+            Command {
+                name: "config|set",
+                syntax: "data(parameter value)...",
+                arity: -4,
+                summary: "Sets configuration parameters in-flight.",
+                complexity: "O(N) when N is the number of configuration parameters provided",
+                ..SUB
+            }
+            .by(Plain(set)),
+        ]
+    },
+)];
 
 const NO_FILE: Stop = Stop::new("ERR The server is running without a config file");
 

@@ -4,8 +4,9 @@ use crate::{
     acl,
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Plain},
+    command::{Categories, Command, Flags},
     config::Opt,
+    handler::{Handler::Plain, Row},
     server::REDIS_VERSION,
 };
 use holdfast_resp::{Proto, parse_int};
@@ -18,7 +19,7 @@ const ROW: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "auth",
         syntax: "[username@6.0.0] password",
@@ -31,17 +32,11 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         summary: "Authenticates the connection.",
         complexity: "O(N) where N is the number of passwords defined for the user",
-        handler: Plain(auth),
         ..ROW
-    },
-    Command {
-        name: "echo",
-        syntax: "message",
-        arity: 2,
-        summary: "Returns the given string.",
-        handler: Plain(echo),
-        ..ROW
-    },
+    }
+    .by(Plain(auth)),
+    Command { name: "echo", syntax: "message", arity: 2, summary: "Returns the given string.", ..ROW }
+        .by(Plain(echo)),
     Command {
         name: "hello",
         syntax: "[arguments(protover:i [AUTH=auth(username password)] [SETNAME=clientname])]",
@@ -54,18 +49,18 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         since: "6.0.0",
         summary: "Handshakes with the server.",
-        handler: Plain(hello),
         ..ROW
-    },
+    }
+    .by(Plain(hello)),
     Command {
         name: "ping",
         syntax: "[message]",
         arity: -1,
         flags: Flags::FAST,
         summary: "Returns the server's liveliness response.",
-        handler: Plain(ping),
         ..ROW
-    },
+    }
+    .by(Plain(ping)),
     Command {
         name: "quit",
         arity: -1,
@@ -77,9 +72,9 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY)
             .and(Flags::IMMEDIATE),
         summary: "Closes the connection.",
-        handler: Plain(quit),
         ..ROW
-    },
+    }
+    .by(Plain(quit)),
     Command {
         name: "reset",
         arity: 1,
@@ -92,17 +87,11 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::IMMEDIATE),
         since: "6.2.0",
         summary: "Resets the connection.",
-        handler: Plain(reset),
         ..ROW
-    },
-    Command {
-        name: "select",
-        syntax: "index:i",
-        arity: 2,
-        summary: "Changes the selected database.",
-        handler: Plain(select),
-        ..ROW
-    },
+    }
+    .by(Plain(reset)),
+    Command { name: "select", syntax: "index:i", arity: 2, summary: "Changes the selected database.", ..ROW }
+        .by(Plain(select)),
 ];
 
 const WRONGPASS: Stop = Stop::new("WRONGPASS invalid username-password pair or user is disabled.");
@@ -182,7 +171,8 @@ fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), Sto
             let context = if call.session.in_exec { acl::Context::Multi } else { acl::Context::TopLevel };
             let max_len = server.config.number(Opt::AclLogMaxLen) as usize;
             call.session.publish();
-            server.acl.log.add("auth", context, call.args.at(0), user, &call.session.client, max_len);
+            let client = call.session.client.describe(server.table);
+            server.acl.log.add("auth", context, call.args.at(0), user, client, max_len);
             Err(WRONGPASS)
         }
     }

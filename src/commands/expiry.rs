@@ -3,8 +3,9 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
     expiry::{Given, Unit, any_time},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_resp::Args;
@@ -25,78 +26,78 @@ const ASKING: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "expire",
         syntax: "key seconds:i [condition@7.0.0<NX|XX|GT|LT>]",
         summary: "Sets the expiration time of a key in seconds.",
-        handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Seconds))),
         ..SETTING
-    },
+    }
+    .by(Keyed(|call, txn| set(call, txn, Given::After(Unit::Seconds)))),
     Command {
         name: "expireat",
         syntax: "key unix-time-seconds:t [condition@7.0.0<NX|XX|GT|LT>]",
         since: "1.2.0",
         summary: "Sets the expiration time of a key to a Unix timestamp.",
-        handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Seconds))),
         ..SETTING
-    },
+    }
+    .by(Keyed(|call, txn| set(call, txn, Given::At(Unit::Seconds)))),
     Command {
         name: "expiretime",
         syntax: "key",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix timestamp.",
-        handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Seconds))),
         ..ASKING
-    },
+    }
+    .by(Keyed(|call, txn| ask(call, txn, Given::At(Unit::Seconds)))),
     Command {
         name: "persist",
         syntax: "key",
         arity: 2,
         since: "2.2.0",
         summary: "Removes the expiration time of a key.",
-        handler: Keyed(persist),
         ..SETTING
-    },
+    }
+    .by(Keyed(persist)),
     Command {
         name: "pexpire",
         syntax: "key milliseconds:i [condition@7.0.0<NX|XX|GT|LT>]",
         since: "2.6.0",
         summary: "Sets the expiration time of a key in milliseconds.",
-        handler: Keyed(|call, txn| set(call, txn, Given::After(Unit::Milliseconds))),
         ..SETTING
-    },
+    }
+    .by(Keyed(|call, txn| set(call, txn, Given::After(Unit::Milliseconds)))),
     Command {
         name: "pexpireat",
         syntax: "key unix-time-milliseconds:t [condition@7.0.0<NX|XX|GT|LT>]",
         since: "2.6.0",
         summary: "Sets the expiration time of a key to a Unix milliseconds timestamp.",
-        handler: Keyed(|call, txn| set(call, txn, Given::At(Unit::Milliseconds))),
         ..SETTING
-    },
+    }
+    .by(Keyed(|call, txn| set(call, txn, Given::At(Unit::Milliseconds)))),
     Command {
         name: "pexpiretime",
         syntax: "key",
         since: "7.0.0",
         summary: "Returns the expiration time of a key as a Unix milliseconds timestamp.",
-        handler: Keyed(|call, txn| ask(call, txn, Given::At(Unit::Milliseconds))),
         ..ASKING
-    },
+    }
+    .by(Keyed(|call, txn| ask(call, txn, Given::At(Unit::Milliseconds)))),
     Command {
         name: "pttl",
         syntax: "key",
         since: "2.6.0",
         summary: "Returns the expiration time in milliseconds of a key.",
-        handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Milliseconds))),
         ..ASKING
-    },
+    }
+    .by(Keyed(|call, txn| ask(call, txn, Given::After(Unit::Milliseconds)))),
     Command {
         name: "ttl",
         syntax: "key",
         summary: "Returns the expiration time in seconds of a key.",
-        handler: Keyed(|call, txn| ask(call, txn, Given::After(Unit::Seconds))),
         ..ASKING
-    },
+    }
+    .by(Keyed(|call, txn| ask(call, txn, Given::After(Unit::Seconds)))),
 ];
 
 const WITH_NX: Stop = Stop::new("ERR NX and XX, GT or LT options at the same time are not compatible");

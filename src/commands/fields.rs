@@ -3,7 +3,8 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_resp::{Args, parse_int};
@@ -40,72 +41,72 @@ const TIME: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "hexpire",
         syntax: "key seconds:i [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using relative time to expire (seconds).",
-        handler: Keyed(|call, txn| expire(call, txn, SECONDS, From::Now)),
         ..EXPIRE
-    },
+    }
+    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Now))),
     Command {
         name: "hexpireat",
         syntax: "key unix-time-seconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (seconds).",
-        handler: Keyed(|call, txn| expire(call, txn, SECONDS, From::Epoch)),
         ..EXPIRE
-    },
+    }
+    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Epoch))),
     Command {
         name: "hexpiretime",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
-        handler: Keyed(|call, txn| time(call, txn, SECONDS, From::Epoch)),
         ..TIME
-    },
+    }
+    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Epoch))),
     Command {
         name: "hpersist",
         syntax: "key FIELDS=fields(numfields:i field...)",
         flags: Flags::WRITE.and(Flags::FAST),
         keys: EXPIRE.keys,
         summary: "Removes the expiration time for each specified field.",
-        handler: Keyed(persist),
         ..TIME
-    },
+    }
+    .by(Keyed(persist)),
     Command {
         name: "hpexpire",
         syntax: "key milliseconds:i [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using relative time to expire (milliseconds).",
-        handler: Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Now)),
         ..EXPIRE
-    },
+    }
+    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Now))),
     Command {
         name: "hpexpireat",
         syntax: "key unix-time-milliseconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds).",
-        handler: Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Epoch)),
         ..EXPIRE
-    },
+    }
+    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Epoch))),
     Command {
         name: "hpexpiretime",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
-        handler: Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Epoch)),
         ..TIME
-    },
+    }
+    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Epoch))),
     Command {
         name: "hpttl",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in milliseconds of a hash field.",
-        handler: Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Now)),
         ..TIME
-    },
+    }
+    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Now))),
     Command {
         name: "httl",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in seconds of a hash field.",
-        handler: Keyed(|call, txn| time(call, txn, SECONDS, From::Now)),
         ..TIME
-    },
+    }
+    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Now))),
 ];
 
 /// Units of time, in milliseconds.

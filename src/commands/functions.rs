@@ -4,20 +4,23 @@ use super::scripting::key_count;
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{
-        Categories, Command, Flags,
-        Handler::{Browsing, Plain, Script, Whole},
-        KeyAccess, KeySpec,
-    },
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
     glob,
+    handler::{
+        Handler::{Browsing, Plain, Script, Whole},
+        Row,
+    },
     keyspace::Keyspace,
     script::{
         engine::Program,
+        flags::ScriptFlags,
         library::{Library, Set},
         run,
     },
+    server::Server,
 };
 use holdfast_rdb::{Error, functions};
+use holdfast_resp::Args;
 use holdfast_store::{SYSTEM_DATABASE, Txn};
 use std::sync::Arc;
 
@@ -43,34 +46,35 @@ const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, ..ROW };
 const WRITE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "fcall",
         syntax: "function numkeys:i [key...] [arg...]",
         summary: "Invokes a function.",
-        handler: Script(|call, txn| fcall(call, txn, false)),
         ..FCALL
-    },
+    }
+    .by(Script(|call, txn| fcall(call, txn, false)))
+    .unless(fcall_writes_nothing),
     Command {
         name: "fcall_ro",
         syntax: "function numkeys:i [key...] [arg...]",
         flags: RUNS.and(Flags::READONLY),
         keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
         summary: "Invokes a read-only function.",
-        handler: Script(|call, txn| fcall(call, txn, true)),
         ..FCALL
-    },
+    }
+    .by(Script(|call, txn| fcall(call, txn, true))),
     Command {
         name: "function",
         arity: -2,
         summary: "A container for function commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: SUBCOMMANDS,
         ..ROW
-    },
+    }
+    .container(SUBCOMMANDS),
 ];
 
-static SUBCOMMANDS: &[Command] = &[
+static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|delete",
         syntax: "library-name",
@@ -78,16 +82,16 @@ static SUBCOMMANDS: &[Command] = &[
         flags: WRITE,
         summary: "Deletes a library and its functions.",
         complexity: "O(1)",
-        handler: Whole(delete),
         ..SUB
-    },
+    }
+    .by(Whole(delete)),
     Command {
         name: "function|dump",
         summary: "Dumps all libraries into a serialized binary payload.",
         complexity: "O(N) where N is the number of functions",
-        handler: Browsing(dump),
         ..SUB
-    },
+    }
+    .by(Browsing(dump)),
     Command {
         name: "function|flush",
         syntax: "[flush-type<ASYNC|SYNC>]",
@@ -95,34 +99,34 @@ static SUBCOMMANDS: &[Command] = &[
         flags: WRITE,
         summary: "Deletes all libraries and functions.",
         complexity: "O(N) where N is the number of functions deleted",
-        handler: Whole(flush),
         ..SUB
-    },
+    }
+    .by(Whole(flush)),
     Command {
         name: "function|help",
         flags: Flags::LOADING.and(Flags::STALE),
         summary: "Returns helpful text about the different subcommands.",
         complexity: "O(1)",
-        handler: Plain(help),
         ..SUB
-    },
+    }
+    .by(Plain(help)),
     Command {
         name: "function|kill",
         flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
         summary: "Terminates a function during execution.",
         complexity: "O(1)",
-        handler: Plain(kill),
         ..SUB
-    },
+    }
+    .by(Plain(kill)),
     Command {
         name: "function|list",
         syntax: "[LIBRARYNAME=library-name-pattern] [WITHCODE]",
         arity: -2,
         summary: "Returns information about all libraries.",
         complexity: "O(N) where N is the number of functions",
-        handler: Browsing(list),
         ..SUB
-    },
+    }
+    .by(Browsing(list)),
     Command {
         name: "function|load",
         syntax: "[REPLACE] function-code",
@@ -130,9 +134,9 @@ static SUBCOMMANDS: &[Command] = &[
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Creates a library.",
         complexity: "O(1) (considering compilation time is redundant)",
-        handler: Whole(load),
         ..SUB
-    },
+    }
+    .by(Whole(load)),
     Command {
         name: "function|restore",
         syntax: "serialized-value [policy<FLUSH|APPEND|REPLACE>]",
@@ -140,17 +144,17 @@ static SUBCOMMANDS: &[Command] = &[
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Restores all libraries from a payload.",
         complexity: "O(N) where N is the number of functions on the payload",
-        handler: Whole(restore),
         ..SUB
-    },
+    }
+    .by(Whole(restore)),
     Command {
         name: "function|stats",
         flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
         summary: "Returns information about a function during execution.",
         complexity: "O(1)",
-        handler: Plain(stats),
         ..SUB
-    },
+    }
+    .by(Plain(stats)),
 ];
 
 const NO_FUNCTION: Stop = Stop::new("ERR Function not found");
@@ -416,4 +420,11 @@ fn help(call: &mut Call) -> Answer {
         "    * REPLACE: keep the existing libraries, and replace those of the same name.",
     ]);
     Ok(Done)
+}
+
+/// Whether a call runs a function that says of itself that it does not write.
+fn fcall_writes_nothing(server: &Server, args: Args) -> bool {
+    let libraries = server.libraries.get();
+    let function = libraries.function(args.at(1)).and_then(|(library, name)| library.functions.get(name));
+    function.is_some_and(|function| function.flags.has(ScriptFlags::NO_WRITES))
 }

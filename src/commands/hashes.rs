@@ -3,10 +3,11 @@
 use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::{Call, wrong_arity},
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
     extended::{Extended, NoNumber},
+    handler::{Handler::Keyed, Row},
     notify::Class,
-    random::{random, repeat},
+    random::random,
     scan,
 };
 use holdfast_resp::{Proto, Writer, parse_int};
@@ -42,7 +43,7 @@ const INCREMENT: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "hdel",
         syntax: "key field...",
@@ -51,86 +52,86 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
         summary: "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.",
         complexity: "O(N) where N is the number of fields to be removed.",
-        handler: Keyed(hdel),
         ..WRITE
-    },
+    }
+.by(Keyed(hdel)),
     Command {
         name: "hexists",
         syntax: "key field",
         arity: 3,
         summary: "Determines whether a field exists in a hash.",
-        handler: Keyed(hexists),
         ..LOOK
-    },
+    }
+.by(Keyed(hexists)),
     Command {
         name: "hget",
         syntax: "key field",
         arity: 3,
         summary: "Returns the value of a field in a hash.",
-        handler: Keyed(hget),
         ..READ
-    },
+    }
+.by(Keyed(hget)),
     Command {
         name: "hgetall",
         syntax: "key",
         arity: 2,
         summary: "Returns all fields and values in a hash.",
-        handler: Keyed(|call, txn| list(call, txn, Shown::Both)),
         ..READ_ALL
-    },
+    }
+.by(Keyed(|call, txn| list(call, txn, Shown::Both))),
     Command {
         name: "hincrby",
         syntax: "key field increment:i",
         summary: "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.",
-        handler: Keyed(hincrby),
         ..INCREMENT
-    },
+    }
+.by(Keyed(hincrby)),
     Command {
         name: "hincrbyfloat",
         syntax: "key field increment:d",
         since: "2.6.0",
         summary: "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
-        handler: Keyed(hincrbyfloat),
         ..INCREMENT
-    },
+    }
+.by(Keyed(hincrbyfloat)),
     Command {
         name: "hkeys",
         syntax: "key",
         arity: 2,
         summary: "Returns all fields in a hash.",
-        handler: Keyed(|call, txn| list(call, txn, Shown::Names)),
         ..READ_ALL
-    },
+    }
+.by(Keyed(|call, txn| list(call, txn, Shown::Names))),
     Command {
         name: "hlen",
         syntax: "key",
         arity: 2,
         summary: "Returns the number of fields in a hash.",
-        handler: Keyed(hlen),
         ..LOOK
-    },
+    }
+.by(Keyed(hlen)),
     Command {
         name: "hmget",
         syntax: "key field...",
         arity: -3,
         summary: "Returns the values of all fields in a hash.",
         complexity: "O(N) where N is the number of fields being requested.",
-        handler: Keyed(hmget),
         ..READ
-    },
+    }
+.by(Keyed(hmget)),
     Command {
         name: "hmset",
         syntax: "key data(field value)...",
         arity: -4,
         summary: "Sets the values of multiple fields.",
         complexity: "O(N) where N is the number of fields being set.",
-        handler: Keyed(|call, txn| {
+        ..WRITE
+    }
+.by(Keyed(|call, txn| {
             set(call, txn)?;
             call.out.ok();
             Ok(Done)
-        }),
-        ..WRITE
-    },
+        })),
     Command {
         name: "hrandfield",
         syntax: "key [options(count:i [WITHVALUES])]",
@@ -139,9 +140,9 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Returns one or more random fields from a hash.",
         complexity: "O(N) where N is the number of fields returned",
-        handler: Keyed(hrandfield),
         ..READ
-    },
+    }
+.by(Keyed(hrandfield)),
     Command {
         name: "hscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOVALUES]",
@@ -150,48 +151,48 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "Iterates over fields and values of a hash.",
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-        handler: Keyed(hscan),
         ..READ
-    },
+    }
+.by(Keyed(hscan)),
     Command {
         name: "hset",
         syntax: "key data(field value)...",
         arity: -4,
         summary: "Creates or modifies the value of a field in a hash.",
         complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
-        handler: Keyed(|call, txn| {
+        ..WRITE
+    }
+.by(Keyed(|call, txn| {
             let new = set(call, txn)?;
             call.out.int(new as i64);
             Ok(Done)
-        }),
-        ..WRITE
-    },
+        })),
     Command {
         name: "hsetnx",
         syntax: "key field value",
         arity: 4,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Sets the value of a field in a hash only when the field doesn't exist.",
-        handler: Keyed(hsetnx),
         ..WRITE
-    },
+    }
+.by(Keyed(hsetnx)),
     Command {
         name: "hstrlen",
         syntax: "key field",
         arity: 3,
         since: "3.2.0",
         summary: "Returns the length of the value of a field.",
-        handler: Keyed(hstrlen),
         ..LOOK
-    },
+    }
+.by(Keyed(hstrlen)),
     Command {
         name: "hvals",
         syntax: "key",
         arity: 2,
         summary: "Returns all values in a hash.",
-        handler: Keyed(|call, txn| list(call, txn, Shown::Values)),
         ..READ_ALL
-    },
+    }
+.by(Keyed(|call, txn| list(call, txn, Shown::Values))),
 ];
 
 /// What of the fields a reply shows.
@@ -370,7 +371,7 @@ fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
-        repeat(call, count, |out| {
+        call.repeat(count, |out| {
             write(out, &hash.random(random).expect("a hash that is not empty"));
         })?;
     } else {

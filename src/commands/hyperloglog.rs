@@ -3,10 +3,10 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{
-        Categories, Command, Flags,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{
         Handler::{Keyed, Plain},
-        KeyAccess, KeySpec,
+        Row,
     },
     notify::Class,
     random::random,
@@ -25,7 +25,7 @@ const ROW: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "pfadd",
         syntax: "key [element...]",
@@ -34,9 +34,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Adds elements to a HyperLogLog key. Creates the key if it doesn't exist.",
         complexity: "O(1) to add every element.",
-        handler: Keyed(pfadd),
         ..ROW
-    },
+    }
+.by(Keyed(pfadd)),
     Command {
         name: "pfcount",
         syntax: "key...",
@@ -45,9 +45,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::range(KeyAccess::RW.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Returns the approximated cardinality of the set(s) observed by the HyperLogLog key(s).",
         complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",
-        handler: Keyed(pfcount),
         ..ROW
-    },
+    }
+.by(Keyed(pfcount)),
     Command {
         name: "pfdebug",
         syntax: "subcommand key",
@@ -56,9 +56,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS), 2)],
         summary: "Internal commands for debugging HyperLogLog values.",
         complexity: "N/A",
-        handler: Keyed(pfdebug),
         ..ROW
-    },
+    }
+.by(Keyed(pfdebug)),
     Command {
         name: "pfmerge",
         syntax: "destkey:k [sourcekey:k1...]",
@@ -69,18 +69,18 @@ pub static COMMANDS: &[Command] = &[
         ],
         summary: "Merges one or more HyperLogLog values into a single key.",
         complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
-        handler: Keyed(pfmerge),
         ..ROW
-    },
+    }
+.by(Keyed(pfmerge)),
     Command {
         name: "pfselftest",
         arity: 1,
         flags: Flags::ADMIN,
         summary: "An internal command for testing HyperLogLog values.",
         complexity: "N/A",
-        handler: Plain(pfselftest),
         ..ROW
-    },
+    }
+.by(Plain(pfselftest)),
 ];
 
 const NO_KEY: Stop = Stop::new("ERR The specified key does not exist");

@@ -5,14 +5,14 @@ mod store;
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
+    client::Kind,
     client::{Client, flag},
-    command::{Categories, Command, Flags, Handler::Browsing},
+    command::{Categories, Command, Flags},
     config::Opt,
+    handler::{Handler::Browsing, Row},
     keyspace::Keyspace,
     latency,
-    pubsub::Kind,
     server::{REDIS_VERSION, Server, VERSION},
-    table::TABLE,
 };
 use holdfast_store::{HeldUp, Stats};
 use std::{
@@ -27,7 +27,7 @@ use std::{
 pub use store::memory_parts;
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "info",
     syntax: "[section...]",
     arity: -1,
@@ -35,9 +35,9 @@ pub static COMMANDS: &[Command] = &[Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::DANGEROUS,
     summary: "Returns information and statistics about the server.",
-    handler: Browsing(info),
     ..Command::NEW
-}];
+}
+.by(Browsing(info))];
 
 /// What sections tell of.
 struct View<'a, 'k, 't> {
@@ -171,7 +171,7 @@ fn clients(view: &View, text: &mut String) {
     let all = server.clients.all();
     // Who waits for new entries of a group also waits for it to go away.
     let waits_for_end = |client: &&Arc<Client>| {
-        client.has_flag(flag::BLOCKED) && TABLE.command(client.command()).name == "xreadgroup"
+        client.has_flag(flag::BLOCKED) && server.table.command(client.command()).name == "xreadgroup"
     };
     let ends: HashSet<_> = all.iter().filter(waits_for_end).flat_map(|client| client.waits_for()).collect();
     let keys: HashSet<_> = all.iter().flat_map(|client| client.waits_for()).collect();
@@ -298,7 +298,7 @@ fn operating_system() -> String {
 
 fn commandstats(view: &View, text: &mut String) {
     let server = view.server;
-    for (id, command) in TABLE.all() {
+    for (id, command) in server.table.all() {
         let (mut calls, mut nanos, mut rejected, mut failed) = (0, 0, 0, 0);
         for worker in &server.workers {
             let stats = worker.command(id);
@@ -326,7 +326,7 @@ fn latencystats(view: &View, text: &mut String) {
         return;
     }
     let percentiles = server.config.text(Opt::LatencyTrackingInfoPercentiles);
-    for (id, command) in TABLE.all() {
+    for (id, command) in server.table.all() {
         let calls = latency::sum(server.workers.iter().map(|worker| &worker.command(id).latency));
         if calls.iter().any(|count| *count > 0) {
             let shares = percentiles.split_whitespace().map(|percent| {

@@ -3,11 +3,12 @@
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Begin, Categories, Command, Find, Flags, Handler::Plain, KeySpec},
+    command::{Begin, Categories, Command, Find, Flags, KeySpec},
     glob,
+    handler::{Handler::Plain, Row},
     keys::{each_key, legacy_range},
     syntax::{self, Argument},
-    table::{Lookup, TABLE},
+    table::{CommandId, Lookup, Table},
 };
 use holdfast_resp::{Args, Writer};
 
@@ -20,79 +21,78 @@ const SUB: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "command",
     arity: -1,
     summary: "Returns detailed information about all commands.",
     complexity: "O(N) where N is the total number of commands",
-    handler: Plain(all),
-    subcommands: &[
-        Command {
-            name: "command|count",
-            arity: 2,
-            summary: "Returns a count of commands.",
-            handler: Plain(count),
-            ..SUB
-        },
-        Command {
-            name: "command|docs",
-            syntax: "[command-name...]",
-            arity: -2,
-            since: "7.0.0",
-            summary: "Returns documentary information about one, multiple or all commands.",
-            complexity: "O(N) where N is the number of commands to look up",
-            handler: Plain(docs),
-            ..SUB
-        },
-        Command {
-            name: "command|getkeys",
-            syntax: "command [arg...]",
-            arity: -3,
-            summary: "Extracts the key names from an arbitrary command.",
-            complexity: "O(N) where N is the number of arguments to the command",
-            handler: Plain(getkeys),
-            ..SUB
-        },
-        Command {
-            name: "command|getkeysandflags",
-            syntax: "command [arg...]",
-            arity: -3,
-            since: "7.0.0",
-            summary: "Extracts the key names and access flags for an arbitrary command.",
-            complexity: "O(N) where N is the number of arguments to the command",
-            handler: Plain(getkeysandflags),
-            ..SUB
-        },
-        Command {
-            name: "command|help",
-            arity: 2,
-            since: "5.0.0",
-            summary: "Returns helpful text about the subcommands.",
-            handler: Plain(help),
-            ..SUB
-        },
-        Command {
-            name: "command|info",
-            syntax: "[command-name...]",
-            arity: -2,
-            summary: "Returns information about one, multiple or all commands.",
-            complexity: "O(N) where N is the number of commands to look up",
-            handler: Plain(info),
-            ..SUB
-        },
-        Command {
-            name: "command|list",
-            syntax: "[FILTERBY=filterby<MODULE=module-name|ACLCAT=category|PATTERN=pattern:p>]",
-            arity: -2,
-            since: "7.0.0",
-            summary: "Returns a list of command names.",
-            complexity: "O(N) where N is the total number of commands",
-            handler: Plain(list),
-            ..SUB
-        },
-    ],
     ..SUB
-}];
+}
+.by(Plain(all))
+.containing(
+    const {
+        &[
+            Command { name: "command|count", arity: 2, summary: "Returns a count of commands.", ..SUB }
+                .by(Plain(count)),
+            Command {
+                name: "command|docs",
+                syntax: "[command-name...]",
+                arity: -2,
+                since: "7.0.0",
+                summary: "Returns documentary information about one, multiple or all commands.",
+                complexity: "O(N) where N is the number of commands to look up",
+                ..SUB
+            }
+            .by(Plain(docs)),
+            Command {
+                name: "command|getkeys",
+                syntax: "command [arg...]",
+                arity: -3,
+                summary: "Extracts the key names from an arbitrary command.",
+                complexity: "O(N) where N is the number of arguments to the command",
+                ..SUB
+            }
+            .by(Plain(getkeys)),
+            Command {
+                name: "command|getkeysandflags",
+                syntax: "command [arg...]",
+                arity: -3,
+                since: "7.0.0",
+                summary: "Extracts the key names and access flags for an arbitrary command.",
+                complexity: "O(N) where N is the number of arguments to the command",
+                ..SUB
+            }
+            .by(Plain(getkeysandflags)),
+            Command {
+                name: "command|help",
+                arity: 2,
+                since: "5.0.0",
+                summary: "Returns helpful text about the subcommands.",
+                ..SUB
+            }
+            .by(Plain(help)),
+            Command {
+                name: "command|info",
+                syntax: "[command-name...]",
+                arity: -2,
+                summary: "Returns information about one, multiple or all commands.",
+                complexity: "O(N) where N is the number of commands to look up",
+                ..SUB
+            }
+            .by(Plain(info)),
+            Command {
+                name: "command|list",
+                syntax: "[FILTERBY=filterby<MODULE=module-name|ACLCAT=category|PATTERN=pattern:p>]",
+                arity: -2,
+                since: "7.0.0",
+                summary: "Returns a list of command names.",
+                complexity: "O(N) where N is the total number of commands",
+                ..SUB
+            }
+            .by(Plain(list)),
+        ]
+    },
+)];
 
 const INVALID_COMMAND: Stop = Stop::new("ERR Invalid command specified");
 const INVALID_ARITY: Stop = Stop::new("ERR Invalid number of arguments specified for command");
@@ -124,15 +124,16 @@ fn help(call: &mut Call) -> Answer {
 }
 
 fn all(call: &mut Call) -> Answer {
-    call.out.array(TABLE.top_level().len());
-    for command in TABLE.top_level() {
-        write_info(&mut call.out, command);
+    let table = call.table();
+    call.out.array(table.top_level().len());
+    for id in table.top_level() {
+        write_info(&mut call.out, table, id);
     }
     Ok(Done)
 }
 
 fn count(call: &mut Call) -> Answer {
-    call.out.int(TABLE.top_level().len() as i64);
+    call.out.int(call.table().top_level().len() as i64);
     Ok(Done)
 }
 
@@ -140,10 +141,11 @@ fn info(call: &mut Call) -> Answer {
     if call.args.len() == 2 {
         return all(call);
     }
+    let table = call.table();
     call.out.array(call.args.len() - 2);
     for name in call.args.from(2).iter() {
-        match TABLE.find_full(name) {
-            Some(id) => write_info(&mut call.out, TABLE.command(id)),
+        match table.find_full(name) {
+            Some(id) => write_info(&mut call.out, table, id),
             None => call.out.null_array(),
         }
     }
@@ -151,19 +153,15 @@ fn info(call: &mut Call) -> Answer {
 }
 
 fn docs(call: &mut Call) -> Answer {
-    let asked: Vec<&Command> = if call.args.len() == 2 {
-        TABLE.top_level().to_vec()
+    let table = call.table();
+    let asked: Vec<CommandId> = if call.args.len() == 2 {
+        table.top_level().collect()
     } else {
-        call.args
-            .from(2)
-            .iter()
-            .filter_map(|name| TABLE.find_full(name))
-            .map(|id| TABLE.command(id))
-            .collect()
+        call.args.from(2).iter().filter_map(|name| table.find_full(name)).collect()
     };
     call.out.map(asked.len());
-    for command in asked {
-        write_docs(&mut call.out, command);
+    for id in asked {
+        write_docs(&mut call.out, table, id);
     }
     Ok(Done)
 }
@@ -189,7 +187,7 @@ fn list(call: &mut Call) -> Answer {
         _ => return Err(SYNTAX),
     };
     let names: Vec<&str> =
-        TABLE.all().map(|(_, command)| command).filter(|c| filter(c)).map(|c| c.name).collect();
+        call.table().all().map(|(_, command)| command).filter(|c| filter(c)).map(|c| c.name).collect();
     call.out.array(names.len());
     for name in names {
         call.out.bulk(name);
@@ -207,8 +205,8 @@ fn getkeysandflags(call: &mut Call) -> Answer {
 
 fn write_keys(call: &mut Call, with_flags: bool) -> Answer {
     let inner: Args = call.args.from(2);
-    let Lookup::Found(id) = TABLE.lookup(inner) else { return Err(INVALID_COMMAND) };
-    let command = TABLE.command(id);
+    let Lookup::Found(id) = call.table().lookup(inner) else { return Err(INVALID_COMMAND) };
+    let command = call.table().command(id);
     if command.keys.is_empty() {
         return Err(NO_KEYS);
     }
@@ -241,7 +239,8 @@ fn write_set(out: &mut Writer, names: impl Iterator<Item = &'static str> + Clone
 }
 
 /// One element of COMMAND INFO.
-fn write_info(out: &mut Writer, command: &Command) {
+fn write_info(out: &mut Writer, table: &Table, id: CommandId) {
+    let command = table.command(id);
     let (first, last, step) = legacy_range(command);
     out.array(10);
     out.bulk(command.name);
@@ -261,9 +260,10 @@ fn write_info(out: &mut Writer, command: &Command) {
     for spec in command.keys {
         write_key_spec(out, spec);
     }
-    out.array(command.subcommands.len());
-    for subcommand in command.subcommands {
-        write_info(out, subcommand);
+    let subcommands = table.subcommands(id);
+    out.array(subcommands.len());
+    for id in subcommands {
+        write_info(out, table, id);
     }
 }
 
@@ -316,10 +316,11 @@ fn write_search(out: &mut Writer, kind: &str, spec: &[(&str, i64)]) {
 }
 
 /// One pair of COMMAND DOCS.
-fn write_docs(out: &mut Writer, command: &Command) {
+fn write_docs(out: &mut Writer, table: &Table, id: CommandId) {
+    let (command, subcommands) = (table.command(id), table.subcommands(id));
     out.bulk(command.name);
     let arguments = syntax::parse(command.syntax);
-    out.map(4 + usize::from(!arguments.is_empty()) + usize::from(!command.subcommands.is_empty()));
+    out.map(4 + usize::from(!arguments.is_empty()) + usize::from(subcommands.len() > 0));
     for (name, value) in [
         ("summary", command.summary),
         ("since", command.since),
@@ -333,11 +334,11 @@ fn write_docs(out: &mut Writer, command: &Command) {
         out.bulk("arguments");
         write_arguments(out, &arguments);
     }
-    if !command.subcommands.is_empty() {
+    if subcommands.len() > 0 {
         out.bulk("subcommands");
-        out.map(command.subcommands.len());
-        for subcommand in command.subcommands {
-            write_docs(out, subcommand);
+        out.map(subcommands.len());
+        for id in subcommands {
+            write_docs(out, table, id);
         }
     }
 }

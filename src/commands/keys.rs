@@ -3,10 +3,10 @@
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{
-        Categories, Command, Flags,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{
         Handler::{Keyed, Plain},
-        KeyAccess, KeySpec,
+        Row,
     },
     notify::Class,
 };
@@ -16,27 +16,22 @@ const ROW: Command = Command { group: "generic", categories: Categories::KEYSPAC
 const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.and(Flags::FAST);
 
-const DELETING: Command = Command {
-    arity: -2,
-    keys: &[KeySpec::range(KeyAccess::RM.and(KeyAccess::DELETE), 1, -1, 1)],
-    handler: Keyed(delete),
-    ..ROW
-};
+const DELETING: Command =
+    Command { arity: -2, keys: &[KeySpec::range(KeyAccess::RM.and(KeyAccess::DELETE), 1, -1, 1)], ..ROW };
 const COUNTING: Command =
     Command { arity: -2, flags: READ_FAST, keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)], ..ROW };
-const RENAMING: Command = Command { arity: 3, handler: Keyed(rename), ..ROW };
+const RENAMING: Command = Command { arity: 3, ..ROW };
 const RENAMED: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1);
 const OBJECT: Command = Command {
     arity: 3,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::RO, 2)],
     since: "2.2.3",
-    handler: Keyed(object),
     ..ROW
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "copy",
         syntax: "source:k destination:k1 [DB=destination-db:i] [REPLACE]",
@@ -49,9 +44,9 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Copies the value of a key to a new key.",
         complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
-        handler: Keyed(copy),
         ..ROW
-    },
+    }
+.by(Keyed(copy)),
     Command {
         name: "del",
         syntax: "key...",
@@ -59,15 +54,16 @@ pub static COMMANDS: &[Command] = &[
         summary: "Deletes one or more keys.",
         complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
         ..DELETING
-    },
+    }
+.by(Keyed(delete)),
     Command {
         name: "exists",
         syntax: "key...",
         summary: "Determines whether one or more keys exist.",
         complexity: "O(N) where N is the number of keys to check.",
-        handler: Keyed(|call, txn| count(call, |db, key| txn.exists(db, key))),
         ..COUNTING
-    },
+    }
+.by(Keyed(|call, txn| count(call, |db, key| txn.exists(db, key)))),
     Command {
         name: "move",
         syntax: "key db:i",
@@ -75,9 +71,9 @@ pub static COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
         summary: "Moves a key to another database.",
-        handler: Keyed(move_),
         ..ROW
-    },
+    }
+.by(Keyed(move_)),
     Command {
         name: "object",
         arity: -2,
@@ -85,20 +81,24 @@ pub static COMMANDS: &[Command] = &[
         summary: "A container for object introspection commands.",
         group: "generic",
         complexity: "O(1), depends on subcommand",
-        subcommands: &[
+        ..Command::NEW
+    }
+.container(const { &[
             Command {
                 name: "object|encoding",
                 syntax: "key",
                 summary: "Returns the internal encoding of a Redis object.",
                 ..OBJECT
-            },
+            }
+.by(Keyed(object)),
             Command {
                 name: "object|freq",
                 syntax: "key",
                 since: "4.0.0",
                 summary: "Returns the logarithmic access frequency counter of a Redis object.",
                 ..OBJECT
-            },
+            }
+.by(Keyed(object)),
             Command {
                 name: "object|help",
                 arity: 2,
@@ -106,24 +106,24 @@ pub static COMMANDS: &[Command] = &[
                 flags: Flags::LOADING.and(Flags::STALE),
                 summary: "Returns helpful text about the different subcommands.",
                 keys: &[],
-                handler: Plain(object_help),
                 ..OBJECT
-            },
+            }
+.by(Plain(object_help)),
             Command {
                 name: "object|idletime",
                 syntax: "key",
                 summary: "Returns the time since the last access to a Redis object.",
                 ..OBJECT
-            },
+            }
+.by(Keyed(object)),
             Command {
                 name: "object|refcount",
                 syntax: "key",
                 summary: "Returns the reference count of a value of a key.",
                 ..OBJECT
-            },
-        ],
-        ..Command::NEW
-    },
+            }
+.by(Keyed(object)),
+        ] }),
     Command {
         name: "rename",
         syntax: "key newkey:k1",
@@ -131,7 +131,8 @@ pub static COMMANDS: &[Command] = &[
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2)],
         summary: "Renames a key and overwrites the destination.",
         ..RENAMING
-    },
+    }
+.by(Keyed(rename)),
     Command {
         name: "renamenx",
         syntax: "key newkey:k1",
@@ -139,16 +140,17 @@ pub static COMMANDS: &[Command] = &[
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 2)],
         summary: "Renames a key only when the target key name doesn't exist.",
         ..RENAMING
-    },
+    }
+.by(Keyed(rename)),
     Command {
         name: "touch",
         syntax: "key...",
         since: "3.2.1",
         summary: "Returns the number of existing keys out of those specified after updating the time they were last accessed.",
         complexity: "O(N) where N is the number of keys that will be touched.",
-        handler: Keyed(touch),
         ..COUNTING
-    },
+    }
+.by(Keyed(touch)),
     Command {
         name: "type",
         syntax: "key",
@@ -156,9 +158,9 @@ pub static COMMANDS: &[Command] = &[
         flags: READ_FAST,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Determines the type of value stored at a key.",
-        handler: Keyed(type_),
         ..ROW
-    },
+    }
+.by(Keyed(type_)),
     Command {
         name: "unlink",
         syntax: "key...",
@@ -167,7 +169,8 @@ pub static COMMANDS: &[Command] = &[
         summary: "Asynchronously deletes one or more keys.",
         complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
         ..DELETING
-    },
+    }
+.by(Keyed(delete)),
 ];
 
 /// There is no such key.

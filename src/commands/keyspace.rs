@@ -3,17 +3,19 @@
 use crate::{
     answer::{Answer, NO_DATABASE, Outcome, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{
-        Categories, Command, Flags,
-        Handler::{Browsing, Whole},
-    },
+    command::{Categories, Command, Flags},
     config::Opt,
-    dispatch::News,
     glob,
+    handler::{
+        Handler::{Browsing, Whole},
+        Row,
+    },
     keyspace::{Keyspace, Name, Names},
+    progress::Progress,
     random::random,
     scan,
-    session::{Draws, Progress},
+    session::Draws,
+    turn::News,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{DATABASES, Fetched, Txn, Type};
@@ -23,16 +25,16 @@ const ROW: Command = Command { categories: Categories::KEYSPACE, ..Command::NEW 
 const DANGEROUS: Categories = Categories::KEYSPACE.and(Categories::DANGEROUS);
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "dbsize",
         arity: 1,
         group: "server",
         flags: Flags::READONLY.and(Flags::FAST),
         summary: "Returns the number of keys in the database.",
-        handler: Browsing(dbsize),
         ..ROW
-    },
+    }
+.by(Browsing(dbsize)),
     Command {
         name: "flushall",
         syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
@@ -41,9 +43,9 @@ pub static COMMANDS: &[Command] = &[
         categories: DANGEROUS,
         summary: "Removes all keys from all databases.",
         complexity: "O(1); then what was there is freed in the background",
-        handler: Whole(flushall),
         ..ROW
-    },
+    }
+.by(Whole(flushall)),
     Command {
         name: "flushdb",
         syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
@@ -52,9 +54,9 @@ pub static COMMANDS: &[Command] = &[
         categories: DANGEROUS,
         summary: "Remove all keys from the current database.",
         complexity: "O(1); then what was there is freed in the background",
-        handler: Whole(flushdb),
         ..ROW
-    },
+    }
+.by(Whole(flushdb)),
     Command {
         name: "keys",
         syntax: "pattern:p",
@@ -64,18 +66,18 @@ pub static COMMANDS: &[Command] = &[
         categories: DANGEROUS,
         summary: "Returns all key names that match a pattern.",
         complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
-        handler: Browsing(keys),
         ..ROW
-    },
+    }
+.by(Browsing(keys)),
     Command {
         name: "randomkey",
         arity: 1,
         group: "generic",
         flags: Flags::READONLY,
         summary: "Returns a random key name from the database.",
-        handler: Browsing(randomkey),
         ..ROW
-    },
+    }
+.by(Browsing(randomkey)),
     Command {
         name: "scan",
         syntax: "cursor:i [MATCH=pattern:p] [COUNT=count:i] [TYPE=type@6.0.0]",
@@ -85,9 +87,9 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         summary: "Iterates over the key names in the database.",
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-        handler: Browsing(scan),
         ..ROW
-    },
+    }
+.by(Browsing(scan)),
     Command {
         name: "swapdb",
         syntax: "index1:i index2:i",
@@ -98,9 +100,9 @@ pub static COMMANDS: &[Command] = &[
         categories: DANGEROUS,
         summary: "Swaps two Redis databases.",
         complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
-        handler: Whole(swapdb),
         ..ROW
-    },
+    }
+.by(Whole(swapdb)),
 ];
 
 /// Keys that SCAN looks at in one call at most, whatever its COUNT, and KEYS in one run.

@@ -3,10 +3,11 @@
 use crate::{
     answer::{Answer, Outcome::*},
     call::Call,
-    command::{Command, Flags, Handler::Plain},
+    command::{Command, Flags},
     config::Opt,
+    handler::{Handler::Plain, Row},
     latency::{Series, longest_us, sum},
-    table::{CommandId, TABLE},
+    table::CommandId,
 };
 use std::{
     fmt::Write,
@@ -22,35 +23,39 @@ const SUB: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "latency",
     arity: -2,
     group: "server",
     since: "2.8.13",
     summary: "A container for latency diagnostics commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
+    ..Command::NEW
+}
+.container(
+    const {
+        &[
         Command {
             name: "latency|doctor",
             summary: "Returns a human-readable latency analysis report.",
-            handler: Plain(doctor),
             ..SUB
-        },
+        }
+.by(Plain(doctor)),
         Command {
             name: "latency|graph",
             syntax: "event",
             arity: 3,
             summary: "Returns a latency graph for an event.",
-            handler: Plain(graph),
             ..SUB
-        },
+        }
+.by(Plain(graph)),
         Command {
             name: "latency|help",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
-            handler: Plain(help),
             ..SUB
-        },
+        }
+.by(Plain(help)),
         Command {
             name: "latency|histogram",
             syntax: "[command...]",
@@ -58,34 +63,34 @@ pub static COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             summary: "Returns the cumulative distribution of latencies of a subset or all commands.",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
-            handler: Plain(histogram),
             ..SUB
-        },
+        }
+.by(Plain(histogram)),
         Command {
             name: "latency|history",
             syntax: "event",
             arity: 3,
             summary: "Returns timestamp-latency samples for an event.",
-            handler: Plain(history),
             ..SUB
-        },
+        }
+.by(Plain(history)),
         Command {
             name: "latency|latest",
             summary: "Returns the latest latency samples for all events.",
-            handler: Plain(latest),
             ..SUB
-        },
+        }
+.by(Plain(latest)),
         Command {
             name: "latency|reset",
             syntax: "[event...]",
             arity: -2,
             summary: "Resets the latency data for one or more events.",
-            handler: Plain(reset),
             ..SUB
-        },
-    ],
-    ..Command::NEW
-}];
+        }
+.by(Plain(reset)),
+    ]
+    },
+)];
 
 const STRING: &str = "writing to a string cannot fail";
 
@@ -246,10 +251,10 @@ fn doctor(call: &mut Call) -> Answer {
 fn histogram(call: &mut Call) -> Answer {
     let names = call.args.from(2);
     let wanted: Vec<CommandId> = if names.is_empty() {
-        TABLE.all().map(|(id, _)| id).collect()
+        call.table().all().map(|(id, _)| id).collect()
     } else {
-        let with_subcommands = |id| std::iter::once(id).chain(TABLE.subcommands(id));
-        names.iter().filter_map(|name| TABLE.find_full(name)).flat_map(with_subcommands).collect()
+        let with_subcommands = |id| std::iter::once(id).chain(call.table().subcommands(id));
+        names.iter().filter_map(|name| call.table().find_full(name)).flat_map(with_subcommands).collect()
     };
     let server = call.server();
     let of = |id| sum(server.workers.iter().map(|worker| &worker.command(id).latency));
@@ -258,7 +263,7 @@ fn histogram(call: &mut Call) -> Answer {
     let out = &mut call.out;
     out.map(found.len());
     for (id, calls) in found {
-        out.bulk(TABLE.command(id).name);
+        out.bulk(server.table.command(id).name);
         out.map(2);
         out.bulk("calls");
         out.int(calls.iter().sum::<u64>() as i64);

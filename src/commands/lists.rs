@@ -4,7 +4,8 @@ use crate::{
     answer::{Answer, NOT_POSITIVE, Outcome::*, SYNTAX, Stop},
     blocking::MultiPop,
     call::{Call, wrong_arity},
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_store::{
@@ -58,19 +59,19 @@ const MULTI_POP_COMPLEXITY: &str =
     "O(N+M) where N is the number of provided keys and M is the number of elements returned.";
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "blmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT> timeout:d",
         arity: 6,
         since: "6.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.",
-        handler: Keyed(|call, txn| {
+        ..BLOCKING_MOVE
+    }
+.by(Keyed(|call, txn| {
             let ends = (end(call, 3)?, end(call, 4)?);
             blocking_move(call, txn, ends, 5)
-        }),
-        ..BLOCKING_MOVE
-    },
+        })),
     Command {
         name: "blmpop",
         syntax: "timeout:d numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -80,41 +81,41 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Pops the first element from one of multiple lists. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         complexity: MULTI_POP_COMPLEXITY,
-        handler: Keyed(blmpop),
         ..READ
-    },
+    }
+.by(Keyed(blmpop)),
     Command {
         name: "blpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| blocking_pop(call, txn, Front)),
         ..BLOCKING_POP
-    },
+    }
+.by(Keyed(|call, txn| blocking_pop(call, txn, Front))),
     Command {
         name: "brpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| blocking_pop(call, txn, Back)),
         ..BLOCKING_POP
-    },
+    }
+.by(Keyed(|call, txn| blocking_pop(call, txn, Back))),
     Command {
         name: "brpoplpush",
         syntax: "source:k destination:k1 timeout:d",
         arity: 4,
         since: "2.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3)),
         ..BLOCKING_MOVE
-    },
+    }
+.by(Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3))),
     Command {
         name: "lindex",
         syntax: "key index:i",
         arity: 3,
         summary: "Returns an element from a list by its index.",
         complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
-        handler: Keyed(lindex),
         ..READ
-    },
+    }
+.by(Keyed(lindex)),
     Command {
         name: "linsert",
         syntax: "key where<BEFORE|AFTER> pivot element",
@@ -124,9 +125,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Inserts an element before or after another element in a list.",
         complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
-        handler: Keyed(linsert),
         ..READ
-    },
+    }
+.by(Keyed(linsert)),
     Command {
         name: "llen",
         syntax: "key",
@@ -134,21 +135,21 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the length of a list.",
-        handler: Keyed(llen),
         ..READ
-    },
+    }
+.by(Keyed(llen)),
     Command {
         name: "lmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT>",
         arity: 5,
         since: "6.2.0",
         summary: "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.",
-        handler: Keyed(|call, txn| {
+        ..MOVE
+    }
+.by(Keyed(|call, txn| {
             let ends = (end(call, 3)?, end(call, 4)?);
             move_element(call, txn, ends)
-        }),
-        ..MOVE
-    },
+        })),
     Command {
         name: "lmpop",
         syntax: "numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -158,16 +159,16 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Returns multiple elements from a list after removing them. Deletes the list if the last element was popped.",
         complexity: MULTI_POP_COMPLEXITY,
-        handler: Keyed(lmpop),
         ..READ
-    },
+    }
+.by(Keyed(lmpop)),
     Command {
         name: "lpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| pop(call, txn, Front)),
         ..POP
-    },
+    }
+.by(Keyed(|call, txn| pop(call, txn, Front))),
     Command {
         name: "lpos",
         syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
@@ -175,41 +176,41 @@ pub static COMMANDS: &[Command] = &[
         since: "6.0.6",
         summary: "Returns the index of matching elements in a list.",
         complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
-        handler: Keyed(lpos),
         ..READ
-    },
+    }
+.by(Keyed(lpos)),
     Command {
         name: "lpush",
         syntax: "key element...",
         summary: "Prepends one or more elements to a list. Creates the key if it doesn't exist.",
-        handler: Keyed(|call, txn| push(call, txn, Front, true)),
         ..PUSH
-    },
+    }
+.by(Keyed(|call, txn| push(call, txn, Front, true))),
     Command {
         name: "lpushx",
         syntax: "key element...",
         since: "2.2.0",
         summary: "Prepends one or more elements to a list only when the list exists.",
-        handler: Keyed(|call, txn| push(call, txn, Front, false)),
         ..PUSH
-    },
+    }
+.by(Keyed(|call, txn| push(call, txn, Front, false))),
     Command {
         name: "lrange",
         syntax: "key start:i stop:i",
         arity: 4,
         summary: "Returns a range of elements from a list.",
         complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
-        handler: Keyed(lrange),
         ..READ
-    },
+    }
+.by(Keyed(lrange)),
     Command {
         name: "lrem",
         syntax: "key count:i element",
         summary: "Removes elements from a list. Deletes the list if the last element was removed.",
         complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
-        handler: Keyed(lrem),
         ..TRIM
-    },
+    }
+.by(Keyed(lrem)),
     Command {
         name: "lset",
         syntax: "key index:i element",
@@ -218,48 +219,48 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Sets the value of an element in a list by its index.",
         complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
-        handler: Keyed(lset),
         ..READ
-    },
+    }
+.by(Keyed(lset)),
     Command {
         name: "ltrim",
         syntax: "key start:i stop:i",
         summary: "Removes elements from both ends a list. Deletes the list if all elements were trimmed.",
         complexity: "O(N) where N is the number of elements to be removed by the operation.",
-        handler: Keyed(ltrim),
         ..TRIM
-    },
+    }
+.by(Keyed(ltrim)),
     Command {
         name: "rpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns and removes the last elements of a list. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| pop(call, txn, Back)),
         ..POP
-    },
+    }
+.by(Keyed(|call, txn| pop(call, txn, Back))),
     Command {
         name: "rpoplpush",
         syntax: "source:k destination:k1",
         arity: 3,
         since: "1.2.0",
         summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
-        handler: Keyed(|call, txn| move_element(call, txn, (Back, Front))),
         ..MOVE
-    },
+    }
+.by(Keyed(|call, txn| move_element(call, txn, (Back, Front)))),
     Command {
         name: "rpush",
         syntax: "key element...",
         summary: "Appends one or more elements to a list. Creates the key if it doesn't exist.",
-        handler: Keyed(|call, txn| push(call, txn, Back, true)),
         ..PUSH
-    },
+    }
+.by(Keyed(|call, txn| push(call, txn, Back, true))),
     Command {
         name: "rpushx",
         syntax: "key element...",
         since: "2.2.0",
         summary: "Appends an element to a list only when the list exists.",
-        handler: Keyed(|call, txn| push(call, txn, Back, false)),
         ..PUSH
-    },
+    }
+.by(Keyed(|call, txn| push(call, txn, Back, false))),
 ];
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");

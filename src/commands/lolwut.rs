@@ -3,22 +3,23 @@
 use crate::{
     answer::{Answer, Outcome::*},
     call::Call,
-    command::{Command, Flags, Handler::Plain},
+    command::{Command, Flags},
+    handler::{Handler::Plain, Row},
     random::random,
     server::{REDIS_VERSION, VERSION},
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "lolwut",
     syntax: "[VERSION=version:i]",
     group: "server",
     since: "5.0.0",
     flags: Flags::READONLY.and(Flags::FAST),
     summary: "Displays computer art and the Redis version.",
-    handler: Plain(lolwut),
     ..Command::NEW
-}];
+}
+.by(Plain(lolwut))];
 
 /// Strata of a cliff, from the surface down; each is drawn with its own texture.
 const STRATA: [&str; 6] = [",.'`  ,. ", "~-~--~~-", "=_==__=_", "oO.o.O..", "/\\//\\/\\\\", "########"];

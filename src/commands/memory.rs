@@ -5,12 +5,12 @@ use crate::{
     allocator,
     answer::{Answer, Outcome::*, SYNTAX},
     call::Call,
-    command::{
-        Command, Flags,
-        Handler::{Browsing, Keyed, Plain},
-        KeyAccess, KeySpec,
-    },
+    command::{Command, Flags, KeyAccess, KeySpec},
     config::Opt,
+    handler::{
+        Handler::{Browsing, Keyed, Plain},
+        Row,
+    },
     keyspace::Keyspace,
 };
 use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
@@ -18,59 +18,47 @@ use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue}
 const SUB: Command = Command { arity: 2, group: "server", since: "4.0.0", ..Command::NEW };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "memory",
     arity: -2,
     group: "server",
     since: "4.0.0",
     summary: "A container for memory diagnostics commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
-        Command {
-            name: "memory|doctor",
-            summary: "Outputs a memory problems report.",
-            handler: Browsing(doctor),
-            ..SUB
-        },
-        Command {
-            name: "memory|help",
-            flags: Flags::LOADING.and(Flags::STALE),
-            summary: "Returns helpful text about the different subcommands.",
-            handler: Plain(help),
-            ..SUB
-        },
-        Command {
-            name: "memory|malloc-stats",
-            summary: "Returns the allocator statistics.",
-            handler: Plain(malloc_stats),
-            ..SUB
-        },
-        Command {
-            name: "memory|purge",
-            summary: "Asks the allocator to release memory.",
-            handler: Plain(purge),
-            ..SUB
-        },
-        Command {
-            name: "memory|stats",
-            summary: "Returns details about memory usage.",
-            handler: Browsing(stats),
-            ..SUB
-        },
-        Command {
-            name: "memory|usage",
-            syntax: "key [SAMPLES=count:i]",
-            arity: -3,
-            flags: Flags::READONLY,
-            keys: &[KeySpec::one(KeyAccess::RO, 2)],
-            summary: "Estimates the memory usage of a key.",
-            complexity: "O(N) where N is the number of elements.",
-            handler: Keyed(usage),
-            ..SUB
-        },
-    ],
     ..Command::NEW
-}];
+}
+.container(
+    const {
+        &[
+            Command { name: "memory|doctor", summary: "Outputs a memory problems report.", ..SUB }
+                .by(Browsing(doctor)),
+            Command {
+                name: "memory|help",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the different subcommands.",
+                ..SUB
+            }
+            .by(Plain(help)),
+            Command { name: "memory|malloc-stats", summary: "Returns the allocator statistics.", ..SUB }
+                .by(Plain(malloc_stats)),
+            Command { name: "memory|purge", summary: "Asks the allocator to release memory.", ..SUB }
+                .by(Plain(purge)),
+            Command { name: "memory|stats", summary: "Returns details about memory usage.", ..SUB }
+                .by(Browsing(stats)),
+            Command {
+                name: "memory|usage",
+                syntax: "key [SAMPLES=count:i]",
+                arity: -3,
+                flags: Flags::READONLY,
+                keys: const { &[KeySpec::one(KeyAccess::RO, 2)] },
+                summary: "Estimates the memory usage of a key.",
+                complexity: "O(N) where N is the number of elements.",
+                ..SUB
+            }
+            .by(Keyed(usage)),
+        ]
+    },
+)];
 
 /// Bytes of a key's entry in the index, and of the header of its copy in the cache.
 const ENTRY_BYTES: usize = 24;

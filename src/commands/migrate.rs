@@ -7,10 +7,11 @@ use super::dump::serialize;
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, Work},
     call::Call,
-    command::{Begin, Categories, Command, Find, Flags, Handler::Keyed, KeyAccess, KeySpec},
-    migration::{Failure, Request, Target},
+    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
+    migration::{Failure, Migration, Request, Sent, Target},
     notify::Class,
-    session::Progress,
+    progress::Progress,
 };
 use holdfast_resp::Args;
 use holdfast_store::Txn;
@@ -19,7 +20,7 @@ use std::time::Duration;
 const ACCESS: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "migrate",
     syntax: r#"host port:i key-selector<key|""=empty-string:!> destination-db:i timeout:i [COPY@3.0.0] [REPLACE@3.0.0] [authentication<AUTH=auth~password@4.0.7|AUTH2=auth2@6.0.0(username password)>] [KEYS=keys:k1~key@3.0.6...]"#,
     arity: -6,
@@ -39,9 +40,9 @@ pub static COMMANDS: &[Command] = &[Command {
     since: "2.6.0",
     summary: "Atomically transfers a key from one instance to another.",
     complexity: "This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target instance. See the pages of these commands for time complexity. Also an O(N) data transfer between the two instances is performed.",
-    handler: Keyed(migrate),
     ..Command::NEW
-}];
+}
+.by(Keyed(migrate))];
 
 const KEY_AND_KEYS: Stop =
     Stop::new("ERR When using MIGRATE KEYS option, the key argument must be set to the empty string");
@@ -55,24 +56,6 @@ const RESTLESS: Stop =
 const ROUNDS_MAX: u32 = 10;
 /// How long the other server may take for each thing, unless the command says so.
 const TIMEOUT_MS: u64 = 1000;
-
-/// How far a MIGRATE has come.
-pub struct Migration {
-    /// What was sent, by the index of its key among the arguments: the value and when it expires. Without a value, the
-    /// key was to be removed there.
-    sent: Vec<(usize, Option<Sent>)>,
-    rounds: u32,
-    /// For each of them whether the other server did it, and what went wrong.
-    done: Vec<bool>,
-    failure: Option<Failure>,
-}
-
-/// What was sent of a key.
-#[derive(Clone, PartialEq, Eq)]
-struct Sent {
-    payload: Vec<u8>,
-    expires: Option<u64>,
-}
 
 /// The options.
 struct Options<'a> {

@@ -37,11 +37,13 @@ mod tracking;
 mod transactions;
 mod zsets;
 
-use crate::command::Command;
-pub use migrate::Migration;
+use crate::handler::{Row, Rows};
+use std::sync::LazyLock;
 
-/// The rows of all families.
-pub static FAMILIES: &[&[Command]] = &[
+/// The rows of all commands.
+pub static ROWS: LazyLock<Rows> = LazyLock::new(|| Rows::new(FAMILIES));
+
+const FAMILIES: &[&[Row]] = &[
     acl::COMMANDS,
     bitmaps::COMMANDS,
     clients::COMMANDS,

@@ -4,8 +4,9 @@
 use crate::{
     answer::{Answer, Outcome, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Plain},
-    session::Progress,
+    command::{Categories, Command, Flags},
+    handler::{Handler::Plain, Row},
+    progress::Progress,
 };
 use std::time::Duration;
 
@@ -13,37 +14,33 @@ const ROW: Command =
     Command { arity: 1, group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
-    Command {
-        name: "bgrewriteaof",
-        summary: "Asynchronously rewrites the append-only file to disk.",
-        handler: Plain(bgrewriteaof),
-        ..ROW
-    },
+pub static COMMANDS: &[Row] = &[
+    Command { name: "bgrewriteaof", summary: "Asynchronously rewrites the append-only file to disk.", ..ROW }
+        .by(Plain(bgrewriteaof)),
     Command {
         name: "bgsave",
         syntax: "[SCHEDULE@3.2.2]",
         arity: -1,
         summary: "Asynchronously saves the database(s) to disk.",
-        handler: Plain(bgsave),
         ..ROW
-    },
+    }
+    .by(Plain(bgsave)),
     Command {
         name: "lastsave",
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         categories: Categories::ADMIN.and(Categories::DANGEROUS),
         summary: "Returns the Unix timestamp of the last successful save to disk.",
-        handler: Plain(lastsave),
         ..ROW
-    },
+    }
+    .by(Plain(lastsave)),
     Command {
         name: "save",
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI),
         summary: "Synchronously saves the database(s) to disk.",
         complexity: "O(N) where N is the total number of keys in all databases",
-        handler: Plain(save),
         ..ROW
-    },
+    }
+    .by(Plain(save)),
 ];
 
 /// How often SAVE looks whether its checkpoint has ended.

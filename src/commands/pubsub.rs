@@ -3,9 +3,10 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::{Call, wrong_subcommand},
-    command::{Channels, Command, Flags, Handler::Plain, KeyAccess, KeySpec},
-    dispatch::News,
-    pubsub::Kind,
+    client::Kind,
+    command::{Channels, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Plain, Row},
+    turn::News,
 };
 
 const ROW: Command = Command {
@@ -27,25 +28,25 @@ const ASKING: Command = Command {
 const SHARD: &[KeySpec] = &[KeySpec::range(KeyAccess::NOT_KEY, 1, -1, 1)];
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "psubscribe",
         syntax: "pattern:p...",
         channels: Channels::Patterns,
         summary: "Listens for messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to subscribe to.",
-        handler: Plain(|call| subscribe(call, Kind::Pattern)),
         ..SUBSCRIBING
-    },
+    }
+.by(Plain(|call| subscribe(call, Kind::Pattern))),
     Command {
         name: "publish",
         syntax: "channel message",
         channels: Channels::First,
         summary: "Posts a message to a channel.",
         complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
-        handler: Plain(|call| publish(call, false)),
         ..PUBLISHING
-    },
+    }
+.by(Plain(|call| publish(call, false))),
     Command {
         name: "pubsub",
         arity: -2,
@@ -53,14 +54,16 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "A container for Pub/Sub commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: &[
+        ..Command::NEW
+    }
+.container(const { &[
             Command {
                 name: "pubsub|channels",
                 syntax: "[pattern:p]",
                 summary: "Returns the active channels.",
-                handler: Plain(|call| channels(call, Kind::Channel)),
                 ..ASKING
-            },
+            }
+.by(Plain(|call| channels(call, Kind::Channel))),
             Command {
                 name: "pubsub|help",
                 arity: 2,
@@ -68,53 +71,51 @@ pub static COMMANDS: &[Command] = &[
                 flags: Flags::LOADING.and(Flags::STALE),
                 summary: "Returns helpful text about the different subcommands.",
                 complexity: "O(1)",
-                handler: Plain(help),
                 ..ASKING
-            },
+            }
+.by(Plain(help)),
             Command {
                 name: "pubsub|numpat",
                 arity: 2,
                 summary: "Returns a count of unique pattern subscriptions.",
                 complexity: "O(1)",
-                handler: Plain(numpat),
                 ..ASKING
-            },
+            }
+.by(Plain(numpat)),
             Command {
                 name: "pubsub|numsub",
                 syntax: "[channel...]",
                 summary: "Returns a count of subscribers to channels.",
                 complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
-                handler: Plain(|call| numsub(call, Kind::Channel)),
                 ..ASKING
-            },
+            }
+.by(Plain(|call| numsub(call, Kind::Channel))),
             Command {
                 name: "pubsub|shardchannels",
                 syntax: "[pattern:p]",
                 since: "7.0.0",
                 summary: "Returns the active shard channels.",
-                handler: Plain(|call| channels(call, Kind::Shard)),
                 ..ASKING
-            },
+            }
+.by(Plain(|call| channels(call, Kind::Shard))),
             Command {
                 name: "pubsub|shardnumsub",
                 syntax: "[shardchannel...]",
                 since: "7.0.0",
                 summary: "Returns the count of subscribers of shard channels.",
                 complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
-                handler: Plain(|call| numsub(call, Kind::Shard)),
                 ..ASKING
-            },
-        ],
-        ..Command::NEW
-    },
+            }
+.by(Plain(|call| numsub(call, Kind::Shard))),
+        ] }),
     Command {
         name: "punsubscribe",
         syntax: "[pattern:p...]",
         summary: "Stops listening to messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to unsubscribe.",
-        handler: Plain(|call| unsubscribe(call, Kind::Pattern)),
         ..ENDING
-    },
+    }
+.by(Plain(|call| unsubscribe(call, Kind::Pattern))),
     Command {
         name: "spublish",
         syntax: "shardchannel message",
@@ -123,9 +124,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::NOT_KEY, 1)],
         summary: "Post a message to a shard channel.",
         complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
-        handler: Plain(|call| publish(call, true)),
         ..PUBLISHING
-    },
+    }
+.by(Plain(|call| publish(call, true))),
     Command {
         name: "ssubscribe",
         syntax: "shardchannel...",
@@ -134,18 +135,18 @@ pub static COMMANDS: &[Command] = &[
         keys: SHARD,
         summary: "Listens for messages published to shard channels.",
         complexity: "O(N) where N is the number of shard channels to subscribe to.",
-        handler: Plain(|call| subscribe(call, Kind::Shard)),
         ..SUBSCRIBING
-    },
+    }
+.by(Plain(|call| subscribe(call, Kind::Shard))),
     Command {
         name: "subscribe",
         syntax: "channel...",
         channels: Channels::All,
         summary: "Listens for messages published to channels.",
         complexity: "O(N) where N is the number of channels to subscribe to.",
-        handler: Plain(|call| subscribe(call, Kind::Channel)),
         ..SUBSCRIBING
-    },
+    }
+.by(Plain(|call| subscribe(call, Kind::Channel))),
     Command {
         name: "sunsubscribe",
         syntax: "[shardchannel...]",
@@ -153,17 +154,17 @@ pub static COMMANDS: &[Command] = &[
         keys: SHARD,
         summary: "Stops listening to messages posted to shard channels.",
         complexity: "O(N) where N is the number of shard channels to unsubscribe.",
-        handler: Plain(|call| unsubscribe(call, Kind::Shard)),
         ..ENDING
-    },
+    }
+.by(Plain(|call| unsubscribe(call, Kind::Shard))),
     Command {
         name: "unsubscribe",
         syntax: "[channel...]",
         summary: "Stops listening to messages posted to channels.",
         complexity: "O(N) where N is the number of channels to unsubscribe.",
-        handler: Plain(|call| unsubscribe(call, Kind::Channel)),
         ..ENDING
-    },
+    }
+.by(Plain(|call| unsubscribe(call, Kind::Channel))),
 ];
 
 /// What a client is told that begins or ends a subscription.
@@ -206,12 +207,11 @@ fn unsubscribe(call: &mut Call, kind: Kind) -> Answer {
         tell(call, word, kind, None);
     }
     for name in names {
-        let (session, worker) = (&mut *call.session, call.turn.worker);
-        session.subscriptions.end(&worker.server.push.pubsub, &session.client, kind, &name);
+        let (session, turn) = (&mut *call.session, call.turn);
+        session.subscriptions.end(&turn.worker.server.push.pubsub, &session.client, kind, &name);
         if !session.in_exec {
             // What was sent before this comes before this.
-            worker.deliver();
-            call.out.raw(|out| worker.take_pushed(session.client.id, out));
+            call.out.raw(|out| turn.inbox.take_pushed(session.client.id, out));
         }
         tell(call, word, kind, Some(&name));
     }

@@ -3,8 +3,9 @@
 use crate::{
     answer::{Answer, NOT_INTEGER, NOT_POSITIVE, Outcome, Outcome::*, SYNTAX, Stop, UNBLOCKED, Wake},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Plain},
-    session::Progress,
+    command::{Categories, Command, Flags},
+    handler::{Handler::Plain, Row},
+    progress::Progress,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::Turn;
@@ -22,22 +23,18 @@ const WAIT: Command = Command {
 const ADMIN: Command =
     Command { group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE), ..Command::NEW };
 
-const SYNC: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI),
-    handler: Plain(|_| Err(NO_REPLICATION)),
-    ..ADMIN
-};
+const SYNC: Command = Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI), ..ADMIN };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "failover",
         syntax: "[TO=target(host port:i [FORCE])] [ABORT] [TIMEOUT=milliseconds:i]",
         since: "6.2.0",
         summary: "Starts a coordinated failover from a server to one of its replicas.",
-        handler: Plain(failover),
         ..ADMIN
-    },
+    }
+.by(Plain(failover)),
     Command {
         name: "psync",
         syntax: "replicationid offset:i",
@@ -45,24 +42,25 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "An internal command used in replication.",
         ..SYNC
-    },
+    }
+.by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "replconf",
         since: "3.0.0",
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
         summary: "An internal command for configuring the replication stream.",
-        handler: Plain(|_| Err(NO_REPLICATION)),
         ..ADMIN
-    },
+    }
+.by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "replicaof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         arity: 3,
         since: "5.0.0",
         summary: "Configures a server as replica of another, or promotes it to a master.",
-        handler: Plain(replicaof),
         ..ADMIN
-    },
+    }
+.by(Plain(replicaof)),
     Command {
         name: "role",
         arity: 1,
@@ -71,35 +69,36 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
         categories: Categories::ADMIN.and(Categories::DANGEROUS),
         summary: "Returns the replication role.",
-        handler: Plain(role),
         ..Command::NEW
-    },
+    }
+.by(Plain(role)),
     Command {
         name: "slaveof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         arity: 3,
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
-        handler: Plain(replicaof),
         ..ADMIN
-    },
-    Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC },
+    }
+.by(Plain(replicaof)),
+    Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC }
+.by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "wait",
         syntax: "numreplicas:i timeout:i",
         arity: 3,
         summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
-        handler: Plain(wait),
         ..WAIT
-    },
+    }
+.by(Plain(wait)),
     Command {
         name: "waitaof",
         syntax: "numlocal:i numreplicas:i timeout:i",
         arity: 4,
         since: "7.2.0",
         summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",
-        handler: Plain(waitaof),
         ..WAIT
-    },
+    }
+.by(Plain(waitaof)),
 ];
 
 const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");

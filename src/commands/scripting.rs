@@ -3,10 +3,10 @@
 use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, Stop},
     call::Call,
-    command::{
-        Categories, Command, Flags,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{
         Handler::{Plain, Script},
-        KeyAccess, KeySpec,
+        Row,
     },
     script::{
         cache::Sha,
@@ -44,89 +44,91 @@ const EVAL_RO: Command = Command {
 const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, since: "2.6.0", complexity: "O(1)", ..ROW };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "eval",
         syntax: "script numkeys:i [key...] [arg...]",
         summary: "Executes a server-side Lua script.",
-        handler: Script(|call, txn| eval(call, txn, false)),
         ..EVAL
-    },
+    }
+    .by(Script(|call, txn| eval(call, txn, false)))
+    .unless(eval_writes_nothing),
     Command {
         name: "eval_ro",
         syntax: "script numkeys:i [key...] [arg...]",
         summary: "Executes a read-only server-side Lua script.",
-        handler: Script(|call, txn| eval(call, txn, true)),
         ..EVAL_RO
-    },
+    }
+    .by(Script(|call, txn| eval(call, txn, true))),
     Command {
         name: "evalsha",
         syntax: "sha1 numkeys:i [key...] [arg...]",
         summary: "Executes a server-side Lua script by SHA1 digest.",
-        handler: Script(|call, txn| evalsha(call, txn, false)),
         ..EVAL
-    },
+    }
+    .by(Script(|call, txn| evalsha(call, txn, false)))
+    .unless(evalsha_writes_nothing),
     Command {
         name: "evalsha_ro",
         syntax: "sha1 numkeys:i [key...] [arg...]",
         summary: "Executes a read-only server-side Lua script by SHA1 digest.",
-        handler: Script(|call, txn| evalsha(call, txn, true)),
         ..EVAL_RO
-    },
+    }
+    .by(Script(|call, txn| evalsha(call, txn, true))),
     Command {
         name: "script",
         arity: -2,
         since: "2.6.0",
         summary: "A container for Lua scripts management commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: SUBCOMMANDS,
         ..ROW
-    },
+    }
+    .container(SUBCOMMANDS),
 ];
 
-static SUBCOMMANDS: &[Command] = &[
+static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|debug",
         syntax: "mode<YES|SYNC|NO>",
         arity: 3,
         since: "3.2.0",
         summary: "Sets the debug mode of server-side Lua scripts.",
-        handler: Plain(debug),
         ..SUB
-    },
+    }
+.by(Plain(debug)),
     Command {
         name: "script|exists",
         syntax: "sha1...",
         arity: -3,
         summary: "Determines whether server-side Lua scripts exist in the script cache.",
         complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
-        handler: Plain(exists),
         ..SUB
-    },
+    }
+.by(Plain(exists)),
     Command {
         name: "script|flush",
         syntax: "[flush-type@6.2.0<ASYNC|SYNC>]",
         arity: -2,
         summary: "Removes all server-side Lua scripts from the script cache.",
         complexity: "O(N) with N being the number of scripts in cache",
-        handler: Plain(flush),
         ..SUB
-    },
+    }
+.by(Plain(flush)),
     Command {
         name: "script|help",
         since: "5.0.0",
         flags: Flags::LOADING.and(Flags::STALE),
         summary: "Returns helpful text about the different subcommands.",
-        handler: Plain(help),
         ..SUB
-    },
+    }
+.by(Plain(help)),
     Command {
         name: "script|kill",
         flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
         summary: "Terminates a server-side Lua script during execution.",
-        handler: Plain(kill),
         ..SUB
-    },
+    }
+.by(Plain(kill)),
     Command {
         name: "script|load",
         syntax: "script",
@@ -134,18 +136,18 @@ static SUBCOMMANDS: &[Command] = &[
         flags: Flags::NOSCRIPT.and(Flags::STALE),
         summary: "Loads a server-side Lua script to the script cache.",
         complexity: "O(N) with N being the length in bytes of the script body.",
-        handler: Plain(load),
         ..SUB
-    },
+    }
+.by(Plain(load)),
     Command {
         name: "script|show",
         syntax: "sha1",
         arity: 3,
         since: "8.0.0",
         summary: "Show server-side Lua script in the script cache.",
-        handler: Plain(show),
         ..SUB
-    },
+    }
+.by(Plain(show)),
 ];
 
 const NO_SCRIPT: Stop = Stop::new("NOSCRIPT No matching script. Please use EVAL.");
@@ -161,18 +163,15 @@ pub fn key_count(call: &Call, not_integer: Stop) -> Result<usize, Stop> {
     usize::try_from(count).map_err(|_| NEGATIVE_KEYS)
 }
 
-/// Whether a call runs a script or function that says of itself that it does not write.
-pub fn writes_nothing(server: &Server, command: &Command, args: Args) -> bool {
-    let flags = match command.name {
-        "eval" => flags::of_script(args.at(1)).ok().and_then(|(flags, _)| flags),
-        "evalsha" => parse_sha(args.at(1)).and_then(|sha| server.scripts.get(&sha)?.flags),
-        "fcall" => {
-            let libraries = server.libraries.get();
-            let found = libraries.function(args.at(1));
-            found.and_then(|(library, name)| library.functions.get(name)).map(|function| function.flags)
-        }
-        _ => None,
-    };
+/// Whether a call of EVAL runs a script that says of itself that it does not write.
+fn eval_writes_nothing(_: &Server, args: Args) -> bool {
+    let flags = flags::of_script(args.at(1)).ok().and_then(|(flags, _)| flags);
+    flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
+}
+
+/// The same of EVALSHA.
+fn evalsha_writes_nothing(server: &Server, args: Args) -> bool {
+    let flags = parse_sha(args.at(1)).and_then(|sha| server.scripts.get(&sha)?.flags);
     flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES))
 }
 

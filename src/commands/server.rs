@@ -3,29 +3,25 @@
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Command, Flags, Handler::Plain},
+    command::{Command, Flags},
+    handler::{Handler::Plain, Row},
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const MODULE: Command = Command {
-    since: "4.0.0",
-    group: "server",
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT),
-    handler: Plain(|_| Err(NO_MODULES)),
-    ..Command::NEW
-};
+const MODULE: Command =
+    Command { since: "4.0.0", group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "monitor",
         arity: 1,
         group: "server",
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
         summary: "Listens for all requests received by the server in real-time.",
-        handler: Plain(monitor),
         ..Command::NEW
-    },
+    }
+.by(Plain(monitor)),
     Command {
         name: "module",
         arity: -2,
@@ -33,38 +29,41 @@ pub static COMMANDS: &[Command] = &[
         group: "server",
         summary: "A container for module commands.",
         complexity: "O(1), depends on subcommand",
-        subcommands: &[
+        ..Command::NEW
+    }
+.container(const { &[
             Command {
                 name: "module|help",
                 arity: 2,
                 since: "5.0.0",
                 flags: Flags::LOADING.and(Flags::STALE),
                 summary: "Returns helpful text about the different subcommands.",
-                handler: Plain(|call| {
+                ..MODULE
+            }
+.by(Plain(|call| {
                     call.help(&["LIST", "    Return a list of loaded modules."]);
                     Ok(Done)
-                }),
-                ..MODULE
-            },
+                })),
             Command {
                 name: "module|list",
                 arity: 2,
                 summary: "Returns all loaded modules.",
                 complexity: "O(N) where N is the number of loaded modules.",
-                // There are none.
-                handler: Plain(|call| {
-                    call.out.array(0);
-                    Ok(Done)
-                }),
                 ..MODULE
-            },
+            }
+            // There are none.
+            .by(Plain(|call| {
+                call.out.array(0);
+                Ok(Done)
+            })),
             Command {
                 name: "module|load",
                 syntax: "path [arg...]",
                 arity: -3,
                 summary: "Loads a module.",
                 ..MODULE
-            },
+            }
+.by(Plain(|_| Err(NO_MODULES))),
             Command {
                 name: "module|loadex",
                 syntax: "path [CONFIG=configs(name value)+...] [ARGS=args...]",
@@ -72,17 +71,17 @@ pub static COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 summary: "Loads a module using extended parameters.",
                 ..MODULE
-            },
+            }
+.by(Plain(|_| Err(NO_MODULES))),
             Command {
                 name: "module|unload",
                 syntax: "name",
                 arity: 3,
                 summary: "Unloads a module.",
                 ..MODULE
-            },
-        ],
-        ..Command::NEW
-    },
+            }
+.by(Plain(|_| Err(NO_MODULES))),
+        ] }),
     Command {
         name: "shutdown",
         syntax: "[abort-selector<save-selector-block([save-selector<NOSAVE|SAVE>] [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0>]",
@@ -96,9 +95,9 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         summary: "Writes what is not durable yet and shuts down the server.",
         complexity: "O(N) when saving, where N is the number of bytes not yet durable",
-        handler: Plain(shutdown),
         ..Command::NEW
-    },
+    }
+.by(Plain(shutdown)),
     Command {
         name: "time",
         arity: 1,
@@ -106,9 +105,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.6.0",
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         summary: "Returns the server time.",
-        handler: Plain(time),
         ..Command::NEW
-    },
+    }
+.by(Plain(time)),
 ];
 
 const NO_MODULES: Stop = Stop::new("ERR Modules are not supported");

@@ -4,9 +4,10 @@ use super::hashes::random_count;
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
-    random::{random, repeat},
+    random::random,
     scan,
 };
 use holdfast_resp::parse_int;
@@ -43,7 +44,7 @@ const INTERSECTION: &str =
     "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.";
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "sadd",
         syntax: "key member...",
@@ -52,39 +53,39 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Adds one or more members to a set. Creates the key if it doesn't exist.",
         complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-        handler: Keyed(sadd),
         ..READ
-    },
+    }
+.by(Keyed(sadd)),
     Command {
         name: "scard",
         syntax: "key",
         arity: 2,
         summary: "Returns the number of members in a set.",
-        handler: Keyed(scard),
         ..LOOK
-    },
+    }
+.by(Keyed(scard)),
     Command {
         name: "sdiff",
         syntax: "key...",
         summary: "Returns the difference of multiple sets.",
-        handler: Keyed(|call, txn| combine(call, txn, Combine::Difference)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| combine(call, txn, Combine::Difference))),
     Command {
         name: "sdiffstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the difference of multiple sets in a key.",
-        handler: Keyed(|call, txn| store(call, txn, Combine::Difference)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| store(call, txn, Combine::Difference))),
     Command {
         name: "sinter",
         syntax: "key...",
         summary: "Returns the intersect of multiple sets.",
         complexity: INTERSECTION,
-        handler: Keyed(|call, txn| combine(call, txn, Combine::Intersection)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| combine(call, txn, Combine::Intersection))),
     Command {
         name: "sintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -94,25 +95,25 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Returns the number of members of the intersect of multiple sets.",
         complexity: INTERSECTION,
-        handler: Keyed(sintercard),
         ..COMBINE
-    },
+    }
+.by(Keyed(sintercard)),
     Command {
         name: "sinterstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the intersect of multiple sets in a key.",
         complexity: INTERSECTION,
-        handler: Keyed(|call, txn| store(call, txn, Combine::Intersection)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| store(call, txn, Combine::Intersection))),
     Command {
         name: "sismember",
         syntax: "key member",
         arity: 3,
         summary: "Determines whether a member belongs to a set.",
-        handler: Keyed(sismember),
         ..LOOK
-    },
+    }
+.by(Keyed(sismember)),
     Command {
         name: "smembers",
         syntax: "key",
@@ -120,10 +121,10 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         summary: "Returns all members of a set.",
         complexity: "O(N) where N is the set cardinality.",
-        // The union of one set.
-        handler: Keyed(|call, txn| combine(call, txn, Combine::Union)),
         ..READ
-    },
+    }
+    // The union of one set.
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
     Command {
         name: "smismember",
         syntax: "key member...",
@@ -131,9 +132,9 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Determines whether multiple members belong to a set.",
         complexity: "O(N) where N is the number of elements being checked for membership",
-        handler: Keyed(smismember),
         ..READ
-    },
+    }
+.by(Keyed(smismember)),
     Command {
         name: "smove",
         syntax: "source:k destination:k1 member",
@@ -144,9 +145,9 @@ pub static COMMANDS: &[Command] = &[
             KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 2),
         ],
         summary: "Moves a member from one set to another.",
-        handler: Keyed(smove),
         ..READ
-    },
+    }
+.by(Keyed(smove)),
     Command {
         name: "spop",
         syntax: "key [count:i@3.2.0]",
@@ -155,9 +156,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
         summary: "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped.",
         complexity: "O(1) without the count argument, otherwise O(N) where N is the value of the passed count.",
-        handler: Keyed(spop),
         ..READ
-    },
+    }
+.by(Keyed(spop)),
     Command {
         name: "srandmember",
         syntax: "key [count:i@2.6.0]",
@@ -165,9 +166,9 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         summary: "Get one or multiple random members from a set.",
         complexity: "O(1) without the count argument, otherwise O(N) where N is the absolute value of the passed count.",
-        handler: Keyed(srandmember),
         ..READ
-    },
+    }
+.by(Keyed(srandmember)),
     Command {
         name: "srem",
         syntax: "key member...",
@@ -176,9 +177,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
         summary: "Removes one or more members from a set. Deletes the set if the last member was removed.",
         complexity: "O(N) where N is the number of members to be removed.",
-        handler: Keyed(srem),
         ..READ
-    },
+    }
+.by(Keyed(srem)),
     Command {
         name: "sscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i]",
@@ -187,23 +188,23 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "Iterates over members of a set.",
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-        handler: Keyed(sscan),
         ..READ
-    },
+    }
+.by(Keyed(sscan)),
     Command {
         name: "sunion",
         syntax: "key...",
         summary: "Returns the union of multiple sets.",
-        handler: Keyed(|call, txn| combine(call, txn, Combine::Union)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
     Command {
         name: "sunionstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the union of multiple sets in a key.",
-        handler: Keyed(|call, txn| store(call, txn, Combine::Union)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| store(call, txn, Combine::Union))),
 ];
 
 fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -351,7 +352,7 @@ fn srandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize);
-        repeat(call, count, |out| out.bulk(&*set.random(random)))?;
+        call.repeat(count, |out| out.bulk(&*set.random(random)))?;
     } else {
         let members = set.sample(count as usize, random);
         call.out.array(members.len());

@@ -3,7 +3,8 @@
 use crate::{
     answer::{Answer, Outcome::*, Stop},
     call::Call,
-    command::{Command, Flags, Handler::Plain},
+    command::{Command, Flags},
+    handler::{Handler::Plain, Row},
 };
 
 const SUB: Command = Command {
@@ -14,50 +15,54 @@ const SUB: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "slowlog",
     arity: -2,
     since: "2.2.12",
     group: "server",
     summary: "A container for slow log commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
-        Command {
-            name: "slowlog|get",
-            syntax: "[count:i]",
-            arity: -2,
-            summary: "Returns the slow log's entries.",
-            complexity: "O(N) where N is the number of entries returned",
-            handler: Plain(get),
-            ..SUB
-        },
-        Command {
-            name: "slowlog|help",
-            arity: 2,
-            since: "6.2.0",
-            flags: Flags::LOADING.and(Flags::STALE),
-            summary: "Returns helpful text about the subcommands.",
-            handler: Plain(help),
-            ..SUB
-        },
-        Command {
-            name: "slowlog|len",
-            arity: 2,
-            summary: "Returns the number of entries in the slow log.",
-            handler: Plain(len),
-            ..SUB
-        },
-        Command {
-            name: "slowlog|reset",
-            arity: 2,
-            summary: "Clears all entries from the slow log.",
-            complexity: "O(N) where N is the number of entries in the slowlog",
-            handler: Plain(reset),
-            ..SUB
-        },
-    ],
     ..Command::NEW
-}];
+}
+.container(
+    const {
+        &[
+            Command {
+                name: "slowlog|get",
+                syntax: "[count:i]",
+                arity: -2,
+                summary: "Returns the slow log's entries.",
+                complexity: "O(N) where N is the number of entries returned",
+                ..SUB
+            }
+            .by(Plain(get)),
+            Command {
+                name: "slowlog|help",
+                arity: 2,
+                since: "6.2.0",
+                flags: Flags::LOADING.and(Flags::STALE),
+                summary: "Returns helpful text about the subcommands.",
+                ..SUB
+            }
+            .by(Plain(help)),
+            Command {
+                name: "slowlog|len",
+                arity: 2,
+                summary: "Returns the number of entries in the slow log.",
+                ..SUB
+            }
+            .by(Plain(len)),
+            Command {
+                name: "slowlog|reset",
+                arity: 2,
+                summary: "Clears all entries from the slow log.",
+                complexity: "O(N) where N is the number of entries in the slowlog",
+                ..SUB
+            }
+            .by(Plain(reset)),
+        ]
+    },
+)];
 
 const BAD_COUNT: Stop = Stop::new("ERR count should be greater than or equal to -1");
 const COUNT_DEFAULT: usize = 10;

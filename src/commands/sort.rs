@@ -3,9 +3,9 @@
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop, WRONG_TYPE},
     call::Call,
-    command::{Begin, Categories, Command, Find, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
-    table::TABLE,
 };
 use holdfast_resp::{Args, parse_double};
 use holdfast_store::{Cold, Txn, Type};
@@ -26,12 +26,11 @@ const ROW: Command = Command {
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
     find_keys: Some(find_keys),
     looks_beyond,
-    handler: Keyed(sort),
     ..Command::NEW
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "sort",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!] [STORE=destination:k2]",
@@ -39,7 +38,8 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(SORTED, 1), somewhere(SORTED), somewhere(STORED)],
         summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
         ..ROW
-    },
+    }
+.by(Keyed(sort)),
     Command {
         name: "sort_ro",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!]",
@@ -48,7 +48,8 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Returns the sorted elements of a list, a set, or a sorted set.",
         ..ROW
-    },
+    }
+.by(Keyed(sort)),
 ];
 
 const NOT_NUMBERS: Stop = Stop::new("ERR One or more scores can't be converted into double");
@@ -156,7 +157,7 @@ struct Query<'a> {
 impl<'a> Query<'a> {
     fn parse(call: &Call<'a>) -> Result<Query<'a>, Stop> {
         let args = call.args;
-        let id = TABLE.find(args.at(0)).expect("it is this command");
+        let id = call.table().find(args.at(0)).expect("it is this command");
         let may_read_all = || call.session.user.may_read_all_keys(id, args);
         let may_store = call.command.flags.has(Flags::WRITE);
         let mut query = Query {

@@ -3,9 +3,10 @@
 use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
     expiry::{self, Unit},
     extended::{Extended, NoNumber},
+    handler::{Handler::Keyed, Row},
     lcs,
     notify::Class,
 };
@@ -34,12 +35,11 @@ const RANGE: Command = Command {
     arity: 4,
     flags: Flags::READONLY,
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
-    handler: Keyed(get_range),
     ..READ
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "append",
         syntax: "key value",
@@ -48,34 +48,34 @@ pub static COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Appends a string to the value of a key. Creates the key if it doesn't exist.",
         complexity: "O(N) where N is the length of the resulting value.",
-        handler: Keyed(append),
         ..CHANGE
-    },
+    }
+.by(Keyed(append)),
     Command {
         name: "decr",
         syntax: "key",
         arity: 2,
         summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
-        handler: Keyed(|call, txn| add(call, txn, -1)),
         ..CHANGE
-    },
+    }
+.by(Keyed(|call, txn| add(call, txn, -1))),
     Command {
         name: "decrby",
         syntax: "key decrement:i",
         arity: 3,
         summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
-        handler: Keyed(decr_by),
         ..CHANGE
-    },
+    }
+.by(Keyed(decr_by)),
     Command {
         name: "get",
         syntax: "key",
         arity: 2,
         summary: "Returns the string value of a key.",
-        handler: Keyed(get),
-        at_hand: Some(|out, value| out.bulk(value)),
         ..READ
-    },
+    }
+.by(Keyed(get))
+.at_hand(|out, value| out.bulk(value)),
     Command {
         name: "getdel",
         syntax: "key",
@@ -84,9 +84,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
         since: "6.2.0",
         summary: "Returns the string value of a key after deleting the key.",
-        handler: Keyed(get_del),
         ..ROW
-    },
+    }
+.by(Keyed(get_del)),
     Command {
         name: "getex",
         syntax: "key [expiration<EX=seconds:i|PX=milliseconds:i|EXAT=unix-time-seconds:t|PXAT=unix-time-milliseconds:t|PERSIST>]",
@@ -94,49 +94,50 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         since: "6.2.0",
         summary: "Returns the string value of a key after setting its expiration time.",
-        handler: Keyed(get_ex),
         ..CHANGE
-    },
+    }
+.by(Keyed(get_ex)),
     Command {
         name: "getrange",
         syntax: "key start:i end:i",
         since: "2.4.0",
         summary: "Returns a substring of the string stored at a key.",
         ..RANGE
-    },
+    }
+.by(Keyed(get_range)),
     Command {
         name: "getset",
         syntax: "key value",
         arity: 3,
         summary: "Returns the previous string value of a key after setting it to a new value.",
-        handler: Keyed(get_set),
         ..CHANGE
-    },
+    }
+.by(Keyed(get_set)),
     Command {
         name: "incr",
         syntax: "key",
         arity: 2,
         summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
-        handler: Keyed(|call, txn| add(call, txn, 1)),
         ..CHANGE
-    },
+    }
+.by(Keyed(|call, txn| add(call, txn, 1))),
     Command {
         name: "incrby",
         syntax: "key increment:i",
         arity: 3,
         summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
-        handler: Keyed(incr_by),
         ..CHANGE
-    },
+    }
+.by(Keyed(incr_by)),
     Command {
         name: "incrbyfloat",
         syntax: "key increment:d",
         arity: 3,
         since: "2.6.0",
         summary: "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
-        handler: Keyed(incr_by_float),
         ..CHANGE
-    },
+    }
+.by(Keyed(incr_by_float)),
     Command {
         name: "lcs",
         syntax: "key1:k key2:k [LEN] [IDX] [MINMATCHLEN=min-match-len:i] [WITHMATCHLEN]",
@@ -146,9 +147,9 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Finds the longest common substring.",
         complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
-        handler: Keyed(lcs::lcs),
         ..ROW
-    },
+    }
+.by(Keyed(lcs::lcs)),
     Command {
         name: "mget",
         syntax: "key...",
@@ -156,9 +157,9 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Atomically returns the string values of one or more keys.",
         complexity: "O(N) where N is the number of keys to retrieve.",
-        handler: Keyed(mget),
         ..READ
-    },
+    }
+.by(Keyed(mget)),
     Command {
         name: "mset",
         syntax: "data(key value)...",
@@ -167,9 +168,9 @@ pub static COMMANDS: &[Command] = &[
         since: "1.0.1",
         summary: "Atomically creates or modifies the string values of one or more keys.",
         complexity: "O(N) where N is the number of keys to set.",
-        handler: Keyed(mset),
         ..WRITE
-    },
+    }
+.by(Keyed(mset)),
     Command {
         name: "msetnx",
         syntax: "data(key value)...",
@@ -178,18 +179,18 @@ pub static COMMANDS: &[Command] = &[
         since: "1.0.1",
         summary: "Atomically modifies the string values of one or more keys only when all keys don't exist.",
         complexity: "O(N) where N is the number of keys to set.",
-        handler: Keyed(msetnx),
         ..WRITE
-    },
+    }
+.by(Keyed(msetnx)),
     Command {
         name: "psetex",
         syntax: "key milliseconds:i value",
         arity: 4,
         since: "2.6.0",
         summary: "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
-        handler: Keyed(|call, txn| set_expiring(call, txn, Unit::Milliseconds)),
         ..WRITE
-    },
+    }
+.by(Keyed(|call, txn| set_expiring(call, txn, Unit::Milliseconds))),
     Command {
         name: "set",
         syntax: "key value [condition@2.6.12<NX|XX>] [GET@6.2.0] [expiration<EX=seconds:i@2.6.12|PX=milliseconds:i@2.6.12|EXAT=unix-time-seconds:t@6.2.0|PXAT=unix-time-milliseconds:t@6.2.0|KEEPTTL@6.0.0>]",
@@ -206,27 +207,27 @@ pub static COMMANDS: &[Command] = &[
             }
         }),
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
-        handler: Keyed(set),
         ..WRITE
-    },
+    }
+.by(Keyed(set)),
     Command {
         name: "setex",
         syntax: "key seconds:i value",
         arity: 4,
         since: "2.0.0",
         summary: "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
-        handler: Keyed(|call, txn| set_expiring(call, txn, Unit::Seconds)),
         ..WRITE
-    },
+    }
+.by(Keyed(|call, txn| set_expiring(call, txn, Unit::Seconds))),
     Command {
         name: "setnx",
         syntax: "key value",
         arity: 3,
         keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 1)],
         summary: "Set the string value of a key only when the key doesn't exist.",
-        handler: Keyed(setnx),
         ..CHANGE
-    },
+    }
+.by(Keyed(setnx)),
     Command {
         name: "setrange",
         syntax: "key offset:i value",
@@ -235,9 +236,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.",
         complexity: "O(N) where N is the length of the resulting value.",
-        handler: Keyed(set_range),
         ..WRITE
-    },
+    }
+.by(Keyed(set_range)),
     Command {
         name: "strlen",
         syntax: "key",
@@ -245,16 +246,17 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         since: "2.2.0",
         summary: "Returns the length of a string value.",
-        handler: Keyed(strlen),
-        at_hand: Some(|out, value| out.int(value.len() as i64)),
         ..READ
-    },
+    }
+.by(Keyed(strlen))
+.at_hand(|out, value| out.int(value.len() as i64)),
     Command {
         name: "substr",
         syntax: "key start:i end:i",
         summary: "Returns a substring from a string value.",
         ..RANGE
-    },
+    }
+.by(Keyed(get_range)),
 ];
 
 const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");

@@ -4,19 +4,19 @@ use crate::{
     acl::{Context, Denied},
     answer::{Answer, Outcome, Outcome::*, Stop, Wake},
     call::Call,
-    command::{
-        Categories, Command, Flags,
-        Handler::{Keyed, Plain, Script},
-        KeyAccess, KeySpec,
-    },
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
     commands::keyspace::FREED_RETRY,
     config::Opt,
     dispatch::{self, cold_values, discarded, purpose},
+    handler::{
+        Handler::{Keyed, Plain, Script},
+        Row, Rows,
+    },
     keys::each_key,
     observe::Watched,
     random::random,
     session::{Draws, Multi},
-    table::{CommandId, TABLE},
+    table::{CommandId, Table},
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
@@ -34,15 +34,15 @@ const ROW: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "discard",
         since: "2.0.0",
         summary: "Discards a transaction.",
         complexity: "O(N), when N is the number of queued commands",
-        handler: Plain(discard),
         ..ROW
-    },
+    }
+    .by(Plain(discard)),
     Command {
         name: "exec",
         flags: Flags::NOSCRIPT
@@ -52,18 +52,18 @@ pub static COMMANDS: &[Command] = &[
             .and(Flags::IMMEDIATE),
         summary: "Executes all commands in a transaction.",
         complexity: "O(N), when N is the number of queued commands",
-        handler: Plain(exec),
         ..ROW
-    },
-    Command { name: "multi", summary: "Starts a transaction.", handler: Plain(multi), ..ROW },
+    }
+    .by(Plain(exec)),
+    Command { name: "multi", summary: "Starts a transaction.", ..ROW }.by(Plain(multi)),
     Command {
         name: "unwatch",
         since: "2.2.0",
         summary: "Forgets about watched keys of a transaction.",
-        handler: Plain(unwatch),
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::FAST),
         ..ROW
-    },
+    }
+    .by(Plain(unwatch)),
     Command {
         name: "watch",
         syntax: "key...",
@@ -72,9 +72,9 @@ pub static COMMANDS: &[Command] = &[
         summary: "Monitors changes to keys to determine the execution of a transaction.",
         complexity: "O(1) for every key",
         keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)],
-        handler: Keyed(watch),
         ..ROW
-    },
+    }
+    .by(Keyed(watch)),
 ];
 
 /// How often EXEC begins again at most before it reads with partitions locked: what a command leads to may be something else
@@ -136,7 +136,7 @@ fn exec(call: &mut Call) -> Answer {
         call.session.forget_watched(call.server());
         return Err(ABORTED);
     }
-    let (redo, may_grow) = redo_of(&multi);
+    let (redo, may_grow) = redo_of(call.table(), &multi);
     match admit(call, &multi, redo, may_grow) {
         Ok(None) => {}
         Ok(Some(later)) => {
@@ -149,20 +149,20 @@ fn exec(call: &mut Call) -> Answer {
         }
     }
 
-    let Ok(mut txn) = begin(store, &multi, &call.session.watched) else {
+    let Ok(mut txn) = begin(store, call.rows(), &multi, &call.session.watched) else {
         call.session.multi = Some(multi);
         return Ok(HeldUp);
     };
-    if txn.keeps_any() && touches_kept(&txn, call.session.db as u8, &multi) {
+    if txn.keeps_any() && touches_kept(call.rows(), &txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
         return Ok(Behind);
     }
-    let flushes = |(id, _): &(_, _)| matches!(TABLE.command(*id).name, "flushall" | "flushdb");
+    let flushes = |(id, _): &(_, _)| matches!(call.table().command(*id).name, "flushall" | "flushdb");
     if multi.queue.iter().any(flushes) && !txn.can_flush(0..DATABASES as u8) {
         call.session.multi = Some(multi);
         return Ok(Outcome::postpone(FREED_RETRY));
     }
-    if multi.writes().next().is_some() {
+    if multi.writes(call.table()).next().is_some() {
         match txn.expect(redo, purpose(may_grow), true).map_err(Stop::from) {
             Ok(()) => txn.end_waiting(),
             Err(Stop::Busy) => {
@@ -175,7 +175,7 @@ fn exec(call: &mut Call) -> Answer {
             }
         }
     }
-    if call.server().pause.is_on() && multi.writes().next().is_none() {
+    if call.server().pause.is_on() && multi.writes(call.table()).next().is_none() {
         txn.keep_expired();
     }
     if call.session.watched.is_changed(&mut txn) {
@@ -208,7 +208,7 @@ fn exec(call: &mut Call) -> Answer {
             Close => result = Close,
             _ => {}
         }
-        is_repeatable &= dispatch::is_repeatable(TABLE.command(*id));
+        is_repeatable &= dispatch::is_repeatable(call.table().command(*id));
     }
     call.session.in_exec = false;
     call.session.time = None;
@@ -239,30 +239,30 @@ fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>)
 
 /// Whether the log takes what the queue may write.
 fn admit(call: &Call, multi: &Multi, redo: usize, may_grow: bool) -> Result<Option<Outcome>, Stop> {
-    if multi.writes().next().is_none() {
+    if multi.writes(call.table()).next().is_none() {
         return Ok(None);
     }
     call.turn.admit(call.session, redo, may_grow)
 }
 
 /// Bytes of log that the arguments of the queue come to at most, and whether data may grow by it.
-fn redo_of(multi: &Multi) -> (usize, bool) {
-    let may_grow = multi.writes().any(|(id, _)| TABLE.command(*id).flags.has(Flags::DENYOOM));
-    (multi.writes().map(|(_, args)| dispatch::redo_of(args.args())).sum(), may_grow)
+fn redo_of(table: &Table, multi: &Multi) -> (usize, bool) {
+    let may_grow = multi.writes(table).any(|(id, _)| table.command(*id).flags.has(Flags::DENYOOM));
+    (multi.writes(table).map(|(_, args)| dispatch::redo_of(args.args())).sum(), may_grow)
 }
 
 /// A transaction over all keys of the queue, and those that are watched.
-fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Begun<'s> {
+fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) -> Begun<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     let mut grows = false;
     for (id, args) in &multi.queue {
-        let (command, args) = (TABLE.command(*id), args.args());
-        if command.locks_all(args) {
+        let (row, args) = (rows.row(*id), args.args());
+        if row.locks_all(args) {
             return store.try_begin_all();
         }
-        grows |= matches!(command.handler, Script(_));
+        grows |= matches!(row.handler, Script(_));
         // What does not tell its keys fails before it looks at one.
-        let _ = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
+        let _ = each_key(&row.command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
     }
     if partitions.is_empty() && !grows {
         partitions.push(0);
@@ -273,8 +273,8 @@ fn begin<'s>(store: &'s Store, multi: &Multi, watched: &Watched) -> Begun<'s> {
 }
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
-fn touches_kept(txn: &Txn, db: u8, multi: &Multi) -> bool {
-    multi.queue.iter().any(|(id, args)| dispatch::touches_kept(txn, db, TABLE.command(*id), args.args()))
+fn touches_kept(rows: &Rows, txn: &Txn, db: u8, multi: &Multi) -> bool {
+    multi.queue.iter().any(|(id, args)| dispatch::touches_kept(txn, db, rows.row(*id), args.args()))
 }
 
 /// The values that the queue may look at and that have to be fetched first. What a command leads to by its result is fetched
@@ -284,7 +284,7 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
     let mut logical = call.session.db as u8;
     let mut cold: Vec<Cold> = Vec::new();
     for (id, args) in &multi.queue {
-        let (command, args) = (TABLE.command(*id), args.args());
+        let (command, args) = (call.table().command(*id), args.args());
         if command.name == "select" {
             let selected = parse_int(args.at(1)).filter(|number| (0..databases).contains(number));
             logical = selected.map_or(logical, |number| number as u8);
@@ -299,7 +299,8 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
 fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeatable: bool) -> Outcome {
     if let Err(denied) = call.session.user.may_run(id, args) {
         call.session.publish();
-        denied.log(call.server(), &call.session.client, Context::Multi, id, args);
+        let session = &*call.session;
+        call.server().note_denied(denied, (id, args), &session.user, &session.client, Context::Multi);
         let why = match denied {
             Denied::Command => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",

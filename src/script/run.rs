@@ -13,14 +13,16 @@ use crate::{
     acl::Context,
     answer::{Answer, OUT_OF_MEMORY, Outcome, Outcome::*, Stop, Wake},
     call::Call,
-    command::{Flags, Handler},
+    command::Flags,
     config::Opt,
-    dispatch::{Turn, is_repeatable, purpose, redo_of},
+    dispatch::{is_repeatable, purpose, redo_of},
+    handler::Handler,
     keys::each_key,
     log::log,
     random::random,
     session::{Draws, Session},
-    table::{CommandId, Lookup, TABLE},
+    table::{CommandId, Lookup},
+    turn::Turn,
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Args, Proto, Writer};
@@ -342,20 +344,20 @@ impl Run<'_, '_, '_> {
 
     /// The same as far as it takes no waiting; whether all is locked.
     fn try_lock(&mut self, id: CommandId, args: Args) -> bool {
-        let command = TABLE.command(id);
-        if command.locks_all(args) {
+        let row = self.turn.worker.rows.row(id);
+        if row.locks_all(args) {
             return self.txn.try_include_all();
         }
-        if TABLE.first_is_key(id) {
+        if self.turn.worker.server.table.first_is_key(id) {
             return self.txn.try_include(args.at(1));
         }
         let (mut any, mut locked) = (false, true);
         // What does not tell its keys fails before it looks at one.
-        let _ = each_key(command, args, |index, _| {
+        let _ = each_key(&row.command, args, |index, _| {
             any = true;
             locked = locked && self.txn.try_include(args.at(index));
         });
-        if !any && matches!(command.handler, Handler::Keyed(_)) {
+        if !any && matches!(row.handler, Handler::Keyed(_)) {
             return self.txn.try_include(b"");
         }
         locked
@@ -390,7 +392,7 @@ impl Run<'_, '_, '_> {
     }
 
     fn check(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
-        let command = TABLE.command(id);
+        let command = self.turn.worker.server.table.command(id);
         if self.begins_again {
             return Err(AGAIN.into());
         }
@@ -406,9 +408,9 @@ impl Run<'_, '_, '_> {
             return Err(NOT_ALLOWED.into());
         }
         if let Err(denied) = self.session.user.may_run(id, args) {
-            let client = &self.session.client;
-            denied.log(&self.turn.worker.server, client, Context::Lua, id, args);
-            let message = denied.message(&self.session.user, id, args);
+            let (server, session) = (&self.turn.worker.server, &*self.session);
+            let message =
+                server.note_denied(denied, (id, args), &session.user, &session.client, Context::Lua);
             return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
         }
         if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {
@@ -478,7 +480,7 @@ fn text(stop: Stop) -> Failed {
 impl Host for Run<'_, '_, '_> {
     fn call(&mut self, args: Args, reply: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>> {
         let errors = &self.turn.worker.server.errors;
-        let Lookup::Found(id) = TABLE.lookup(args) else {
+        let Lookup::Found(id) = self.turn.worker.server.table.lookup(args) else {
             errors.count(UNKNOWN);
             return Err(UNKNOWN.into());
         };
@@ -503,7 +505,7 @@ impl Host for Run<'_, '_, '_> {
                 Done | Close => break,
             }
         }
-        self.is_repeatable &= is_repeatable(TABLE.command(id));
+        self.is_repeatable &= is_repeatable(self.turn.worker.server.table.command(id));
         if waited {
             // A script may look at more than there is memory for.
             self.txn.take_fetched();
@@ -517,7 +519,7 @@ impl Host for Run<'_, '_, '_> {
     }
 
     fn may_run(&mut self, args: Args) -> Option<bool> {
-        match TABLE.lookup(args) {
+        match self.turn.worker.server.table.lookup(args) {
             Lookup::Found(id) => Some(self.session.user.may_run(id, args).is_ok()),
             _ => None,
         }

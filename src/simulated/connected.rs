@@ -3,10 +3,13 @@
 use crate::{
     apply::apply_all,
     client::Client as Shown,
+    commands::ROWS,
     config::{Config, Opt, file},
+    event_loop,
+    mailbox::Message,
     server::Server,
     stream::Socket,
-    worker::{self, Clock, Message},
+    worker::Clock,
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Reply, write_command};
@@ -48,7 +51,7 @@ impl World {
             file::set(&config, option, &[value]).expect("an option");
         }
         config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
-        let server = Server::new(config, Arc::new(store), vec![sender]);
+        let server = Server::new(&ROWS.table, config, Arc::new(store), vec![sender]);
         apply_all(&server).expect("the default options");
         World { sim, server, mailbox: Some(mailbox) }
     }
@@ -56,7 +59,7 @@ impl World {
     /// Starts the worker, for those who are clients already and who will be.
     pub fn run(&mut self, clock: Clock) {
         let (server, mailbox) = (self.server.clone(), self.mailbox.take().expect("it does not run"));
-        thread::spawn(move || worker::run(server, 0, clock, mailbox));
+        thread::spawn(move || event_loop::run(server, &ROWS, 0, clock, mailbox));
     }
 
     /// One whose worker runs.

@@ -5,7 +5,7 @@ use super::{
     World,
     random_commands::{self, EXCLUDED, KEYS},
 };
-use crate::{command::Handler, table::TABLE};
+use crate::{commands::ROWS, handler::Handler};
 use holdfast_fuzz::Rng;
 use holdfast_resp::Reply;
 use holdfast_store::{Options, SimIo};
@@ -43,8 +43,8 @@ fn key_specifications_name_all_keys() {
         KEYS.iter().map(|key| world.store().partition_of(key.as_bytes())).collect();
     assert_eq!(partitions.len(), KEYS.len(), "two keys share a partition");
     let (mut commands, mut never) = (0, Vec::new());
-    for (_, command) in TABLE.all() {
-        if !matches!(command.handler, Handler::Keyed(_)) || EXCLUDED.contains(&command.name) {
+    for (id, command) in ROWS.table.all() {
+        if !matches!(ROWS.row(id).handler, Handler::Keyed(_)) || EXCLUDED.contains(&command.name) {
             continue;
         }
         let mut reaches = false;

@@ -3,7 +3,7 @@
 //! it has reserved fails an assertion.
 
 use super::{World, random_commands};
-use crate::{command::Flags, table::TABLE};
+use crate::{command::Flags, commands::ROWS};
 use holdfast_fuzz::Rng;
 use holdfast_resp::Reply;
 use holdfast_store::{Options, SimIo, Type};
@@ -73,7 +73,7 @@ fn play(seed: u64, settings: &[(&str, &str)]) {
     assert_eq!(world.store().begin_all().type_of(0, b"z:made"), Some(Type::Zset));
     let mut rng = Rng::new(seed);
     let is_called = |name: &str| !random_commands::EXCLUDED.contains(&name) && !name.starts_with("debug");
-    let commands = TABLE.all().map(|(_, command)| command);
+    let commands = ROWS.table.all().map(|(_, command)| command);
     for command in commands.filter(|c| c.flags.has(Flags::WRITE) && is_called(c.name)) {
         for number in 0..CALLS {
             if number % CALLS_A_VALUE == 0 {

@@ -19,12 +19,14 @@ use crate::{
     answer::{Outcome, Wake},
     apply::apply_all,
     client::Client,
+    commands::ROWS,
     config::{Config, file},
-    dispatch::Turn,
+    mailbox::Message,
     script::stack::{OnStack, Pause},
     server::Server,
     session::Session,
-    worker::{Message, Worker},
+    turn::{Inbox, Turn},
+    worker::Worker,
 };
 use holdfast_io::{Error, Io, Moment};
 use holdfast_resp::{OwnedArgs, Reply};
@@ -51,14 +53,14 @@ impl World {
         for (option, value) in settings.iter().chain(&[("enable-debug-command", "yes")]) {
             file::set(&config, option, &[value]).expect("an option");
         }
-        let server = Server::new(config, Arc::new(store), vec![sender]);
+        let server = Server::new(&ROWS.table, config, Arc::new(store), vec![sender]);
         apply_all(&server).expect("the default options");
         let wrong = server.libraries.load(&server.store);
         if !wrong.is_empty() {
             return Err(Error::Unusable(format!("libraries cannot be read: {wrong:?}")));
         }
         let session = World::session(&server);
-        let worker = Rc::new(Worker::new(server, 0, Moment::now));
+        let worker = Rc::new(Worker::new(server, &ROWS, 0, Moment::now));
         Ok(World { sim: sim.clone(), worker, session, inbox: Some(inbox) })
     }
 
@@ -83,7 +85,7 @@ impl World {
     fn run(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Vec<u8>, u64)> {
         let args = OwnedArgs::from_iter(args);
         let worker = self.worker.clone();
-        let turn = Turn::new(&worker);
+        let turn = Turn::new(&worker, &Nothing);
         let (mut out, mut wake, mut on_stack) = (Vec::new(), Wake::First, false);
         for _ in 0..1000 {
             let session = &mut self.session;
@@ -120,6 +122,13 @@ impl World {
     }
 }
 
+/// Nothing is pushed to clients.
+struct Nothing;
+
+impl Inbox for Nothing {
+    fn take_pushed(&self, _client: u64, _out: &mut Vec<u8>) {}
+}
+
 fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
     let mut running = OnStack::new(worker.take_stack().expect("memory"), run);
     let mut fetched = Vec::new();
@@ -142,7 +151,7 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
 fn what_does_not_fit_into_a_batch_is_refused() {
     let world = World::start(&SimIo::new(1), &Options { background: false, ..Options::default() }, &[]);
     let world = world.expect("the power is on");
-    let turn = Turn::new(&world.worker);
+    let turn = Turn::new(&world.worker, &Nothing);
     assert!(matches!(turn.admit_log(1 << 30, true), Ok(None)));
     assert!(turn.admit_log(5 << 30, true).is_err());
 }

@@ -7,8 +7,9 @@ use super::{
 };
 use crate::{
     command::{Command, Flags},
+    commands::ROWS,
     keys::each_key,
-    table::{Lookup, TABLE},
+    table::Lookup,
 };
 use holdfast_resp::{OwnedArgs, Reply};
 use holdfast_store::Store;
@@ -64,8 +65,8 @@ pub fn words(text: &str) -> Words {
 /// A command and its keys.
 pub fn keys_of(words: &Words) -> Option<(&'static Command, Vec<&[u8]>)> {
     let args = OwnedArgs::from_iter(words);
-    let Lookup::Found(id) = TABLE.lookup(args.args()) else { return None };
-    let command = TABLE.command(id);
+    let Lookup::Found(id) = ROWS.table.lookup(args.args()) else { return None };
+    let command = ROWS.table.command(id);
     let mut keys = Vec::new();
     each_key(command, args.args(), |index, _| keys.push(words[index].as_slice())).ok()?;
     Some((command, keys))

@@ -2,12 +2,13 @@
 //! the test does something else, so a seed decides all that happens, and in which order.
 
 use super::World;
-use crate::{client::Client, stream::Socket, worker::Message};
+use crate::{client::Client, event_loop::EventLoop, mailbox::Message, stream::Socket};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::VecDeque,
     io::{ErrorKind, Read, Write},
     os::unix::net::UnixStream,
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -38,7 +39,7 @@ impl Served {
             .build_local(LocalOptions::default())
             .expect("a runtime");
         let inbox = world.inbox.take().expect("nobody serves yet");
-        runtime.spawn_local(world.worker.clone().serve(inbox));
+        runtime.spawn_local(Rc::new(EventLoop::new(world.worker.clone())).serve(inbox));
         Served { runtime, world }
     }
 

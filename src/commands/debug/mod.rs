@@ -6,16 +6,16 @@ use crate::{
     answer::{Answer, NOT_POSITIVE, Outcome::*, Stop},
     call::Call,
     client::flag,
-    command::{
-        Command, Flags,
-        Handler::{Keyed, Plain, Whole},
-        KeyAccess, KeySpec,
-    },
+    command::{Command, Flags, KeyAccess, KeySpec},
     commands::{
         keys::{NO_KEY, encoding},
         persistence,
     },
     config::Opt,
+    handler::{
+        Handler::{Keyed, Plain, Whole},
+        Row,
+    },
     log::log,
 };
 use holdfast_resp::{Proto, parse_int};
@@ -36,150 +36,154 @@ const RELOAD: Command = Command {
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[Command {
+pub static COMMANDS: &[Row] = &[Command {
     name: "debug",
     arity: -2,
     group: "server",
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "A container for debugging commands.",
     complexity: "O(1), depends on subcommand",
-    subcommands: &[
-        Command {
-            name: "debug|dict-resizing",
-            syntax: "enabled:i",
-            arity: 3,
-            summary: "Accepted for Redis's tests: no table here is resized as a whole.",
-            handler: Plain(no_effect),
-            ..SUB
-        },
-        Command {
-            name: "debug|digest",
-            arity: 2,
-            summary: "Returns a digest of all data, as Redis computes it.",
-            complexity: "O(N) where N is the size of all data",
-            handler: Whole(digest_all),
-            ..SUB
-        },
-        Command {
-            name: "debug|digest-value",
-            syntax: "[key...]",
-            arity: -2,
-            summary: "Returns the digests of the values of keys.",
-            complexity: "O(N) where N is the size of the values",
-            keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 2, -1, 1)],
-            handler: Keyed(digest_values),
-            ..SUB
-        },
-        Command {
-            name: "debug|error",
-            syntax: "message",
-            arity: 3,
-            summary: "Returns the given text as an error.",
-            handler: Plain(error),
-            ..SUB
-        },
-        Command {
-            name: "debug|help",
-            arity: 2,
-            summary: "Returns helpful text about the subcommands.",
-            handler: Plain(help),
-            ..SUB
-        },
-        Command { name: "debug|loadaof", arity: 2, summary: "As RELOAD.", handler: Plain(reload), ..RELOAD },
-        Command {
-            name: "debug|log",
-            syntax: "message",
-            arity: 3,
-            summary: "Writes a message to the server's log.",
-            handler: Plain(log_message),
-            ..SUB
-        },
-        Command {
-            name: "debug|object",
-            syntax: "key",
-            arity: 3,
-            summary: "Tells how a value is stored.",
-            keys: &[KeySpec::one(KeyAccess::RO, 2)],
-            handler: Keyed(object),
-            ..SUB
-        },
-        Command { name: "debug|panic", arity: 2, summary: "As SEGFAULT.", handler: Plain(crash), ..SUB },
-        Command {
-            name: "debug|pause-cron",
-            syntax: "enabled:i",
-            arity: 3,
-            summary: "Accepted for Redis's tests: what its cron does is not done by one task here.",
-            handler: Plain(no_effect),
-            ..SUB
-        },
-        Command {
-            name: "debug|populate",
-            syntax: "count:i [prefix] [size:i]",
-            arity: -3,
-            flags: SUB.flags.and(Flags::WRITE).and(Flags::DENYOOM),
-            summary: "Makes keys with string values.",
-            complexity: "O(N) where N is the number of keys",
-            handler: Whole(populate),
-            ..SUB
-        },
-        Command {
-            name: "debug|protocol",
-            syntax: "type",
-            arity: 3,
-            summary: "Returns a test value of the given type.",
-            handler: Plain(protocol),
-            ..SUB
-        },
-        Command {
-            name: "debug|quicklist-packed-threshold",
-            syntax: "size",
-            arity: 3,
-            summary: "Accepted for Redis's tests: large elements of lists are stored as all others are.",
-            handler: Plain(no_effect),
-            ..SUB
-        },
-        Command {
-            name: "debug|reload",
-            syntax: "[option...]",
-            arity: -2,
-            summary: "Writes everything to the medium, and forgets what is in memory only.",
-            handler: Plain(reload),
-            ..RELOAD
-        },
-        Command {
-            name: "debug|segfault",
-            arity: 2,
-            summary: "Ends the server at once, as a crash does.",
-            handler: Plain(crash),
-            ..SUB
-        },
-        Command {
-            name: "debug|set-active-expire",
-            syntax: "enabled:i",
-            arity: 3,
-            summary: "Says whether expired keys are removed that nobody looks at.",
-            handler: Plain(set_active_expire),
-            ..SUB
-        },
-        Command {
-            name: "debug|set-disable-deny-scripts",
-            syntax: "enabled:i",
-            arity: 3,
-            summary: "Says whether scripts may call what is for administrators.",
-            handler: Plain(set_disable_deny_scripts),
-            ..SUB
-        },
-        Command {
-            name: "debug|sleep",
-            syntax: "seconds:d",
-            arity: 3,
-            summary: "Stops the worker for so many seconds.",
-            handler: Plain(sleep),
-            ..SUB
-        },
-    ],
     ..Command::NEW
-}];
+}
+.container(
+    const {
+        &[
+            Command {
+                name: "debug|dict-resizing",
+                syntax: "enabled:i",
+                arity: 3,
+                summary: "Accepted for Redis's tests: no table here is resized as a whole.",
+                ..SUB
+            }
+            .by(Plain(no_effect)),
+            Command {
+                name: "debug|digest",
+                arity: 2,
+                summary: "Returns a digest of all data, as Redis computes it.",
+                complexity: "O(N) where N is the size of all data",
+                ..SUB
+            }
+            .by(Whole(digest_all)),
+            Command {
+                name: "debug|digest-value",
+                syntax: "[key...]",
+                arity: -2,
+                summary: "Returns the digests of the values of keys.",
+                complexity: "O(N) where N is the size of the values",
+                keys: const { &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 2, -1, 1)] },
+                ..SUB
+            }
+            .by(Keyed(digest_values)),
+            Command {
+                name: "debug|error",
+                syntax: "message",
+                arity: 3,
+                summary: "Returns the given text as an error.",
+                ..SUB
+            }
+            .by(Plain(error)),
+            Command {
+                name: "debug|help",
+                arity: 2,
+                summary: "Returns helpful text about the subcommands.",
+                ..SUB
+            }
+            .by(Plain(help)),
+            Command { name: "debug|loadaof", arity: 2, summary: "As RELOAD.", ..RELOAD }.by(Plain(reload)),
+            Command {
+                name: "debug|log",
+                syntax: "message",
+                arity: 3,
+                summary: "Writes a message to the server's log.",
+                ..SUB
+            }
+            .by(Plain(log_message)),
+            Command {
+                name: "debug|object",
+                syntax: "key",
+                arity: 3,
+                summary: "Tells how a value is stored.",
+                keys: const { &[KeySpec::one(KeyAccess::RO, 2)] },
+                ..SUB
+            }
+            .by(Keyed(object)),
+            Command { name: "debug|panic", arity: 2, summary: "As SEGFAULT.", ..SUB }.by(Plain(crash)),
+            Command {
+                name: "debug|pause-cron",
+                syntax: "enabled:i",
+                arity: 3,
+                summary: "Accepted for Redis's tests: what its cron does is not done by one task here.",
+                ..SUB
+            }
+            .by(Plain(no_effect)),
+            Command {
+                name: "debug|populate",
+                syntax: "count:i [prefix] [size:i]",
+                arity: -3,
+                flags: SUB.flags.and(Flags::WRITE).and(Flags::DENYOOM),
+                summary: "Makes keys with string values.",
+                complexity: "O(N) where N is the number of keys",
+                ..SUB
+            }
+            .by(Whole(populate)),
+            Command {
+                name: "debug|protocol",
+                syntax: "type",
+                arity: 3,
+                summary: "Returns a test value of the given type.",
+                ..SUB
+            }
+            .by(Plain(protocol)),
+            Command {
+                name: "debug|quicklist-packed-threshold",
+                syntax: "size",
+                arity: 3,
+                summary: "Accepted for Redis's tests: large elements of lists are stored as all others are.",
+                ..SUB
+            }
+            .by(Plain(no_effect)),
+            Command {
+                name: "debug|reload",
+                syntax: "[option...]",
+                arity: -2,
+                summary: "Writes everything to the medium, and forgets what is in memory only.",
+                ..RELOAD
+            }
+            .by(Plain(reload)),
+            Command {
+                name: "debug|segfault",
+                arity: 2,
+                summary: "Ends the server at once, as a crash does.",
+                ..SUB
+            }
+            .by(Plain(crash)),
+            Command {
+                name: "debug|set-active-expire",
+                syntax: "enabled:i",
+                arity: 3,
+                summary: "Says whether expired keys are removed that nobody looks at.",
+                ..SUB
+            }
+            .by(Plain(set_active_expire)),
+            Command {
+                name: "debug|set-disable-deny-scripts",
+                syntax: "enabled:i",
+                arity: 3,
+                summary: "Says whether scripts may call what is for administrators.",
+                ..SUB
+            }
+            .by(Plain(set_disable_deny_scripts)),
+            Command {
+                name: "debug|sleep",
+                syntax: "seconds:d",
+                arity: 3,
+                summary: "Stops the worker for so many seconds.",
+                ..SUB
+            }
+            .by(Plain(sleep)),
+        ]
+    },
+)];
 
 const FORBIDDEN: Stop = Stop::new(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \

@@ -5,7 +5,8 @@ mod streams;
 use crate::{
     answer::{Answer, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_rdb::{Error, Value, decode, encode};
@@ -21,12 +22,11 @@ const RESTORE: Command = Command {
     categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
     keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
     complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
-    handler: Keyed(restore),
     ..ROW
 };
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "dump",
         syntax: "key",
@@ -35,15 +35,16 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
         summary: "Returns a serialized representation of the value stored at a key.",
         complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
-        handler: Keyed(dump),
         ..ROW
-    },
+    }
+.by(Keyed(dump)),
     Command {
         name: "restore",
         syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
         summary: "Creates a key from the serialized representation of a value.",
         ..RESTORE
-    },
+    }
+.by(Keyed(restore)),
     Command {
         name: "restore-asking",
         syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
@@ -51,7 +52,8 @@ pub static COMMANDS: &[Command] = &[
         since: "3.0.0",
         summary: "An internal command for migrating keys in a cluster.",
         ..RESTORE
-    },
+    }
+.by(Keyed(restore)),
 ];
 
 const BUSY_KEY: Stop = Stop::new("BUSYKEY Target key name already exists.");

@@ -5,7 +5,8 @@ mod search;
 use crate::{
     answer::{Answer, NOT_DOUBLE, Outcome::*, SYNTAX, Stop},
     call::Call,
-    command::{Begin, Categories, Command, Find, Flags, Handler::Keyed, KeyAccess, KeySpec},
+    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
     notify::Class,
 };
 use holdfast_resp::Writer;
@@ -51,7 +52,7 @@ const fn behind(word: &'static str, from: i32) -> KeySpec {
 }
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "geoadd",
         syntax: "key [condition@6.2.0<NX|XX>] [CH=change:!@6.2.0] data(longitude:d latitude:d member)...",
@@ -60,79 +61,79 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Adds one or more members to a geospatial index. The key is created if it doesn't exist.",
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
-        handler: Keyed(geoadd),
         ..ROW
-    },
+    }
+.by(Keyed(geoadd)),
     Command {
         name: "geodist",
         syntax: "key member1 member2 [unit<M|KM|FT|MI>]",
         arity: -4,
         summary: "Returns the distance between two members of a geospatial index.",
-        handler: Keyed(geodist),
         ..ROW
-    },
+    }
+.by(Keyed(geodist)),
     Command {
         name: "geohash",
         syntax: "key [member...]",
         arity: -2,
         summary: "Returns members from a geospatial index as geohash strings.",
         complexity: "O(1) for each member requested.",
-        handler: Keyed(geohash),
         ..ROW
-    },
+    }
+.by(Keyed(geohash)),
     Command {
         name: "geopos",
         syntax: "key [member...]",
         arity: -2,
         summary: "Returns the longitude and latitude of members from a geospatial index.",
         complexity: "O(1) for each member requested.",
-        handler: Keyed(geopos),
         ..ROW
-    },
+    }
+.by(Keyed(geopos)),
     Command {
         name: "georadius",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
         arity: -6,
         keys: &[KeySpec::one(READ_KEY, 1), behind("STORE", 6), behind("STOREDIST", 6)],
         summary: "Queries a geospatial index for members within a distance from a coordinate, optionally stores the result.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true })),
         ..STORING_RADIUS
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true }))),
     Command {
         name: "georadius_ro",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>]",
         arity: -6,
         since: "3.2.10",
         summary: "Returns members from a geospatial index that are within a distance from a coordinate.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false })),
         ..RADIUS
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false }))),
     Command {
         name: "georadiusbymember",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
         arity: -5,
         keys: &[KeySpec::one(READ_KEY, 1), behind("STORE", 5), behind("STOREDIST", 5)],
         summary: "Queries a geospatial index for members within a distance from a member, optionally stores the result.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true })),
         ..STORING_RADIUS
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true }))),
     Command {
         name: "georadiusbymember_ro",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>]",
         arity: -5,
         since: "3.2.10",
         summary: "Returns members from a geospatial index that are within a distance from a member.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false })),
         ..RADIUS
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false }))),
     Command {
         name: "geosearch",
         syntax: "key from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [WITHCOORD] [WITHDIST] [WITHHASH]",
         arity: -7,
         summary: "Queries a geospatial index for members inside an area of a box or a circle.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::Search)),
         ..SEARCH
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::Search))),
     Command {
         name: "geosearchstore",
         syntax: "destination:k source:k1 from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [STOREDIST]",
@@ -140,9 +141,9 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(STORED, 1), KeySpec::one(READ_KEY, 2)],
         summary: "Queries a geospatial index for members inside an area of a box or a circle, optionally stores the result.",
-        handler: Keyed(|call, txn| search::search(call, txn, Kind::SearchStore)),
         ..SEARCH
-    },
+    }
+.by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore))),
 ];
 
 const BAD_UNIT: Stop = Stop::new("ERR unsupported unit provided. please use M, KM, FT, MI");

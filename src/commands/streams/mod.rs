@@ -7,10 +7,12 @@ mod groups;
 mod info;
 mod reading;
 
-use crate::command::{
-    Begin, Categories, Command, Find, Flags,
-    Handler::{Keyed, Plain},
-    KeyAccess, KeySpec,
+use crate::{
+    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
+    handler::{
+        Handler::{Keyed, Plain},
+        Row,
+    },
 };
 use holdfast_resp::{Args, Writer};
 use holdfast_store::collections::stream::{Entry, Id};
@@ -63,16 +65,16 @@ const fn after_streams(from: i32) -> KeySpec {
 }
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "xack",
         syntax: "key group id...",
         arity: -4,
         summary: "Returns the number of messages that were successfully acknowledged by the consumer group member of a stream.",
         complexity: "O(1) for each message ID processed.",
-        handler: Keyed(groups::xack),
         ..WRITE
-    },
+    }
+.by(Keyed(groups::xack)),
     Command {
         name: "xadd",
         syntax: r#"key [NOMKSTREAM@6.2.0] [trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])] id-selector<"*"=auto-id:!|id> data(field value)..."#,
@@ -80,9 +82,9 @@ pub static COMMANDS: &[Command] = &[
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "Appends a new message to a stream. Creates the key if it doesn't exist.",
         complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
-        handler: Keyed(entries::xadd),
         ..WRITE
-    },
+    }
+.by(Keyed(entries::xadd)),
     Command {
         name: "xautoclaim",
         syntax: "key group consumer min-idle-time start [COUNT=count:i] [JUSTID]",
@@ -90,110 +92,112 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
         complexity: "O(1) if COUNT is small.",
-        handler: Keyed(claims::xautoclaim),
         ..DELETE
-    },
+    }
+.by(Keyed(claims::xautoclaim)),
     Command {
         name: "xclaim",
         syntax: "key group consumer min-idle-time id... [IDLE=ms:i] [TIME=unix-time-milliseconds:t] [RETRYCOUNT=count:i] [FORCE] [JUSTID] [LASTID=lastid]",
         arity: -6,
         summary: "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
         complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
-        handler: Keyed(claims::xclaim),
         ..WRITE
-    },
+    }
+.by(Keyed(claims::xclaim)),
     Command {
         name: "xdel",
         syntax: "key id...",
         arity: -3,
         summary: "Returns the number of messages after removing them from a stream.",
         complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
-        handler: Keyed(entries::xdel),
         ..DELETE
-    },
+    }
+.by(Keyed(entries::xdel)),
     Command {
         name: "xgroup",
         summary: "A container for consumer groups commands.",
-        subcommands: &[
+        ..CONTAINER
+    }
+.container(const { &[
             Command {
                 name: "xgroup|create",
                 syntax: r#"key group id-selector<id|"$"=new-id:!> [MKSTREAM] [ENTRIESREAD=entriesread:i~entries-read]"#,
                 arity: -5,
                 summary: "Creates a consumer group.",
-                handler: Keyed(groups::create),
                 ..NEW_IN_GROUP
-            },
+            }
+.by(Keyed(groups::create)),
             Command {
                 name: "xgroup|createconsumer",
                 syntax: "key group consumer",
                 arity: 5,
                 since: "6.2.0",
                 summary: "Creates a consumer in a consumer group.",
-                handler: Keyed(groups::create_consumer),
                 ..NEW_IN_GROUP
-            },
+            }
+.by(Keyed(groups::create_consumer)),
             Command {
                 name: "xgroup|delconsumer",
                 syntax: "key group consumer",
                 arity: 5,
                 summary: "Deletes a consumer from a consumer group.",
-                handler: Keyed(groups::delete_consumer),
                 ..GROUP
-            },
+            }
+.by(Keyed(groups::delete_consumer)),
             Command {
                 name: "xgroup|destroy",
                 syntax: "key group",
                 arity: 4,
                 summary: "Destroys a consumer group.",
                 complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
-                handler: Keyed(groups::destroy),
                 ..GROUP
-            },
-            Command { name: "xgroup|help", handler: Plain(groups::help), ..HELP },
+            }
+.by(Keyed(groups::destroy)),
+            Command { name: "xgroup|help", ..HELP }
+.by(Plain(groups::help)),
             Command {
                 name: "xgroup|setid",
                 syntax: r#"key group id-selector<id|"$"=new-id:!> [ENTRIESREAD=entriesread:i~entries-read]"#,
                 arity: -5,
-                keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)],
+                keys: const { &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)] },
                 summary: "Sets the last-delivered ID of a consumer group.",
-                handler: Keyed(groups::set_id),
                 ..GROUP
-            },
-        ],
-        ..CONTAINER
-    },
+            }
+.by(Keyed(groups::set_id)),
+        ] }),
     Command {
         name: "xinfo",
         summary: "A container for stream introspection commands.",
-        subcommands: &[
+        ..CONTAINER
+    }
+.container(const { &[
             Command {
                 name: "xinfo|consumers",
                 syntax: "key group",
                 arity: 4,
                 summary: "Returns a list of the consumers in a consumer group.",
-                handler: Keyed(info::consumers),
                 ..INFO
-            },
+            }
+.by(Keyed(info::consumers)),
             Command {
                 name: "xinfo|groups",
                 syntax: "key",
                 arity: 3,
                 summary: "Returns a list of the consumer groups of a stream.",
-                handler: Keyed(info::groups),
                 ..INFO
-            },
-            Command { name: "xinfo|help", handler: Plain(info::help), ..HELP },
+            }
+.by(Keyed(info::groups)),
+            Command { name: "xinfo|help", ..HELP }
+.by(Plain(info::help)),
             Command {
                 name: "xinfo|stream",
                 syntax: "key [full-block(FULL [COUNT=count:i])]",
                 arity: -3,
                 summary: "Returns information about a stream.",
-                handler: Keyed(info::stream),
                 ..INFO
-            },
-        ],
-        ..CONTAINER
-    },
+            }
+.by(Keyed(info::stream)),
+        ] }),
     Command {
         name: "xlen",
         syntax: "key",
@@ -201,27 +205,27 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Return the number of messages in a stream.",
-        handler: Keyed(entries::xlen),
         ..READ
-    },
+    }
+.by(Keyed(entries::xlen)),
     Command {
         name: "xpending",
         syntax: "key group [filters([IDLE=min-idle-time:i@6.2.0] start end count:i [consumer])]",
         arity: -3,
         summary: "Returns the information and entries from a stream consumer group's pending entries list.",
         complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
-        handler: Keyed(info::xpending),
         ..READ
-    },
+    }
+.by(Keyed(info::xpending)),
     Command {
         name: "xrange",
         syntax: "key start end [COUNT=count:i]",
         arity: -4,
         summary: "Returns the messages from a stream within a range of IDs.",
         complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-        handler: Keyed(|call, txn| entries::range(call, txn, false)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| entries::range(call, txn, false))),
     Command {
         name: "xread",
         syntax: "[COUNT=count:i] [BLOCK=milliseconds:i] STREAMS=streams(key... id...)",
@@ -231,9 +235,9 @@ pub static COMMANDS: &[Command] = &[
         find_keys: Some(find_keys),
         summary: "Returns messages from multiple streams with IDs greater than the ones requested. Blocks until a message is available otherwise.",
         complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
-        handler: Keyed(reading::xread),
         ..READ
-    },
+    }
+.by(Keyed(reading::xread)),
     Command {
         name: "xreadgroup",
         syntax: "GROUP=group-block(group consumer) [COUNT=count:i] [BLOCK=milliseconds:i] [NOACK] STREAMS=streams(key... id...)",
@@ -243,27 +247,27 @@ pub static COMMANDS: &[Command] = &[
         find_keys: Some(find_keys),
         summary: "Returns new or historical messages from a stream for a consumer in a group. Blocks until a message is available otherwise.",
         complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
-        handler: Keyed(reading::xreadgroup),
         ..READ
-    },
+    }
+.by(Keyed(reading::xreadgroup)),
     Command {
         name: "xrevrange",
         syntax: "key end start [COUNT=count:i]",
         arity: -4,
         summary: "Returns the messages from a stream within a range of IDs in reverse order.",
         complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-        handler: Keyed(|call, txn| entries::range(call, txn, true)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| entries::range(call, txn, true))),
     Command {
         name: "xsetid",
         syntax: "key last-id [ENTRIESADDED=entries-added:i@7.0.0] [MAXDELETEDID=max-deleted-id@7.0.0]",
         arity: -3,
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "An internal command for replicating stream values.",
-        handler: Keyed(entries::xsetid),
         ..WRITE
-    },
+    }
+.by(Keyed(entries::xsetid)),
     Command {
         name: "xtrim",
         syntax: r#"key trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])"#,
@@ -271,9 +275,9 @@ pub static COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         summary: "Deletes messages from the beginning of a stream.",
         complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
-        handler: Keyed(entries::xtrim),
         ..DELETE
-    },
+    }
+.by(Keyed(entries::xtrim)),
 ];
 
 /// Finds the keys of XREAD and XREADGROUP: the first half of what is behind STREAMS.

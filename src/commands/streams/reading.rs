@@ -6,7 +6,7 @@ use super::{arguments::parse_id, groups::notify_consumer, write_entries, write_e
 use crate::{
     answer::{Answer, NOT_INTEGER, Outcome::Done, SYNTAX, Stop, UNBLOCKED, Wake},
     call::Call,
-    session::Progress,
+    progress::Progress,
 };
 use holdfast_resp::{Args, Proto, Writer, parse_int};
 use holdfast_store::{

@@ -6,7 +6,7 @@ use crate::{
     call::{Call, wrong_arity},
     commands::hashes::random_count,
     notify::Class,
-    random::{random, repeat},
+    random::random,
     scan,
 };
 use holdfast_resp::{Proto, Writer, parse_double, write_double};
@@ -199,7 +199,7 @@ pub fn zrandmember(call: &mut Call, txn: &mut Txn) -> Answer {
     if count < 0 {
         let count = count.unsigned_abs();
         call.out.array(count as usize * flat);
-        repeat(call, count, |out| write_scored(out, zset.random(random), with_scores))?;
+        call.repeat(count, |out| write_scored(out, zset.random(random), with_scores))?;
     } else {
         let members = zset.sample(count as usize, random);
         call.out.array(members.len() * flat);

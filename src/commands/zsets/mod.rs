@@ -5,7 +5,10 @@ mod members;
 mod pops;
 mod ranges;
 
-use crate::command::{Categories, Command, Flags, Handler::Keyed, KeyAccess, KeySpec};
+use crate::{
+    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    handler::{Handler::Keyed, Row},
+};
 use algebra::Operation;
 use holdfast_resp::{Proto, Writer};
 use holdfast_store::collections::zset::Scored;
@@ -76,7 +79,7 @@ const INTERSECTION_COMPLEXITY: &str = "O(N*K)+O(M*log(M)) worst case with N bein
 const DIFFERENCE_COMPLEXITY: &str = "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.";
 
 /// The rows.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[Row] = &[
     Command {
         name: "bzmpop",
         syntax: "timeout:d numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
@@ -86,23 +89,23 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Removes and returns a member by score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
         complexity: MULTI_POP_COMPLEXITY,
-        handler: Keyed(pops::bzmpop),
         ..BASE
-    },
+    }
+.by(Keyed(pops::bzmpop)),
     Command {
         name: "bzpopmax",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the highest score from one or more sorted sets. Blocks until a member available otherwise. Deletes the sorted set if the last element was popped.",
-        handler: Keyed(|call, txn| pops::blocking_pop(call, txn, true)),
         ..BLOCKING_POP
-    },
+    }
+.by(Keyed(|call, txn| pops::blocking_pop(call, txn, true))),
     Command {
         name: "bzpopmin",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the lowest score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
-        handler: Keyed(|call, txn| pops::blocking_pop(call, txn, false)),
         ..BLOCKING_POP
-    },
+    }
+.by(Keyed(|call, txn| pops::blocking_pop(call, txn, false))),
     Command {
         name: "zadd",
         syntax: "key [condition@3.0.2<NX|XX>] [comparison@6.2.0<GT|LT>] [CH=change:!@3.0.2] [INCR=increment:!@3.0.2] data(score:d member)...",
@@ -111,18 +114,18 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.",
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
-        handler: Keyed(members::zadd),
         ..WRITE
-    },
+    }
+.by(Keyed(members::zadd)),
     Command {
         name: "zcard",
         syntax: "key",
         arity: 2,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the number of members in a sorted set.",
-        handler: Keyed(members::zcard),
         ..READ
-    },
+    }
+.by(Keyed(members::zcard)),
     Command {
         name: "zcount",
         syntax: "key min:d max:d",
@@ -130,26 +133,26 @@ pub static COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Returns the count of members in a sorted set that have scores within a range.",
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
-        handler: Keyed(|call, txn| ranges::count(call, txn, By::Score)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| ranges::count(call, txn, By::Score))),
     Command {
         name: "zdiff",
         syntax: "numkeys:i key... [WITHSCORES]",
         summary: "Returns the difference between multiple sorted sets.",
         complexity: DIFFERENCE_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference))),
     Command {
         name: "zdiffstore",
         syntax: "destination:k numkeys:i key:k1...",
         since: "6.2.0",
         summary: "Stores the difference of multiple sorted sets in a key.",
         complexity: DIFFERENCE_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Difference)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference))),
     Command {
         name: "zincrby",
         syntax: "key increment:i member",
@@ -158,34 +161,34 @@ pub static COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
         summary: "Increments the score of a member in a sorted set.",
         complexity: "O(log(N)) where N is the number of elements in the sorted set.",
-        handler: Keyed(members::zincrby),
         ..WRITE
-    },
+    }
+.by(Keyed(members::zincrby)),
     Command {
         name: "zinter",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
         summary: "Returns the intersect of multiple sorted sets.",
         complexity: INTERSECTION_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection))),
     Command {
         name: "zintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
         since: "7.0.0",
         summary: "Returns the number of members of the intersect of multiple sorted sets.",
         complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
-        handler: Keyed(algebra::zintercard),
         ..COMBINE
-    },
+    }
+.by(Keyed(algebra::zintercard)),
     Command {
         name: "zinterstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
         summary: "Stores the intersect of multiple sorted sets in a key.",
         complexity: INTERSECTION_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection))),
     Command {
         name: "zlexcount",
         syntax: "key min max",
@@ -193,9 +196,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.9",
         summary: "Returns the number of members in a sorted set within a lexicographical range.",
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
-        handler: Keyed(|call, txn| ranges::count(call, txn, By::Name)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| ranges::count(call, txn, By::Name))),
     Command {
         name: "zmpop",
         syntax: "numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
@@ -205,9 +208,9 @@ pub static COMMANDS: &[Command] = &[
         since: "7.0.0",
         summary: "Returns the highest- or lowest-scoring members from one or more sorted sets after removing them. Deletes the sorted set if the last member was popped.",
         complexity: MULTI_POP_COMPLEXITY,
-        handler: Keyed(pops::zmpop),
         ..BASE
-    },
+    }
+.by(Keyed(pops::zmpop)),
     Command {
         name: "zmscore",
         syntax: "key member...",
@@ -215,23 +218,23 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Returns the score of one or more members in a sorted set.",
         complexity: "O(N) where N is the number of members being requested.",
-        handler: Keyed(members::zmscore),
         ..READ
-    },
+    }
+.by(Keyed(members::zmscore)),
     Command {
         name: "zpopmax",
         syntax: "key [count:i]",
         summary: "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
-        handler: Keyed(|call, txn| pops::pop(call, txn, true)),
         ..POP
-    },
+    }
+.by(Keyed(|call, txn| pops::pop(call, txn, true))),
     Command {
         name: "zpopmin",
         syntax: "key [count:i]",
         summary: "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
-        handler: Keyed(|call, txn| pops::pop(call, txn, false)),
         ..POP
-    },
+    }
+.by(Keyed(|call, txn| pops::pop(call, txn, false))),
     Command {
         name: "zrandmember",
         syntax: "key [options(count:i [WITHSCORES])]",
@@ -239,34 +242,34 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Returns one or more random members from a sorted set.",
         complexity: "O(N) where N is the number of elements returned",
-        handler: Keyed(members::zrandmember),
         ..BASE
-    },
+    }
+.by(Keyed(members::zrandmember)),
     Command {
         name: "zrange",
         syntax: "key start stop [sortby@6.2.0<BYSCORE|BYLEX>] [REV@6.2.0] [LIMIT=limit@6.2.0(offset:i count:i)] [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes.",
-        handler: Keyed(|call, txn| ranges::range(call, txn, None, None)),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, None, None))),
     Command {
         name: "zrangebylex",
         syntax: "key min max [LIMIT=limit(offset:i count:i)]",
         since: "2.8.9",
         summary: "Returns members in a sorted set within a lexicographical range.",
         complexity: LIMITED_RANGE_COMPLEXITY,
-        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false))),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false)))),
     Command {
         name: "zrangebyscore",
         syntax: "key min:d max:d [WITHSCORES@2.0.0] [LIMIT=limit(offset:i count:i)]",
         since: "1.0.5",
         summary: "Returns members in a sorted set within a range of scores.",
         complexity: LIMITED_RANGE_COMPLEXITY,
-        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false))),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false)))),
     Command {
         name: "zrangestore",
         syntax: "dst:k src:k1 min max [sortby<BYSCORE|BYLEX>] [REV] [LIMIT=limit(offset:i count:i)]",
@@ -276,9 +279,9 @@ pub static COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Stores a range of members from sorted set in a key.",
         complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
-        handler: Keyed(ranges::zrangestore),
         ..BASE
-    },
+    }
+.by(Keyed(ranges::zrangestore)),
     Command {
         name: "zrank",
         syntax: "key member [WITHSCORE]",
@@ -286,66 +289,66 @@ pub static COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by ascending scores.",
         complexity: "O(log(N))",
-        handler: Keyed(|call, txn| members::rank(call, txn, false)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| members::rank(call, txn, false))),
     Command {
         name: "zrem",
         syntax: "key member...",
         arity: -3,
         summary: "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed.",
         complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
-        handler: Keyed(members::zrem),
         ..WRITE
-    },
+    }
+.by(Keyed(members::zrem)),
     Command {
         name: "zremrangebylex",
         syntax: "key min max",
         since: "2.8.9",
         summary: "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed.",
-        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Name)),
         ..REMOVE
-    },
+    }
+.by(Keyed(|call, txn| ranges::remove(call, txn, By::Name))),
     Command {
         name: "zremrangebyrank",
         syntax: "key start:i stop:i",
         since: "2.0.0",
         summary: "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed.",
-        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Rank)),
         ..REMOVE
-    },
+    }
+.by(Keyed(|call, txn| ranges::remove(call, txn, By::Rank))),
     Command {
         name: "zremrangebyscore",
         syntax: "key min:d max:d",
         summary: "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed.",
-        handler: Keyed(|call, txn| ranges::remove(call, txn, By::Score)),
         ..REMOVE
-    },
+    }
+.by(Keyed(|call, txn| ranges::remove(call, txn, By::Score))),
     Command {
         name: "zrevrange",
         syntax: "key start:i stop:i [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes in reverse order.",
-        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true))),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true)))),
     Command {
         name: "zrevrangebylex",
         syntax: "key max min [LIMIT=limit(offset:i count:i)]",
         since: "2.8.9",
         summary: "Returns members in a sorted set within a lexicographical range in reverse order.",
         complexity: LIMITED_RANGE_COMPLEXITY,
-        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true))),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true)))),
     Command {
         name: "zrevrangebyscore",
         syntax: "key max:d min:d [WITHSCORES] [LIMIT=limit(offset:i count:i)]",
         since: "2.2.0",
         summary: "Returns members in a sorted set within a range of scores in reverse order.",
         complexity: LIMITED_RANGE_COMPLEXITY,
-        handler: Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true))),
         ..RANGE
-    },
+    }
+.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true)))),
     Command {
         name: "zrevrank",
         syntax: "key member [WITHSCORE]",
@@ -353,9 +356,9 @@ pub static COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by descending scores.",
         complexity: "O(log(N))",
-        handler: Keyed(|call, txn| members::rank(call, txn, true)),
         ..READ
-    },
+    }
+.by(Keyed(|call, txn| members::rank(call, txn, true))),
     Command {
         name: "zscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOSCORES]",
@@ -363,33 +366,33 @@ pub static COMMANDS: &[Command] = &[
         since: "2.8.0",
         summary: "Iterates over members and scores of a sorted set.",
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-        handler: Keyed(members::zscan),
         ..BASE
-    },
+    }
+.by(Keyed(members::zscan)),
     Command {
         name: "zscore",
         syntax: "key member",
         arity: 3,
         summary: "Returns the score of a member in a sorted set.",
-        handler: Keyed(members::zscore),
         ..READ
-    },
+    }
+.by(Keyed(members::zscore)),
     Command {
         name: "zunion",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
         summary: "Returns the union of multiple sorted sets.",
         complexity: UNION_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::combine(call, txn, Operation::Union)),
         ..COMBINE
-    },
+    }
+.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Union))),
     Command {
         name: "zunionstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
         summary: "Stores the union of multiple sorted sets in a key.",
         complexity: UNION_COMPLEXITY,
-        handler: Keyed(|call, txn| algebra::store(call, txn, Operation::Union)),
         ..STORE
-    },
+    }
+.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Union))),
 ];
 
 /// Writes members with or without their scores: over RESP3 in pairs, over RESP2 one after the other.

@@ -1,0 +1,18 @@
+//! What workers are told by each other and by the rest of the server.
+
+use crate::{answer::Wake, client::Client, stream::Socket};
+use std::sync::Arc;
+
+/// What a worker is told.
+pub enum Message {
+    /// Serve this client.
+    Accept(Socket, Arc<Client>),
+    /// Close this client's connection.
+    Kill(u64),
+    /// Let this client go on if it waits.
+    Unblock(u64, Wake),
+    /// A pause is over: let all clients go on.
+    Unpause,
+    /// Close all connections and end.
+    Stop,
+}
