@@ -7,7 +7,7 @@ use crate::{
         options::edit_distance,
     },
     document,
-    server::VERSION,
+    version::VERSION,
 };
 use std::{
     fmt::Write,

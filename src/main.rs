@@ -61,6 +61,7 @@ mod table;
 mod tls;
 mod tracking;
 mod turn;
+mod version;
 mod worker;
 
 use std::{

@@ -9,7 +9,9 @@ use crate::{
     listener::Listeners,
     log::{self, log},
     mailbox::Message,
-    server::{self, Server, VERSION},
+    script::engine::load_libraries,
+    server::{self, Server},
+    version::VERSION,
 };
 use holdfast_io::Moment;
 use holdfast_store::{OpenError, Options, Recovery, Store};
@@ -45,7 +47,7 @@ pub fn serve(config: Config) -> Result<(), String> {
     let store = Arc::new(open_store(&config)?);
     let server = Server::new(&ROWS.table, config, store, mailboxes);
     apply::apply_all(&server)?;
-    for what in server.libraries.load(&server.store) {
+    for what in load_libraries(&server.libraries, &server.store) {
         log!(Warning, "cannot load {what}");
     }
     acl::load_at_start(&server.acl, &server.config)?;

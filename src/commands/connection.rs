@@ -7,7 +7,7 @@ use crate::{
     command::{Categories, Command, Flags},
     config::Opt,
     handler::{Handler::Plain, Row},
-    server::REDIS_VERSION,
+    version::REDIS_VERSION,
 };
 use holdfast_resp::{Proto, parse_int};
 

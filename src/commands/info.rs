@@ -12,7 +12,8 @@ use crate::{
     handler::{Handler::Browsing, Row},
     keyspace::Keyspace,
     latency,
-    server::{REDIS_VERSION, Server, VERSION},
+    server::Server,
+    version::{REDIS_VERSION, VERSION},
 };
 use holdfast_store::{HeldUp, Stats};
 use std::{

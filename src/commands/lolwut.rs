@@ -6,7 +6,7 @@ use crate::{
     command::{Command, Flags},
     handler::{Handler::Plain, Row},
     random::random,
-    server::{REDIS_VERSION, VERSION},
+    version::{REDIS_VERSION, VERSION},
 };
 
 /// The rows.

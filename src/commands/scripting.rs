@@ -13,10 +13,10 @@ use crate::{
         engine::Program,
         flags::{self, ScriptFlags},
         run::run,
-        sha1,
     },
     server::Server,
 };
+use holdfast_lua::sha1;
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::Txn;
 

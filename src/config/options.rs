@@ -72,10 +72,6 @@ macro_rules! options {
     (@optional $value:expr) => { Some($value) };
 }
 
-/// Bytes of memory that an interpreter of scripts may be allowed at most. A table is smaller then than Lua's largest, beyond which
-/// it would raise an error while Rust has its turn.
-pub const SCRIPT_MEMORY_MAX: usize = 2 << 30;
-
 const YES_NO: Kind = Kind::Bool;
 const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
 const LFU: Kind = Kind::Int { min: 0, max: i32::MAX as i64 };
@@ -158,7 +154,7 @@ options! {
     ZsetMaxListpackValue "zset-max-listpack-value" or "zset-max-ziplist-value", BYTES, "64", Live, "Bytes of a member up to which a sorted set is packed";
 
     // Watching.
-    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: SCRIPT_MEMORY_MAX as i64 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
+    ScriptMaxMemory "script-max-memory", Kind::Memory { min: 1 << 20, max: holdfast_lua::MEMORY_MAX as i64 }, "1gb", Live, "Bytes of memory that each worker's interpreter of scripts may take; a script that needs more fails";
     BusyReplyThreshold "busy-reply-threshold" or "lua-time-limit", Kind::Int { min: 0, max: i64::MAX }, "5000", Live, "Milliseconds after which a script may be killed, and other commands are refused until it ends; 0: never";
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Int { min: -1, max: i64::MAX }, "10000", Live, "Microseconds from which a command is slow; -1: none is";
     SlowlogMaxLen "slowlog-max-len", COUNT, "128", Live, "Slow commands remembered";

@@ -1,10 +1,10 @@
 //! The scripts of EVAL and SCRIPT LOAD, which all workers share. Each worker compiles for itself what it runs.
 
 use super::{
-    api::{sha1, to_hex},
-    engine::NamesKeys,
     flags::{self, ScriptFlags},
+    names_keys::NamesKeys,
 };
+use holdfast_lua::{sha1, to_hex};
 use std::{
     collections::HashMap,
     sync::{

@@ -1,10 +1,7 @@
 //! Libraries of functions, which all workers share. Each worker runs a library's source for itself when it calls one of
 //! its functions for the first time. The sources are kept in the store's system database, under the libraries' names.
 
-use super::{
-    engine::{Engine, NamesKeys},
-    flags::ScriptFlags,
-};
+use super::{flags::ScriptFlags, names_keys::NamesKeys};
 use holdfast_store::{HeldUp, Lsn, SYSTEM_DATABASE, Store};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -114,25 +111,10 @@ impl Libraries {
     pub fn set(&self, set: Set) {
         *self.set.write().expect("no holder panics") = Arc::new(set);
     }
-
-    /// Loads what the store keeps. Says what could not be loaded, which stays in the store.
-    pub fn load(&self, store: &Store) -> Vec<String> {
-        let (mut set, mut wrong) = (Set::default(), Vec::new());
-        let mut engine = None;
-        for source in sources(store, &mut wrong) {
-            let engine = engine.get_or_insert_with(Engine::new);
-            let mut larger = Set::clone(&set);
-            match engine.load_library(&source).and_then(|library| larger.add(library)) {
-                Ok(()) => set = larger,
-                Err(what) => wrong.push(format!("a library of functions: {what}")),
-            }
-        }
-        self.set(set);
-        wrong
-    }
 }
 
-fn sources(store: &Store, wrong: &mut Vec<String>) -> Vec<Vec<u8>> {
+/// The sources of the libraries that the store keeps; `wrong` is told of those that cannot be read.
+pub fn sources(store: &Store, wrong: &mut Vec<String>) -> Vec<Vec<u8>> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
         let step = store.scan(SYSTEM_DATABASE, cursor, 100);

@@ -1,12 +1,9 @@
 //! A script that runs: its commands become part of one transaction, and so of one batch of the log (I-2).
 
 use super::{
-    api::{NewFunction, Scratch},
     busy::Running,
-    engine::Program,
+    engine::{Program, write_log},
     flags::ScriptFlags,
-    host::Host,
-    lua::Lua,
     stack::{self, Pause},
 };
 use crate::{
@@ -25,6 +22,7 @@ use crate::{
     turn::Turn,
 };
 use holdfast_io::Moment;
+use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::{Cold, HeldUp, Txn};
 use std::{
@@ -539,8 +537,12 @@ impl Host for Run<'_, '_, '_> {
         }
     }
 
-    fn register(&mut self, _: &mut Lua, _: NewFunction) -> Result<(), String> {
+    fn register(&mut self, _: NewFunction, _: Ref) -> Result<(), String> {
         Err("redis.register_function can only be called on FUNCTION LOAD command".into())
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str) {
+        write_log(level, message);
     }
 
     fn tick(&mut self) -> Result<(), String> {

@@ -22,7 +22,10 @@ use crate::{
     commands::ROWS,
     config::{Config, file},
     mailbox::Message,
-    script::stack::{OnStack, Pause},
+    script::{
+        engine::load_libraries,
+        stack::{OnStack, Pause},
+    },
     server::Server,
     session::Session,
     turn::{Inbox, Turn},
@@ -55,7 +58,7 @@ impl World {
         }
         let server = Server::new(&ROWS.table, config, Arc::new(store), vec![sender]);
         apply_all(&server).expect("the default options");
-        let wrong = server.libraries.load(&server.store);
+        let wrong = load_libraries(&server.libraries, &server.store);
         if !wrong.is_empty() {
             return Err(Error::Unusable(format!("libraries cannot be read: {wrong:?}")));
         }

@@ -1,9 +1,8 @@
 //! Replies of commands as values of Lua, and values as replies.
 
-use super::{
-    api::push_error,
-    host::Host,
-    lua::{Kind, Lua, PushError, Raise},
+use crate::{
+    host::{Host, push_error},
+    interpreter::{Kind, Lua, PushError, Raise},
     number,
 };
 use holdfast_resp::{Proto, Writer, parse_double, parse_int};

@@ -1,10 +1,7 @@
 //! What a running script asks of the server.
 
-use super::{
-    api::{NewFunction, Scratch},
-    lua::{Lua, Raise},
-};
-use holdfast_resp::{Args, Proto};
+use crate::interpreter::{Lua, PushError, Raise, Ref};
+use holdfast_resp::{Args, Proto, Span};
 use std::{borrow::Cow, ptr};
 
 /// The server as a running script sees it.
@@ -24,14 +21,61 @@ pub trait Host {
     /// Counts an error that the script returns.
     fn count_error(&mut self, text: &[u8]);
 
-    /// Registers a function of the library that is loaded; its callback is on top of the stack.
-    fn register(&mut self, lua: &mut Lua, function: NewFunction) -> Result<(), String>;
+    /// Registers a function of the library that is loaded, with what it runs; the error says why it is none, and then
+    /// that is forgotten.
+    fn register(&mut self, function: NewFunction, callback: Ref) -> Result<(), String>;
+
+    /// Logs a message of the script.
+    fn log(&mut self, level: LogLevel, message: &str);
 
     /// Is called from time to time; an error ends the script, whatever that does.
     fn tick(&mut self) -> Result<(), String>;
 
     /// Memory for arguments and replies.
     fn scratch(&mut self) -> &mut Scratch;
+}
+
+/// How important a message of a script is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LogLevel {
+    Debug,
+    Verbose,
+    Notice,
+    Warning,
+}
+
+/// A function that a library registers.
+pub struct NewFunction {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it does.
+    pub description: Option<Vec<u8>>,
+    /// The names of its flags.
+    pub flags: Vec<Vec<u8>>,
+}
+
+/// Arguments and replies on their way between scripts and commands; their memory is used again.
+#[derive(Default)]
+pub struct Scratch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) spans: Vec<Span>,
+    pub(crate) reply: Vec<u8>,
+}
+
+/// More memory than this is given back after a call, in bytes.
+const SCRATCH_MAX: usize = 1 << 20;
+
+impl Scratch {
+    /// Gives back what is too much to keep.
+    pub(crate) fn trim(&mut self) {
+        if self.bytes.capacity() > SCRATCH_MAX {
+            self.bytes = Vec::new();
+        }
+        if self.reply.capacity() > SCRATCH_MAX {
+            self.reply = Vec::new();
+        }
+    }
 }
 
 /// Instructions between two ticks.
@@ -69,9 +113,21 @@ fn tick(lua: &mut Lua) -> Result<(), Raise> {
         Some(Err(text)) => {
             // From now on at each line, so that the script cannot catch the error and go on.
             lua.set_hook(tick, TICK, true);
-            super::api::push_error(lua, text.as_bytes(), false)?;
+            push_error(lua, text.as_bytes(), false)?;
             Err(Raise::Value)
         }
         _ => Ok(()),
     }
+}
+
+/// An error as scripts see it: a table with its text, the code first.
+pub fn push_error(lua: &mut Lua, text: &[u8], counted: bool) -> Result<(), PushError> {
+    lua.push_table(0, 4)?;
+    lua.push_bytes(text)?;
+    lua.set_field(-2, "err")?;
+    if counted {
+        lua.push_bool(true)?;
+        lua.set_field(-2, "ignore_error_stats_update")?;
+    }
+    Ok(())
 }

@@ -1,15 +1,10 @@
 //! The tables `redis` and `server`: what scripts call the server by.
 
-use super::{
-    host::{Host, with_host},
-    lua::{Function, Kind, Lua, PushError, Raise},
+use crate::{
+    host::{Host, LogLevel, NewFunction, Scratch, push_error, with_host},
+    interpreter::{Function, Kind, Lua, PushError, Raise},
     number,
     reply::push_reply,
-    sandbox::wrong_kind,
-};
-use crate::{
-    log::{Level, write},
-    server::REDIS_VERSION,
 };
 use holdfast_resp::{Args, Proto, Span};
 use sha1::{Digest, Sha1};
@@ -36,33 +31,11 @@ pub const EVAL_ONLY: &[(&str, Function)] =
 /// What a library has while it is loaded.
 pub const LOADING: &[(&str, Function)] = &[("log", log), ("register_function", register_function)];
 
-/// Arguments and replies on their way between scripts and commands; their memory is used again.
-#[derive(Default)]
-pub struct Scratch {
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
-    reply: Vec<u8>,
-}
-
-/// More memory than this is given back after a call, in bytes.
-const SCRATCH_MAX: usize = 1 << 20;
-
-impl Scratch {
-    fn trim(&mut self) {
-        if self.bytes.capacity() > SCRATCH_MAX {
-            self.bytes = Vec::new();
-        }
-        if self.reply.capacity() > SCRATCH_MAX {
-            self.reply = Vec::new();
-        }
-    }
-}
-
 /// Adds the versions to the table on top.
-pub fn add_versions(lua: &mut Lua) -> Result<(), PushError> {
-    let number = REDIS_VERSION.split('.').fold(0, |sum, part| sum << 8 | part.parse::<u32>().unwrap_or(0));
+pub fn add_versions(lua: &mut Lua, version: &str) -> Result<(), PushError> {
+    let number = version.split('.').fold(0, |sum, part| sum << 8 | part.parse::<u32>().unwrap_or(0));
     for (text, num) in [("REDIS_VERSION", "REDIS_VERSION_NUM"), ("VALKEY_VERSION", "VALKEY_VERSION_NUM")] {
-        lua.push_bytes(REDIS_VERSION)?;
+        lua.push_bytes(version)?;
         lua.set_field(-2, text)?;
         lua.push_number(number.into())?;
         lua.set_field(-2, num)?;
@@ -90,18 +63,6 @@ pub fn add_repl_flags(lua: &mut Lua) -> Result<(), PushError> {
     for (name, bits) in flags {
         lua.push_number(bits as f64)?;
         lua.set_field(-2, name)?;
-    }
-    Ok(())
-}
-
-/// An error as scripts see it: a table with its text, the code first.
-pub fn push_error(lua: &mut Lua, text: &[u8], counted: bool) -> Result<(), PushError> {
-    lua.push_table(0, 4)?;
-    lua.push_bytes(text)?;
-    lua.set_field(-2, "err")?;
-    if counted {
-        lua.push_bool(true)?;
-        lua.set_field(-2, "ignore_error_stats_update")?;
     }
     Ok(())
 }
@@ -292,14 +253,14 @@ fn log(lua: &mut Lua) -> Result<i32, Raise> {
         return Err(error(lua, "First argument must be a number (log level)."));
     };
     let level = match number::truncate(level) {
-        0 => Level::Debug,
-        1 => Level::Verbose,
-        2 => Level::Notice,
-        3 => Level::Warning,
+        0 => LogLevel::Debug,
+        1 => LogLevel::Verbose,
+        2 => LogLevel::Notice,
+        3 => LogLevel::Warning,
         _ => return Err(error(lua, "Invalid debug level.")),
     };
     let words: Vec<Vec<u8>> = (2..=lua.top()).filter_map(|index| lua.text(index)).collect();
-    write(level, format_args!("{}", String::from_utf8_lossy(&words.join(&b' '))));
+    with_host(lua, |_, host| host.log(level, &String::from_utf8_lossy(&words.join(&b' '))));
     Ok(0)
 }
 
@@ -345,16 +306,6 @@ fn nothing(_: &mut Lua) -> Result<i32, Raise> {
     Ok(0)
 }
 
-/// A function that a library registers; its callback is on top of the stack.
-pub struct NewFunction {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// What it does.
-    pub description: Option<Vec<u8>>,
-    /// The names of its flags.
-    pub flags: Vec<Vec<u8>>,
-}
-
 fn register_function(lua: &mut Lua) -> Result<i32, Raise> {
     let function = match lua.top() {
         1 => named_arguments(lua),
@@ -365,10 +316,17 @@ fn register_function(lua: &mut Lua) -> Result<i32, Raise> {
         Ok(function) => function,
         Err(text) => return Err(error(lua, text)),
     };
-    match with_host(lua, |lua, host| host.register(lua, function)) {
+    let callback = lua.keep();
+    match with_host(lua, |_, host| host.register(function, callback)) {
         Some(Ok(())) => Ok(0),
-        Some(Err(text)) => Err(error(lua, &text)),
-        None => Err(error(lua, "redis.register_function can only be called on FUNCTION LOAD command")),
+        Some(Err(text)) => {
+            lua.forget(callback);
+            Err(error(lua, &text))
+        }
+        None => {
+            lua.forget(callback);
+            Err(error(lua, "redis.register_function can only be called on FUNCTION LOAD command"))
+        }
     }
 }
 
@@ -446,14 +404,4 @@ fn read_flags(lua: &mut Lua) -> Result<Vec<Vec<u8>>, &'static str> {
             None => return Err("unknown flag given"),
         }
     }
-}
-
-/// An argument that must be a string, or a number, which is then written as one.
-pub fn string_argument(lua: &Lua, number: i32) -> Result<Vec<u8>, Raise> {
-    lua.text(number).ok_or_else(|| wrong_kind(lua, number, "string"))
-}
-
-/// An argument that must be a number.
-pub fn number_argument(lua: &Lua, number: i32) -> Result<f64, Raise> {
-    lua.number(number).ok_or_else(|| wrong_kind(lua, number, "number"))
 }

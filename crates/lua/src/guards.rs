@@ -1,12 +1,14 @@
 //! What Lua's own libraries do too freely for a server: functions that take the place of theirs, and checks before theirs
 //! are called.
 
-use super::{
-    api::{number_argument, string_argument},
-    lua::{Collector, Guard, Kind, Lua, PushError, Raise, Ref},
+use crate::{
+    arguments::{number_argument, string_argument, wrong_kind},
+    interpreter::{Collector, Guard, Kind, Lua, PushError, Raise, Ref},
     number,
-    sandbox::{read_only_error, wrong_kind},
 };
+
+/// What is said of a change of what scripts must not change.
+pub const READ_ONLY: &str = "Attempt to modify a readonly table";
 
 /// Items of a pattern at each of which Lua's matching may recurse, and captures: with more of them it could run out of
 /// its stack.
@@ -159,4 +161,9 @@ pub fn collectgarbage(lua: &mut Lua) -> Result<i32, Raise> {
         _ => lua.push_number(result.into())?,
     }
     Ok(1)
+}
+
+/// The same without a place.
+pub fn read_only_error(lua: &mut Lua) -> Raise {
+    lua.push_bytes(READ_ONLY).map_or_else(Raise::from, |()| Raise::Value)
 }

@@ -1,8 +1,8 @@
 //! The library `cmsgpack`: values as MessagePack, as lua-cmsgpack has it.
 
-use super::{
-    api::string_argument,
-    lua::{Function, Kind, Lua, PushError, Raise},
+use crate::{
+    arguments::string_argument,
+    interpreter::{Function, Kind, Lua, PushError, Raise},
     number,
 };
 
@@ -152,7 +152,7 @@ fn unpack_one(lua: &mut Lua) -> Result<i32, Raise> {
 }
 
 fn unpack_limit(lua: &mut Lua) -> Result<i32, Raise> {
-    let limit = super::api::number_argument(lua, 2)?;
+    let limit = super::arguments::number_argument(lua, 2)?;
     let offset = lua.number(3).unwrap_or(0.0);
     unpack(lua, limit, offset)
 }

@@ -1,8 +1,8 @@
 //! The library `struct`: values packed into strings by a format, as Roberto Ierusalimschy's library has it.
 
-use super::{
-    api::{number_argument, string_argument},
-    lua::{Function, Kind, Lua, Raise},
+use crate::{
+    arguments::{number_argument, string_argument},
+    interpreter::{Function, Kind, Lua, Raise},
     number,
 };
 

@@ -1,8 +1,8 @@
 //! The library `cjson`: values as JSON, as lua-cjson has it. Its settings last for one script.
 
-use super::{
-    api::string_argument,
-    lua::{Function, Kind, Lua, PushError, Raise},
+use crate::{
+    arguments::string_argument,
+    interpreter::{Function, Kind, Lua, PushError, Raise},
     number,
 };
 use std::{borrow::Cow, cell::Cell};
@@ -103,7 +103,7 @@ fn set_count(lua: &Lua, index: i32, value: &mut i32, min: i32, max: i32) -> Resu
     if matches!(lua.kind(index), Kind::None | Kind::Nil) {
         return Ok(());
     }
-    let count = super::api::number_argument(lua, index)?;
+    let count = super::arguments::number_argument(lua, index)?;
     if count < min.into() || count > max.into() {
         return Err(Raise::Argument(index, format!("expected integer between {min} and {max}")));
     }

@@ -267,7 +267,7 @@ impl Lua {
     /// The text of a string, or of a number as Lua writes it.
     pub fn text(&self, index: i32) -> Option<Vec<u8>> {
         match self.kind(index) {
-            Kind::Number => self.number(index).map(|number| super::number::to_lua_text(number).into_bytes()),
+            Kind::Number => self.number(index).map(|number| crate::number::to_lua_text(number).into_bytes()),
             _ => self.bytes(index).map(<[u8]>::to_vec),
         }
     }

@@ -5,13 +5,18 @@
 //! that go around metatables are replaced by such that know of these stand-ins. (`table.insert` and its like do not; what
 //! they leave in a stand-in has a number for its name, which nothing in the libraries has.)
 
-use super::{
-    api, bit, cjson, cmsgpack, guards,
-    lua::{Function, Kind, Lua, PushError, Raise, Ref},
+use crate::{
+    api,
+    arguments::wrong_kind,
+    bit, cjson, cmsgpack,
+    guards::{self, READ_ONLY, read_only_error},
+    interpreter::{Function, Kind, Lua, PushError, Raise, Ref},
     pack,
 };
-use crate::random::random;
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    hash::{BuildHasher, RandomState},
+};
 
 /// Of Lua's base library, what scripts have as it is.
 const BASE: &[&str] = &[
@@ -47,8 +52,6 @@ const REPLACED: &[(&str, Function)] = &[
 const LIBRARIES: &[&str] =
     &["bit", "cjson", "cmsgpack", "coroutine", "math", "os", "string", "struct", "table"];
 
-const READ_ONLY: &str = "Attempt to modify a readonly table";
-
 /// The tables of globals.
 pub struct Sandbox {
     /// Of EVAL.
@@ -71,7 +74,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Opens the libraries.
-    pub fn new(lua: &mut Lua) -> Result<Sandbox, PushError> {
+    pub fn new(lua: &mut Lua, version: &str) -> Result<Sandbox, PushError> {
         // The stand-ins, with the tables that they stand for.
         lua.push_table(0, 32)?;
         let stand_ins = lua.keep();
@@ -128,7 +131,7 @@ impl Sandbox {
 
         library(lua)?;
         let behind = lua.top();
-        add_api(lua, behind, stand_ins, &[api::COMMANDS, api::COMMON, api::EVAL_ONLY], true, false)?;
+        add_api(lua, version, behind, stand_ins, &[api::COMMANDS, api::COMMON, api::EVAL_ONLY], true, false)?;
         lua.push_copy(behind)?;
         let eval_behind = lua.keep();
         let eval = stand_in(lua, stand_ins, true)?;
@@ -136,7 +139,7 @@ impl Sandbox {
 
         library(lua)?;
         let behind = lua.top();
-        add_api(lua, behind, stand_ins, &[api::COMMANDS, api::COMMON], true, false)?;
+        add_api(lua, version, behind, stand_ins, &[api::COMMANDS, api::COMMON], true, false)?;
         lua.push_copy(behind)?;
         let function_behind = lua.keep();
         let function = stand_in(lua, stand_ins, true)?;
@@ -148,7 +151,7 @@ impl Sandbox {
 
         lua.push_table(0, 2)?;
         let behind = lua.top();
-        add_api(lua, behind, stand_ins, &[api::LOADING], false, true)?;
+        add_api(lua, version, behind, stand_ins, &[api::LOADING], false, true)?;
         refuse_unknown(lua)?;
         let function_load = lua.keep();
 
@@ -209,6 +212,7 @@ fn set_functions(lua: &mut Lua, functions: &[(&str, Function)]) -> Result<(), Pu
 /// Adds the tables `redis` and `server`, whose functions differ in the name that their errors call them by.
 fn add_api(
     lua: &mut Lua,
+    version: &str,
     to: i32,
     stand_ins: Ref,
     functions: &[&[(&str, Function)]],
@@ -222,7 +226,7 @@ fn add_api(
             lua.push_closure(*function, 1)?;
             lua.set_field(-2, name)?;
         }
-        api::add_versions(lua)?;
+        api::add_versions(lua, version)?;
         api::add_log_levels(lua)?;
         if constants {
             api::add_repl_flags(lua)?;
@@ -307,11 +311,6 @@ fn is_stand_in(lua: &mut Lua, index: i32) -> Result<bool, PushError> {
     Ok(is)
 }
 
-/// The error of an argument of a wrong type.
-pub fn wrong_kind(lua: &Lua, number: i32, expected: &str) -> Raise {
-    Raise::Argument(number, format!("{expected} expected, got {}", lua.kind_name(number)))
-}
-
 fn expect_table(lua: &Lua, number: i32) -> Result<(), Raise> {
     if lua.kind(number) == Kind::Table { Ok(()) } else { Err(wrong_kind(lua, number, "table")) }
 }
@@ -325,11 +324,6 @@ fn expect_any(lua: &Lua, number: i32) -> Result<(), Raise> {
 
 fn read_only(_: &mut Lua) -> Result<i32, Raise> {
     Err(READ_ONLY.into())
-}
-
-/// The same without a place.
-pub fn read_only_error(lua: &mut Lua) -> Raise {
-    lua.push_bytes(READ_ONLY).map_or_else(Raise::from, |()| Raise::Value)
 }
 
 /// Refuses the argument if it is a stand-in.
@@ -571,7 +565,7 @@ fn handle_error(lua: &mut Lua) -> Result<i32, Raise> {
 
 thread_local! {
     /// The state of `math.random`: POSIX's `lrand48`, so that a seed gives the numbers that it gives in Redis.
-    static RANDOM: Cell<u64> = Cell::new(random());
+    static RANDOM: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
 }
 
 fn math_random(lua: &mut Lua) -> Result<i32, Raise> {

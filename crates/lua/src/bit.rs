@@ -1,8 +1,8 @@
 //! The library `bit`: operations on 32 bits, as LuaBitOp has them.
 
-use super::{
-    api::number_argument,
-    lua::{Function, Kind, Lua, Raise},
+use crate::{
+    arguments::number_argument,
+    interpreter::{Function, Kind, Lua, Raise},
 };
 
 /// Its functions.
