@@ -7,7 +7,7 @@ use crate::{
         options::edit_distance,
     },
     document,
-    version::VERSION,
+    util::version::VERSION,
 };
 use std::{
     fmt::Write,

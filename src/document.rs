@@ -1,6 +1,6 @@
 //! `holdfast commands`: the page docs/commands.md, made from the command table.
 
-use crate::{command::Command, commands::ROWS, version::REDIS_VERSION};
+use crate::{command::Command, commands::ROWS, util::version::REDIS_VERSION};
 use std::fmt::Write;
 
 /// What differs from Redis, by command or container. All else is as there.

@@ -1,68 +1,30 @@
 //! The Holdfast server.
+//!
+//! Its folders use each other in one direction only, from the last of these to the first:
+//! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
+//! [`server`], [`session`], [`exec`], [`commands`], [`net`]; on top of them the program ([`serve`]).
 
-mod acceptor;
 mod acl;
-mod admission;
-mod allocator;
-mod answer;
-mod apply;
-mod blocking;
-mod call;
+mod admin;
 mod check;
 mod cli;
-mod client;
+mod clients;
 mod command;
 mod commands;
+mod commit;
 mod config;
-mod connection;
-mod counter;
-mod dispatch;
 mod document;
-mod event_loop;
-mod eviction;
-mod expiry;
-mod extended;
-mod gate;
-mod glob;
-mod handler;
-mod keys;
-mod keyspace;
-mod latency;
-mod lcs;
-mod limits;
-mod listener;
-mod log;
-mod lookahead;
-mod mailbox;
-mod migration;
-mod monitor;
-mod notify;
-mod observe;
-mod output;
-mod post;
-mod progress;
-mod pubsub;
+mod exec;
+mod net;
 mod push;
-mod random;
-mod redact;
-mod refusals;
-mod scan;
 mod script;
 mod serve;
 mod server;
 mod session;
 #[cfg(test)]
 mod simulated;
-mod slowlog;
-mod stats;
-mod stream;
-mod syntax;
-mod table;
-mod tls;
-mod tracking;
-mod turn;
-mod version;
-mod worker;
+mod transport;
+mod util;
 
 use std::{
     panic,
@@ -71,7 +33,7 @@ use std::{
 
 fn main() -> ExitCode {
     abort_on_panic();
-    allocator::set_up();
+    util::allocator::set_up();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match cli::parse(&args) {
         Ok(cli::Request::Print(text)) => {

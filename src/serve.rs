@@ -1,17 +1,19 @@
 //! The life of a server: start, serve until asked to end, end in order.
 
 use crate::{
-    acl, allocator,
-    apply::{self, appendfsync, max_memory},
+    acl,
+    admin::log::{self, log},
     commands::ROWS,
     config::{Config, Opt, kind::Value},
-    event_loop, limits,
-    listener::Listeners,
-    log::{self, log},
-    mailbox::Message,
+    net::{event_loop, listener::Listeners},
     script::engine::load_libraries,
-    server::{self, Server},
-    version::VERSION,
+    server::{
+        self, Server,
+        apply::{self, appendfsync, max_memory},
+        limits,
+        mailbox::Message,
+    },
+    util::{allocator, version::VERSION},
 };
 use holdfast_io::Moment;
 use holdfast_store::{OpenError, Options, Recovery, Store};

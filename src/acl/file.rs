@@ -5,9 +5,9 @@ use super::{
     rule::{RuleError, join_selectors},
 };
 use crate::{
+    admin::log::log,
+    command::table::Table,
     config::{Config, Opt, file::replace},
-    log::log,
-    table::Table,
 };
 use std::{
     collections::BTreeMap,

@@ -14,8 +14,8 @@ pub use rule::Rules;
 pub use selector::{Denied, Selector, has_space};
 
 use crate::{
-    client::Client,
-    table::{CommandId, Table},
+    clients::client::Client,
+    command::table::{CommandId, Table},
 };
 use holdfast_resp::Args;
 use rule::join_selectors;

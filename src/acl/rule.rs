@@ -1,7 +1,7 @@
 //! What a user's rules come to: whether it may log in, with which passwords, and what it may do.
 
 use super::selector::{CallKeys, Denied, Selector};
-use crate::table::{CommandId, Table};
+use crate::command::table::{CommandId, Table};
 use holdfast_resp::Args;
 use sha2::{Digest, Sha256};
 
@@ -290,7 +290,9 @@ mod tests {
 
     fn check(rules: &Rules, call: &str) -> Result<(), Denied> {
         let args: OwnedArgs = call.split(' ').collect();
-        let crate::table::Lookup::Found(id) = ROWS.table.lookup(args.args()) else { panic!("{call}") };
+        let crate::command::table::Lookup::Found(id) = ROWS.table.lookup(args.args()) else {
+            panic!("{call}")
+        };
         rules.check(id, args.args())
     }
 

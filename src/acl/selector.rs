@@ -2,10 +2,12 @@
 
 use super::rule::RuleError;
 use crate::{
-    command::{Categories, Channels, Command, KeyAccess},
-    glob,
-    keys::each_key,
-    table::{CommandId, Table},
+    command::{
+        Categories, Channels, Command, KeyAccess,
+        keys::each_key,
+        table::{CommandId, Table},
+    },
+    util::glob,
 };
 use holdfast_resp::Args;
 use std::{cell::OnceCell, collections::BTreeMap};

@@ -2,12 +2,13 @@
 
 use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},
-    answer::{Answer, Outcome::*, Stop},
-    call::{Call, wrong_arity, wrong_subcommand},
-    command::{Categories, Command, Flags},
-    handler::{Handler::Plain, Row},
-    log::log,
-    table::Lookup,
+    admin::log::log,
+    command::{Categories, Command, Flags, error::Stop, table::Lookup},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::{Call, wrong_arity, wrong_subcommand},
+        handler::{Handler::Plain, Row},
+    },
 };
 use holdfast_resp::Writer;
 use std::{fs::File, io::Read};

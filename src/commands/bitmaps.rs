@@ -1,11 +1,16 @@
 //! Bitmaps: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP, BITFIELD.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_INTEGER, SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{

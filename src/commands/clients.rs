@@ -5,12 +5,17 @@ use super::{
     tracking,
 };
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop, Wake},
-    call::Call,
-    client::{Class, Client, flag},
-    command::{Categories, Command, Flags},
-    handler::{Handler::Plain, Row},
-    mailbox::Message,
+    clients::client::{Class, Client, flag},
+    command::{
+        Categories, Command, Flags,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    server::mailbox::{Message, Wake},
     session::Replies,
 };
 use holdfast_resp::parse_int;

@@ -2,9 +2,8 @@
 //! control.
 
 use crate::{
-    answer::Stop,
-    command::{Categories, Command, Flags},
-    handler::{Handler, Row},
+    command::{Categories, Command, Flags, error::Stop},
+    exec::handler::{Handler, Row},
 };
 
 /// There is no cluster.

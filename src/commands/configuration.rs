@@ -2,24 +2,27 @@
 
 use crate::{
     acl,
-    answer::{
-        Answer,
-        Outcome::{self, *},
-        SYNTAX, Stop,
+    admin::log::log,
+    command::{
+        Command, Flags,
+        error::{SYNTAX, Stop},
     },
-    apply::apply,
-    call::Call,
-    command::{Command, Flags},
     config::{Opt, file, kind::Value, split_words},
-    glob,
-    handler::{
-        Handler::{Browsing, Plain},
-        Row,
+    exec::{
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        handler::{
+            Handler::{Browsing, Plain},
+            Row,
+        },
+        keyspace::Keyspace,
     },
-    keyspace::Keyspace,
-    log::log,
-    progress::Progress,
-    server::Server,
+    server::{Server, apply::apply},
+    session::progress::Progress,
+    util::glob,
 };
 use std::{path::Path, time::Duration};
 use tokio::time::Instant;

@@ -2,12 +2,14 @@
 
 use crate::{
     acl,
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags},
+    command::{Categories, Command, Flags, error::Stop},
     config::Opt,
-    handler::{Handler::Plain, Row},
-    version::REDIS_VERSION,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    util::version::REDIS_VERSION,
 };
 use holdfast_resp::{Proto, parse_int};
 
@@ -118,7 +120,7 @@ fn ping(call: &mut Call) -> Answer {
     match call.args.len() {
         1 => call.out.simple("PONG"),
         2 => call.out.bulk(call.args.at(1)),
-        _ => return Err(crate::call::wrong_arity(call.command)),
+        _ => return Err(crate::exec::call::wrong_arity(call.command)),
     }
     Ok(Done)
 }
@@ -153,7 +155,7 @@ fn auth(call: &mut Call) -> Answer {
         2 if call.server().acl.default_user().rules().needs_no_password() => return Err(NO_PASSWORD_SET),
         2 => (acl::DEFAULT, args.at(1)),
         3 => (args.at(1), args.at(2)),
-        _ => return Err(crate::answer::SYNTAX),
+        _ => return Err(crate::command::error::SYNTAX),
     };
     authenticate(call, user, password)?;
     call.out.ok();

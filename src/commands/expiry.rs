@@ -1,12 +1,14 @@
 //! When keys expire: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    expiry::{Given, Unit, any_time},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
+    commands::expire_time::{Given, Unit, any_time},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_resp::Args;
 use holdfast_store::Txn;

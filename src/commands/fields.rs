@@ -1,11 +1,13 @@
 //! The expiry of a hash's fields: HEXPIRE and its kin, of Redis 7.4.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{

@@ -2,22 +2,24 @@
 
 use super::scripting::key_count;
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    glob,
-    handler::{
-        Handler::{Browsing, Plain, Script, Whole},
-        Row,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Browsing, Plain, Script, Whole},
+            Row,
+        },
+        keyspace::Keyspace,
+        script,
     },
-    keyspace::Keyspace,
     script::{
         engine::Program,
         flags::ScriptFlags,
         library::{Library, Set},
-        run,
     },
     server::Server,
+    util::glob,
 };
 use holdfast_rdb::{Error, functions};
 use holdfast_resp::Args;
@@ -189,7 +191,7 @@ fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let function = call.turn.worker.engine().function(library, name).map_err(error)?;
     let names_keys = &library.functions[name].names_keys;
     let program = Program { name, function, is_eval: false, names_keys };
-    run::run(call, txn, &program, Some(flags), read_only, count)
+    script::run(call, txn, &program, Some(flags), read_only, count)
 }
 
 fn load(call: &mut Call, txn: &mut Txn) -> Answer {

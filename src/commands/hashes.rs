@@ -1,14 +1,21 @@
 //! Hashes: HSET and what else reads and writes fields. Their expiry: [`super::fields`].
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
-    call::{Call, wrong_arity},
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    extended::{Extended, NoNumber},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
-    random::random,
-    scan,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_INTEGER, SYNTAX, Stop},
+    },
+    commands::scan,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::{Call, wrong_arity},
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
+    util::{
+        extended::{Extended, NoNumber},
+        random::random,
+    },
 };
 use holdfast_resp::{Proto, Writer, parse_int};
 use holdfast_store::{

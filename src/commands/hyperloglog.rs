@@ -1,15 +1,17 @@
 //! HyperLogLogs: PFADD, PFCOUNT, PFMERGE, and what tests use, PFDEBUG and PFSELFTEST.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{
-        Handler::{Keyed, Plain},
-        Row,
+    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Keyed, Plain},
+            Row,
+        },
     },
-    notify::Class,
-    random::random,
+    push::notify::Class,
+    util::random::random,
 };
 use holdfast_store::{
     Result, Txn,

@@ -3,17 +3,18 @@
 mod store;
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    client::Kind,
-    client::{Client, flag},
-    command::{Categories, Command, Flags},
+    admin::latency,
+    clients::client::{Client, Kind, flag},
+    command::{Categories, Command, Flags, error::Stop},
     config::Opt,
-    handler::{Handler::Browsing, Row},
-    keyspace::Keyspace,
-    latency,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Browsing, Row},
+        keyspace::Keyspace,
+    },
     server::Server,
-    version::{REDIS_VERSION, VERSION},
+    util::version::{REDIS_VERSION, VERSION},
 };
 use holdfast_store::{HeldUp, Stats};
 use std::{

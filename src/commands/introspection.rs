@@ -1,14 +1,19 @@
 //! COMMAND: the command table, for clients.
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Begin, Categories, Command, Find, Flags, KeySpec},
-    glob,
-    handler::{Handler::Plain, Row},
-    keys::{each_key, legacy_range},
-    syntax::{self, Argument},
-    table::{CommandId, Lookup, Table},
+    command::{
+        Begin, Categories, Command, Find, Flags, KeySpec,
+        error::{SYNTAX, Stop},
+        keys::{each_key, legacy_range},
+        syntax::{self, Argument},
+        table::{CommandId, Lookup, Table},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    util::glob,
 };
 use holdfast_resp::{Args, Writer};
 

@@ -1,14 +1,19 @@
 //! Keys of any type: DEL, UNLINK, EXISTS, TOUCH, TYPE, RENAME, RENAMENX, COPY, MOVE, OBJECT.
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{
-        Handler::{Keyed, Plain},
-        Row,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{SYNTAX, Stop},
     },
-    notify::Class,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Keyed, Plain},
+            Row,
+        },
+    },
+    push::notify::Class,
 };
 use holdfast_store::{Txn, Type, collections::object, typed::string::StringValue};
 

@@ -1,21 +1,27 @@
 //! The keys of a database as a whole: DBSIZE, FLUSHALL, FLUSHDB, KEYS, RANDOMKEY, SCAN, SWAPDB.
 
 use crate::{
-    answer::{Answer, NO_DATABASE, Outcome, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags},
-    config::Opt,
-    glob,
-    handler::{
-        Handler::{Browsing, Whole},
-        Row,
+    command::{
+        Categories, Command, Flags,
+        error::{NO_DATABASE, SYNTAX, Stop},
     },
-    keyspace::{Keyspace, Name, Names},
-    progress::Progress,
-    random::random,
-    scan,
-    session::Draws,
-    turn::News,
+    commands::scan,
+    config::Opt,
+    exec::{
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        handler::{
+            Handler::{Browsing, Whole},
+            Row,
+        },
+        keyspace::{Keyspace, Name, Names},
+        turn::News,
+    },
+    session::{Draws, progress::Progress},
+    util::{glob, random::random},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{DATABASES, Fetched, Txn, Type};

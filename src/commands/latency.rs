@@ -1,13 +1,14 @@
 //! LATENCY: what took long, and how long each command takes.
 
 use crate::{
-    answer::{Answer, Outcome::*},
-    call::Call,
-    command::{Command, Flags},
+    admin::latency::{Series, longest_us, sum},
+    command::{Command, Flags, table::CommandId},
     config::Opt,
-    handler::{Handler::Plain, Row},
-    latency::{Series, longest_us, sum},
-    table::CommandId,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
 };
 use std::{
     fmt::Write,
@@ -283,7 +284,7 @@ fn histogram(call: &mut Call) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::Sample;
+    use crate::admin::latency::Sample;
 
     #[test]
     fn a_graph() {

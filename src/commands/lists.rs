@@ -1,12 +1,17 @@
 //! Lists.
 
 use crate::{
-    answer::{Answer, NOT_POSITIVE, Outcome::*, SYNTAX, Stop},
-    blocking::MultiPop,
-    call::{Call, wrong_arity},
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_POSITIVE, SYNTAX, Stop},
+    },
+    commands::blocking::MultiPop,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::{Call, wrong_arity},
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_store::{
     Txn, Type,

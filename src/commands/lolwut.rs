@@ -1,12 +1,16 @@
 //! LOLWUT: a small picture, and the version.
 
 use crate::{
-    answer::{Answer, Outcome::*},
-    call::Call,
     command::{Command, Flags},
-    handler::{Handler::Plain, Row},
-    random::random,
-    version::{REDIS_VERSION, VERSION},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    util::{
+        random::random,
+        version::{REDIS_VERSION, VERSION},
+    },
 };
 
 /// The rows.

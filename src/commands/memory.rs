@@ -2,16 +2,18 @@
 
 use super::info::memory_parts;
 use crate::{
-    allocator,
-    answer::{Answer, Outcome::*, SYNTAX},
-    call::Call,
-    command::{Command, Flags, KeyAccess, KeySpec},
+    command::{Command, Flags, KeyAccess, KeySpec, error::SYNTAX},
     config::Opt,
-    handler::{
-        Handler::{Browsing, Keyed, Plain},
-        Row,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Browsing, Keyed, Plain},
+            Row,
+        },
+        keyspace::Keyspace,
     },
-    keyspace::Keyspace,
+    util::allocator,
 };
 use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
 

@@ -5,13 +5,20 @@
 
 use super::dump::serialize;
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop, Work},
-    call::Call,
-    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    migration::{Failure, Migration, Request, Sent, Target},
-    notify::Class,
-    progress::Progress,
+    command::{
+        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*, Work},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
+    session::{
+        migration::{Failure, Migration, Request, Sent, Target},
+        progress::Progress,
+    },
 };
 use holdfast_resp::Args;
 use holdfast_store::Txn;
@@ -196,7 +203,7 @@ fn send(
     db: i64,
     sent: Vec<(usize, Option<Sent>)>,
     rounds: u32,
-) -> crate::answer::Outcome {
+) -> crate::exec::answer::Outcome {
     let mut request = Request::new(options.user, options.password, db);
     for (index, value) in &sent {
         let key = call.args.at(*index);

@@ -2,12 +2,14 @@
 
 mod acl;
 mod bitmaps;
+mod blocking;
 mod clients;
 mod cluster;
 mod configuration;
 mod connection;
 mod debug;
 mod dump;
+mod expire_time;
 mod expiry;
 mod fields;
 mod functions;
@@ -19,6 +21,7 @@ mod introspection;
 mod keys;
 mod keyspace;
 mod latency;
+mod lcs;
 mod lists;
 mod lolwut;
 mod memory;
@@ -26,7 +29,8 @@ mod migrate;
 mod persistence;
 mod pubsub;
 mod replication;
-pub mod scripting;
+mod scan;
+mod scripting;
 mod server;
 mod sets;
 mod slowlog;
@@ -37,7 +41,7 @@ mod tracking;
 mod transactions;
 mod zsets;
 
-use crate::handler::{Row, Rows};
+use crate::exec::handler::{Row, Rows};
 use std::sync::LazyLock;
 
 /// The rows of all commands.

@@ -2,11 +2,19 @@
 //! make the next start short.
 
 use crate::{
-    answer::{Answer, Outcome, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags},
-    handler::{Handler::Plain, Row},
-    progress::Progress,
+    command::{
+        Categories, Command, Flags,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    session::progress::Progress,
 };
 use std::time::Duration;
 

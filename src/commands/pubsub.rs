@@ -1,12 +1,14 @@
 //! SUBSCRIBE, PUBLISH and their kin.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::{Call, wrong_subcommand},
-    client::Kind,
-    command::{Channels, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Plain, Row},
-    turn::News,
+    clients::client::Kind,
+    command::{Channels, Command, Flags, KeyAccess, KeySpec, error::Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::{Call, wrong_subcommand},
+        handler::{Handler::Plain, Row},
+        turn::News,
+    },
 };
 
 const ROW: Command = Command {

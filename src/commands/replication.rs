@@ -1,11 +1,20 @@
 //! What a server that has no replicas answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF and their kin.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, NOT_POSITIVE, Outcome, Outcome::*, SYNTAX, Stop, UNBLOCKED, Wake},
-    call::Call,
-    command::{Categories, Command, Flags},
-    handler::{Handler::Plain, Row},
-    progress::Progress,
+    command::{
+        Categories, Command, Flags,
+        error::{NOT_INTEGER, NOT_POSITIVE, SYNTAX, Stop, UNBLOCKED},
+    },
+    exec::{
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
+    server::mailbox::Wake,
+    session::progress::Progress,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::Turn;

@@ -1,18 +1,23 @@
 //! EVAL, EVALSHA, their read-only forms, SCRIPT.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::*, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{
-        Handler::{Plain, Script},
-        Row,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_INTEGER, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Plain, Script},
+            Row,
+        },
+        script::run,
     },
     script::{
         cache::Sha,
         engine::Program,
         flags::{self, ScriptFlags},
-        run::run,
     },
     server::Server,
 };

@@ -1,10 +1,15 @@
 //! MONITOR, TIME, SHUTDOWN, MODULE.
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Command, Flags},
-    handler::{Handler::Plain, Row},
+    command::{
+        Command, Flags,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,13 +2,18 @@
 
 use super::hashes::random_count;
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
-    random::random,
-    scan,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{SYNTAX, Stop},
+    },
+    commands::scan,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
+    util::random::random,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{

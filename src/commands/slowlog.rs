@@ -1,10 +1,12 @@
 //! SLOWLOG.
 
 use crate::{
-    answer::{Answer, Outcome::*, Stop},
-    call::Call,
-    command::{Command, Flags},
-    handler::{Handler::Plain, Row},
+    command::{Command, Flags, error::Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Plain, Row},
+    },
 };
 
 const SUB: Command = Command {
@@ -89,7 +91,7 @@ fn get(call: &mut Call) -> Answer {
             -1 => usize::MAX,
             count => count as usize,
         },
-        _ => return Err(crate::call::wrong_arity(call.command)),
+        _ => return Err(crate::exec::call::wrong_arity(call.command)),
     };
     let entries = call.server().slowlog.newest(count);
     let out = &mut call.out;

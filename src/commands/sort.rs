@@ -1,11 +1,16 @@
 //! SORT and SORT_RO. BY and GET may lead to any keys; a call that does so locks them all.
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop, WRONG_TYPE},
-    call::Call,
-    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{
+        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        error::{SYNTAX, Stop, WRONG_TYPE},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_resp::{Args, parse_double};
 use holdfast_store::{Cold, Txn, Type};

@@ -1,14 +1,21 @@
 //! Strings: GET, SET and their kin, counters, parts of strings.
 
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    expiry::{self, Unit},
-    extended::{Extended, NoNumber},
-    handler::{Handler::Keyed, Row},
-    lcs,
-    notify::Class,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_INTEGER, SYNTAX, Stop},
+    },
+    commands::{
+        expire_time::{self, Unit},
+        lcs,
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
+    util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{Txn, Type, typed::string::StringValue};
@@ -317,7 +324,7 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
             wants_old = true;
         } else if is("keepttl") && expires.is_none() {
             keep = true;
-        } else if let Some(unit) = expiry::option(call, next).filter(|_| !keep && expires.is_none()) {
+        } else if let Some(unit) = expire_time::option(call, next).filter(|_| !keep && expires.is_none()) {
             expires = Some((unit, next + 1));
             next += 1;
         } else {
@@ -325,7 +332,7 @@ fn set(call: &mut Call, txn: &mut Txn) -> Answer {
         }
         next += 1;
     }
-    let expires = expires.map(|(unit, at)| expiry::time(call, txn, unit, at)).transpose()?;
+    let expires = expires.map(|(unit, at)| expire_time::time(call, txn, unit, at)).transpose()?;
     let db = call.db();
     if wants_old {
         write_value(call, txn)?;
@@ -363,7 +370,7 @@ fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
-    let at = expiry::time(call, txn, expiry::After(unit), 2)?;
+    let at = expire_time::time(call, txn, expire_time::After(unit), 2)?;
     txn.set(db, key, call.args.at(3), false)?;
     txn.set_expiry(db, key, Some(at))?;
     call.notify(Class::STRING, "set", key);
@@ -391,7 +398,7 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     let change = match call.args.len() {
         2 => None,
         3 if call.is(2, "persist") => Some(None),
-        4 => Some(Some(expiry::option(call, 2).ok_or(SYNTAX)?)),
+        4 => Some(Some(expire_time::option(call, 2).ok_or(SYNTAX)?)),
         _ => return Err(SYNTAX),
     };
     write_value(call, txn)?;
@@ -399,7 +406,7 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     let Some(given) = change else { return Ok(Done) };
     // Without a key it does not matter which time was given.
     let Some(old) = txn.expiry(db, key) else { return Ok(Done) };
-    let event = match given.map(|given| expiry::time(call, txn, given, 3)).transpose()? {
+    let event = match given.map(|given| expire_time::time(call, txn, given, 3)).transpose()? {
         Some(at) if at <= txn.now_ms() => txn.remove(db, key).then_some("del"),
         Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
         None => (old.is_some() && txn.set_expiry(db, key, None)?).then_some("persist"),
@@ -429,7 +436,7 @@ fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
 fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a>, Stop> {
     let args = call.args;
     if args.len() % 2 == 0 {
-        return Err(crate::call::wrong_arity(call.command));
+        return Err(crate::exec::call::wrong_arity(call.command));
     }
     Ok((1..args.len()).step_by(2).map(move |key| (args.at(key), args.at(key + 1))))
 }

@@ -1,10 +1,13 @@
 //! CLIENT TRACKING, CACHING, GETREDIR, TRACKINGINFO: handlers of rows that [`super::clients`] has.
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    client::flag,
-    tracking::Mode,
+    clients::client::flag,
+    command::error::{SYNTAX, Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+    },
+    push::tracking::Mode,
 };
 use std::collections::BTreeSet;
 

@@ -2,21 +2,30 @@
 
 use crate::{
     acl::{Context, Denied},
-    answer::{Answer, Outcome, Outcome::*, Stop, Wake},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::Stop,
+        keys::each_key,
+        table::{CommandId, Table},
+    },
     commands::keyspace::FREED_RETRY,
     config::Opt,
-    dispatch::{self, cold_values, discarded, purpose},
-    handler::{
-        Handler::{Keyed, Plain, Script},
-        Row, Rows,
+    exec::{
+        admit::{self, purpose},
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        dispatch::{self, cold_values, discarded},
+        handler::{
+            Handler::{Keyed, Plain, Script},
+            Row, Rows,
+        },
     },
-    keys::each_key,
-    observe::Watched,
-    random::random,
-    session::{Draws, Multi},
-    table::{CommandId, Table},
+    server::mailbox::Wake,
+    session::{Draws, Multi, observe::Watched},
+    util::random::random,
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
@@ -167,7 +176,7 @@ fn exec(call: &mut Call) -> Answer {
             Ok(()) => txn.end_waiting(),
             Err(Stop::Busy) => {
                 call.session.multi = Some(multi);
-                return Ok(dispatch::busy(may_grow));
+                return Ok(admit::busy(may_grow));
             }
             Err(error) => {
                 call.session.forget_watched(call.server());
@@ -248,7 +257,7 @@ fn admit(call: &Call, multi: &Multi, redo: usize, may_grow: bool) -> Result<Opti
 /// Bytes of log that the arguments of the queue come to at most, and whether data may grow by it.
 fn redo_of(table: &Table, multi: &Multi) -> (usize, bool) {
     let may_grow = multi.writes(table).any(|(id, _)| table.command(*id).flags.has(Flags::DENYOOM));
-    (multi.writes(table).map(|(_, args)| dispatch::redo_of(args.args())).sum(), may_grow)
+    (multi.writes(table).map(|(_, args)| admit::redo_of(args.args())).sum(), may_grow)
 }
 
 /// A transaction over all keys of the queue, and those that are watched.

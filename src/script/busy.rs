@@ -1,6 +1,6 @@
 //! Scripts that run for longer than `busy-reply-threshold`. While there is one, clients may do little more than kill it.
 
-use crate::answer::Stop;
+use crate::command::error::Stop;
 use holdfast_io::Moment;
 use holdfast_resp::OwnedArgs;
 use holdfast_store::Store;

@@ -6,7 +6,7 @@ use super::{
     library::{Function, Libraries, Library, Set, sources},
     names_keys::NamesKeys,
 };
-use crate::{answer::Stop, log::log, version::REDIS_VERSION};
+use crate::{admin::log::log, command::error::Stop, util::version::REDIS_VERSION};
 use holdfast_lua::{Host, Interpreter, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::Store;

@@ -1,15 +1,13 @@
 //! A worker with real connections, on a simulated machine.
 
 use crate::{
-    apply::apply_all,
-    client::Client as Shown,
+    clients::client::Client as Shown,
     commands::ROWS,
     config::{Config, Opt, file},
-    event_loop,
-    mailbox::Message,
-    server::Server,
-    stream::Socket,
-    worker::Clock,
+    exec::worker::Clock,
+    net::event_loop,
+    server::{Server, apply::apply_all, mailbox::Message},
+    transport::stream::Socket,
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Reply, write_command};

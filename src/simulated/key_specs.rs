@@ -5,7 +5,7 @@ use super::{
     World,
     random_commands::{self, EXCLUDED, KEYS},
 };
-use crate::{commands::ROWS, handler::Handler};
+use crate::{commands::ROWS, exec::handler::Handler};
 use holdfast_fuzz::Rng;
 use holdfast_resp::Reply;
 use holdfast_store::{Options, SimIo};

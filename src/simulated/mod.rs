@@ -16,20 +16,24 @@ mod turns;
 mod writers;
 
 use crate::{
-    answer::{Outcome, Wake},
-    apply::apply_all,
-    client::Client,
+    clients::client::Client,
     commands::ROWS,
     config::{Config, file},
-    mailbox::Message,
+    exec::{
+        answer::Outcome,
+        turn::{Inbox, Turn},
+        worker::Worker,
+    },
     script::{
         engine::load_libraries,
         stack::{OnStack, Pause},
     },
-    server::Server,
+    server::{
+        Server,
+        apply::apply_all,
+        mailbox::{Message, Wake},
+    },
     session::Session,
-    turn::{Inbox, Turn},
-    worker::Worker,
 };
 use holdfast_io::{Error, Io, Moment};
 use holdfast_resp::{OwnedArgs, Reply};

@@ -5,9 +5,11 @@
 
 use super::World;
 use crate::{
-    command::Command,
+    command::{
+        Command,
+        syntax::{self, Argument, Kind},
+    },
     commands::ROWS,
-    syntax::{self, Argument, Kind},
 };
 use holdfast_fuzz::{Rng, fuzz};
 use holdfast_resp::Reply;
@@ -187,7 +189,7 @@ fn life(rng: &mut Rng) {
             match Reply::parse(rest) {
                 Ok(Some((_, len))) => rest = &rest[len..],
                 // Its client is disconnected.
-                Ok(None) if out.len() >= REPLY_MAX => break,
+                Ok(None) | Err(_) if out.len() >= REPLY_MAX => break,
                 other => panic!("{other:?} in the reply to {}: {}", shown(), out.escape_ascii()),
             }
         }

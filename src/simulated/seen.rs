@@ -6,10 +6,8 @@ use super::{
     served::{Arrived, Words},
 };
 use crate::{
-    command::{Command, Flags},
+    command::{Command, Flags, keys::each_key, table::Lookup},
     commands::ROWS,
-    keys::each_key,
-    table::Lookup,
 };
 use holdfast_resp::{OwnedArgs, Reply};
 use holdfast_store::Store;

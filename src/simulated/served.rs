@@ -2,7 +2,9 @@
 //! the test does something else, so a seed decides all that happens, and in which order.
 
 use super::World;
-use crate::{client::Client, event_loop::EventLoop, mailbox::Message, stream::Socket};
+use crate::{
+    clients::client::Client, net::event_loop::EventLoop, server::mailbox::Message, transport::stream::Socket,
+};
 use holdfast_resp::{Reply, write_command};
 use std::{
     collections::VecDeque,

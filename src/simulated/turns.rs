@@ -4,7 +4,7 @@
 //! The clients increment one counter. Their replies tell in what order their commands were executed.
 
 use super::connected::World;
-use crate::worker::Clock;
+use crate::exec::worker::Clock;
 use holdfast_io::Moment;
 use holdfast_resp::Reply;
 use std::{cell::Cell, collections::BTreeMap};

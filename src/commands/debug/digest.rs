@@ -1,7 +1,7 @@
 //! Digests of values and of all data, computed as Redis does, so that two servers with the same data have the same digest,
 //! whatever the encodings and the order in which the data came.
 
-use crate::{answer::Stop, call::Call};
+use crate::{command::error::Stop, exec::call::Call};
 use holdfast_lua::sha1;
 use holdfast_resp::write_double;
 use holdfast_store::{Txn, Type, collections::stream::Id};

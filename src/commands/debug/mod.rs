@@ -3,20 +3,25 @@
 mod digest;
 
 use crate::{
-    answer::{Answer, NOT_POSITIVE, Outcome::*, Stop},
-    call::Call,
-    client::flag,
-    command::{Command, Flags, KeyAccess, KeySpec},
+    admin::log::log,
+    clients::client::flag,
+    command::{
+        Command, Flags, KeyAccess, KeySpec,
+        error::{NOT_POSITIVE, Stop},
+    },
     commands::{
         keys::{NO_KEY, encoding},
         persistence,
     },
     config::Opt,
-    handler::{
-        Handler::{Keyed, Plain, Whole},
-        Row,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{
+            Handler::{Keyed, Plain, Whole},
+            Row,
+        },
     },
-    log::log,
 };
 use holdfast_resp::{Proto, parse_int};
 use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};

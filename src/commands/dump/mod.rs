@@ -3,11 +3,16 @@
 mod streams;
 
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{
+        Categories, Command, Flags, KeyAccess, KeySpec,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_rdb::{Error, Value, decode, encode};
 use holdfast_store::{Txn, Type};

@@ -3,11 +3,16 @@
 mod search;
 
 use crate::{
-    answer::{Answer, NOT_DOUBLE, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
-    notify::Class,
+    command::{
+        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        error::{NOT_DOUBLE, SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+        handler::{Handler::Keyed, Row},
+    },
+    push::notify::Class,
 };
 use holdfast_resp::Writer;
 use holdfast_store::{

@@ -2,10 +2,15 @@
 
 use super::{READ_KEY, STORED, number, position, unit, write_distance, write_position};
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    command::KeyAccess,
-    notify::Class,
+    command::{
+        KeyAccess,
+        error::{SYNTAX, Stop},
+    },
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+    },
+    push::notify::Class,
 };
 use holdfast_resp::Args;
 use holdfast_store::{

@@ -3,8 +3,10 @@
 use super::{STRING, View, lines};
 use crate::{
     config::Opt,
-    eviction::{self, Others},
-    server::Server,
+    server::{
+        Server,
+        eviction::{self, Others},
+    },
 };
 use holdfast_store::Stats;
 use std::fmt::Write;

@@ -1,9 +1,9 @@
 //! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
 
 use crate::{
-    answer::{NOT_INTEGER, SYNTAX, Stop},
-    call::Call,
+    command::error::{NOT_INTEGER, SYNTAX, Stop},
     config::Opt,
+    exec::call::Call,
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{

@@ -6,8 +6,11 @@ use super::{
     write_entry, write_id,
 };
 use crate::{
-    answer::{Answer, Outcome::Done, SYNTAX, Stop},
-    call::Call,
+    command::error::{SYNTAX, Stop},
+    exec::{
+        answer::{Answer, Outcome::Done},
+        call::Call,
+    },
 };
 use holdfast_resp::{Writer, parse_int};
 use holdfast_store::{

@@ -5,9 +5,12 @@ use super::{
     write_entries, write_id,
 };
 use crate::{
-    answer::{Answer, Outcome::Done, SYNTAX, Stop},
-    call::{Call, wrong_arity},
-    notify::Class,
+    command::error::{SYNTAX, Stop},
+    exec::{
+        answer::{Answer, Outcome::Done},
+        call::{Call, wrong_arity},
+    },
+    push::notify::Class,
 };
 use holdfast_store::{
     Txn,

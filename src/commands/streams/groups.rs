@@ -2,9 +2,12 @@
 
 use super::arguments::{parse_bound, parse_id, parse_ids};
 use crate::{
-    answer::{Answer, Outcome::Done, Stop},
-    call::{Call, wrong_subcommand},
-    notify::Class,
+    command::error::Stop,
+    exec::{
+        answer::{Answer, Outcome::Done},
+        call::{Call, wrong_subcommand},
+    },
+    push::notify::Class,
 };
 use holdfast_store::{Txn, collections::stream::Id};
 

@@ -6,8 +6,11 @@ use super::{
     write_entries, write_entry, write_id,
 };
 use crate::{
-    answer::{Answer, Outcome::Done, SYNTAX, Stop},
-    call::{Call, wrong_subcommand},
+    command::error::{SYNTAX, Stop},
+    exec::{
+        answer::{Answer, Outcome::Done},
+        call::{Call, wrong_subcommand},
+    },
 };
 use holdfast_resp::Writer;
 use holdfast_store::{

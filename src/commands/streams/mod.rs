@@ -9,7 +9,7 @@ mod reading;
 
 use crate::{
     command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
-    handler::{
+    exec::handler::{
         Handler::{Keyed, Plain},
         Row,
     },

@@ -4,9 +4,13 @@
 
 use super::{arguments::parse_id, groups::notify_consumer, write_entries, write_entry, write_id};
 use crate::{
-    answer::{Answer, NOT_INTEGER, Outcome::Done, SYNTAX, Stop, UNBLOCKED, Wake},
-    call::Call,
-    progress::Progress,
+    command::error::{NOT_INTEGER, SYNTAX, Stop, UNBLOCKED},
+    exec::{
+        answer::{Answer, Outcome::Done},
+        call::Call,
+    },
+    server::mailbox::Wake,
+    session::progress::Progress,
 };
 use holdfast_resp::{Args, Proto, Writer, parse_int};
 use holdfast_store::{

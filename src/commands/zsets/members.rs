@@ -2,12 +2,14 @@
 
 use super::write_scored;
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::{Call, wrong_arity},
-    commands::hashes::random_count,
-    notify::Class,
-    random::random,
-    scan,
+    command::error::{SYNTAX, Stop},
+    commands::{hashes::random_count, scan},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::{Call, wrong_arity},
+    },
+    push::notify::Class,
+    util::random::random,
 };
 use holdfast_resp::{Proto, Writer, parse_double, write_double};
 use holdfast_store::{

@@ -7,7 +7,7 @@ mod ranges;
 
 use crate::{
     command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    handler::{Handler::Keyed, Row},
+    exec::handler::{Handler::Keyed, Row},
 };
 use algebra::Operation;
 use holdfast_resp::{Proto, Writer};

@@ -1,10 +1,13 @@
 //! Taking members from an end, or waiting for them.
 
 use crate::{
-    answer::{Answer, NOT_POSITIVE, Outcome::*, SYNTAX, Stop},
-    blocking::MultiPop,
-    call::Call,
-    notify::Class,
+    command::error::{NOT_POSITIVE, SYNTAX, Stop},
+    commands::blocking::MultiPop,
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+    },
+    push::notify::Class,
 };
 use holdfast_resp::Proto;
 use holdfast_store::{Txn, Type};

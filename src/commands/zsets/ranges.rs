@@ -2,9 +2,12 @@
 
 use super::write_members;
 use crate::{
-    answer::{Answer, Outcome::*, SYNTAX, Stop},
-    call::Call,
-    notify::Class,
+    command::error::{SYNTAX, Stop},
+    exec::{
+        answer::{Answer, Outcome::*},
+        call::Call,
+    },
+    push::notify::Class,
 };
 use holdfast_resp::parse_double;
 use holdfast_store::{

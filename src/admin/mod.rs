@@ -1,0 +1,8 @@
+//! What operators are told: the log of messages, counters, latency, slow commands, refused writes. It knows commands by their
+//! descriptions only.
+
+pub mod latency;
+pub mod log;
+pub mod refusals;
+pub mod slowlog;
+pub mod stats;

@@ -1,0 +1,15 @@
+//! Executing commands: a worker's thread takes what a client has sent through the checks that come before every command, begins
+//! its transaction, and calls its handler.
+//!
+//! A [`turn`] is what commands executed one after the other share; [`dispatch`] takes one through; a handler sees it as a
+//! [`call`]. It knows handlers by the [rows](handler::Rows) that it is given, and connections not at all.
+
+pub mod admit;
+pub mod answer;
+pub mod call;
+pub mod dispatch;
+pub mod handler;
+pub mod keyspace;
+pub mod script;
+pub mod turn;
+pub mod worker;

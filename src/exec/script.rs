@@ -1,0 +1,568 @@
+//! A script that runs: its commands become part of one transaction, and so of one batch of the log (I-2).
+
+use crate::{
+    acl::Context,
+    admin::log::log,
+    command::{
+        Flags,
+        error::{OUT_OF_MEMORY, Stop},
+        keys::each_key,
+        table::{CommandId, Lookup},
+    },
+    config::Opt,
+    exec::{
+        admit::{purpose, redo_of},
+        answer::{
+            Answer,
+            Outcome::{self, *},
+        },
+        call::Call,
+        dispatch::is_repeatable,
+        handler::Handler,
+        turn::Turn,
+    },
+    script::{
+        busy::Running,
+        engine::{Program, write_log},
+        flags::ScriptFlags,
+        stack::{self, Pause},
+    },
+    server::mailbox::Wake,
+    session::{Draws, Session},
+    util::random::random,
+};
+use holdfast_io::Moment;
+use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
+use holdfast_resp::{Args, Proto, Writer};
+use holdfast_store::{Cold, HeldUp, Txn};
+use std::{
+    borrow::Cow,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// Bytes that the batch of one script may have.
+const BATCH_MAX: usize = 1 << 30;
+
+const UNKNOWN: &[u8] = b"ERR Unknown Redis command called from script";
+const WRONG_ARITY: &[u8] = b"ERR Wrong number of args calling Redis command from script";
+const NOT_ALLOWED: &[u8] = b"ERR This Redis command is not allowed from script";
+const READ_ONLY: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
+const TOO_LONG: &[u8] = b"ERR the script writes more than a batch of the log may hold";
+const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
+const RO_COMMAND: Stop = Stop::new("ERR Can not execute a script with write flag using *_ro command.");
+const OOM_SCRIPT: Stop =
+    Stop::new("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
+
+/// How long a script runs before others of its worker get to run.
+const SLICE_NS: u64 = 1_000_000;
+/// How often a script begins again, because what it had read was written while it had to unlock it, before it takes its turn
+/// among those that unlock nothing.
+const ATTEMPTS_MAX: u32 = 8;
+/// How long a script that has written waits for a partition, while another one whose turn it is waits for it.
+const DEADLOCK_NS: u64 = 1_000_000_000;
+const AGAIN: &[u8] = b"ERR the script begins again";
+const DEADLOCK: &[u8] =
+    b"ERR the script has met a key that it has not named, and that a script holds which waits for this one";
+
+struct Run<'r, 'a, 't> {
+    turn: &'a Turn<'a>,
+    session: &'r mut Session,
+    txn: &'r mut Txn<'t>,
+    /// The protocol of replies to it.
+    proto: Proto,
+    read_only: bool,
+    /// Whether its commands may need memory that there is not.
+    out_of_memory: bool,
+    wrote: bool,
+    /// Whether nobody would see it if it was done again: it may unlock what it has locked.
+    is_repeatable: bool,
+    /// Whether it has locked what it did not name.
+    has_grown: bool,
+    /// Whether it is to begin again, and what it calls until its end fails.
+    begins_again: bool,
+    /// When it last began to run.
+    resumed: Moment,
+    scratch: Scratch,
+    program: &'r Program<'r>,
+    args: Args<'r>,
+    started: Moment,
+    /// Itself, once it runs for long.
+    running: Option<Arc<Running>>,
+}
+
+/// What a script does without.
+#[derive(Clone, Copy)]
+struct Limits {
+    no_writes: bool,
+    out_of_memory: bool,
+}
+
+/// Runs a script whose keys begin at argument 3; `count` of them. `flags` are those that it declares, if it does, and
+/// `read_only` says that its caller wants no writes. `given` is the transaction of EXEC.
+pub fn run(
+    call: &mut Call,
+    given: Option<&mut Txn>,
+    program: &Program,
+    flags: Option<ScriptFlags>,
+    read_only: bool,
+    count: usize,
+) -> Answer {
+    let store = &call.server().store;
+    let no_writes = read_only || flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES));
+    if flags.is_some() && read_only && !flags.is_some_and(|flags| flags.has(ScriptFlags::NO_WRITES)) {
+        return Err(RO_COMMAND);
+    }
+    if given.is_none() && !no_writes {
+        call.turn.make_room();
+    }
+    let allows_oom = flags.is_some_and(|flags| flags.has(ScriptFlags::ALLOW_OOM));
+    let out_of_memory = !allows_oom && store.is_out_of_memory();
+    if flags.is_some() && out_of_memory && !no_writes {
+        return Err(OOM_SCRIPT);
+    }
+    if flags.is_some() && !no_writes {
+        call.turn.check_replicas()?;
+    }
+    let limits = Limits { no_writes, out_of_memory };
+    if let Some(txn) = given {
+        // What EXEC has done before cannot be done again.
+        execute(call, txn, program, limits, count, false);
+        return Ok(Done);
+    }
+    if !no_writes {
+        // What is wrong for good is told to the command that writes.
+        let later = if allows_oom { Ok(None) } else { call.turn.admit_growth() };
+        if let Ok(Some(later)) = later {
+            return Ok(later);
+        }
+        if let Ok(Some(later)) = call.turn.admit_log(redo_of(call.args), false) {
+            return Ok(later);
+        }
+    }
+    let (place, news, db) = (call.out.defer(), call.turn.news_len(), call.session.db);
+    for attempt in 0.. {
+        let is_last = attempt == ATTEMPTS_MAX;
+        let mut txn = match begin(call, count, is_last)? {
+            Ok(txn) => txn,
+            Err(later) => return Ok(later),
+        };
+        if !execute(call, &mut txn, program, limits, count, !is_last) {
+            call.turn.commit(&mut txn);
+            break;
+        }
+        call.session.fetched = txn.take_fetched();
+        drop(txn);
+        call.turn.forget_news(news);
+        call.out.rewind(place);
+        call.session.db = db;
+    }
+    Ok(Done)
+}
+
+/// Begins the transaction of a script, with what it has named at hand; or what is to be done before.
+fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Result<Txn<'c>, Outcome>, Stop> {
+    let (store, args) = (&call.server().store, call.args);
+    let keys = || args.from(3).iter().take(count);
+    let mut txn = if count == 1 {
+        store.try_begin_growing_key(args.at(3), takes_turn)?
+    } else {
+        store.try_begin_growing(&store.partitions_of(keys()), takes_turn)?
+    };
+    if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
+        return Ok(Err(Behind));
+    }
+    let fetched = std::mem::take(&mut call.session.fetched);
+    let is_first = fetched.is_empty();
+    txn.supply(fetched);
+    if is_first && count > 0 {
+        // Together, and while nothing is locked.
+        let cold = txn.cold(call.db(), keys());
+        if !cold.is_empty() {
+            call.turn.commit(&mut txn);
+            return Ok(Err(Fetch(cold)));
+        }
+    }
+    Ok(Ok(txn))
+}
+
+/// Runs a script in a transaction; whether it is to begin again, which it may be only if it `is_repeatable`.
+fn execute(
+    call: &mut Call,
+    txn: &mut Txn,
+    program: &Program,
+    Limits { no_writes, out_of_memory }: Limits,
+    count: usize,
+    is_repeatable: bool,
+) -> bool {
+    let turn = call.turn;
+    let mut engine = turn.worker.engine();
+    let scratch = std::mem::take(&mut engine.scratch);
+    let (db, was_in_exec, draws) = (call.session.db, call.session.in_exec, call.session.draws);
+    let start = turn.now();
+    call.session.in_exec = true;
+    call.session.in_script = true;
+    let draws_before = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
+    let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
+    let mut host = Run {
+        turn,
+        session: call.session,
+        txn,
+        proto: Proto::Resp2,
+        read_only: no_writes,
+        out_of_memory,
+        wrote: false,
+        is_repeatable,
+        has_grown: false,
+        begins_again: false,
+        resumed: start,
+        scratch,
+        program,
+        args: call.args,
+        started: start,
+        running: None,
+    };
+    engine.run(program, keys, args, &mut host, &mut call.out);
+    if let Some(running) = &host.running {
+        turn.worker.server.busy.end(running);
+    }
+    // EXEC has locked what others of its queue need, too.
+    if host.wrote && !host.has_grown && !was_in_exec {
+        program.names_keys.confirm();
+    }
+    let begins_again = host.begins_again;
+    engine.scratch = host.scratch;
+    turn.worker.stats().interpreter_bytes.store(engine.bytes(), Relaxed);
+    call.session.db = db;
+    call.session.in_exec = was_in_exec;
+    call.session.in_script = false;
+    if !was_in_exec {
+        call.session.time = None;
+        call.session.draws = if begins_again { Some(draws_before) } else { draws };
+    }
+    // The time that its commands took is its own.
+    turn.set_now(start);
+    begins_again
+}
+
+type Failed = Cow<'static, [u8]>;
+
+impl Run<'_, '_, '_> {
+    /// From now on others are refused, and may kill it.
+    #[cold]
+    fn become_busy(&self) -> Arc<Running> {
+        let Program { name, is_eval, .. } = *self.program;
+        log!(
+            Warning,
+            "Slow script detected: still in execution after {} milliseconds. You can try killing the script using the {} \
+             command. Script name is: {name}.",
+            self.started.elapsed().as_millis(),
+            if is_eval { "SCRIPT KILL" } else { "FUNCTION KILL" }
+        );
+        let running = Arc::new(Running {
+            name: name.into(),
+            is_eval,
+            command: self.args.to_owned(),
+            started: self.started,
+            wrote: AtomicBool::new(self.wrote),
+            killed: AtomicBool::new(false),
+        });
+        self.turn.worker.server.busy.begin(running.clone());
+        running
+    }
+
+    /// Lets others run, with what it has locked locked.
+    fn pause(&mut self, why: Pause) {
+        self.txn.hold_long();
+        stack::pause(why);
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        self.turn.resume();
+        self.resumed = self.turn.now();
+    }
+
+    /// Whether it can unlock what it has locked, as if it had not begun.
+    fn may_step_aside(&self) -> bool {
+        self.is_repeatable && self.txn.is_clean() && stack::is_on_stack() && !stack::is_abandoned()
+    }
+
+    /// Waits with nothing locked, and locks all again. If a key was written there meanwhile, the script begins again.
+    fn step_aside<R>(&mut self, wait: impl FnOnce() -> R) -> Result<R, Failed> {
+        let held_long = self.txn.holds_long();
+        let set_down = self.txn.set_down();
+        if held_long {
+            self.turn.worker.server.released.notify_waiters();
+        }
+        let result = wait();
+        let is_as_before = loop {
+            match self.txn.take_up(&set_down) {
+                Ok(is_as_before) => break is_as_before,
+                Err(HeldUp) if stack::is_abandoned() => break false,
+                Err(HeldUp) => {
+                    self.txn.hold_long();
+                    stack::pause(Pause::HeldUp);
+                }
+            }
+        };
+        self.resume();
+        if is_as_before {
+            return Ok(result);
+        }
+        self.begins_again = true;
+        Err(AGAIN.into())
+    }
+
+    /// Waits until others have unlocked what it needs; `since` is when it has begun to.
+    fn wait_for_others(&mut self, since: Moment) -> Result<(), Failed> {
+        if self.is_repeatable && self.running.is_none() {
+            if let Some(busy) = self.turn.worker.server.busy.error() {
+                return Err(text(busy));
+            }
+        }
+        if self.may_step_aside() {
+            return self.step_aside(|| drop(stack::pause(Pause::HeldUp)));
+        }
+        if !self.txn.try_take_turn() && self.txn.is_wanted() && self.turn.ns_since(since) > DEADLOCK_NS {
+            return Err(DEADLOCK.into());
+        }
+        self.pause(Pause::HeldUp);
+        Ok(())
+    }
+
+    /// Locks what a command needs.
+    fn lock(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+        let before = self.txn.partitions_len();
+        if !self.try_lock(id, args) {
+            let since = self.turn.now();
+            while !self.try_lock(id, args) {
+                self.wait_for_others(since)?;
+            }
+        }
+        if self.txn.partitions_len() > before {
+            self.has_grown = true;
+            self.program.names_keys.deny();
+        }
+        Ok(())
+    }
+
+    /// The same as far as it takes no waiting; whether all is locked.
+    fn try_lock(&mut self, id: CommandId, args: Args) -> bool {
+        let row = self.turn.worker.rows.row(id);
+        if row.locks_all(args) {
+            return self.txn.try_include_all();
+        }
+        if self.turn.worker.server.table.first_is_key(id) {
+            return self.txn.try_include(args.at(1));
+        }
+        let (mut any, mut locked) = (false, true);
+        // What does not tell its keys fails before it looks at one.
+        let _ = each_key(&row.command, args, |index, _| {
+            any = true;
+            locked = locked && self.txn.try_include(args.at(index));
+        });
+        if !any && matches!(row.handler, Handler::Keyed(_)) {
+            return self.txn.try_include(b"");
+        }
+        locked
+    }
+
+    /// Before it writes for the first time, a script that may meet more keys waits for its turn: two that have written, and
+    /// each of which wants what the other one has, would wait for ever.
+    fn begin_to_write(&mut self) -> Result<(), Failed> {
+        if !self.program.names_keys.is_known() {
+            let since = self.turn.now();
+            while !self.txn.try_take_turn() && self.may_step_aside() {
+                self.wait_for_others(since)?;
+            }
+        }
+        self.wrote = true;
+        if let Some(running) = &self.running {
+            running.wrote.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Reads what a command has found cold.
+    fn fetch(&mut self, cold: Vec<Cold>) -> Result<(), Failed> {
+        if self.may_step_aside() {
+            let fetched = self.step_aside(|| stack::pause(Pause::Fetch(cold)))?;
+            self.txn.supply(fetched);
+        } else {
+            self.turn.fetch_under_lock(self.txn, cold);
+            self.resume();
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+        let command = self.turn.worker.server.table.command(id);
+        if self.begins_again {
+            return Err(AGAIN.into());
+        }
+        if !command.accepts(args.len()) {
+            return Err(WRONG_ARITY.into());
+        }
+        let is_let_in = || {
+            // What waits, or runs scripts, cannot be.
+            let may_be = command.flags.has(Flags::ADMIN) && !command.flags.has(Flags::NO_MULTI);
+            may_be && self.turn.worker.server.scripts.lets_all_in()
+        };
+        if command.flags.has(Flags::NOSCRIPT) && !is_let_in() {
+            return Err(NOT_ALLOWED.into());
+        }
+        if let Err(denied) = self.session.user.may_run(id, args) {
+            let (server, session) = (&self.turn.worker.server, &*self.session);
+            let message =
+                server.note_denied(denied, (id, args), &session.user, &session.client, Context::Lua);
+            return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
+        }
+        if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {
+            return Err(READ_ONLY.into());
+        }
+        if command.flags.has(Flags::WRITE) {
+            let may_grow = command.flags.has(Flags::DENYOOM);
+            // A script that has written is not stopped half-way, unless there is no room at all.
+            if self.out_of_memory && may_grow && !self.wrote {
+                return Err(text(OUT_OF_MEMORY));
+            }
+            self.turn.check_replicas().map_err(text)?;
+            if self.txn.batch_bytes() > BATCH_MAX {
+                return Err(TOO_LONG.into());
+            }
+            // A log that is busy takes it all the same: it cannot be waited for here.
+            let redo = redo_of(args);
+            self.turn.admit_log(redo, may_grow).map_err(text)?;
+            self.txn.expect(redo, purpose(may_grow), false).map_err(|error| text(error.into()))?;
+        }
+        self.lock(id, args)?;
+        if command.flags.has(Flags::WRITE) && !self.wrote {
+            self.begin_to_write()?;
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done from time to time; fails if the script is to end.
+    fn look_around(&mut self) -> Result<(), String> {
+        if self.begins_again {
+            return Err(String::from_utf8_lossy(AGAIN).into_owned());
+        }
+        let server = &self.turn.worker.server;
+        let threshold_ms = server.config.number(Opt::BusyReplyThreshold) as u128;
+        let is_late = || threshold_ms > 0 && self.started.elapsed().as_millis() >= threshold_ms;
+        if self.running.is_none() && is_late() {
+            self.running = Some(self.become_busy());
+        }
+        self.pause(Pause::Turn);
+        if stack::is_abandoned() {
+            if !self.wrote {
+                return Err(KILLED.into());
+            }
+            if self.running.is_some() {
+                // Its batch must not be cut in two. What was acknowledged is durable, so that it may be given up like this.
+                log!(Warning, "ending in the middle of a script, whose writes are lost");
+                process::exit(0);
+            }
+        }
+        if self.running.as_ref().is_some_and(|running| running.killed.load(Relaxed)) {
+            log!(Notice, "Lua script killed by user with SCRIPT KILL.");
+            return Err(KILLED.into());
+        }
+        Ok(())
+    }
+}
+
+fn text(stop: Stop) -> Failed {
+    match stop {
+        Stop::Error(text) => text,
+        Stop::Cold(_) | Stop::HeldUp | Stop::Busy => {
+            unreachable!("nothing was read, and nothing can be waited for")
+        }
+    }
+}
+
+impl Host for Run<'_, '_, '_> {
+    fn call(&mut self, args: Args, reply: &mut Vec<u8>) -> Result<(), Cow<'static, [u8]>> {
+        let errors = &self.turn.worker.server.errors;
+        let Lookup::Found(id) = self.turn.worker.server.table.lookup(args) else {
+            errors.count(UNKNOWN);
+            return Err(UNKNOWN.into());
+        };
+        if let Err(text) = self.check(id, args) {
+            if !self.begins_again {
+                self.turn.worker.stats().command(id).rejected.add(1);
+                errors.count(&text);
+            }
+            return Err(text);
+        }
+        let mut waited = false;
+        loop {
+            let mut out = Writer::new(reply, self.proto);
+            match self.turn.call(self.session, id, args, &mut out, Wake::First, Some(self.txn)) {
+                Outcome::Fetch(cold) => {
+                    self.fetch(cold)?;
+                    waited = true;
+                }
+                Wait(_) | WaitFor(_) | Postpone(_) | Busy | Queue | OnStack | Behind | Outcome::HeldUp => {
+                    unreachable!("commands do not wait within a script")
+                }
+                Done | Close => break,
+            }
+        }
+        self.is_repeatable &= is_repeatable(self.turn.worker.server.table.command(id));
+        if waited {
+            // A script may look at more than there is memory for.
+            self.txn.take_fetched();
+        }
+        self.txn.forget_views();
+        // Calls take much longer than the instructions between them.
+        if self.turn.now().ns_since(self.resumed) >= SLICE_NS {
+            return self.look_around().map_err(|what| what.into_bytes().into());
+        }
+        Ok(())
+    }
+
+    fn may_run(&mut self, args: Args) -> Option<bool> {
+        match self.turn.worker.server.table.lookup(args) {
+            Lookup::Found(id) => Some(self.session.user.may_run(id, args).is_ok()),
+            _ => None,
+        }
+    }
+
+    fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+    }
+
+    fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    fn count_error(&mut self, text: &[u8]) {
+        if !self.begins_again {
+            self.turn.worker.server.errors.count(text);
+        }
+    }
+
+    fn register(&mut self, _: NewFunction, _: Ref) -> Result<(), String> {
+        Err("redis.register_function can only be called on FUNCTION LOAD command".into())
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str) {
+        write_log(level, message);
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        if self.begins_again || self.running.is_some() || self.turn.ns_since(self.resumed) >= SLICE_NS {
+            return self.look_around();
+        }
+        Ok(())
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        &mut self.scratch
+    }
+}

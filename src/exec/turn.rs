@@ -1,0 +1,260 @@
+//! A loop turn: what the commands that a worker executes one after the other share. That is the time, what their replies
+//! wait for, and what others are told of when they commit.
+
+use crate::{
+    command::{Command, KeyAccess, keys::each_key},
+    exec::worker::Worker,
+    push::{notify::Event, tracking::Changed},
+    script::stack,
+};
+use holdfast_io::Moment;
+use holdfast_resp::Args;
+use holdfast_store::{Change, Cold, Lsn, Txn, What};
+use std::{
+    cell::{Cell, RefCell},
+    sync::atomic::Ordering::Relaxed,
+};
+
+/// Nanoseconds of a millisecond.
+pub const NANOS_PER_MS: u64 = 1_000_000;
+
+/// What was pushed to the clients of a worker and is not yet among their output.
+pub trait Inbox {
+    /// Moves what is there for a client to `out`.
+    fn take_pushed(&self, client: u64, out: &mut Vec<u8>);
+}
+
+/// What the commands of one loop turn share.
+pub struct Turn<'a> {
+    /// Who executes.
+    pub worker: &'a Worker,
+    /// What was pushed to the clients of the worker.
+    pub inbox: &'a dyn Inbox,
+    /// When it began.
+    began: Moment,
+    /// The same as Unix time in milliseconds, so that one look at a clock tells the time on both.
+    began_ms: Cell<u64>,
+    /// Nanoseconds from then until the command before ended, and after a command until that one did: one look serves both.
+    now: Cell<u64>,
+    /// What the replies so far depend on.
+    gate: Cell<Lsn>,
+    /// What is told to others when the transaction commits.
+    news: RefCell<Vec<News>>,
+}
+
+/// Something that others are told of when the transaction that did it commits.
+pub enum News {
+    /// An event.
+    Event(Event),
+    /// A message, published within the transaction.
+    Message {
+        /// Where.
+        channel: Vec<u8>,
+        /// What.
+        message: Vec<u8>,
+        /// Whether the channel is a shard's.
+        to_shard: bool,
+    },
+    /// A client has read a key, and wants to be told when it changes.
+    Read(u64, Vec<u8>),
+    /// Copies of a key are not valid any more.
+    Changed(Changed),
+    /// Copies of any key are not valid any more.
+    Flushed,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn that begins now.
+    pub fn new(worker: &'a Worker, inbox: &'a dyn Inbox) -> Self {
+        Turn {
+            worker,
+            inbox,
+            began: (worker.clock)(),
+            began_ms: Cell::new(worker.server.store.now_ms()),
+            now: Cell::new(0),
+            gate: Cell::new(0),
+            news: RefCell::default(),
+        }
+    }
+
+    /// When the last command of the turn ended.
+    pub fn now(&self) -> Moment {
+        self.began.plus_ns(self.now.get())
+    }
+
+    /// Nanoseconds from a moment until now.
+    #[inline]
+    pub fn ns_since(&self, earlier: Moment) -> u64 {
+        (self.worker.clock)().ns_since(earlier)
+    }
+
+    /// A command has ended. Returns the nanoseconds that it took.
+    #[inline]
+    pub fn end_command(&self) -> u64 {
+        let end = self.ns_since(self.began);
+        end - self.now.replace(end)
+    }
+
+    /// The time between two commands was not theirs.
+    pub fn resume(&self) {
+        self.now.set(self.ns_since(self.began));
+        self.began_ms.set(self.worker.server.store.now_ms() - self.now.get() / NANOS_PER_MS);
+    }
+
+    /// Takes the time between back to `start`: a command that has run others took it all.
+    pub fn set_now(&self, start: Moment) {
+        self.now.set(start.ns_since(self.began));
+    }
+
+    /// The time of the command that begins now: Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.began_ms.get() + self.now.get() / NANOS_PER_MS
+    }
+
+    /// What the replies since the last call depend on; 0: nothing.
+    pub fn take_gate(&self) -> Lsn {
+        self.gate.replace(0)
+    }
+
+    /// How much is to be told of when the transaction commits.
+    pub fn news_len(&self) -> usize {
+        self.news.borrow().len()
+    }
+
+    /// Forgets what was announced behind the first `len` things: it is done again.
+    pub fn forget_news(&self, len: usize) {
+        self.news.borrow_mut().truncate(len);
+    }
+
+    /// Reads what a transaction needs, with its partitions locked: nothing may come between any more. While a script waits for
+    /// it, others of the worker run; EXEC must not lose the interpreter to one of them.
+    pub fn fetch_under_lock(&self, txn: &mut Txn, cold: Vec<Cold>) {
+        self.worker.stats().cold_waits_under_lock.add(cold.len() as u64);
+        let mut fetched = Vec::new();
+        if stack::is_on_stack() && !self.worker.engine_is_free() {
+            txn.hold_long();
+            fetched = stack::pause(stack::Pause::Fetch(cold.clone()));
+            self.resume();
+        }
+        if fetched.is_empty() {
+            fetched = cold.into_iter().map(|cold| self.worker.server.store.fetch(cold)).collect();
+        }
+        txn.supply(fetched);
+    }
+
+    /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.
+    pub fn commit(&self, txn: &mut Txn) {
+        let lsn = txn.commit_then(|changes, lsn| {
+            if !changes.is_empty() || !self.news.borrow().is_empty() {
+                self.tell(changes, lsn);
+            }
+        });
+        if lsn > self.worker.server.progress.durable() {
+            self.worker.appended.store(true, Relaxed);
+        }
+        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+        if txn.holds_long() {
+            txn.unlock();
+            self.worker.server.released.notify_waiters();
+        }
+    }
+
+    /// Has others told of something when the transaction commits.
+    pub fn announce(&self, news: News) {
+        self.news.borrow_mut().push(news);
+    }
+
+    /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
+    /// it did so when it looked at keys. A run that is not the last one has announced nothing.
+    #[cold]
+    pub fn note_changes(
+        &self,
+        command: &Command,
+        args: Args,
+        by: u64,
+        at: usize,
+        over: bool,
+        changes: Vec<Change>,
+    ) {
+        let mut news = self.news.borrow_mut();
+        if !over {
+            news.truncate(at);
+        }
+        let mut missed: Vec<Vec<u8>> = Vec::new();
+        let is_new = |change: &Change| {
+            let is_miss = change.what == What::Missed;
+            // A handler may look more than once.
+            if is_miss && (!over || missed.contains(&change.key) || !tells_misses(command, args, &change.key))
+            {
+                return false;
+            }
+            if is_miss {
+                missed.push(change.key.clone());
+            }
+            true
+        };
+        let changes = changes.into_iter().filter(is_new);
+        let new: Vec<News> = changes.flat_map(|change| self.news_of(change, Some(by))).collect();
+        news.splice(at..at, new);
+    }
+
+    fn news_of(&self, change: Change, by: Option<u64>) -> impl Iterator<Item = News> + use<> {
+        let push = &self.worker.server.push;
+        let event = Event::of_change(push, &change).map(News::Event);
+        let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
+        event.into_iter().chain(changed.map(News::Changed))
+    }
+
+    /// Tells others what was done, and what the store did by itself since, in a transaction whose partitions are still
+    /// locked.
+    #[cold]
+    fn tell(&self, changes: Vec<Change>, lsn: Lsn) {
+        let mut news = self.news.borrow_mut();
+        news.extend(changes.into_iter().flat_map(|change| self.news_of(change, None)));
+        let push = &self.worker.server.push;
+        let gate = push.gate(lsn);
+        let (mut changed, mut read) = (Vec::new(), false);
+        for one in news.drain(..) {
+            match one {
+                News::Event(event) => event.publish(push, gate),
+                News::Message { channel, message, to_shard } => {
+                    push.publish(&channel, &message, to_shard, gate);
+                }
+                News::Read(client, key) => {
+                    push.tracking.remember(client, &key);
+                    read = true;
+                }
+                News::Changed(key) => {
+                    push.tracking.invalidate(push, &key, gate);
+                    changed.push(key);
+                }
+                News::Flushed => push.tracking.invalidate_all(push, gate),
+            }
+        }
+        if !changed.is_empty() {
+            push.tracking.broadcast(push, &changed, gate);
+        }
+        if read {
+            push.tracking.keep_limit(push);
+        }
+    }
+
+    /// The reply may tell of anything that is in the log by now.
+    pub fn depend_on_log(&self) {
+        self.depend_on(self.worker.server.store.log().tail());
+    }
+
+    /// The reply waits for the log to be durable up to here under `appendfsync always`.
+    pub fn depend_on(&self, lsn: Lsn) {
+        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+    }
+}
+
+/// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
+fn tells_misses(command: &Command, args: Args, key: &[u8]) -> bool {
+    let mut reads = false;
+    let found = each_key(command, args, |index, access| {
+        reads |= access.has(KeyAccess::RO) && args.at(index) == key;
+    });
+    found.is_ok() && reads && !matches!(command.group, "transactions") && !command.name.starts_with("object|")
+}

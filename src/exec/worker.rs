@@ -1,0 +1,113 @@
+//! A worker: what executes commands in one thread.
+
+use crate::{
+    admin::stats::WorkerStats,
+    config::Opt,
+    exec::handler::Rows,
+    script::{engine::Engine, stack::Stack},
+    server::Server,
+};
+use holdfast_io::Moment;
+use holdfast_store::{Cold, Fetched, Store};
+use std::{
+    cell::{Cell, RefCell, RefMut},
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+use tokio::task::spawn_blocking;
+
+/// What tells a worker the time by which it shares itself out: [`Moment::now`], or a test's own.
+pub type Clock = fn() -> Moment;
+
+/// A worker.
+pub struct Worker {
+    /// What it shares with others.
+    pub server: Arc<Server>,
+    /// What executes commands.
+    pub rows: &'static Rows,
+    /// Its number.
+    pub index: usize,
+    /// Its clock.
+    pub clock: Clock,
+    /// Something was appended to the log in this loop turn. Only the worker's own thread uses it.
+    pub appended: Arc<AtomicBool>,
+    engine: RefCell<Option<Engine>>,
+    /// For a script, while none runs.
+    stack: Cell<Option<Stack>>,
+}
+
+/// Has what was appended committed, if something was.
+pub fn kick(store: &Store, appended: &AtomicBool) {
+    if appended.load(Relaxed) {
+        appended.store(false, Relaxed);
+        store.log().kick();
+    }
+}
+
+impl Worker {
+    /// A new one.
+    pub fn new(server: Arc<Server>, rows: &'static Rows, index: usize, clock: Clock) -> Worker {
+        Worker {
+            server,
+            rows,
+            index,
+            clock,
+            appended: Arc::default(),
+            engine: RefCell::default(),
+            stack: Cell::default(),
+        }
+    }
+
+    /// Its counters.
+    #[inline]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.server.workers[self.index]
+    }
+
+    /// Has what was appended in this loop turn committed before the turn ends.
+    pub fn kick(&self) {
+        kick(&self.server.store, &self.appended);
+    }
+
+    /// Whether its interpreter runs no script.
+    pub fn engine_is_free(&self) -> bool {
+        self.engine.try_borrow_mut().is_ok()
+    }
+
+    /// Its interpreter of scripts, while none runs.
+    pub fn engine(&self) -> RefMut<'_, Engine> {
+        let mut engine =
+            RefMut::map(self.engine.borrow_mut(), |engine| engine.get_or_insert_with(Engine::new));
+        engine.set_memory_max(self.server.config.number(Opt::ScriptMaxMemory) as usize);
+        engine
+    }
+
+    /// A stack for a script.
+    pub fn take_stack(&self) -> io::Result<Stack> {
+        self.stack.take().map_or_else(Stack::new, Ok)
+    }
+
+    /// Keeps a stack for the next script.
+    pub fn give_stack(&self, stack: Stack) {
+        self.stack.set(Some(stack));
+    }
+
+    /// Reads items from the medium, all at once, in threads that may wait for it.
+    pub fn fetch(&self, cold: Vec<Cold>) -> impl Future<Output = Vec<Fetched>> + use<> {
+        let fetch = |cold| {
+            let store = self.server.store.clone();
+            spawn_blocking(move || store.fetch(cold))
+        };
+        let reading: Vec<_> = cold.into_iter().map(fetch).collect();
+        async {
+            let mut fetched = Vec::with_capacity(reading.len());
+            for read in reading {
+                fetched.push(read.await.expect("reading does not panic"));
+            }
+            fetched
+        }
+    }
+}

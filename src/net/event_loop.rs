@@ -1,0 +1,230 @@
+//! The event loop of a worker: one thread, one runtime, and the connections that were given to it, which stay there.
+
+use crate::{
+    admin::log::log,
+    clients::client::{BUFFER_SIZE, Client},
+    commit::gate::Gate,
+    config::Opt,
+    exec::{
+        handler::Rows,
+        turn::Inbox,
+        worker::{Clock, Worker, kick},
+    },
+    net::connection::{Connection, Handle},
+    push::post::Letter,
+    server::{Server, eviction, mailbox::Message},
+    transport::stream::{Socket, Stream},
+};
+use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::{Notify, mpsc::UnboundedReceiver},
+    task::{spawn_local, yield_now},
+    time,
+};
+
+/// Buffers kept.
+const BUFFERS_KEPT: usize = 256;
+/// Items that are read from the medium at the same time.
+const FETCHES_MAX: usize = 64;
+/// How often connections are looked at for time-outs.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The connections of a worker, and what they share.
+pub struct EventLoop {
+    /// Executes their commands.
+    pub worker: Rc<Worker>,
+    /// Where its replies wait.
+    pub gate: Gate,
+    /// Told when a pause is over.
+    pub unpaused: Notify,
+    /// Told when a connection waits for its next turn.
+    awaited: Notify,
+    /// Told when those that wait have it.
+    turns: Notify,
+    connections: RefCell<HashMap<u64, Rc<Handle>>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+    /// For the letters that are being delivered.
+    letters: RefCell<Vec<Letter>>,
+}
+
+/// Runs a worker in this thread until it is told to stop.
+pub fn run(
+    server: Arc<Server>,
+    rows: &'static Rows,
+    index: usize,
+    clock: Clock,
+    mailbox: UnboundedReceiver<Message>,
+) -> io::Result<()> {
+    // At the end of a loop turn the log's thread gets to work on what the turn has appended, all at once.
+    let worker = Rc::new(Worker::new(server, rows, index, clock));
+    let (store, appended) = (worker.server.store.clone(), worker.appended.clone());
+    let kick = move || kick(&store, &appended);
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(FETCHES_MAX)
+        .on_thread_park(kick)
+        .build_local(LocalOptions::default())?;
+    runtime.block_on(Rc::new(EventLoop::new(worker)).serve(mailbox));
+    Ok(())
+}
+
+impl EventLoop {
+    /// Without connections.
+    pub fn new(worker: Rc<Worker>) -> EventLoop {
+        let gate = Gate::new(worker.server.progress.clone(), worker.index);
+        EventLoop {
+            worker,
+            gate,
+            unpaused: Notify::new(),
+            awaited: Notify::new(),
+            turns: Notify::new(),
+            connections: RefCell::default(),
+            buffers: RefCell::default(),
+            letters: RefCell::default(),
+        }
+    }
+
+    /// An empty buffer with room.
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE))
+    }
+
+    /// Keeps a buffer for another connection, if it is worth it.
+    pub fn give_buffer(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if (BUFFER_SIZE..=4 * BUFFER_SIZE).contains(&buffer.capacity()) && buffers.len() < BUFFERS_KEPT {
+            buffer.clear();
+            buffers.push(buffer);
+        }
+    }
+
+    /// Serves the connections that it is given until it is told to stop.
+    pub async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
+        let gatekeeper = self.clone();
+        spawn_local(async move { gatekeeper.gate.run().await });
+        let postman = self.clone();
+        spawn_local(async move { postman.deliver_all().await });
+        let clock = self.clone();
+        spawn_local(async move { clock.tick().await });
+        let referee = self.clone();
+        spawn_local(async move { referee.give_turns().await });
+        while let Some(message) = mailbox.recv().await {
+            match message {
+                Message::Accept(socket, client) => self.accept(socket, client),
+                Message::Kill(id) => self.with(id, Handle::kill),
+                Message::Unblock(id, why) => self.with(id, |handle| handle.unblock(why)),
+                Message::Unpause => self.unpaused.notify_waiters(),
+                Message::Stop => return,
+            }
+        }
+    }
+
+    /// Ends when all others of the worker have had a turn that can use one, those whose input has arrived meanwhile among them.
+    /// Nothing else ends it: the caller may be woken because its replies can leave, or because more has arrived.
+    pub async fn others_run(&self) {
+        let turn = self.turns.notified();
+        self.awaited.notify_one();
+        turn.await;
+    }
+
+    /// Gives turns to those who wait for them, in the order in which they have begun to. The runtime would let them run in
+    /// any.
+    async fn give_turns(&self) {
+        loop {
+            self.awaited.notified().await;
+            yield_now().await;
+            self.turns.notify_waiters();
+        }
+    }
+
+    /// Delivers mail as it comes.
+    async fn deliver_all(&self) {
+        loop {
+            self.worker.server.push.post.wait(self.worker.index).await;
+            self.deliver();
+        }
+    }
+
+    /// Delivers what mail there is.
+    #[inline]
+    pub fn deliver(&self) {
+        if self.worker.server.push.post.has_mail(self.worker.index) {
+            self.deliver_mail();
+        }
+    }
+
+    #[cold]
+    fn deliver_mail(&self) {
+        let post = &self.worker.server.push.post;
+        let mut letters = self.letters.borrow_mut();
+        post.take(self.worker.index, &mut letters);
+        let connections = self.connections.borrow();
+        for letter in letters.drain(..) {
+            for id in letter.to.iter() {
+                if let Some(handle) = connections.get(id) {
+                    handle.push(&letter, &self.worker.server.output_limits);
+                }
+            }
+        }
+    }
+
+    fn with(&self, id: u64, f: impl FnOnce(&Handle)) {
+        if let Some(handle) = self.connections.borrow().get(&id) {
+            f(handle);
+        }
+    }
+
+    fn accept(self: &Rc<Self>, socket: Socket, client: Arc<Client>) {
+        let handle = Rc::new(Handle::new(client.clone()));
+        self.connections.borrow_mut().insert(client.id, handle.clone());
+        let events = self.clone();
+        spawn_local(async move {
+            let id = client.id;
+            match Stream::open(socket, &events.worker.server.tls).await {
+                Ok(stream) => Connection::new(events.clone(), handle, stream).run().await,
+                // What is not TLS, and certificates that are not good. A probe that just connects is none of it.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    log!(
+                        Notice,
+                        "Error accepting a client connection: {e} (addr={} laddr={})",
+                        client.addr,
+                        client.laddr
+                    )
+                }
+                Err(e) => log!(Verbose, "Error accepting a client connection: {e} (addr={})", client.addr),
+            }
+            // Whoever sees its socket closed finds it nowhere any more.
+            events.connections.borrow_mut().remove(&id);
+            events.worker.server.clients.remove(id);
+        });
+    }
+
+    /// Looks after what no event tells of: clients that say nothing, and those that read too slowly.
+    async fn tick(&self) {
+        let mut ticks = time::interval(TICK);
+        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.worker.server.busy.do_deferred(&self.worker.server.store);
+            let timeout = Duration::from_secs(self.worker.server.config.number(Opt::Timeout) as u64);
+            for handle in self.connections.borrow().values() {
+                handle.tick(timeout);
+            }
+            if self.worker.index == 0 {
+                self.worker.server.measure_rates();
+                self.worker.server.refusals.tell(&self.worker.server.store);
+                self.worker.server.evict_clients();
+                eviction::count_others(&self.worker.server);
+            }
+        }
+    }
+}
+
+impl Inbox for EventLoop {
+    fn take_pushed(&self, client: u64, out: &mut Vec<u8>) {
+        self.deliver();
+        self.with(client, |handle| handle.take_pushed(out));
+    }
+}

@@ -1,0 +1,329 @@
+//! Listening sockets. New connections go to the workers in turn and stay there.
+
+use crate::{
+    admin::log::log,
+    clients::client::Client,
+    config::{Config, Opt},
+    server::{Server, mailbox::Message},
+    transport::stream::Socket,
+};
+use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use std::{
+    fs, io,
+    io::{ErrorKind, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::PermissionsExt, net::UnixListener},
+    },
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
+
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+const PROTECTED: &[u8] = b"-DENIED Holdfast is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface. If you \
+want to connect from external computers, you may adopt one of the following solutions: 1) Just disable protected mode \
+sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting from the same host the \
+server is running, however MAKE SURE it is not publicly accessible from internet if you do so. 2) Alternatively you can \
+just disable the protected mode by editing the configuration file, and setting the protected mode option to 'no', and \
+then restarting the server. 3) If you started the server manually just for testing, restart it with the \
+'--protected-mode no' option. 4) Set up an authentication password for the default user. NOTE: You only need to do one \
+of the above things in order for the server to start accepting connections from the outside.\r\n";
+
+/// How long to wait after accepting has failed, as it does while the process has no file descriptor left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Where a server listens, by its options.
+#[derive(Clone, PartialEq, Eq)]
+struct Addresses {
+    bind: String,
+    port: u16,
+    tls_port: u16,
+}
+
+impl Addresses {
+    fn of(config: &Config) -> Addresses {
+        let port = |opt| config.number(opt) as u16;
+        Addresses { bind: config.text(Opt::Bind), port: port(Opt::Port), tls_port: port(Opt::TlsPort) }
+    }
+
+    fn listen(&self, backlog: i32) -> Result<Vec<(TcpListener, Wrap)>, String> {
+        let tcp = listen_on_port(&self.bind, self.port, backlog)?;
+        let tls = listen_on_port(&self.bind, self.tls_port, backlog)?;
+        let tcp = tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
+        let tls = tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
+        Ok(tcp.chain(tls).collect())
+    }
+}
+
+/// What a connection that was accepted becomes.
+type Wrap = fn(std::net::TcpStream) -> Socket;
+
+/// The sockets that a server listens on.
+pub struct Listeners {
+    addresses: Addresses,
+    tcp: Vec<(TcpListener, Wrap)>,
+    unix: Option<UnixSocket>,
+}
+
+struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        // If it is gone already, all the better.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Listeners {
+    /// Opens what the options name; the error says which address it is about.
+    pub fn open(config: &Config) -> Result<Listeners, String> {
+        let addresses = Addresses::of(config);
+        let tcp = addresses.listen(config.number(Opt::TcpBacklog) as i32)?;
+        let path = config.text(Opt::UnixSocket);
+        let unix = if path.is_empty() {
+            None
+        } else {
+            let permissions = config.number(Opt::UnixSocketPerm) as u32;
+            let socket = listen_unix(Path::new(&path), permissions);
+            Some(socket.map_err(|e| format!("cannot listen on the Unix socket {path}: {e}"))?)
+        };
+        if tcp.is_empty() && unix.is_none() {
+            return Err(
+                "nothing to listen on: port and tls-port are 0 or no address could be bound, and unixsocket is not set"
+                    .into(),
+            );
+        }
+        Ok(Listeners { addresses, tcp, unix })
+    }
+
+    /// Where the server can be reached, for the log.
+    pub fn describe(&self) -> String {
+        let tls_port = self.addresses.tls_port;
+        let addresses = self.tcp.iter().filter_map(|(listener, _)| listener.local_addr().ok());
+        let tcp =
+            addresses.map(|addr| format!("{addr}{}", if addr.port() == tls_port { " (TLS)" } else { "" }));
+        let unix = self.unix.iter().map(|socket| socket.path.display().to_string());
+        tcp.chain(unix).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Accepts clients until it is dropped.
+    pub async fn accept(self, server: &Server) -> io::Result<()> {
+        let Listeners { mut addresses, tcp, unix } = self;
+        let mut tcp = register(tcp)?;
+        let mut requests = server.acceptor.begin();
+        let unix_listener = match &unix {
+            Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
+            None => None,
+        };
+        let mut next_worker = 0;
+        std::future::poll_fn::<(), _>(|cx| {
+            while let std::task::Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
+                let moved = move_to(Addresses::of(&server.config), &mut addresses, &mut tcp, server);
+                // Who has asked waits for it.
+                let _ = answer.send(moved);
+            }
+            for (listener, wrap) in &tcp {
+                while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
+                    let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
+                    let local = stream.local_addr().map_or_else(|_| String::new(), |addr| addr.to_string());
+                    if let Ok(stream) = stream.into_std() {
+                        let is_remote = !peer.ip().to_canonical().is_loopback();
+                        admit(server, &mut next_worker, wrap(stream), peer.to_string(), local, is_remote);
+                    }
+                }
+            }
+            if let (Some(listener), Some(socket)) = (&unix_listener, &unix) {
+                while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
+                    let Ok((stream, _)) = accepted.inspect_err(report) else { return retry(cx) };
+                    let name = format!("{}:0", socket.path.display());
+                    if let Ok(stream) = stream.into_std() {
+                        admit(server, &mut next_worker, Socket::Unix(stream), name.clone(), name, false);
+                    }
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        Ok(())
+    }
+}
+
+type Registered = Vec<(tokio::net::TcpListener, Wrap)>;
+
+fn register(listeners: Vec<(TcpListener, Wrap)>) -> io::Result<Registered> {
+    let register = |(listener, wrap)| Ok((tokio::net::TcpListener::from_std(listener)?, wrap));
+    listeners.into_iter().map(register).collect()
+}
+
+/// Listens at other addresses, or, if that fails, goes on with those so far. They must be given up before: an address may be a
+/// part of another one.
+fn move_to(
+    wanted: Addresses,
+    addresses: &mut Addresses,
+    tcp: &mut Registered,
+    server: &Server,
+) -> Result<(), String> {
+    if wanted == *addresses {
+        return Ok(());
+    }
+    let backlog = server.config.number(Opt::TcpBacklog) as i32;
+    let listen = |addresses: &Addresses| register(addresses.listen(backlog)?).map_err(|e| e.to_string());
+    tcp.clear();
+    match listen(&wanted) {
+        Ok(listeners) => {
+            (*addresses, *tcp) = (wanted, listeners);
+            Ok(())
+        }
+        Err(what) => {
+            *tcp = listen(addresses).unwrap_or_else(|what| {
+                log!(Warning, "cannot go back to where clients were accepted: {what}");
+                Vec::new()
+            });
+            Err(what)
+        }
+    }
+}
+
+fn report(error: &io::Error) {
+    log!(Warning, "cannot accept a client: {error}");
+}
+
+/// Polls again in a while.
+fn retry(cx: &std::task::Context) -> std::task::Poll<()> {
+    let waker = cx.waker().clone();
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(ACCEPT_RETRY).await;
+        waker.wake();
+    });
+    std::task::Poll::Pending
+}
+
+/// Gives a new connection to a worker, or refuses it.
+fn admit(
+    server: &Server,
+    next_worker: &mut usize,
+    socket: Socket,
+    addr: String,
+    laddr: String,
+    is_remote: bool,
+) {
+    server.accepted.fetch_add(1, Relaxed);
+    let config = &server.config;
+    let refusal = if server.clients.count() as i64 >= config.number(Opt::MaxClients) {
+        Some(TOO_MANY)
+    } else if is_remote && config.is_on(Opt::ProtectedMode) && !server.acl.requires_auth() {
+        Some(PROTECTED)
+    } else {
+        None
+    };
+    if let Some(text) = refusal {
+        server.refused.fetch_add(1, Relaxed);
+        // A new socket has room for it; if not, the client is told nothing.
+        let _ = match socket {
+            Socket::Tcp(mut socket) => socket.write_all(text),
+            // It would not understand.
+            Socket::Tls(_) => Ok(()),
+            Socket::Unix(mut socket) => socket.write_all(text),
+        };
+        return;
+    }
+    let (fd, is_unix) = match &socket {
+        Socket::Tcp(socket) | Socket::Tls(socket) => {
+            tune(socket, config.number(Opt::TcpKeepalive));
+            (socket.as_raw_fd(), false)
+        }
+        Socket::Unix(socket) => (socket.as_raw_fd(), true),
+    };
+    let worker = *next_worker % server.workers.len();
+    *next_worker = worker + 1;
+    let client = std::sync::Arc::new(Client::new(server.clients.new_id(), addr, laddr, worker, fd, is_unix));
+    server.clients.add(client.clone());
+    server.send(worker, Message::Accept(socket, client));
+}
+
+/// Sends small replies at once, and finds out about dead peers.
+fn tune(socket: &std::net::TcpStream, keepalive_s: i64) {
+    // Failures here cost comfort only, and happen if the peer is gone already.
+    let _ = socket.set_nodelay(true);
+    if keepalive_s > 0 {
+        let probe = Duration::from_secs(keepalive_s as u64);
+        // As Redis: three probes within another such time.
+        let keepalive =
+            TcpKeepalive::new().with_time(probe).with_interval((probe / 3).max(Duration::from_secs(1)));
+        let _ = SockRef::from(socket).set_tcp_keepalive(&keepalive.with_retries(3));
+    }
+}
+
+fn parse_address(name: &str) -> Result<IpAddr, String> {
+    match name {
+        "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        _ => name.parse().map_err(|_| format!("option 'bind': '{name}' is not an IP address")),
+    }
+}
+
+/// Whether this machine does not have the address, or the family.
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::AddrNotAvailable
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::EPFNOSUPPORT)
+        )
+}
+
+/// Listens on a port of all addresses of the option `bind`; on none if the port is 0.
+fn listen_on_port(bind: &str, port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    if port == 0 {
+        return Ok(listeners);
+    }
+    for name in bind.split_whitespace() {
+        let (optional, name) = match name.strip_prefix('-') {
+            Some(name) => (true, name),
+            None => (false, name),
+        };
+        let address = SocketAddr::new(parse_address(name)?, port);
+        match listen(address, backlog) {
+            Ok(listener) => listeners.push(listener),
+            Err(e) if optional && is_missing(&e) => {}
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {
+                return Err(format!("cannot listen on {address}: the port is in use by another process"));
+            }
+            Err(e) => return Err(format!("cannot listen on {address}: {e}")),
+        }
+    }
+    Ok(listeners)
+}
+
+fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // IPv4 has sockets of its own.
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+fn listen_unix(path: &Path, permissions: u32) -> io::Result<UnixSocket> {
+    // A socket that nobody listens on is left over from a server that was killed.
+    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    if permissions != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(permissions))?;
+    }
+    Ok(UnixSocket { listener, path: path.to_owned() })
+}

@@ -1,0 +1,7 @@
+//! Connections: who accepts them, the event loop of each worker that serves them, and what they read and write.
+
+mod connection;
+pub mod event_loop;
+pub mod listener;
+mod lookahead;
+mod output;

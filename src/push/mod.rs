@@ -1,0 +1,100 @@
+//! What is sent to clients without their asking.
+//!
+//! It is apart from the server, which the store's maintenance must not keep alive: keys expire there too.
+
+pub mod monitor;
+pub mod notify;
+pub mod post;
+pub mod pubsub;
+pub mod tracking;
+
+use crate::{
+    clients::list::Clients,
+    commit::gate::Lsn,
+    push::{
+        monitor::Monitors,
+        notify::{Event, Notices},
+        post::Post,
+        pubsub::PubSub,
+        tracking::{Changed, Tracking},
+    },
+};
+use holdfast_store::{Change, Store};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+/// Who is to be told what, and the way to them.
+pub struct Push {
+    /// Who is subscribed to which channels.
+    pub pubsub: PubSub,
+    /// What is on its way.
+    pub post: Post,
+    /// Which events are published.
+    pub notices: Notices,
+    /// Who has copies of which keys.
+    pub tracking: Tracking,
+    /// Who is shown all commands.
+    pub monitors: Monitors,
+    /// All clients.
+    pub clients: Arc<Clients>,
+    /// `appendfsync always`.
+    waits_for_log: AtomicBool,
+}
+
+impl Push {
+    /// For so many workers and these clients.
+    pub fn new(workers: usize, clients: Arc<Clients>) -> Push {
+        Push {
+            pubsub: PubSub::new(),
+            post: Post::new(workers),
+            notices: Notices::default(),
+            tracking: Tracking::new(),
+            monitors: Monitors::default(),
+            clients,
+            waits_for_log: AtomicBool::new(true),
+        }
+    }
+
+    /// Sets whether what clients are told must be durable first.
+    pub fn wait_for_log(&self, wait: bool) {
+        self.waits_for_log.store(wait, Relaxed);
+    }
+
+    /// What clients must wait for who are told of something that is in the log up to `lsn`.
+    #[inline]
+    pub fn gate(&self, lsn: Lsn) -> Lsn {
+        if self.waits_for_log.load(Relaxed) { lsn } else { 0 }
+    }
+
+    /// Has the store note what somebody is told of, and no more. To be called when that has changed.
+    pub fn want_changes(&self, store: &Store) {
+        self.notices.want(store, || self.tracking.is_used());
+    }
+
+    /// Publishes a message; see [`PubSub::publish`].
+    pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, gate: Lsn) -> usize {
+        self.pubsub.publish(&self.post, channel, message, to_shard, gate)
+    }
+
+    /// Tells of what happens to keys without a client's doing.
+    pub fn follow(self: Arc<Self>, store: &Store) {
+        store.follow_changes(Box::new(move |changes, lsn| self.tell(changes, self.gate(lsn))));
+    }
+
+    /// Tells of what the store did by itself.
+    fn tell(&self, changes: Vec<Change>, gate: Lsn) {
+        for change in &changes {
+            if let Some(event) = Event::of_change(self, change) {
+                event.publish(self, gate);
+            }
+        }
+        if self.tracking.is_used() {
+            let changed = changes.into_iter().filter_map(|change| Changed::of_change(change, None));
+            let changed = Vec::from_iter(changed);
+            changed.iter().for_each(|one| self.tracking.invalidate(self, one, gate));
+            self.tracking.broadcast(self, &changed, gate);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Makes a running server follow its options.
+
+use crate::{
+    admin::log::{self, log},
+    config::{Config, Opt, kind::read_output_limits},
+    push::notify::Class,
+    server::{Server, eviction, limits},
+};
+use holdfast_store::{Appendfsync, collections::Limits};
+
+/// Follows all options, after start. One whose value cannot be followed is named.
+pub fn apply_all(server: &Server) -> Result<(), String> {
+    Opt::ALL.iter().try_for_each(|&opt| {
+        apply(server, opt).map_err(|what| format!("option '{}': {what}", opt.spec().name))
+    })
+}
+
+/// Follows a new value of an option; the error says why it cannot. Most options are looked at where they matter, and need
+/// nothing here.
+pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
+    let config = &server.config;
+    match opt {
+        Opt::Bind => listen(server, "Failed to bind to specified addresses.")?,
+        Opt::Port => listen(server, "Unable to listen on this port. Check server logs.")?,
+        Opt::TlsPort => {
+            server.tls.configure(config)?;
+            listen(server, "Unable to listen on this port. Check server logs.")?;
+        }
+        Opt::TlsCertFile
+        | Opt::TlsKeyFile
+        | Opt::TlsKeyFilePass
+        | Opt::TlsCaCertFile
+        | Opt::TlsCaCertDir
+        | Opt::TlsAuthClients
+        | Opt::TlsProtocols
+        | Opt::TlsCiphers
+        | Opt::TlsCiphersuites
+        | Opt::TlsPreferServerCiphers
+        | Opt::TlsSessionCaching
+        | Opt::TlsSessionCacheSize => server.tls.configure(config)?,
+        Opt::MaxClients => limits::allow_clients(config)?,
+        Opt::RequirePass => server.acl.set_password(&config.text(Opt::RequirePass)),
+        Opt::ClientOutputBufferLimit => {
+            let limits = read_output_limits(&config.text(Opt::ClientOutputBufferLimit));
+            server.output_limits.iter().zip(limits).for_each(|(limit, values)| limit.set(values));
+        }
+        Opt::MaxMemoryClients => limit_client_memory(server)?,
+        Opt::LogLevel => log::set_level(config.number(Opt::LogLevel) as u8),
+        Opt::Appendfsync => {
+            let appendfsync = appendfsync(config);
+            server.store.log().set_appendfsync(appendfsync);
+            server.push.wait_for_log(appendfsync == Appendfsync::Always);
+        }
+        Opt::MaxMemory => {
+            server.store.set_memory_bytes_max(max_memory(config));
+            limit_client_memory(server)?;
+        }
+        Opt::MaxMemoryPolicy | Opt::MaxMemorySamples | Opt::LfuDecayTime | Opt::LfuLogFactor => {
+            eviction::apply_policy(server);
+        }
+        Opt::NotifyKeyspaceEvents => {
+            let letters = config.text(Opt::NotifyKeyspaceEvents);
+            server.push.notices.set_classes(Class::parse(&letters).ok_or("unknown classes of events")?);
+            server.push.want_changes(&server.store);
+        }
+        Opt::TrackingTableMaxKeys => {
+            server.push.tracking.set_limit(config.number(Opt::TrackingTableMaxKeys) as usize);
+            server.push.tracking.keep_limit(&server.push);
+        }
+        Opt::HashMaxListpackEntries
+        | Opt::HashMaxListpackValue
+        | Opt::HllSparseMaxBytes
+        | Opt::ListMaxListpackSize
+        | Opt::SetMaxIntsetEntries
+        | Opt::SetMaxListpackEntries
+        | Opt::SetMaxListpackValue
+        | Opt::StreamNodeMaxBytes
+        | Opt::StreamNodeMaxEntries
+        | Opt::ZsetMaxListpackEntries
+        | Opt::ZsetMaxListpackValue => server.store.set_limits(encodings(config)),
+        Opt::SlowlogMaxLen => server.slowlog.truncate(config.number(Opt::SlowlogMaxLen) as usize),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Listens where the options say. Why it cannot is logged, and the client is told this.
+fn listen(server: &Server, refusal: &str) -> Result<(), String> {
+    server.acceptor.follow().map_err(|what| {
+        log!(Warning, "{what}");
+        refusal.to_owned()
+    })
+}
+
+fn limit_client_memory(server: &Server) -> Result<(), String> {
+    let text = server.config.text(Opt::MaxMemoryClients);
+    let max = match text.strip_suffix('%') {
+        Some(percent) => {
+            let percent: u128 = percent.parse().map_err(|_| "not a percentage")?;
+            (server.config.number(Opt::MaxMemory) as u128 * percent / 100) as usize
+        }
+        None => text.parse().map_err(|_| "not a number")?,
+    };
+    server.clients.limit_memory(max);
+    server.evict_clients();
+    Ok(())
+}
+
+/// When a write is durable, by the options.
+pub fn appendfsync(config: &Config) -> Appendfsync {
+    match config.choice(Opt::Appendfsync).as_str() {
+        "always" => Appendfsync::Always,
+        "everysec" => Appendfsync::Everysec,
+        _ => Appendfsync::No,
+    }
+}
+
+/// Bytes of memory in use at most, by the options.
+pub fn max_memory(config: &Config) -> usize {
+    match config.number(Opt::MaxMemory) {
+        0 => usize::MAX,
+        bytes => bytes as usize,
+    }
+}
+
+/// How far collections are packed, by the options.
+fn encodings(config: &Config) -> Limits {
+    let number = |opt| config.number(opt) as usize;
+    Limits {
+        hash_max_listpack_entries: number(Opt::HashMaxListpackEntries),
+        hash_max_listpack_value: number(Opt::HashMaxListpackValue),
+        set_max_intset_entries: number(Opt::SetMaxIntsetEntries),
+        set_max_listpack_entries: number(Opt::SetMaxListpackEntries),
+        set_max_listpack_value: number(Opt::SetMaxListpackValue),
+        zset_max_listpack_entries: number(Opt::ZsetMaxListpackEntries),
+        zset_max_listpack_value: number(Opt::ZsetMaxListpackValue),
+        list_max_listpack_size: config.number(Opt::ListMaxListpackSize) as i32,
+        stream_node_max_bytes: number(Opt::StreamNodeMaxBytes),
+        stream_node_max_entries: number(Opt::StreamNodeMaxEntries),
+        hll_sparse_max_bytes: number(Opt::HllSparseMaxBytes),
+    }
+}

@@ -1,0 +1,31 @@
+//! What workers are told by each other and by the rest of the server.
+
+use crate::{clients::client::Client, transport::stream::Socket};
+use std::sync::Arc;
+
+/// What a worker is told.
+pub enum Message {
+    /// Serve this client.
+    Accept(Socket, Arc<Client>),
+    /// Close this client's connection.
+    Kill(u64),
+    /// Let this client go on if it waits.
+    Unblock(u64, Wake),
+    /// A pause is over: let all clients go on.
+    Unpause,
+    /// Close all connections and end.
+    Stop,
+}
+
+/// Why a waiting handler runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// It has not waited: this is the first time.
+    First,
+    /// A key that it waited for was written.
+    Signal,
+    /// The time is over, or CLIENT UNBLOCK said so.
+    Timeout,
+    /// CLIENT UNBLOCK … ERROR.
+    Unblocked,
+}

@@ -1,0 +1,362 @@
+//! What all workers share, as one value: options, data, users, clients, what is pushed and counted. It is given to everything
+//! that executes commands, which it does not know.
+
+pub mod apply;
+pub mod eviction;
+pub mod limits;
+pub mod mailbox;
+
+use crate::{
+    acl::{Acl, Context, Denied, User},
+    admin::{
+        latency::Monitor,
+        log::log,
+        refusals::Refusals,
+        slowlog::Slowlog,
+        stats::{ErrorStats, Rates, WorkerStats},
+    },
+    clients::{
+        client::{self, Client},
+        list::Clients,
+    },
+    command::table::{CommandId, Table},
+    commit::{admission::AdmissionQueue, gate::Progress},
+    config::{Config, Opt},
+    push::Push,
+    script::{busy::Busy, cache::Scripts, library::Libraries},
+    server::{limits::OutputLimit, mailbox::Message},
+    transport::{acceptor::Acceptor, tls::Tls},
+    util::counter::Counter,
+};
+use holdfast_resp::Args;
+use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
+use std::{
+    fmt::Write,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+use tokio::sync::{Notify, mpsc::UnboundedSender};
+
+/// The server.
+pub struct Server {
+    /// What its commands are.
+    pub table: &'static Table,
+    /// Its options.
+    pub config: Config,
+    /// Its data.
+    pub store: Arc<Store>,
+    /// Who may do what.
+    pub acl: Acl,
+    /// The way to who accepts its clients.
+    pub acceptor: Acceptor,
+    /// How connections to the `tls-port` are made safe.
+    pub tls: Tls,
+    /// Its clients.
+    pub clients: Arc<Clients>,
+    /// Slow commands.
+    pub slowlog: Slowlog,
+    /// What took long of late.
+    pub latency: Monitor,
+    /// Error replies by code.
+    pub errors: ErrorStats,
+    /// Scripts that run for long.
+    pub busy: Busy,
+    /// Libraries of functions.
+    pub libraries: Libraries,
+    /// Scripts of EVAL.
+    pub scripts: Scripts,
+    /// One per worker.
+    pub workers: Vec<WorkerStats>,
+    /// By class: normal, replica, publish/subscribe.
+    pub output_limits: [OutputLimit; 3],
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// What is sent to clients without their asking.
+    pub push: Arc<Push>,
+    /// How far the log is durable.
+    pub progress: Arc<Progress>,
+    /// The writers that wait for room.
+    pub writers: Arc<AdmissionQueue>,
+    /// Writes that are refused.
+    pub refusals: Refusals,
+    /// What they do in a second.
+    pub rates: Rates,
+    /// The store's figures at the last CONFIG RESETSTAT.
+    pub stats_base: Mutex<Stats>,
+    /// Clients accepted so far.
+    pub accepted: AtomicU64,
+    /// Clients refused so far: too many.
+    pub refused: AtomicU64,
+    /// When it started.
+    pub started: Instant,
+    /// 40 random hexadecimal digits.
+    pub run_id: String,
+    /// The same for replication: this history of the data, which no other server has.
+    pub replication_id: String,
+    /// A client that has waited for a key has looked at it.
+    pub turns: Notify,
+    /// A script that has held partitions for long holds them no more.
+    pub released: Notify,
+    /// Somebody wants it to end.
+    pub shutdown: Notify,
+    mailboxes: Vec<UnboundedSender<Message>>,
+}
+
+impl Server {
+    /// A server with one mailbox per worker.
+    pub fn new(
+        table: &'static Table,
+        config: Config,
+        store: Arc<Store>,
+        mailboxes: Vec<UnboundedSender<Message>>,
+    ) -> Arc<Server> {
+        let progress = Arc::new(Progress::new(mailboxes.len()));
+        let writers = Arc::new(AdmissionQueue::new());
+        follow_log(&store, progress.clone(), writers.clone());
+        let clients = Arc::<Clients>::default();
+        let push = Arc::new(Push::new(mailboxes.len(), clients.clone()));
+        push.clone().follow(&store);
+        Arc::new(Server {
+            table,
+            config,
+            acl: Acl::new(table),
+            acceptor: Acceptor::default(),
+            tls: Tls::default(),
+            clients,
+            slowlog: Slowlog::default(),
+            latency: Monitor::default(),
+            errors: ErrorStats::default(),
+            busy: Busy::default(),
+            libraries: Libraries::default(),
+            scripts: Scripts::default(),
+            workers: mailboxes.iter().map(|_| WorkerStats::new(table.ids())).collect(),
+            output_limits: Default::default(),
+            pause: Pause::new(),
+            push,
+            progress,
+            writers,
+            store,
+            refusals: Refusals::default(),
+            rates: Rates::default(),
+            stats_base: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            started: Instant::now(),
+            run_id: random_hex(40),
+            replication_id: random_hex(40),
+            turns: Notify::new(),
+            released: Notify::new(),
+            shutdown: Notify::new(),
+            mailboxes,
+        })
+    }
+
+    /// Bytes of the longest string, and so of the longest argument: an option, up to what the store can hold.
+    pub fn string_max(&self) -> i64 {
+        self.config.number(Opt::ProtoMaxBulkLen).min(LEN_MAX as i64)
+    }
+
+    /// Sends a message to a worker. A worker that has ended needs none.
+    pub fn send(&self, worker: usize, message: Message) {
+        let _ = self.mailboxes[worker].send(message);
+    }
+
+    /// A counter of all workers.
+    pub fn sum(&self, counter: fn(&WorkerStats) -> &Counter) -> u64 {
+        self.workers.iter().map(|worker| counter(worker).get()).sum()
+    }
+
+    /// Bytes that the interpreters of scripts take.
+    pub fn interpreter_bytes(&self) -> usize {
+        self.workers.iter().map(|worker| worker.interpreter_bytes.load(Relaxed)).sum()
+    }
+
+    /// Commands executed.
+    pub fn calls(&self) -> u64 {
+        self.workers.iter().map(WorkerStats::calls).sum()
+    }
+
+    /// Measures what is done in a second.
+    pub fn measure_rates(&self) {
+        let bytes = (self.sum(|worker| &worker.input_bytes), self.sum(|worker| &worker.output_bytes));
+        self.rates.sample(Instant::now(), [self.calls(), bytes.0, bytes.1]);
+    }
+
+    /// Disconnects the largest clients while all take more memory than they may.
+    pub fn evict_clients(&self) {
+        for client in self.clients.evict() {
+            log!(Notice, "evicting client {}, which takes {} bytes", client.addr, client.memory());
+            self.send(client.worker, Message::Kill(client.id));
+        }
+    }
+
+    /// CLIENT PAUSE; keys that expire meanwhile are not there, but not removed.
+    pub fn pause(&self, duration: Duration, writes_only: bool) {
+        self.pause.begin(duration, writes_only);
+        self.store.hold_active_expiry(self.pause.remaining());
+    }
+
+    /// Lets clients that were paused go on.
+    pub fn unpause(&self) {
+        self.pause.end();
+        self.store.hold_active_expiry(Duration::ZERO);
+        for worker in 0..self.mailboxes.len() {
+            self.send(worker, Message::Unpause);
+        }
+    }
+
+    /// CONFIG RESETSTAT, with the store's figures as they are.
+    pub fn reset_stats(&self, store: Stats) {
+        self.workers.iter().for_each(WorkerStats::reset);
+        self.errors.reset();
+        *self.stats_base.lock().expect("no holder panics") = store;
+        self.clients.reset_evicted();
+        self.acl.log.reset_counts();
+        self.accepted.store(0, Relaxed);
+        self.refused.store(0, Relaxed);
+    }
+
+    /// Writes to the ACL log that a call is refused. Returns the reason in words that do not repeat what the client has sent.
+    #[cold]
+    pub fn note_denied(
+        &self,
+        denied: Denied,
+        call: (CommandId, Args),
+        user: &User,
+        client: &Client,
+        context: Context,
+    ) -> Vec<u8> {
+        let log_max = self.config.number(Opt::AclLogMaxLen) as usize;
+        self.acl.refuse(denied, call, user, client, context, log_max)
+    }
+
+    /// Closes the connections of a user. Returns whether the one with number `own` is among them, which is left to it.
+    pub fn kill_clients_of(&self, user: &[u8], own: u64) -> bool {
+        let mut is_own = false;
+        for client in self.clients.all().into_iter().filter(|client| client.user() == user) {
+            if client.id == own {
+                is_own = true;
+            } else {
+                self.kill(&client);
+            }
+        }
+        is_own
+    }
+
+    /// Closes the connections of a user that are subscribed to channels it may not use any more.
+    pub fn kill_forbidden_subscribers(&self, user: &User) {
+        let rules = user.rules();
+        let is_forbidden = |kind, name: &[u8]| !rules.may_use_channel(name, kind == client::Kind::Pattern);
+        for id in self.push.pubsub.subscribers_where(is_forbidden) {
+            if let Some(client) = self.clients.get(id).filter(|client| client.user() == user.name) {
+                self.kill(&client);
+            }
+        }
+    }
+
+    /// Closes a connection as soon as its worker can. It is found nowhere from now on.
+    pub fn kill(&self, client: &Client) {
+        self.clients.remove(client.id);
+        self.send(client.worker, Message::Kill(client.id));
+    }
+}
+
+/// Moves the durable mark, and lets writers try that wait, as the log tells. The log outlives neither, so it must not own the store.
+fn follow_log(store: &Store, progress: Arc<Progress>, writers: Arc<AdmissionQueue>) {
+    let log = Arc::downgrade(store.log());
+    let follow = move || {
+        if let Some(log) = log.upgrade() {
+            progress.advance(log.durable());
+            writers.wake_first();
+            if log.failed().is_some() {
+                progress.fail();
+            }
+        }
+    };
+    follow();
+    store.log().on_progress(Box::new(follow));
+}
+
+/// How many workers an option value of `workers` means.
+pub fn worker_count(option: i64) -> usize {
+    match option {
+        0 => thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n as usize,
+    }
+}
+
+fn random_hex(digits: usize) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let mut text = String::new();
+    while text.len() < digits {
+        let random = RandomState::new().hash_one(SystemTime::now());
+        write!(text, "{random:016x}").expect("writing to a string cannot fail");
+    }
+    text.truncate(digits);
+    text
+}
+
+/// CLIENT PAUSE: until when which commands wait.
+pub struct Pause {
+    origin: Instant,
+    /// In milliseconds since `origin`; 0: no pause.
+    until_ms: AtomicU64,
+    writes_only: AtomicBool,
+}
+
+impl Pause {
+    fn new() -> Self {
+        Pause { origin: Instant::now(), until_ms: AtomicU64::new(0), writes_only: AtomicBool::new(false) }
+    }
+
+    /// Begins a pause, or extends one; a pause of all commands is not weakened.
+    pub fn begin(&self, duration: Duration, writes_only: bool) {
+        let running = self.until_ms.load(Relaxed) > self.now_ms();
+        let until = self.now_ms().saturating_add(duration.as_millis() as u64).max(1);
+        self.until_ms.fetch_max(until, Relaxed);
+        self.writes_only.store(writes_only && (!running || self.writes_only.load(Relaxed)), Relaxed);
+    }
+
+    /// How long the pause takes from now on.
+    fn remaining(&self) -> Duration {
+        Duration::from_millis(self.until_ms.load(Relaxed).saturating_sub(self.now_ms()))
+    }
+
+    /// Ends the pause.
+    pub fn end(&self) {
+        self.until_ms.store(0, Relaxed);
+    }
+
+    /// Until when a command has to wait; `may_write` says whether it is one that a pause of writes concerns.
+    #[inline]
+    pub fn delays(&self, may_write: impl FnOnce() -> bool) -> Option<Instant> {
+        let until = self.until_ms.load(Relaxed);
+        if until == 0 { None } else { self.delay_until(may_write, until) }
+    }
+
+    /// Whether there is a pause.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        let until = self.until_ms.load(Relaxed);
+        until != 0 && until > self.now_ms()
+    }
+
+    #[cold]
+    fn delay_until(&self, may_write: impl FnOnce() -> bool, until_ms: u64) -> Option<Instant> {
+        if until_ms <= self.now_ms() {
+            // Others may have begun a new pause; only this one is over.
+            let _ = self.until_ms.compare_exchange(until_ms, 0, Relaxed, Relaxed);
+            return None;
+        }
+        let concerned = !self.writes_only.load(Relaxed) || may_write();
+        concerned.then(|| self.origin + Duration::from_millis(until_ms))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.origin.elapsed().as_millis() as u64
+    }
+}

@@ -1,0 +1,211 @@
+//! What a connection remembers between commands.
+
+pub mod migration;
+pub mod observe;
+pub mod progress;
+
+use crate::{
+    acl::{Acl, User},
+    clients::client::{Client, flag},
+    command::{
+        Flags,
+        table::{CommandId, Table},
+    },
+    commit::{admission::Ticket, gate::Lsn},
+    push::{pubsub::Subscriptions, tracking::Mode},
+    server::Server,
+    session::{
+        observe::{Waiting, Watched},
+        progress::Progress,
+    },
+};
+use holdfast_resp::{OwnedArgs, Proto};
+use holdfast_store::Fetched;
+use std::{sync::Arc, time::Duration};
+
+/// The state of a connection that its commands see.
+pub struct Session {
+    /// What other threads see of it.
+    pub client: Arc<Client>,
+    /// Who it is.
+    pub user: Arc<User>,
+    /// Chosen by HELLO.
+    pub proto: Proto,
+    /// Chosen by SELECT.
+    pub db: usize,
+    /// Whether it has said who it is, or need not.
+    pub authenticated: bool,
+    /// Which replies are sent, by CLIENT REPLY.
+    pub replies: Replies,
+    /// Whether the current command was answered by out-of-band messages, which CLIENT REPLY does not silence.
+    pub replied_by_push: bool,
+    /// What its replies so far have depended on.
+    pub gate: Lsn,
+    /// What it is subscribed to.
+    pub subscriptions: Subscriptions,
+    /// How it tracks the keys that it reads, if it does.
+    pub tracking: Option<Mode>,
+    /// Commands between MULTI and EXEC.
+    pub multi: Option<Multi>,
+    /// Whether EXEC is running them now; nothing may wait then.
+    pub in_exec: bool,
+    /// Whether a script calls them now.
+    pub in_script: bool,
+    /// What TIME has told EXEC's commands or a script, which see one time: since 1970.
+    pub time: Option<Duration>,
+    /// Keys that EXEC must find unchanged.
+    pub watched: Watched,
+    /// What the current command waits for.
+    pub waiting: Option<Waiting>,
+    /// Its place among those that wait for room to write.
+    pub ticket: Option<Ticket>,
+    /// What RANDOMKEY draws next, if another run has to draw the same.
+    pub draws: Option<Draws>,
+    /// How far the current command has come, if it is done in several runs.
+    pub progress: Option<Progress>,
+    /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
+    pub fetched: Vec<Fetched>,
+}
+
+/// Random numbers that can be drawn again.
+#[derive(Clone, Copy)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// Some.
+    pub fn new(seed: u64) -> Draws {
+        Draws(seed)
+    }
+
+    /// The next one (SplitMix64).
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+/// Which replies are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// None to the command after this one.
+    SkipNext,
+    /// None to this command.
+    Skip,
+}
+
+/// A transaction that is being put together.
+#[derive(Default)]
+pub struct Multi {
+    /// What EXEC is to run.
+    pub queue: Vec<(CommandId, OwnedArgs)>,
+    /// A command was refused, so EXEC must refuse all.
+    pub aborted: bool,
+    /// How often EXEC has begun again because something had to be fetched in the middle.
+    pub restarts: u32,
+}
+
+impl Multi {
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.queue.iter().map(|(_, args)| size_of::<(CommandId, OwnedArgs)>() + args.memory()).sum()
+    }
+
+    /// What of the queue writes.
+    pub fn writes(&self, table: &Table) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
+        self.queue.iter().filter(|(id, _)| table.command(*id).flags.has(Flags::WRITE))
+    }
+}
+
+impl Session {
+    /// A session as a new connection has it.
+    pub fn new(client: Arc<Client>, acl: &Acl) -> Self {
+        let mut session = Session {
+            client,
+            user: acl.default_user(),
+            proto: Proto::Resp2,
+            db: 0,
+            authenticated: !acl.requires_auth(),
+            replies: Replies::On,
+            replied_by_push: false,
+            gate: 0,
+            subscriptions: Subscriptions::default(),
+            tracking: None,
+            multi: None,
+            in_exec: false,
+            in_script: false,
+            time: None,
+            watched: Watched::default(),
+            waiting: None,
+            ticket: None,
+            draws: None,
+            progress: None,
+            fetched: Vec::new(),
+        };
+        session.log_in(acl.default_user(), session.authenticated);
+        session
+    }
+
+    /// From now on its commands are those of this user.
+    pub fn log_in(&mut self, user: Arc<User>, authenticated: bool) {
+        self.client.set_user(&user.name);
+        self.user = user;
+        self.authenticated = authenticated;
+    }
+
+    /// As new, for RESET; the connection keeps its number and its library's name.
+    pub fn reset(&mut self, server: &Server) {
+        self.leave(server);
+        self.client.set_name(b"");
+        self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
+        *self = Session::new(self.client.clone(), &server.acl);
+    }
+
+    /// UNWATCH, also while a script has locked the keys.
+    pub fn forget_watched(&mut self, server: &Server) {
+        let mut watched = std::mem::take(&mut self.watched);
+        if !watched.is_empty() {
+            server.busy.when_over(&server.store, move |store| watched.forget(store));
+        }
+    }
+
+    /// Waits for nothing any more, also while a script has locked the keys.
+    pub fn stop_waiting(&mut self, server: &Server) {
+        if let Some(waiting) = self.waiting.take() {
+            server.busy.when_over(&server.store, move |store| waiting.abandon(store));
+        }
+    }
+
+    /// Takes the session out of what others know of it.
+    pub fn leave(&mut self, server: &Server) {
+        self.forget_watched(server);
+        self.stop_waiting(server);
+        self.ticket = None;
+        self.subscriptions.end_all(&server.push.pubsub, &self.client);
+        self.stop_tracking(server);
+        server.push.monitors.end(&self.client);
+    }
+
+    /// CLIENT TRACKING OFF.
+    pub fn stop_tracking(&mut self, server: &Server) {
+        if let Some(mode) = self.tracking.take() {
+            server.push.tracking.end(&self.client, &mode);
+            server.push.want_changes(&server.store);
+        }
+    }
+
+    /// Shows other threads its state.
+    pub fn publish(&self) {
+        let resp = if self.proto == Proto::Resp3 { 3 } else { 2 };
+        let multi = self
+            .multi
+            .as_ref()
+            .map(|multi| (multi.queue.len(), multi.queue.iter().map(|(_, args)| args.args().bytes()).sum()));
+        self.client.publish_session(self.db, multi, self.watched.len(), resp);
+    }
+}

@@ -1,0 +1,31 @@
+//! How far a command has come that is done in several runs.
+
+use crate::{commit::gate::Lsn, session::migration::Migration};
+use holdfast_store::collections::stream::Id;
+use tokio::time::Instant;
+
+/// How far a command has come that is done in several runs.
+pub enum Progress {
+    /// KEYS.
+    Keys {
+        /// Where the scan goes on.
+        cursor: u64,
+        /// What it has found so far.
+        found: Vec<Vec<u8>>,
+    },
+    /// SAVE: the number of the checkpoint that it waits for.
+    Save(u64),
+    /// WAITAOF.
+    Durable {
+        /// Everything below this is to be durable.
+        lsn: Lsn,
+        /// When it gives up.
+        until: Option<Instant>,
+    },
+    /// CONFIG SET: until when it waits for memory to be given back.
+    GiveBack(Instant),
+    /// MIGRATE.
+    Migrate(Box<Migration>),
+    /// XREAD: for each of its streams, the ID after which it reads.
+    Read(Vec<Id>),
+}

@@ -1,0 +1,8 @@
+//! What could be in any program: numbers, patterns, memory. It uses nothing else of the server.
+
+pub mod allocator;
+pub mod counter;
+pub mod extended;
+pub mod glob;
+pub mod random;
+pub mod version;
