@@ -32,126 +32,130 @@ pub static COMMANDS: &[Row] = &[Command {
     complexity: "O(1), depends on subcommand",
     ..Command::NEW
 }
-.container(const { &[
-        Command {
-            name: "acl|cat",
-            syntax: "[category]",
-            arity: -2,
-            summary: "Lists the ACL categories, or the commands inside a category.",
-            complexity: "O(1) since the categories and commands are a fixed set.",
-            ..SUB
-        }
-.by(Plain(cat)),
-        Command {
-            name: "acl|deluser",
-            syntax: "username...",
-            arity: -3,
-            flags: ADMIN,
-            summary: "Deletes ACL users, and terminates their connections.",
-            complexity: "O(1) amortized time considering the typical user.",
-            ..SUB
-        }
-.by(Plain(deluser)),
-        Command {
-            name: "acl|dryrun",
-            syntax: "username command [arg...]",
-            arity: -4,
-            since: "7.0.0",
-            flags: ADMIN,
-            summary: "Simulates the execution of a command by a user, without executing the command.",
-            ..SUB
-        }
-.by(Plain(dryrun)),
-        Command {
-            name: "acl|genpass",
-            syntax: "[bits:i]",
-            arity: -2,
-            summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
-            ..SUB
-        }
-.by(Plain(genpass)),
-        Command {
-            name: "acl|getuser",
-            syntax: "username",
-            arity: 3,
-            flags: ADMIN,
-            summary: "Lists the ACL rules of a user.",
-            complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
-            ..SUB
-        }
-.by(Plain(getuser)),
-        Command {
-            name: "acl|help",
-            arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
-            summary: "Returns helpful text about the different subcommands.",
-            ..SUB
-        }
-.by(Plain(help)),
-        Command {
-            name: "acl|list",
-            arity: 2,
-            flags: ADMIN,
-            summary: "Dumps the effective rules in ACL file format.",
-            complexity: "O(N). Where N is the number of configured users.",
-            ..SUB
-        }
-.by(Plain(list)),
-        Command {
-            name: "acl|load",
-            arity: 2,
-            flags: ADMIN,
-            summary: "Reloads the rules from the configured ACL file.",
-            complexity: "O(N). Where N is the number of configured users.",
-            ..SUB
-        }
-.by(Plain(load)),
-        Command {
-            name: "acl|log",
-            syntax: "[operation<count:i|RESET>]",
-            arity: -2,
-            flags: ADMIN,
-            summary: "Lists recent security events generated due to ACL rules.",
-            complexity: "O(N) with N being the number of entries shown.",
-            ..SUB
-        }
-.by(Plain(show_log)),
-        Command {
-            name: "acl|save",
-            arity: 2,
-            flags: ADMIN,
-            summary: "Saves the effective ACL rules in the configured ACL file.",
-            complexity: "O(N). Where N is the number of configured users.",
-            ..SUB
-        }
-.by(Plain(save)),
-        Command {
-            name: "acl|setuser",
-            syntax: "username [rule...]",
-            arity: -3,
-            flags: ADMIN,
-            summary: "Creates and modifies an ACL user and its rules.",
-            complexity: "O(N). Where N is the number of rules provided.",
-            ..SUB
-        }
-.by(Plain(setuser)),
-        Command {
-            name: "acl|users",
-            arity: 2,
-            flags: ADMIN,
-            summary: "Lists all ACL users.",
-            complexity: "O(N). Where N is the number of configured users.",
-            ..SUB
-        }
-.by(Plain(users)),
-        Command {
-            name: "acl|whoami",
-            arity: 2,
-            summary: "Returns the authenticated username of the current connection.",
-            ..SUB
-        }
-.by(Plain(whoami)),
-    ] })];
+.container(
+    const {
+        &[
+    Command {
+        name: "acl|cat",
+        syntax: "[category]",
+        arity: -2,
+        summary: "Lists the ACL categories, or the commands inside a category.",
+        complexity: "O(1) since the categories and commands are a fixed set.",
+        ..SUB
+    }
+    .by(Plain(cat)),
+    Command {
+        name: "acl|deluser",
+        syntax: "username...",
+        arity: -3,
+        flags: ADMIN,
+        summary: "Deletes ACL users, and terminates their connections.",
+        complexity: "O(1) amortized time considering the typical user.",
+        ..SUB
+    }
+    .by(Plain(deluser)),
+    Command {
+        name: "acl|dryrun",
+        syntax: "username command [arg...]",
+        arity: -4,
+        since: "7.0.0",
+        flags: ADMIN,
+        summary: "Simulates the execution of a command by a user, without executing the command.",
+        ..SUB
+    }
+    .by(Plain(dryrun)),
+    Command {
+        name: "acl|genpass",
+        syntax: "[bits:i]",
+        arity: -2,
+        summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
+        ..SUB
+    }
+    .by(Plain(genpass)),
+    Command {
+        name: "acl|getuser",
+        syntax: "username",
+        arity: 3,
+        flags: ADMIN,
+        summary: "Lists the ACL rules of a user.",
+        complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
+        ..SUB
+    }
+    .by(Plain(getuser)),
+    Command {
+        name: "acl|help",
+        arity: 2,
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the different subcommands.",
+        ..SUB
+    }
+    .by(Plain(help)),
+    Command {
+        name: "acl|list",
+        arity: 2,
+        flags: ADMIN,
+        summary: "Dumps the effective rules in ACL file format.",
+        complexity: "O(N). Where N is the number of configured users.",
+        ..SUB
+    }
+    .by(Plain(list)),
+    Command {
+        name: "acl|load",
+        arity: 2,
+        flags: ADMIN,
+        summary: "Reloads the rules from the configured ACL file.",
+        complexity: "O(N). Where N is the number of configured users.",
+        ..SUB
+    }
+    .by(Plain(load)),
+    Command {
+        name: "acl|log",
+        syntax: "[operation<count:i|RESET>]",
+        arity: -2,
+        flags: ADMIN,
+        summary: "Lists recent security events generated due to ACL rules.",
+        complexity: "O(N) with N being the number of entries shown.",
+        ..SUB
+    }
+    .by(Plain(show_log)),
+    Command {
+        name: "acl|save",
+        arity: 2,
+        flags: ADMIN,
+        summary: "Saves the effective ACL rules in the configured ACL file.",
+        complexity: "O(N). Where N is the number of configured users.",
+        ..SUB
+    }
+    .by(Plain(save)),
+    Command {
+        name: "acl|setuser",
+        syntax: "username [rule...]",
+        arity: -3,
+        flags: ADMIN,
+        summary: "Creates and modifies an ACL user and its rules.",
+        complexity: "O(N). Where N is the number of rules provided.",
+        ..SUB
+    }
+    .by(Plain(setuser)),
+    Command {
+        name: "acl|users",
+        arity: 2,
+        flags: ADMIN,
+        summary: "Lists all ACL users.",
+        complexity: "O(N). Where N is the number of configured users.",
+        ..SUB
+    }
+    .by(Plain(users)),
+    Command {
+        name: "acl|whoami",
+        arity: 2,
+        summary: "Returns the authenticated username of the current connection.",
+        ..SUB
+    }
+    .by(Plain(whoami)),
+]
+    },
+)];
 
 const BAD_NAME: Stop = Stop::new("ERR Usernames can't contain spaces or null characters");
 const KEEP_DEFAULT: Stop = Stop::new("ERR The 'default' user cannot be removed");

@@ -44,7 +44,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..ROW
     }
-.by(Keyed(bitcount)),
+    .by(Keyed(bitcount)),
     Command {
         name: "bitfield",
         syntax: "key [operation<GET=get-block(encoding offset:i)|write([OVERFLOW=overflow-block<WRAP|SAT|FAIL>] write-operation<SET=set-block(encoding offset:i value:i)|INCRBY=incrby-block(encoding offset:i increment:i)>)>...]",
@@ -67,7 +67,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each subcommand specified",
         ..WRITE
     }
-.by(Keyed(bitfield)),
+    .by(Keyed(bitfield)),
     Command {
         name: "bitfield_ro",
         syntax: "key [GET=get-block(encoding offset:i)+...]",
@@ -78,7 +78,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each subcommand specified",
         ..ROW
     }
-.by(Keyed(bitfield)),
+    .by(Keyed(bitfield)),
     Command {
         name: "bitop",
         syntax: "operation<AND|OR|XOR|NOT> destkey:k key:k1...",
@@ -92,7 +92,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..WRITE
     }
-.by(Keyed(bitop)),
+    .by(Keyed(bitop)),
     Command {
         name: "bitpos",
         syntax: "key bit:i [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
@@ -102,7 +102,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..ROW
     }
-.by(Keyed(bitpos)),
+    .by(Keyed(bitpos)),
     Command {
         name: "getbit",
         syntax: "key offset:i",
@@ -111,7 +111,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a bit value by offset.",
         ..ROW
     }
-.by(Keyed(getbit)),
+    .by(Keyed(getbit)),
     Command {
         name: "setbit",
         syntax: "key offset:i value:i",
@@ -119,7 +119,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.",
         ..WRITE
     }
-.by(Keyed(setbit)),
+    .by(Keyed(setbit)),
 ];
 
 const BAD_OFFSET: Stop = Stop::new("ERR bit offset is not an integer or out of range");

@@ -39,168 +39,168 @@ pub static COMMANDS: &[Row] = &[Command {
     ..Command::NEW
 }
 .container(const { &[
-        Command {
-            name: "client|caching",
-            syntax: "mode<YES|NO>",
-            arity: 3,
-            since: "6.0.0",
-            summary: "Instructs the server whether to track the keys in the next request.",
-            ..SUB
-        }
-.by(Plain(tracking::caching)),
-        Command {
-            name: "client|getname",
-            arity: 2,
-            since: "2.6.9",
-            summary: "Returns the name of the connection.",
-            ..SUB
-        }
-.by(Plain(getname)),
-        Command {
-            name: "client|getredir",
-            arity: 2,
-            since: "6.0.0",
-            summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
-            ..SUB
-        }
-.by(Plain(tracking::getredir)),
-        Command {
-            name: "client|help",
-            arity: 2,
-            since: "5.0.0",
-            flags: Flags::LOADING.and(Flags::STALE),
-            summary: "Returns helpful text about the subcommands.",
-            ..SUB
-        }
-.by(Plain(help)),
-        Command {
-            name: "client|id",
-            arity: 2,
-            since: "5.0.0",
-            summary: "Returns the unique client ID of the connection.",
-            ..SUB
-        }
-.by(Plain(id)),
-        Command {
-            name: "client|info",
-            arity: 2,
-            since: "6.2.0",
-            summary: "Returns information about the connection.",
-            ..SUB
-        }
-.by(Plain(info)),
-        Command {
-            name: "client|kill",
-            syntax: "filter<old-format~ip:port|new-format<[ID=client-id:i@2.8.12]|[TYPE=client-type@2.8.12<NORMAL|MASTER@3.2.0|PRIMARY|SLAVE|REPLICA@5.0.0|PUBSUB>]|[USER=username]|[ADDR=addr~ip:port]|[LADDR=laddr~ip:port@6.2.0]|[SKIPME=skipme<YES|NO>]|[MAXAGE=maxage:i]>...>",
-            arity: -3,
-            summary: "Terminates open connections.",
-            complexity: "O(N) where N is the number of client connections",
-            since: "2.4.0",
-            ..ADMIN
-        }
-.by(Plain(kill)),
-        Command {
-            name: "client|list",
-            syntax: "[TYPE=client-type@5.0.0<NORMAL|MASTER|REPLICA|PUBSUB>] [ID=client-id:i@6.2.0...]",
-            arity: -2,
-            since: "2.4.0",
-            summary: "Lists open connections.",
-            complexity: "O(N) where N is the number of client connections",
-            ..ADMIN
-        }
-.by(Plain(list)),
-        Command {
-            name: "client|no-evict",
-            syntax: "enabled<ON|OFF>",
-            arity: 3,
-            since: "7.0.0",
-            summary: "Sets the client eviction mode of the connection.",
-            ..ADMIN
-        }
-.by(Plain(no_evict)),
-        Command {
-            name: "client|no-touch",
-            syntax: "enabled<ON|OFF>",
-            arity: 3,
-            since: "7.2.0",
-            summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
-            ..SUB
-        }
-.by(Plain(no_touch)),
-        Command {
-            name: "client|pause",
-            syntax: "timeout:i [mode@6.2.0<WRITE|ALL>]",
-            arity: -3,
-            since: "3.0.0",
-            summary: "Suspends commands processing.",
-            ..ADMIN
-        }
-.by(Plain(pause)),
-        Command {
-            name: "client|reply",
-            syntax: "action<ON|OFF|SKIP>",
-            arity: 3,
-            since: "3.2.0",
-            summary: "Instructs the server whether to reply to commands.",
-            ..SUB
-        }
-.by(Plain(reply)),
-        Command {
-            name: "client|setinfo",
-            syntax: "attr<LIB-NAME=libname|LIB-VER=libver>",
-            arity: 4,
-            since: "7.2.0",
-            summary: "Sets information specific to the client or connection.",
-            ..SUB
-        }
-.by(Plain(setinfo)),
-        Command {
-            name: "client|setname",
-            syntax: "connection-name",
-            arity: 3,
-            since: "2.6.9",
-            summary: "Sets the connection name.",
-            ..SUB
-        }
-.by(Plain(setname)),
-        Command {
-            name: "client|tracking",
-            syntax: "status<ON|OFF> [REDIRECT=client-id:i] [PREFIX=prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
-            arity: -3,
-            since: "6.0.0",
-            summary: "Controls server-assisted client-side caching for the connection.",
-            complexity: "O(1). Some options may introduce additional complexity.",
-            ..SUB
-        }
-.by(Plain(tracking::tracking)),
-        Command {
-            name: "client|trackinginfo",
-            arity: 2,
-            since: "6.2.0",
-            summary: "Returns information about server-assisted client-side caching for the connection.",
-            ..SUB
-        }
-.by(Plain(tracking::trackinginfo)),
-        Command {
-            name: "client|unblock",
-            syntax: "client-id:i [unblock-type<TIMEOUT|ERROR>]",
-            arity: -3,
-            since: "5.0.0",
-            summary: "Unblocks a client blocked by a blocking command from a different connection.",
-            complexity: "O(log N) where N is the number of client connections",
-            ..ADMIN
-        }
-.by(Plain(unblock)),
-        Command {
-            name: "client|unpause",
-            arity: 2,
-            since: "6.2.0",
-            summary: "Resumes processing commands from paused clients.",
-            complexity: "O(N) where N is the number of paused clients",
-            ..ADMIN
-        }
-.by(Plain(unpause)),
-    ] })];
+    Command {
+        name: "client|caching",
+        syntax: "mode<YES|NO>",
+        arity: 3,
+        since: "6.0.0",
+        summary: "Instructs the server whether to track the keys in the next request.",
+        ..SUB
+    }
+    .by(Plain(tracking::caching)),
+    Command {
+        name: "client|getname",
+        arity: 2,
+        since: "2.6.9",
+        summary: "Returns the name of the connection.",
+        ..SUB
+    }
+    .by(Plain(getname)),
+    Command {
+        name: "client|getredir",
+        arity: 2,
+        since: "6.0.0",
+        summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
+        ..SUB
+    }
+    .by(Plain(tracking::getredir)),
+    Command {
+        name: "client|help",
+        arity: 2,
+        since: "5.0.0",
+        flags: Flags::LOADING.and(Flags::STALE),
+        summary: "Returns helpful text about the subcommands.",
+        ..SUB
+    }
+    .by(Plain(help)),
+    Command {
+        name: "client|id",
+        arity: 2,
+        since: "5.0.0",
+        summary: "Returns the unique client ID of the connection.",
+        ..SUB
+    }
+    .by(Plain(id)),
+    Command {
+        name: "client|info",
+        arity: 2,
+        since: "6.2.0",
+        summary: "Returns information about the connection.",
+        ..SUB
+    }
+    .by(Plain(info)),
+    Command {
+        name: "client|kill",
+        syntax: "filter<old-format~ip:port|new-format<[ID=client-id:i@2.8.12]|[TYPE=client-type@2.8.12<NORMAL|MASTER@3.2.0|PRIMARY|SLAVE|REPLICA@5.0.0|PUBSUB>]|[USER=username]|[ADDR=addr~ip:port]|[LADDR=laddr~ip:port@6.2.0]|[SKIPME=skipme<YES|NO>]|[MAXAGE=maxage:i]>...>",
+        arity: -3,
+        summary: "Terminates open connections.",
+        complexity: "O(N) where N is the number of client connections",
+        since: "2.4.0",
+        ..ADMIN
+    }
+    .by(Plain(kill)),
+    Command {
+        name: "client|list",
+        syntax: "[TYPE=client-type@5.0.0<NORMAL|MASTER|REPLICA|PUBSUB>] [ID=client-id:i@6.2.0...]",
+        arity: -2,
+        since: "2.4.0",
+        summary: "Lists open connections.",
+        complexity: "O(N) where N is the number of client connections",
+        ..ADMIN
+    }
+    .by(Plain(list)),
+    Command {
+        name: "client|no-evict",
+        syntax: "enabled<ON|OFF>",
+        arity: 3,
+        since: "7.0.0",
+        summary: "Sets the client eviction mode of the connection.",
+        ..ADMIN
+    }
+    .by(Plain(no_evict)),
+    Command {
+        name: "client|no-touch",
+        syntax: "enabled<ON|OFF>",
+        arity: 3,
+        since: "7.2.0",
+        summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
+        ..SUB
+    }
+    .by(Plain(no_touch)),
+    Command {
+        name: "client|pause",
+        syntax: "timeout:i [mode@6.2.0<WRITE|ALL>]",
+        arity: -3,
+        since: "3.0.0",
+        summary: "Suspends commands processing.",
+        ..ADMIN
+    }
+    .by(Plain(pause)),
+    Command {
+        name: "client|reply",
+        syntax: "action<ON|OFF|SKIP>",
+        arity: 3,
+        since: "3.2.0",
+        summary: "Instructs the server whether to reply to commands.",
+        ..SUB
+    }
+    .by(Plain(reply)),
+    Command {
+        name: "client|setinfo",
+        syntax: "attr<LIB-NAME=libname|LIB-VER=libver>",
+        arity: 4,
+        since: "7.2.0",
+        summary: "Sets information specific to the client or connection.",
+        ..SUB
+    }
+    .by(Plain(setinfo)),
+    Command {
+        name: "client|setname",
+        syntax: "connection-name",
+        arity: 3,
+        since: "2.6.9",
+        summary: "Sets the connection name.",
+        ..SUB
+    }
+    .by(Plain(setname)),
+    Command {
+        name: "client|tracking",
+        syntax: "status<ON|OFF> [REDIRECT=client-id:i] [PREFIX=prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        arity: -3,
+        since: "6.0.0",
+        summary: "Controls server-assisted client-side caching for the connection.",
+        complexity: "O(1). Some options may introduce additional complexity.",
+        ..SUB
+    }
+    .by(Plain(tracking::tracking)),
+    Command {
+        name: "client|trackinginfo",
+        arity: 2,
+        since: "6.2.0",
+        summary: "Returns information about server-assisted client-side caching for the connection.",
+        ..SUB
+    }
+    .by(Plain(tracking::trackinginfo)),
+    Command {
+        name: "client|unblock",
+        syntax: "client-id:i [unblock-type<TIMEOUT|ERROR>]",
+        arity: -3,
+        since: "5.0.0",
+        summary: "Unblocks a client blocked by a blocking command from a different connection.",
+        complexity: "O(log N) where N is the number of client connections",
+        ..ADMIN
+    }
+    .by(Plain(unblock)),
+    Command {
+        name: "client|unpause",
+        arity: 2,
+        since: "6.2.0",
+        summary: "Resumes processing commands from paused clients.",
+        complexity: "O(N) where N is the number of paused clients",
+        ..ADMIN
+    }
+    .by(Plain(unpause)),
+] })];
 
 const NO_SUCH_CLIENT: Stop = Stop::new("ERR No such client");
 const BAD_ID: Stop = Stop::new("ERR Invalid client ID");

@@ -61,7 +61,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields to be removed.",
         ..WRITE
     }
-.by(Keyed(hdel)),
+    .by(Keyed(hdel)),
     Command {
         name: "hexists",
         syntax: "key field",
@@ -69,7 +69,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Determines whether a field exists in a hash.",
         ..LOOK
     }
-.by(Keyed(hexists)),
+    .by(Keyed(hexists)),
     Command {
         name: "hget",
         syntax: "key field",
@@ -77,7 +77,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the value of a field in a hash.",
         ..READ
     }
-.by(Keyed(hget)),
+    .by(Keyed(hget)),
     Command {
         name: "hgetall",
         syntax: "key",
@@ -85,14 +85,14 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns all fields and values in a hash.",
         ..READ_ALL
     }
-.by(Keyed(|call, txn| list(call, txn, Shown::Both))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Both))),
     Command {
         name: "hincrby",
         syntax: "key field increment:i",
         summary: "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.",
         ..INCREMENT
     }
-.by(Keyed(hincrby)),
+    .by(Keyed(hincrby)),
     Command {
         name: "hincrbyfloat",
         syntax: "key field increment:d",
@@ -100,7 +100,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
         ..INCREMENT
     }
-.by(Keyed(hincrbyfloat)),
+    .by(Keyed(hincrbyfloat)),
     Command {
         name: "hkeys",
         syntax: "key",
@@ -108,7 +108,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns all fields in a hash.",
         ..READ_ALL
     }
-.by(Keyed(|call, txn| list(call, txn, Shown::Names))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Names))),
     Command {
         name: "hlen",
         syntax: "key",
@@ -116,7 +116,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of fields in a hash.",
         ..LOOK
     }
-.by(Keyed(hlen)),
+    .by(Keyed(hlen)),
     Command {
         name: "hmget",
         syntax: "key field...",
@@ -125,7 +125,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields being requested.",
         ..READ
     }
-.by(Keyed(hmget)),
+    .by(Keyed(hmget)),
     Command {
         name: "hmset",
         syntax: "key data(field value)...",
@@ -134,11 +134,11 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields being set.",
         ..WRITE
     }
-.by(Keyed(|call, txn| {
-            set(call, txn)?;
-            call.out.ok();
-            Ok(Done)
-        })),
+    .by(Keyed(|call, txn| {
+        set(call, txn)?;
+        call.out.ok();
+        Ok(Done)
+    })),
     Command {
         name: "hrandfield",
         syntax: "key [options(count:i [WITHVALUES])]",
@@ -149,7 +149,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields returned",
         ..READ
     }
-.by(Keyed(hrandfield)),
+    .by(Keyed(hrandfield)),
     Command {
         name: "hscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOVALUES]",
@@ -160,7 +160,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..READ
     }
-.by(Keyed(hscan)),
+    .by(Keyed(hscan)),
     Command {
         name: "hset",
         syntax: "key data(field value)...",
@@ -169,11 +169,11 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
         ..WRITE
     }
-.by(Keyed(|call, txn| {
-            let new = set(call, txn)?;
-            call.out.int(new as i64);
-            Ok(Done)
-        })),
+    .by(Keyed(|call, txn| {
+        let new = set(call, txn)?;
+        call.out.int(new as i64);
+        Ok(Done)
+    })),
     Command {
         name: "hsetnx",
         syntax: "key field value",
@@ -182,7 +182,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the value of a field in a hash only when the field doesn't exist.",
         ..WRITE
     }
-.by(Keyed(hsetnx)),
+    .by(Keyed(hsetnx)),
     Command {
         name: "hstrlen",
         syntax: "key field",
@@ -191,7 +191,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the length of the value of a field.",
         ..LOOK
     }
-.by(Keyed(hstrlen)),
+    .by(Keyed(hstrlen)),
     Command {
         name: "hvals",
         syntax: "key",
@@ -199,7 +199,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns all values in a hash.",
         ..READ_ALL
     }
-.by(Keyed(|call, txn| list(call, txn, Shown::Values))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Values))),
 ];
 
 /// What of the fields a reply shows.

@@ -38,7 +38,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) to add every element.",
         ..ROW
     }
-.by(Keyed(pfadd)),
+    .by(Keyed(pfadd)),
     Command {
         name: "pfcount",
         syntax: "key...",
@@ -49,7 +49,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",
         ..ROW
     }
-.by(Keyed(pfcount)),
+    .by(Keyed(pfcount)),
     Command {
         name: "pfdebug",
         syntax: "subcommand key",
@@ -60,7 +60,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "N/A",
         ..ROW
     }
-.by(Keyed(pfdebug)),
+    .by(Keyed(pfdebug)),
     Command {
         name: "pfmerge",
         syntax: "destkey:k [sourcekey:k1...]",
@@ -73,7 +73,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
         ..ROW
     }
-.by(Keyed(pfmerge)),
+    .by(Keyed(pfmerge)),
     Command {
         name: "pfselftest",
         arity: 1,
@@ -82,7 +82,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "N/A",
         ..ROW
     }
-.by(Plain(pfselftest)),
+    .by(Plain(pfselftest)),
 ];
 
 const NO_KEY: Stop = Stop::new("ERR The specified key does not exist");

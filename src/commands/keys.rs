@@ -51,7 +51,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
         ..ROW
     }
-.by(Keyed(copy)),
+    .by(Keyed(copy)),
     Command {
         name: "del",
         syntax: "key...",
@@ -60,7 +60,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
         ..DELETING
     }
-.by(Keyed(delete)),
+    .by(Keyed(delete)),
     Command {
         name: "exists",
         syntax: "key...",
@@ -68,7 +68,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys to check.",
         ..COUNTING
     }
-.by(Keyed(|call, txn| count(call, |db, key| txn.exists(db, key)))),
+    .by(Keyed(|call, txn| count(call, |db, key| txn.exists(db, key)))),
     Command {
         name: "move",
         syntax: "key db:i",
@@ -78,7 +78,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Moves a key to another database.",
         ..ROW
     }
-.by(Keyed(move_)),
+    .by(Keyed(move_)),
     Command {
         name: "object",
         arity: -2,
@@ -88,47 +88,47 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1), depends on subcommand",
         ..Command::NEW
     }
-.container(const { &[
-            Command {
-                name: "object|encoding",
-                syntax: "key",
-                summary: "Returns the internal encoding of a Redis object.",
-                ..OBJECT
-            }
-.by(Keyed(object)),
-            Command {
-                name: "object|freq",
-                syntax: "key",
-                since: "4.0.0",
-                summary: "Returns the logarithmic access frequency counter of a Redis object.",
-                ..OBJECT
-            }
-.by(Keyed(object)),
-            Command {
-                name: "object|help",
-                arity: 2,
-                since: "6.2.0",
-                flags: Flags::LOADING.and(Flags::STALE),
-                summary: "Returns helpful text about the different subcommands.",
-                keys: &[],
-                ..OBJECT
-            }
-.by(Plain(object_help)),
-            Command {
-                name: "object|idletime",
-                syntax: "key",
-                summary: "Returns the time since the last access to a Redis object.",
-                ..OBJECT
-            }
-.by(Keyed(object)),
-            Command {
-                name: "object|refcount",
-                syntax: "key",
-                summary: "Returns the reference count of a value of a key.",
-                ..OBJECT
-            }
-.by(Keyed(object)),
-        ] }),
+    .container(const { &[
+        Command {
+            name: "object|encoding",
+            syntax: "key",
+            summary: "Returns the internal encoding of a Redis object.",
+            ..OBJECT
+        }
+        .by(Keyed(object)),
+        Command {
+            name: "object|freq",
+            syntax: "key",
+            since: "4.0.0",
+            summary: "Returns the logarithmic access frequency counter of a Redis object.",
+            ..OBJECT
+        }
+        .by(Keyed(object)),
+        Command {
+            name: "object|help",
+            arity: 2,
+            since: "6.2.0",
+            flags: Flags::LOADING.and(Flags::STALE),
+            summary: "Returns helpful text about the different subcommands.",
+            keys: &[],
+            ..OBJECT
+        }
+        .by(Plain(object_help)),
+        Command {
+            name: "object|idletime",
+            syntax: "key",
+            summary: "Returns the time since the last access to a Redis object.",
+            ..OBJECT
+        }
+        .by(Keyed(object)),
+        Command {
+            name: "object|refcount",
+            syntax: "key",
+            summary: "Returns the reference count of a value of a key.",
+            ..OBJECT
+        }
+        .by(Keyed(object)),
+    ] }),
     Command {
         name: "rename",
         syntax: "key newkey:k1",
@@ -137,7 +137,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Renames a key and overwrites the destination.",
         ..RENAMING
     }
-.by(Keyed(rename)),
+    .by(Keyed(rename)),
     Command {
         name: "renamenx",
         syntax: "key newkey:k1",
@@ -146,7 +146,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Renames a key only when the target key name doesn't exist.",
         ..RENAMING
     }
-.by(Keyed(rename)),
+    .by(Keyed(rename)),
     Command {
         name: "touch",
         syntax: "key...",
@@ -155,7 +155,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys that will be touched.",
         ..COUNTING
     }
-.by(Keyed(touch)),
+    .by(Keyed(touch)),
     Command {
         name: "type",
         syntax: "key",
@@ -165,7 +165,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Determines the type of value stored at a key.",
         ..ROW
     }
-.by(Keyed(type_)),
+    .by(Keyed(type_)),
     Command {
         name: "unlink",
         syntax: "key...",
@@ -175,7 +175,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
         ..DELETING
     }
-.by(Keyed(delete)),
+    .by(Keyed(delete)),
 ];
 
 /// There is no such key.

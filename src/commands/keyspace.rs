@@ -18,7 +18,7 @@ use crate::{
             Row,
         },
         keyspace::{Keyspace, Name, Names},
-        turn::News,
+        turn::Notification,
     },
     session::{Draws, progress::Progress},
     util::{glob, random::random},
@@ -40,7 +40,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of keys in the database.",
         ..ROW
     }
-.by(Browsing(dbsize)),
+    .by(Browsing(dbsize)),
     Command {
         name: "flushall",
         syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
@@ -51,7 +51,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1); then what was there is freed in the background",
         ..ROW
     }
-.by(Whole(flushall)),
+    .by(Whole(flushall)),
     Command {
         name: "flushdb",
         syntax: "[flush-type<ASYNC@4.0.0|SYNC@6.2.0>]",
@@ -62,7 +62,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1); then what was there is freed in the background",
         ..ROW
     }
-.by(Whole(flushdb)),
+    .by(Whole(flushdb)),
     Command {
         name: "keys",
         syntax: "pattern:p",
@@ -74,7 +74,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
         ..ROW
     }
-.by(Browsing(keys)),
+    .by(Browsing(keys)),
     Command {
         name: "randomkey",
         arity: 1,
@@ -83,7 +83,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a random key name from the database.",
         ..ROW
     }
-.by(Browsing(randomkey)),
+    .by(Browsing(randomkey)),
     Command {
         name: "scan",
         syntax: "cursor:i [MATCH=pattern:p] [COUNT=count:i] [TYPE=type@6.0.0]",
@@ -95,7 +95,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..ROW
     }
-.by(Browsing(scan)),
+    .by(Browsing(scan)),
     Command {
         name: "swapdb",
         syntax: "index1:i index2:i",
@@ -108,7 +108,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
         ..ROW
     }
-.by(Whole(swapdb)),
+    .by(Whole(swapdb)),
 ];
 
 /// Keys that SCAN looks at in one call at most, whatever its COUNT, and KEYS in one run.
@@ -146,7 +146,7 @@ fn flush(call: &mut Call, txn: &mut Txn, databases: Range<u8>) -> Answer {
     for database in databases {
         txn.flush(database);
     }
-    call.turn.announce(News::Flushed);
+    call.turn.announce(Notification::Flushed);
     call.out.ok();
     Ok(Done)
 }

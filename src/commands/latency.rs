@@ -41,7 +41,7 @@ pub static COMMANDS: &[Row] = &[Command {
             summary: "Returns a human-readable latency analysis report.",
             ..SUB
         }
-.by(Plain(doctor)),
+        .by(Plain(doctor)),
         Command {
             name: "latency|graph",
             syntax: "event",
@@ -49,14 +49,14 @@ pub static COMMANDS: &[Row] = &[Command {
             summary: "Returns a latency graph for an event.",
             ..SUB
         }
-.by(Plain(graph)),
+        .by(Plain(graph)),
         Command {
             name: "latency|help",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
             ..SUB
         }
-.by(Plain(help)),
+        .by(Plain(help)),
         Command {
             name: "latency|histogram",
             syntax: "[command...]",
@@ -66,7 +66,7 @@ pub static COMMANDS: &[Row] = &[Command {
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
             ..SUB
         }
-.by(Plain(histogram)),
+        .by(Plain(histogram)),
         Command {
             name: "latency|history",
             syntax: "event",
@@ -74,13 +74,13 @@ pub static COMMANDS: &[Row] = &[Command {
             summary: "Returns timestamp-latency samples for an event.",
             ..SUB
         }
-.by(Plain(history)),
+        .by(Plain(history)),
         Command {
             name: "latency|latest",
             summary: "Returns the latest latency samples for all events.",
             ..SUB
         }
-.by(Plain(latest)),
+        .by(Plain(latest)),
         Command {
             name: "latency|reset",
             syntax: "[event...]",
@@ -88,7 +88,7 @@ pub static COMMANDS: &[Row] = &[Command {
             summary: "Resets the latency data for one or more events.",
             ..SUB
         }
-.by(Plain(reset)),
+        .by(Plain(reset)),
     ]
     },
 )];

@@ -73,10 +73,10 @@ pub static COMMANDS: &[Row] = &[
         summary: "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.",
         ..BLOCKING_MOVE
     }
-.by(Keyed(|call, txn| {
-            let ends = (end(call, 3)?, end(call, 4)?);
-            blocking_move(call, txn, ends, 5)
-        })),
+    .by(Keyed(|call, txn| {
+        let ends = (end(call, 3)?, end(call, 4)?);
+        blocking_move(call, txn, ends, 5)
+    })),
     Command {
         name: "blmpop",
         syntax: "timeout:d numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -88,21 +88,21 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-.by(Keyed(blmpop)),
+    .by(Keyed(blmpop)),
     Command {
         name: "blpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_POP
     }
-.by(Keyed(|call, txn| blocking_pop(call, txn, Front))),
+    .by(Keyed(|call, txn| blocking_pop(call, txn, Front))),
     Command {
         name: "brpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_POP
     }
-.by(Keyed(|call, txn| blocking_pop(call, txn, Back))),
+    .by(Keyed(|call, txn| blocking_pop(call, txn, Back))),
     Command {
         name: "brpoplpush",
         syntax: "source:k destination:k1 timeout:d",
@@ -111,7 +111,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_MOVE
     }
-.by(Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3))),
+    .by(Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3))),
     Command {
         name: "lindex",
         syntax: "key index:i",
@@ -120,7 +120,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
         ..READ
     }
-.by(Keyed(lindex)),
+    .by(Keyed(lindex)),
     Command {
         name: "linsert",
         syntax: "key where<BEFORE|AFTER> pivot element",
@@ -132,7 +132,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
         ..READ
     }
-.by(Keyed(linsert)),
+    .by(Keyed(linsert)),
     Command {
         name: "llen",
         syntax: "key",
@@ -142,7 +142,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the length of a list.",
         ..READ
     }
-.by(Keyed(llen)),
+    .by(Keyed(llen)),
     Command {
         name: "lmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT>",
@@ -151,10 +151,10 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.",
         ..MOVE
     }
-.by(Keyed(|call, txn| {
-            let ends = (end(call, 3)?, end(call, 4)?);
-            move_element(call, txn, ends)
-        })),
+    .by(Keyed(|call, txn| {
+        let ends = (end(call, 3)?, end(call, 4)?);
+        move_element(call, txn, ends)
+    })),
     Command {
         name: "lmpop",
         syntax: "numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -166,14 +166,14 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-.by(Keyed(lmpop)),
+    .by(Keyed(lmpop)),
     Command {
         name: "lpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.",
         ..POP
     }
-.by(Keyed(|call, txn| pop(call, txn, Front))),
+    .by(Keyed(|call, txn| pop(call, txn, Front))),
     Command {
         name: "lpos",
         syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
@@ -183,14 +183,14 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
         ..READ
     }
-.by(Keyed(lpos)),
+    .by(Keyed(lpos)),
     Command {
         name: "lpush",
         syntax: "key element...",
         summary: "Prepends one or more elements to a list. Creates the key if it doesn't exist.",
         ..PUSH
     }
-.by(Keyed(|call, txn| push(call, txn, Front, true))),
+    .by(Keyed(|call, txn| push(call, txn, Front, true))),
     Command {
         name: "lpushx",
         syntax: "key element...",
@@ -198,7 +198,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Prepends one or more elements to a list only when the list exists.",
         ..PUSH
     }
-.by(Keyed(|call, txn| push(call, txn, Front, false))),
+    .by(Keyed(|call, txn| push(call, txn, Front, false))),
     Command {
         name: "lrange",
         syntax: "key start:i stop:i",
@@ -207,7 +207,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
         ..READ
     }
-.by(Keyed(lrange)),
+    .by(Keyed(lrange)),
     Command {
         name: "lrem",
         syntax: "key count:i element",
@@ -215,7 +215,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
         ..TRIM
     }
-.by(Keyed(lrem)),
+    .by(Keyed(lrem)),
     Command {
         name: "lset",
         syntax: "key index:i element",
@@ -226,7 +226,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
         ..READ
     }
-.by(Keyed(lset)),
+    .by(Keyed(lset)),
     Command {
         name: "ltrim",
         syntax: "key start:i stop:i",
@@ -234,14 +234,14 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to be removed by the operation.",
         ..TRIM
     }
-.by(Keyed(ltrim)),
+    .by(Keyed(ltrim)),
     Command {
         name: "rpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns and removes the last elements of a list. Deletes the list if the last element was popped.",
         ..POP
     }
-.by(Keyed(|call, txn| pop(call, txn, Back))),
+    .by(Keyed(|call, txn| pop(call, txn, Back))),
     Command {
         name: "rpoplpush",
         syntax: "source:k destination:k1",
@@ -250,14 +250,14 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
         ..MOVE
     }
-.by(Keyed(|call, txn| move_element(call, txn, (Back, Front)))),
+    .by(Keyed(|call, txn| move_element(call, txn, (Back, Front)))),
     Command {
         name: "rpush",
         syntax: "key element...",
         summary: "Appends one or more elements to a list. Creates the key if it doesn't exist.",
         ..PUSH
     }
-.by(Keyed(|call, txn| push(call, txn, Back, true))),
+    .by(Keyed(|call, txn| push(call, txn, Back, true))),
     Command {
         name: "rpushx",
         syntax: "key element...",
@@ -265,7 +265,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Appends an element to a list only when the list exists.",
         ..PUSH
     }
-.by(Keyed(|call, txn| push(call, txn, Back, false))),
+    .by(Keyed(|call, txn| push(call, txn, Back, false))),
 ];
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");

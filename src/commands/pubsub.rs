@@ -7,7 +7,7 @@ use crate::{
         answer::{Answer, Outcome::*},
         call::{Call, wrong_subcommand},
         handler::{Handler::Plain, Row},
-        turn::News,
+        turn::Notification,
     },
 };
 
@@ -39,7 +39,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of patterns to subscribe to.",
         ..SUBSCRIBING
     }
-.by(Plain(|call| subscribe(call, Kind::Pattern))),
+    .by(Plain(|call| subscribe(call, Kind::Pattern))),
     Command {
         name: "publish",
         syntax: "channel message",
@@ -48,7 +48,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
         ..PUBLISHING
     }
-.by(Plain(|call| publish(call, false))),
+    .by(Plain(|call| publish(call, false))),
     Command {
         name: "pubsub",
         arity: -2,
@@ -58,58 +58,58 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1), depends on subcommand",
         ..Command::NEW
     }
-.container(const { &[
-            Command {
-                name: "pubsub|channels",
-                syntax: "[pattern:p]",
-                summary: "Returns the active channels.",
-                ..ASKING
-            }
-.by(Plain(|call| channels(call, Kind::Channel))),
-            Command {
-                name: "pubsub|help",
-                arity: 2,
-                since: "6.2.0",
-                flags: Flags::LOADING.and(Flags::STALE),
-                summary: "Returns helpful text about the different subcommands.",
-                complexity: "O(1)",
-                ..ASKING
-            }
-.by(Plain(help)),
-            Command {
-                name: "pubsub|numpat",
-                arity: 2,
-                summary: "Returns a count of unique pattern subscriptions.",
-                complexity: "O(1)",
-                ..ASKING
-            }
-.by(Plain(numpat)),
-            Command {
-                name: "pubsub|numsub",
-                syntax: "[channel...]",
-                summary: "Returns a count of subscribers to channels.",
-                complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
-                ..ASKING
-            }
-.by(Plain(|call| numsub(call, Kind::Channel))),
-            Command {
-                name: "pubsub|shardchannels",
-                syntax: "[pattern:p]",
-                since: "7.0.0",
-                summary: "Returns the active shard channels.",
-                ..ASKING
-            }
-.by(Plain(|call| channels(call, Kind::Shard))),
-            Command {
-                name: "pubsub|shardnumsub",
-                syntax: "[shardchannel...]",
-                since: "7.0.0",
-                summary: "Returns the count of subscribers of shard channels.",
-                complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
-                ..ASKING
-            }
-.by(Plain(|call| numsub(call, Kind::Shard))),
-        ] }),
+    .container(const { &[
+        Command {
+            name: "pubsub|channels",
+            syntax: "[pattern:p]",
+            summary: "Returns the active channels.",
+            ..ASKING
+        }
+        .by(Plain(|call| channels(call, Kind::Channel))),
+        Command {
+            name: "pubsub|help",
+            arity: 2,
+            since: "6.2.0",
+            flags: Flags::LOADING.and(Flags::STALE),
+            summary: "Returns helpful text about the different subcommands.",
+            complexity: "O(1)",
+            ..ASKING
+        }
+        .by(Plain(help)),
+        Command {
+            name: "pubsub|numpat",
+            arity: 2,
+            summary: "Returns a count of unique pattern subscriptions.",
+            complexity: "O(1)",
+            ..ASKING
+        }
+        .by(Plain(numpat)),
+        Command {
+            name: "pubsub|numsub",
+            syntax: "[channel...]",
+            summary: "Returns a count of subscribers to channels.",
+            complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
+            ..ASKING
+        }
+        .by(Plain(|call| numsub(call, Kind::Channel))),
+        Command {
+            name: "pubsub|shardchannels",
+            syntax: "[pattern:p]",
+            since: "7.0.0",
+            summary: "Returns the active shard channels.",
+            ..ASKING
+        }
+        .by(Plain(|call| channels(call, Kind::Shard))),
+        Command {
+            name: "pubsub|shardnumsub",
+            syntax: "[shardchannel...]",
+            since: "7.0.0",
+            summary: "Returns the count of subscribers of shard channels.",
+            complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
+            ..ASKING
+        }
+        .by(Plain(|call| numsub(call, Kind::Shard))),
+    ] }),
     Command {
         name: "punsubscribe",
         syntax: "[pattern:p...]",
@@ -117,7 +117,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of patterns to unsubscribe.",
         ..ENDING
     }
-.by(Plain(|call| unsubscribe(call, Kind::Pattern))),
+    .by(Plain(|call| unsubscribe(call, Kind::Pattern))),
     Command {
         name: "spublish",
         syntax: "shardchannel message",
@@ -128,7 +128,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
         ..PUBLISHING
     }
-.by(Plain(|call| publish(call, true))),
+    .by(Plain(|call| publish(call, true))),
     Command {
         name: "ssubscribe",
         syntax: "shardchannel...",
@@ -139,7 +139,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of shard channels to subscribe to.",
         ..SUBSCRIBING
     }
-.by(Plain(|call| subscribe(call, Kind::Shard))),
+    .by(Plain(|call| subscribe(call, Kind::Shard))),
     Command {
         name: "subscribe",
         syntax: "channel...",
@@ -148,7 +148,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of channels to subscribe to.",
         ..SUBSCRIBING
     }
-.by(Plain(|call| subscribe(call, Kind::Channel))),
+    .by(Plain(|call| subscribe(call, Kind::Channel))),
     Command {
         name: "sunsubscribe",
         syntax: "[shardchannel...]",
@@ -158,7 +158,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of shard channels to unsubscribe.",
         ..ENDING
     }
-.by(Plain(|call| unsubscribe(call, Kind::Shard))),
+    .by(Plain(|call| unsubscribe(call, Kind::Shard))),
     Command {
         name: "unsubscribe",
         syntax: "[channel...]",
@@ -166,7 +166,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of channels to unsubscribe.",
         ..ENDING
     }
-.by(Plain(|call| unsubscribe(call, Kind::Channel))),
+    .by(Plain(|call| unsubscribe(call, Kind::Channel))),
 ];
 
 /// What a client is told that begins or ends a subscription.
@@ -225,7 +225,11 @@ fn publish(call: &mut Call, to_shard: bool) -> Answer {
     let (channel, message) = (call.args.at(1), call.args.at(2));
     let push = &call.server().push;
     let receivers = if call.session.in_exec {
-        call.turn.announce(News::Message { channel: channel.to_vec(), message: message.to_vec(), to_shard });
+        call.turn.announce(Notification::Message {
+            channel: channel.to_vec(),
+            message: message.to_vec(),
+            to_shard,
+        });
         push.pubsub.receivers(channel, to_shard)
     } else {
         push.publish(channel, message, to_shard, call.session.gate)

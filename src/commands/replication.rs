@@ -43,7 +43,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Starts a coordinated failover from a server to one of its replicas.",
         ..ADMIN
     }
-.by(Plain(failover)),
+    .by(Plain(failover)),
     Command {
         name: "psync",
         syntax: "replicationid offset:i",
@@ -52,7 +52,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command used in replication.",
         ..SYNC
     }
-.by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "replconf",
         since: "3.0.0",
@@ -60,7 +60,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command for configuring the replication stream.",
         ..ADMIN
     }
-.by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "replicaof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
@@ -69,7 +69,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Configures a server as replica of another, or promotes it to a master.",
         ..ADMIN
     }
-.by(Plain(replicaof)),
+    .by(Plain(replicaof)),
     Command {
         name: "role",
         arity: 1,
@@ -80,7 +80,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the replication role.",
         ..Command::NEW
     }
-.by(Plain(role)),
+    .by(Plain(role)),
     Command {
         name: "slaveof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
@@ -88,9 +88,9 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
         ..ADMIN
     }
-.by(Plain(replicaof)),
+    .by(Plain(replicaof)),
     Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC }
-.by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "wait",
         syntax: "numreplicas:i timeout:i",
@@ -98,7 +98,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
         ..WAIT
     }
-.by(Plain(wait)),
+    .by(Plain(wait)),
     Command {
         name: "waitaof",
         syntax: "numlocal:i numreplicas:i timeout:i",
@@ -107,7 +107,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",
         ..WAIT
     }
-.by(Plain(waitaof)),
+    .by(Plain(waitaof)),
 ];
 
 const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");

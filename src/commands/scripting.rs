@@ -100,7 +100,7 @@ static SUBCOMMANDS: &[Row] = &[
         summary: "Sets the debug mode of server-side Lua scripts.",
         ..SUB
     }
-.by(Plain(debug)),
+    .by(Plain(debug)),
     Command {
         name: "script|exists",
         syntax: "sha1...",
@@ -109,7 +109,7 @@ static SUBCOMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
         ..SUB
     }
-.by(Plain(exists)),
+    .by(Plain(exists)),
     Command {
         name: "script|flush",
         syntax: "[flush-type@6.2.0<ASYNC|SYNC>]",
@@ -118,7 +118,7 @@ static SUBCOMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of scripts in cache",
         ..SUB
     }
-.by(Plain(flush)),
+    .by(Plain(flush)),
     Command {
         name: "script|help",
         since: "5.0.0",
@@ -126,14 +126,14 @@ static SUBCOMMANDS: &[Row] = &[
         summary: "Returns helpful text about the different subcommands.",
         ..SUB
     }
-.by(Plain(help)),
+    .by(Plain(help)),
     Command {
         name: "script|kill",
         flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
         summary: "Terminates a server-side Lua script during execution.",
         ..SUB
     }
-.by(Plain(kill)),
+    .by(Plain(kill)),
     Command {
         name: "script|load",
         syntax: "script",
@@ -143,7 +143,7 @@ static SUBCOMMANDS: &[Row] = &[
         complexity: "O(N) with N being the length in bytes of the script body.",
         ..SUB
     }
-.by(Plain(load)),
+    .by(Plain(load)),
     Command {
         name: "script|show",
         syntax: "sha1",
@@ -152,7 +152,7 @@ static SUBCOMMANDS: &[Row] = &[
         summary: "Show server-side Lua script in the script cache.",
         ..SUB
     }
-.by(Plain(show)),
+    .by(Plain(show)),
 ];
 
 const NO_SCRIPT: Stop = Stop::new("NOSCRIPT No matching script. Please use EVAL.");

@@ -26,7 +26,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Listens for all requests received by the server in real-time.",
         ..Command::NEW
     }
-.by(Plain(monitor)),
+    .by(Plain(monitor)),
     Command {
         name: "module",
         arity: -2,
@@ -36,57 +36,57 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1), depends on subcommand",
         ..Command::NEW
     }
-.container(const { &[
-            Command {
-                name: "module|help",
-                arity: 2,
-                since: "5.0.0",
-                flags: Flags::LOADING.and(Flags::STALE),
-                summary: "Returns helpful text about the different subcommands.",
-                ..MODULE
-            }
-.by(Plain(|call| {
-                    call.help(&["LIST", "    Return a list of loaded modules."]);
-                    Ok(Done)
-                })),
-            Command {
-                name: "module|list",
-                arity: 2,
-                summary: "Returns all loaded modules.",
-                complexity: "O(N) where N is the number of loaded modules.",
-                ..MODULE
-            }
-            // There are none.
-            .by(Plain(|call| {
-                call.out.array(0);
-                Ok(Done)
-            })),
-            Command {
-                name: "module|load",
-                syntax: "path [arg...]",
-                arity: -3,
-                summary: "Loads a module.",
-                ..MODULE
-            }
-.by(Plain(|_| Err(NO_MODULES))),
-            Command {
-                name: "module|loadex",
-                syntax: "path [CONFIG=configs(name value)+...] [ARGS=args...]",
-                arity: -3,
-                since: "7.0.0",
-                summary: "Loads a module using extended parameters.",
-                ..MODULE
-            }
-.by(Plain(|_| Err(NO_MODULES))),
-            Command {
-                name: "module|unload",
-                syntax: "name",
-                arity: 3,
-                summary: "Unloads a module.",
-                ..MODULE
-            }
-.by(Plain(|_| Err(NO_MODULES))),
-        ] }),
+    .container(const { &[
+        Command {
+            name: "module|help",
+            arity: 2,
+            since: "5.0.0",
+            flags: Flags::LOADING.and(Flags::STALE),
+            summary: "Returns helpful text about the different subcommands.",
+            ..MODULE
+        }
+        .by(Plain(|call| {
+            call.help(&["LIST", "    Return a list of loaded modules."]);
+            Ok(Done)
+        })),
+        Command {
+            name: "module|list",
+            arity: 2,
+            summary: "Returns all loaded modules.",
+            complexity: "O(N) where N is the number of loaded modules.",
+            ..MODULE
+        }
+        // There are none.
+        .by(Plain(|call| {
+            call.out.array(0);
+            Ok(Done)
+        })),
+        Command {
+            name: "module|load",
+            syntax: "path [arg...]",
+            arity: -3,
+            summary: "Loads a module.",
+            ..MODULE
+        }
+        .by(Plain(|_| Err(NO_MODULES))),
+        Command {
+            name: "module|loadex",
+            syntax: "path [CONFIG=configs(name value)+...] [ARGS=args...]",
+            arity: -3,
+            since: "7.0.0",
+            summary: "Loads a module using extended parameters.",
+            ..MODULE
+        }
+        .by(Plain(|_| Err(NO_MODULES))),
+        Command {
+            name: "module|unload",
+            syntax: "name",
+            arity: 3,
+            summary: "Unloads a module.",
+            ..MODULE
+        }
+        .by(Plain(|_| Err(NO_MODULES))),
+    ] }),
     Command {
         name: "shutdown",
         syntax: "[abort-selector<save-selector-block([save-selector<NOSAVE|SAVE>] [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0>]",
@@ -102,7 +102,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) when saving, where N is the number of bytes not yet durable",
         ..Command::NEW
     }
-.by(Plain(shutdown)),
+    .by(Plain(shutdown)),
     Command {
         name: "time",
         arity: 1,
@@ -112,7 +112,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the server time.",
         ..Command::NEW
     }
-.by(Plain(time)),
+    .by(Plain(time)),
 ];
 
 const NO_MODULES: Stop = Stop::new("ERR Modules are not supported");

@@ -60,7 +60,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         ..READ
     }
-.by(Keyed(sadd)),
+    .by(Keyed(sadd)),
     Command {
         name: "scard",
         syntax: "key",
@@ -68,21 +68,21 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of members in a set.",
         ..LOOK
     }
-.by(Keyed(scard)),
+    .by(Keyed(scard)),
     Command {
         name: "sdiff",
         syntax: "key...",
         summary: "Returns the difference of multiple sets.",
         ..COMBINE
     }
-.by(Keyed(|call, txn| combine(call, txn, Combine::Difference))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Difference))),
     Command {
         name: "sdiffstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the difference of multiple sets in a key.",
         ..STORE
     }
-.by(Keyed(|call, txn| store(call, txn, Combine::Difference))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Difference))),
     Command {
         name: "sinter",
         syntax: "key...",
@@ -90,7 +90,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..COMBINE
     }
-.by(Keyed(|call, txn| combine(call, txn, Combine::Intersection))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Intersection))),
     Command {
         name: "sintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -102,7 +102,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..COMBINE
     }
-.by(Keyed(sintercard)),
+    .by(Keyed(sintercard)),
     Command {
         name: "sinterstore",
         syntax: "destination:k key:k1...",
@@ -110,7 +110,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..STORE
     }
-.by(Keyed(|call, txn| store(call, txn, Combine::Intersection))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Intersection))),
     Command {
         name: "sismember",
         syntax: "key member",
@@ -118,7 +118,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Determines whether a member belongs to a set.",
         ..LOOK
     }
-.by(Keyed(sismember)),
+    .by(Keyed(sismember)),
     Command {
         name: "smembers",
         syntax: "key",
@@ -139,7 +139,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements being checked for membership",
         ..READ
     }
-.by(Keyed(smismember)),
+    .by(Keyed(smismember)),
     Command {
         name: "smove",
         syntax: "source:k destination:k1 member",
@@ -152,7 +152,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Moves a member from one set to another.",
         ..READ
     }
-.by(Keyed(smove)),
+    .by(Keyed(smove)),
     Command {
         name: "spop",
         syntax: "key [count:i@3.2.0]",
@@ -163,7 +163,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) without the count argument, otherwise O(N) where N is the value of the passed count.",
         ..READ
     }
-.by(Keyed(spop)),
+    .by(Keyed(spop)),
     Command {
         name: "srandmember",
         syntax: "key [count:i@2.6.0]",
@@ -173,7 +173,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) without the count argument, otherwise O(N) where N is the absolute value of the passed count.",
         ..READ
     }
-.by(Keyed(srandmember)),
+    .by(Keyed(srandmember)),
     Command {
         name: "srem",
         syntax: "key member...",
@@ -184,7 +184,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of members to be removed.",
         ..READ
     }
-.by(Keyed(srem)),
+    .by(Keyed(srem)),
     Command {
         name: "sscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i]",
@@ -195,21 +195,21 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..READ
     }
-.by(Keyed(sscan)),
+    .by(Keyed(sscan)),
     Command {
         name: "sunion",
         syntax: "key...",
         summary: "Returns the union of multiple sets.",
         ..COMBINE
     }
-.by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
     Command {
         name: "sunionstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the union of multiple sets in a key.",
         ..STORE
     }
-.by(Keyed(|call, txn| store(call, txn, Combine::Union))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Union))),
 ];
 
 fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {

@@ -44,7 +44,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
         ..ROW
     }
-.by(Keyed(sort)),
+    .by(Keyed(sort)),
     Command {
         name: "sort_ro",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!]",
@@ -54,7 +54,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the sorted elements of a list, a set, or a sorted set.",
         ..ROW
     }
-.by(Keyed(sort)),
+    .by(Keyed(sort)),
 ];
 
 const NOT_NUMBERS: Stop = Stop::new("ERR One or more scores can't be converted into double");

@@ -57,7 +57,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the length of the resulting value.",
         ..CHANGE
     }
-.by(Keyed(append)),
+    .by(Keyed(append)),
     Command {
         name: "decr",
         syntax: "key",
@@ -65,7 +65,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(|call, txn| add(call, txn, -1))),
+    .by(Keyed(|call, txn| add(call, txn, -1))),
     Command {
         name: "decrby",
         syntax: "key decrement:i",
@@ -73,7 +73,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(decr_by)),
+    .by(Keyed(decr_by)),
     Command {
         name: "get",
         syntax: "key",
@@ -81,8 +81,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the string value of a key.",
         ..READ
     }
-.by(Keyed(get))
-.at_hand(|out, value| out.bulk(value)),
+    .by(Keyed(get))
+    .cached_reply(|out, value| out.bulk(value)),
     Command {
         name: "getdel",
         syntax: "key",
@@ -93,7 +93,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the string value of a key after deleting the key.",
         ..ROW
     }
-.by(Keyed(get_del)),
+    .by(Keyed(get_del)),
     Command {
         name: "getex",
         syntax: "key [expiration<EX=seconds:i|PX=milliseconds:i|EXAT=unix-time-seconds:t|PXAT=unix-time-milliseconds:t|PERSIST>]",
@@ -103,7 +103,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the string value of a key after setting its expiration time.",
         ..CHANGE
     }
-.by(Keyed(get_ex)),
+    .by(Keyed(get_ex)),
     Command {
         name: "getrange",
         syntax: "key start:i end:i",
@@ -111,7 +111,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a substring of the string stored at a key.",
         ..RANGE
     }
-.by(Keyed(get_range)),
+    .by(Keyed(get_range)),
     Command {
         name: "getset",
         syntax: "key value",
@@ -119,7 +119,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the previous string value of a key after setting it to a new value.",
         ..CHANGE
     }
-.by(Keyed(get_set)),
+    .by(Keyed(get_set)),
     Command {
         name: "incr",
         syntax: "key",
@@ -127,7 +127,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(|call, txn| add(call, txn, 1))),
+    .by(Keyed(|call, txn| add(call, txn, 1))),
     Command {
         name: "incrby",
         syntax: "key increment:i",
@@ -135,7 +135,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(incr_by)),
+    .by(Keyed(incr_by)),
     Command {
         name: "incrbyfloat",
         syntax: "key increment:d",
@@ -144,7 +144,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(incr_by_float)),
+    .by(Keyed(incr_by_float)),
     Command {
         name: "lcs",
         syntax: "key1:k key2:k [LEN] [IDX] [MINMATCHLEN=min-match-len:i] [WITHMATCHLEN]",
@@ -156,7 +156,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
         ..ROW
     }
-.by(Keyed(lcs::lcs)),
+    .by(Keyed(lcs::lcs)),
     Command {
         name: "mget",
         syntax: "key...",
@@ -166,7 +166,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys to retrieve.",
         ..READ
     }
-.by(Keyed(mget)),
+    .by(Keyed(mget)),
     Command {
         name: "mset",
         syntax: "data(key value)...",
@@ -177,7 +177,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys to set.",
         ..WRITE
     }
-.by(Keyed(mset)),
+    .by(Keyed(mset)),
     Command {
         name: "msetnx",
         syntax: "data(key value)...",
@@ -188,7 +188,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys to set.",
         ..WRITE
     }
-.by(Keyed(msetnx)),
+    .by(Keyed(msetnx)),
     Command {
         name: "psetex",
         syntax: "key milliseconds:i value",
@@ -197,7 +197,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
         ..WRITE
     }
-.by(Keyed(|call, txn| set_expiring(call, txn, Unit::Milliseconds))),
+    .by(Keyed(|call, txn| set_expiring(call, txn, Unit::Milliseconds))),
     Command {
         name: "set",
         syntax: "key value [condition@2.6.12<NX|XX>] [GET@6.2.0] [expiration<EX=seconds:i@2.6.12|PX=milliseconds:i@2.6.12|EXAT=unix-time-seconds:t@6.2.0|PXAT=unix-time-milliseconds:t@6.2.0|KEEPTTL@6.0.0>]",
@@ -216,7 +216,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
         ..WRITE
     }
-.by(Keyed(set)),
+    .by(Keyed(set)),
     Command {
         name: "setex",
         syntax: "key seconds:i value",
@@ -225,7 +225,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
         ..WRITE
     }
-.by(Keyed(|call, txn| set_expiring(call, txn, Unit::Seconds))),
+    .by(Keyed(|call, txn| set_expiring(call, txn, Unit::Seconds))),
     Command {
         name: "setnx",
         syntax: "key value",
@@ -234,7 +234,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Set the string value of a key only when the key doesn't exist.",
         ..CHANGE
     }
-.by(Keyed(setnx)),
+    .by(Keyed(setnx)),
     Command {
         name: "setrange",
         syntax: "key offset:i value",
@@ -245,7 +245,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the length of the resulting value.",
         ..WRITE
     }
-.by(Keyed(set_range)),
+    .by(Keyed(set_range)),
     Command {
         name: "strlen",
         syntax: "key",
@@ -255,15 +255,15 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the length of a string value.",
         ..READ
     }
-.by(Keyed(strlen))
-.at_hand(|out, value| out.int(value.len() as i64)),
+    .by(Keyed(strlen))
+    .cached_reply(|out, value| out.int(value.len() as i64)),
     Command {
         name: "substr",
         syntax: "key start:i end:i",
         summary: "Returns a substring from a string value.",
         ..RANGE
     }
-.by(Keyed(get_range)),
+    .by(Keyed(get_range)),
 ];
 
 const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");

@@ -164,7 +164,7 @@ fn exec(call: &mut Call) -> Answer {
     };
     if txn.keeps_any() && touches_kept(call.rows(), &txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
-        return Ok(Behind);
+        return Ok(WaiterFirst);
     }
     let flushes = |(id, _): &(_, _)| matches!(call.table().command(*id).name, "flushall" | "flushdb");
     if multi.queue.iter().any(flushes) && !txn.can_flush(0..DATABASES as u8) {
@@ -201,7 +201,8 @@ fn exec(call: &mut Call) -> Answer {
 
     // Within EXEC nothing is watched any more.
     let mut watched = std::mem::take(&mut call.session.watched);
-    let (own_id, db, news) = (call.session.client.command(), call.session.db, call.turn.news_len());
+    let (own_id, db, notifications) =
+        (call.session.client.command(), call.session.db, call.turn.notification_count());
     let place = call.out.defer();
     let draws = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
     call.out.array(multi.queue.len());
@@ -224,7 +225,7 @@ fn exec(call: &mut Call) -> Answer {
     call.session.client.set_command(own_id);
     if let Fetch(cold) = result {
         // Nothing is done yet: it all runs again, with this.
-        call.turn.forget_news(news);
+        call.turn.forget_notifications(notifications);
         call.out.rewind(place);
         (call.session.db, call.session.watched) = (db, watched);
         call.session.draws = Some(draws);
@@ -332,7 +333,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeata
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.
             Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
-            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | Behind | HeldUp => {
+            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst | HeldUp => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

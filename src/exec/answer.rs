@@ -29,7 +29,7 @@ pub enum Outcome {
     /// Nothing was executed: it is to be done on a stack of its own ([`crate::script::stack`]). Run it again there.
     OnStack,
     /// Nothing was executed: a key is kept for a client that has waited for it. Try again when that has looked.
-    Behind,
+    WaiterFirst,
     /// Nothing was executed: a script holds what it needs for long. Try again when that may be over.
     HeldUp,
     /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.

@@ -10,7 +10,7 @@ use crate::{
     exec::{
         answer::{Answer, Outcome},
         handler::Rows,
-        turn::{News, Turn},
+        turn::{Notification, Turn},
     },
     push::notify::{Class, Event},
     server::{Server, mailbox::Wake},
@@ -203,7 +203,7 @@ impl Call<'_> {
     #[inline]
     pub fn notify_in(&self, db: u8, class: Class, event: &'static str, key: &[u8]) {
         if self.notifies(class) {
-            self.turn.announce(News::Event(Event { db, class, name: event, key: key.to_vec() }));
+            self.turn.announce(Notification::Event(Event { db, class, name: event, key: key.to_vec() }));
         }
     }
 }

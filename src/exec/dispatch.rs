@@ -17,7 +17,7 @@ use crate::{
         call::{Call, unknown_subcommand, wrong_arity},
         handler::{Handler, Row, Rows},
         keyspace::Keyspace,
-        turn::{NANOS_PER_MS, News, Turn},
+        turn::{NANOS_PER_MS, Notification, Turn},
     },
     push::tracking::Mode,
     script::stack,
@@ -49,7 +49,7 @@ impl Turn<'_> {
         }
         // What does not tell its keys has failed.
         let _ = each_key(command, args, |index, _| {
-            self.announce(News::Read(session.client.id, args.at(index).to_vec()));
+            self.announce(Notification::Read(session.client.id, args.at(index).to_vec()));
         });
     }
 
@@ -115,7 +115,7 @@ impl Turn<'_> {
             self.worker.stats().command(id).rejected.add(1);
             return self.refuse(session, Some(id), out, error);
         }
-        if self.worker.server.push.post.is_full()
+        if self.worker.server.push.queues.is_full()
             && command.flags.has(Flags::WRITE) | command.flags.has(Flags::PUBSUB)
         {
             return Outcome::postpone(BUSY_RETRY);
@@ -219,7 +219,7 @@ impl Turn<'_> {
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
-                if self.reply_at_hand(session, id, row, args, expected, out) {
+                if self.reply_from_cache(session, id, row, args, expected, out) {
                     return Outcome::Done;
                 }
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
@@ -235,7 +235,7 @@ impl Turn<'_> {
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args) {
-            return Outcome::Behind;
+            return Outcome::WaiterFirst;
         }
         if command.flags.has(Flags::WRITE) {
             let may_grow = command.flags.has(Flags::DENYOOM);
@@ -270,7 +270,7 @@ impl Turn<'_> {
             | Outcome::WaitFor(_)
             | Outcome::Queue
             | Outcome::OnStack
-            | Outcome::Behind
+            | Outcome::WaiterFirst
             | Outcome::HeldUp => {}
         }
         self.commit(txn);
@@ -281,10 +281,10 @@ impl Turn<'_> {
         outcome
     }
 
-    /// Replies with the value of a key if that is at hand and all that is wanted, and nobody is to be told of the look at
+    /// Replies with the value of a key if that is in the cache and all that is wanted, and nobody is to be told of the look at
     /// it; whether it did.
     #[inline]
-    fn reply_at_hand(
+    fn reply_from_cache(
         &self,
         session: &Session,
         id: CommandId,
@@ -293,7 +293,7 @@ impl Turn<'_> {
         expected: Expected,
         out: &mut Writer,
     ) -> bool {
-        let Some(reply) = row.at_hand else { return false };
+        let Some(reply) = row.cached_reply else { return false };
         let server = &self.worker.server;
         let is_seen = session.tracking.is_some() || server.push.monitors.is_used();
         if is_seen || !session.fetched.is_empty() || session.client.has_flag(flag::NO_TOUCH) {
@@ -301,7 +301,7 @@ impl Turn<'_> {
         }
         let show = |value: &[u8]| reply(out, value);
         let (logical, now_ms) = (session.db as u8, self.now_ms());
-        let Some(((), lsn)) = server.store.get_at_hand(logical, args.at(1), expected, now_ms, show) else {
+        let Some(((), lsn)) = server.store.get_cached(logical, args.at(1), expected, now_ms, show) else {
             return false;
         };
         self.depend_on(lsn);
@@ -331,7 +331,7 @@ impl Turn<'_> {
             // A script is shown before what it calls.
             self.show(session, command, args);
         }
-        let (place, first_news) = (out.defer(), self.news_len());
+        let (place, first_notification) = (out.defer(), self.notification_count());
         let mut call = Call { command, args, out: out.reborrow(), session, turn: self, wake };
         let answer = match (row.handler, txn) {
             (Handler::Keyed(handler) | Handler::Whole(handler), Some(txn)) => {
@@ -347,7 +347,7 @@ impl Turn<'_> {
                 };
                 let (session, changes) = (&*call.session, txn.take_changes());
                 if !over || !changes.is_empty() {
-                    self.note_changes(command, args, session.client.id, first_news, over, changes);
+                    self.note_changes(command, args, session.client.id, first_notification, over, changes);
                 }
                 if over && session.tracking.is_some() && command.flags.has(Flags::READONLY) {
                     self.remember(session, command, args);
@@ -413,7 +413,7 @@ impl Turn<'_> {
     #[cold]
     fn show(&self, session: &Session, command: &Command, args: Args) {
         let push = &self.worker.server.push;
-        push.monitors.show(&push.post, &session.client, session.in_script, session.db, command, args);
+        push.monitors.show(&push.queues, &session.client, session.in_script, session.db, command, args);
     }
 
     fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {

@@ -35,9 +35,9 @@ pub struct Row {
     pub command: Command,
     /// Does it.
     pub handler: Handler,
-    /// Replies with a string that is the value of its first argument, if that is all it does: where the value is at hand, no
+    /// Replies with a string that is the value of its first argument, if that is all it does: where the value is in the cache, no
     /// transaction is needed.
-    pub at_hand: Option<fn(&mut Writer, &[u8])>,
+    pub cached_reply: Option<fn(&mut Writer, &[u8])>,
     /// Whether a call of a command that may write is known not to.
     pub writes_nothing: Option<fn(&Server, Args) -> bool>,
     /// If it is a container, what it contains.
@@ -47,7 +47,7 @@ pub struct Row {
 impl Command {
     /// The row of a command that this does.
     pub const fn by(self, handler: Handler) -> Row {
-        Row { command: self, handler, at_hand: None, writes_nothing: None, subcommands: &[] }
+        Row { command: self, handler, cached_reply: None, writes_nothing: None, subcommands: &[] }
     }
 
     /// The row of a command that does nothing without a subcommand.
@@ -62,9 +62,9 @@ impl Row {
         Row { subcommands, ..self }
     }
 
-    /// The same with a way to reply that needs no transaction: see [`Row::at_hand`].
-    pub const fn at_hand(self, reply: fn(&mut Writer, &[u8])) -> Row {
-        Row { at_hand: Some(reply), ..self }
+    /// The same with a way to reply that needs no transaction: see [`Row::cached_reply`].
+    pub const fn cached_reply(self, reply: fn(&mut Writer, &[u8])) -> Row {
+        Row { cached_reply: Some(reply), ..self }
     }
 
     /// The same where it may be known of a call that it does not write: see [`Row::writes_nothing`].

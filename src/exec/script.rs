@@ -143,7 +143,7 @@ pub fn run(
             return Ok(later);
         }
     }
-    let (place, news, db) = (call.out.defer(), call.turn.news_len(), call.session.db);
+    let (place, notifications, db) = (call.out.defer(), call.turn.notification_count(), call.session.db);
     for attempt in 0.. {
         let is_last = attempt == ATTEMPTS_MAX;
         let mut txn = match begin(call, count, is_last)? {
@@ -156,7 +156,7 @@ pub fn run(
         }
         call.session.fetched = txn.take_fetched();
         drop(txn);
-        call.turn.forget_news(news);
+        call.turn.forget_notifications(notifications);
         call.out.rewind(place);
         call.session.db = db;
     }
@@ -173,7 +173,7 @@ fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Resu
         store.try_begin_growing(&store.partitions_of(keys()), takes_turn)?
     };
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
-        return Ok(Err(Behind));
+        return Ok(Err(WaiterFirst));
     }
     let fetched = std::mem::take(&mut call.session.fetched);
     let is_first = fetched.is_empty();
@@ -507,7 +507,14 @@ impl Host for Run<'_, '_, '_> {
                     self.fetch(cold)?;
                     waited = true;
                 }
-                Wait(_) | WaitFor(_) | Postpone(_) | Busy | Queue | OnStack | Behind | Outcome::HeldUp => {
+                Wait(_)
+                | WaitFor(_)
+                | Postpone(_)
+                | Busy
+                | Queue
+                | OnStack
+                | WaiterFirst
+                | Outcome::HeldUp => {
                     unreachable!("commands do not wait within a script")
                 }
                 Done | Close => break,

@@ -39,11 +39,11 @@ pub struct Turn<'a> {
     /// What the replies so far depend on.
     gate: Cell<Lsn>,
     /// What is told to others when the transaction commits.
-    news: RefCell<Vec<News>>,
+    notifications: RefCell<Vec<Notification>>,
 }
 
 /// Something that others are told of when the transaction that did it commits.
-pub enum News {
+pub enum Notification {
     /// An event.
     Event(Event),
     /// A message, published within the transaction.
@@ -73,7 +73,7 @@ impl<'a> Turn<'a> {
             began_ms: Cell::new(worker.server.store.now_ms()),
             now: Cell::new(0),
             gate: Cell::new(0),
-            news: RefCell::default(),
+            notifications: RefCell::default(),
         }
     }
 
@@ -117,13 +117,13 @@ impl<'a> Turn<'a> {
     }
 
     /// How much is to be told of when the transaction commits.
-    pub fn news_len(&self) -> usize {
-        self.news.borrow().len()
+    pub fn notification_count(&self) -> usize {
+        self.notifications.borrow().len()
     }
 
     /// Forgets what was announced behind the first `len` things: it is done again.
-    pub fn forget_news(&self, len: usize) {
-        self.news.borrow_mut().truncate(len);
+    pub fn forget_notifications(&self, len: usize) {
+        self.notifications.borrow_mut().truncate(len);
     }
 
     /// Reads what a transaction needs, with its partitions locked: nothing may come between any more. While a script waits for
@@ -145,7 +145,7 @@ impl<'a> Turn<'a> {
     /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.
     pub fn commit(&self, txn: &mut Txn) {
         let lsn = txn.commit_then(|changes, lsn| {
-            if !changes.is_empty() || !self.news.borrow().is_empty() {
+            if !changes.is_empty() || !self.notifications.borrow().is_empty() {
                 self.tell(changes, lsn);
             }
         });
@@ -160,8 +160,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Has others told of something when the transaction commits.
-    pub fn announce(&self, news: News) {
-        self.news.borrow_mut().push(news);
+    pub fn announce(&self, notifications: Notification) {
+        self.notifications.borrow_mut().push(notifications);
     }
 
     /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
@@ -176,9 +176,9 @@ impl<'a> Turn<'a> {
         over: bool,
         changes: Vec<Change>,
     ) {
-        let mut news = self.news.borrow_mut();
+        let mut notifications = self.notifications.borrow_mut();
         if !over {
-            news.truncate(at);
+            notifications.truncate(at);
         }
         let mut missed: Vec<Vec<u8>> = Vec::new();
         let is_new = |change: &Change| {
@@ -194,41 +194,46 @@ impl<'a> Turn<'a> {
             true
         };
         let changes = changes.into_iter().filter(is_new);
-        let new: Vec<News> = changes.flat_map(|change| self.news_of(change, Some(by))).collect();
-        news.splice(at..at, new);
+        let new: Vec<Notification> =
+            changes.flat_map(|change| self.notifications_of(change, Some(by))).collect();
+        notifications.splice(at..at, new);
     }
 
-    fn news_of(&self, change: Change, by: Option<u64>) -> impl Iterator<Item = News> + use<> {
+    fn notifications_of(
+        &self,
+        change: Change,
+        by: Option<u64>,
+    ) -> impl Iterator<Item = Notification> + use<> {
         let push = &self.worker.server.push;
-        let event = Event::of_change(push, &change).map(News::Event);
+        let event = Event::of_change(push, &change).map(Notification::Event);
         let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
-        event.into_iter().chain(changed.map(News::Changed))
+        event.into_iter().chain(changed.map(Notification::Changed))
     }
 
     /// Tells others what was done, and what the store did by itself since, in a transaction whose partitions are still
     /// locked.
     #[cold]
     fn tell(&self, changes: Vec<Change>, lsn: Lsn) {
-        let mut news = self.news.borrow_mut();
-        news.extend(changes.into_iter().flat_map(|change| self.news_of(change, None)));
+        let mut notifications = self.notifications.borrow_mut();
+        notifications.extend(changes.into_iter().flat_map(|change| self.notifications_of(change, None)));
         let push = &self.worker.server.push;
         let gate = push.gate(lsn);
         let (mut changed, mut read) = (Vec::new(), false);
-        for one in news.drain(..) {
+        for one in notifications.drain(..) {
             match one {
-                News::Event(event) => event.publish(push, gate),
-                News::Message { channel, message, to_shard } => {
+                Notification::Event(event) => event.publish(push, gate),
+                Notification::Message { channel, message, to_shard } => {
                     push.publish(&channel, &message, to_shard, gate);
                 }
-                News::Read(client, key) => {
+                Notification::Read(client, key) => {
                     push.tracking.remember(client, &key);
                     read = true;
                 }
-                News::Changed(key) => {
+                Notification::Changed(key) => {
                     push.tracking.invalidate(push, &key, gate);
                     changed.push(key);
                 }
-                News::Flushed => push.tracking.invalidate_all(push, gate),
+                Notification::Flushed => push.tracking.invalidate_all(push, gate),
             }
         }
         if !changed.is_empty() {

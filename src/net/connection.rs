@@ -17,7 +17,7 @@ use crate::{
         lookahead::Lookahead,
         output::{Output, SendError},
     },
-    push::post::Letter,
+    push::queue::PushMessage,
     script::stack::{OnStack, Pause},
     server::{limits::OutputLimit, mailbox::Wake},
     session::{Multi, Session},
@@ -86,24 +86,24 @@ impl Handle {
         }
     }
 
-    /// Takes in a letter.
-    pub fn push(&self, letter: &Letter, limits: &[OutputLimit; 3]) {
+    /// Takes in a message.
+    pub fn push(&self, message: &PushMessage, limits: &[OutputLimit; 3]) {
         if self.overrun.get() {
             return;
         }
         let mut pushed = self.pushed.borrow_mut();
-        letter.text.write(&self.client, &mut pushed);
+        message.payload.write(&self.client, &mut pushed);
         if limits[self.client.class() as usize].exceeds_hard(pushed.len() + self.pending.get()) {
             // Not even until the connection gets to run.
             self.overrun.set(true);
             *pushed = Vec::new();
         }
         drop(pushed);
-        self.pushed_gate.set(self.pushed_gate.get().max(letter.gate));
+        self.pushed_gate.set(self.pushed_gate.get().max(message.gate));
         self.wake();
     }
 
-    /// Hands over the letters that were taken in, to the end of `out`.
+    /// Hands over the messages that were taken in, to the end of `out`.
     #[inline]
     pub fn take_pushed(&self, out: &mut Vec<u8>) {
         if self.pushed.borrow().is_empty() {
@@ -375,7 +375,7 @@ impl Connection {
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
-                Outcome::Behind => {
+                Outcome::WaiterFirst => {
                     // A turn may end before it is waited for here.
                     const LONGEST: Duration = Duration::from_millis(1);
                     let turns = worker.server.turns.notified();
@@ -421,11 +421,11 @@ impl Connection {
         Ok(has_waited)
     }
 
-    /// Puts the letters that have come among the output, between two replies.
+    /// Puts the messages that have come among the output, between two replies.
     #[inline]
     fn take_pushed(&mut self) {
         if !self.closing {
-            // Also if a command has handed over the letters, but not what they depend on.
+            // Also if a command has handed over the messages, but not what they depend on.
             self.output.depends_on(self.handle.pushed_gate.take());
             self.handle.take_pushed(&mut self.output.open);
         }

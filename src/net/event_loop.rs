@@ -11,7 +11,7 @@ use crate::{
         worker::{Clock, Worker, kick},
     },
     net::connection::{Connection, Handle},
-    push::post::Letter,
+    push::queue::PushMessage,
     server::{Server, eviction, mailbox::Message},
     transport::stream::{Socket, Stream},
 };
@@ -44,8 +44,8 @@ pub struct EventLoop {
     turns: Notify,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
-    /// For the letters that are being delivered.
-    letters: RefCell<Vec<Letter>>,
+    /// For the messages that are being delivered.
+    messages: RefCell<Vec<PushMessage>>,
 }
 
 /// Runs a worker in this thread until it is told to stop.
@@ -82,7 +82,7 @@ impl EventLoop {
             turns: Notify::new(),
             connections: RefCell::default(),
             buffers: RefCell::default(),
-            letters: RefCell::default(),
+            messages: RefCell::default(),
         }
     }
 
@@ -139,32 +139,32 @@ impl EventLoop {
         }
     }
 
-    /// Delivers mail as it comes.
+    /// Delivers messages as they come.
     async fn deliver_all(&self) {
         loop {
-            self.worker.server.push.post.wait(self.worker.index).await;
+            self.worker.server.push.queues.wait(self.worker.index).await;
             self.deliver();
         }
     }
 
-    /// Delivers what mail there is.
+    /// Delivers what messages there are.
     #[inline]
     pub fn deliver(&self) {
-        if self.worker.server.push.post.has_mail(self.worker.index) {
-            self.deliver_mail();
+        if self.worker.server.push.queues.has_messages(self.worker.index) {
+            self.deliver_messages();
         }
     }
 
     #[cold]
-    fn deliver_mail(&self) {
-        let post = &self.worker.server.push.post;
-        let mut letters = self.letters.borrow_mut();
-        post.take(self.worker.index, &mut letters);
+    fn deliver_messages(&self) {
+        let queues = &self.worker.server.push.queues;
+        let mut messages = self.messages.borrow_mut();
+        queues.take(self.worker.index, &mut messages);
         let connections = self.connections.borrow();
-        for letter in letters.drain(..) {
-            for id in letter.to.iter() {
+        for message in messages.drain(..) {
+            for id in message.to.iter() {
                 if let Some(handle) = connections.get(id) {
-                    handle.push(&letter, &self.worker.server.output_limits);
+                    handle.push(&message, &self.worker.server.output_limits);
                 }
             }
         }

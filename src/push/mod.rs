@@ -4,8 +4,8 @@
 
 pub mod monitor;
 pub mod notify;
-pub mod post;
 pub mod pubsub;
+pub mod queue;
 pub mod tracking;
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
     push::{
         monitor::Monitors,
         notify::{Event, Notices},
-        post::Post,
         pubsub::PubSub,
+        queue::PushQueues,
         tracking::{Changed, Tracking},
     },
 };
@@ -30,7 +30,7 @@ pub struct Push {
     /// Who is subscribed to which channels.
     pub pubsub: PubSub,
     /// What is on its way.
-    pub post: Post,
+    pub queues: PushQueues,
     /// Which events are published.
     pub notices: Notices,
     /// Who has copies of which keys.
@@ -48,7 +48,7 @@ impl Push {
     pub fn new(workers: usize, clients: Arc<Clients>) -> Push {
         Push {
             pubsub: PubSub::new(),
-            post: Post::new(workers),
+            queues: PushQueues::new(workers),
             notices: Notices::default(),
             tracking: Tracking::new(),
             monitors: Monitors::default(),
@@ -75,7 +75,7 @@ impl Push {
 
     /// Publishes a message; see [`PubSub::publish`].
     pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, gate: Lsn) -> usize {
-        self.pubsub.publish(&self.post, channel, message, to_shard, gate)
+        self.pubsub.publish(&self.queues, channel, message, to_shard, gate)
     }
 
     /// Tells of what happens to keys without a client's doing.

@@ -7,8 +7,8 @@ use crate::{
         redact::{REDACTED, is_secret},
     },
     push::{
-        post::{Post, Text},
         pubsub::Audience,
+        queue::{Payload, PushQueues},
     },
 };
 use holdfast_resp::Args;
@@ -57,7 +57,7 @@ impl Monitors {
     #[cold]
     pub fn show(
         &self,
-        post: &Post,
+        queues: &PushQueues,
         client: &Client,
         in_script: bool,
         db: usize,
@@ -71,7 +71,7 @@ impl Monitors {
             None => client.addr.clone(),
         };
         let line = line(now.as_micros(), db, &source, command, args);
-        self.clients.read().expect("no holder panics").send(post, &Text::Raw(line.into()), 0);
+        self.clients.read().expect("no holder panics").send(queues, &Payload::Raw(line.into()), 0);
     }
 }
 

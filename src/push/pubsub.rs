@@ -1,12 +1,12 @@
 //! Publish/subscribe: who listens to which channels.
 //!
-//! A channel has a list of subscribers for each worker that has any. The lists are shared with the letters on their way,
+//! A channel has a list of subscribers for each worker that has any. The lists are shared with the messages on their way,
 //! and copied if they change meanwhile.
 
 use crate::{
     clients::client::{Client, Kind},
     commit::gate::Lsn,
-    push::post::{Letter, Post, Text},
+    push::queue::{Payload, PushMessage, PushQueues},
     util::glob,
 };
 use std::{
@@ -56,9 +56,9 @@ impl Audience {
     }
 
     /// Sends the same to all.
-    pub fn send(&self, post: &Post, text: &Text, gate: Lsn) {
+    pub fn send(&self, queues: &PushQueues, text: &Payload, gate: Lsn) {
         for (worker, clients) in &self.0 {
-            post.send(*worker, Letter { text: text.clone(), to: clients.clone(), gate });
+            queues.send(*worker, PushMessage { payload: text.clone(), to: clients.clone(), gate });
         }
     }
 }
@@ -210,7 +210,7 @@ impl PubSub {
         }
     }
 
-    /// Ends a subscription. Letters that are on their way may still come: the client's worker looks at its mail next.
+    /// Ends a subscription. Messages that are on their way may still come: the client's worker looks at its messages next.
     pub fn unsubscribe(&self, kind: Kind, name: &[u8], worker: usize, client: u64) {
         match kind {
             Kind::Channel => self.channels.remove(name, worker, client),
@@ -230,22 +230,29 @@ impl PubSub {
 
     /// Sends a message to all who are subscribed to a channel, or to a pattern that its name matches; returns how many
     /// times. No pattern matches the channel of a shard. Nobody gets it before everything below `gate` is durable.
-    pub fn publish(&self, post: &Post, channel: &[u8], message: &[u8], to_shard: bool, gate: Lsn) -> usize {
+    pub fn publish(
+        &self,
+        queues: &PushQueues,
+        channel: &[u8],
+        message: &[u8],
+        to_shard: bool,
+        gate: Lsn,
+    ) -> usize {
         if to_shard {
             return self.shards.with(channel, |audience| {
-                audience.send(post, &Text::push(&[b"smessage", channel, message]), gate);
+                audience.send(queues, &Payload::push(&[b"smessage", channel, message]), gate);
                 audience.len()
             });
         }
         let mut receivers = self.channels.with(channel, |audience| {
-            audience.send(post, &Text::push(&[b"message", channel, message]), gate);
+            audience.send(queues, &Payload::push(&[b"message", channel, message]), gate);
             audience.len()
         });
         if self.pattern_count.load(Relaxed) > 0 {
             let patterns = self.patterns.read().expect("no holder panics");
             for (pattern, audience) in patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel))
             {
-                audience.send(post, &Text::push(&[b"pmessage", pattern, channel, message]), gate);
+                audience.send(queues, &Payload::push(&[b"pmessage", pattern, channel, message]), gate);
                 receivers += audience.len();
             }
         }
@@ -311,59 +318,59 @@ impl PubSub {
 mod tests {
     use super::*;
 
-    fn mail(post: &Post, worker: usize) -> Vec<(String, Vec<u64>, Lsn)> {
-        let mut letters = Vec::new();
-        post.take(worker, &mut letters);
-        letters
+    fn queued(queues: &PushQueues, worker: usize) -> Vec<(String, Vec<u64>, Lsn)> {
+        let mut messages = Vec::new();
+        queues.take(worker, &mut messages);
+        messages
             .into_iter()
-            .map(|Letter { text, to, gate }| {
-                let Text::Push(text) = text else { panic!("not a message") };
+            .map(|PushMessage { payload: text, to, gate }| {
+                let Payload::Push(text) = text else { panic!("not a message") };
                 (String::from_utf8_lossy(&text).replace("\r\n", " "), to.to_vec(), gate)
             })
             .collect()
     }
 
     #[test]
-    fn one_letter_for_all_subscribers_of_a_worker() {
-        let (pubsub, post) = (PubSub::new(), Post::new(2));
+    fn one_message_for_all_subscribers_of_a_worker() {
+        let (pubsub, queues) = (PubSub::new(), PushQueues::new(2));
         let (channel, pattern): (Arc<[u8]>, Arc<[u8]>) = (Arc::from(&b"ab"[..]), Arc::from(&b"a*"[..]));
         for (worker, client) in [(0, 1), (1, 2), (0, 3)] {
             pubsub.subscribe(Kind::Channel, &channel, worker, client);
         }
         pubsub.subscribe(Kind::Pattern, &pattern, 1, 2);
         assert_eq!(pubsub.receivers(b"ab", false), 4);
-        assert_eq!(pubsub.publish(&post, b"ab", b"x", false, 7), 4);
-        assert!(post.has_mail(0) && post.has_mail(1));
+        assert_eq!(pubsub.publish(&queues, b"ab", b"x", false, 7), 4);
+        assert!(queues.has_messages(0) && queues.has_messages(1));
         let message = "3 $7 message $2 ab $1 x ".to_owned();
         let by_pattern = "4 $8 pmessage $2 a* $2 ab $1 x ".to_owned();
-        assert_eq!(mail(&post, 0), [(message.clone(), vec![1, 3], 7)]);
-        assert_eq!(mail(&post, 1), [(message.clone(), vec![2], 7), (by_pattern, vec![2], 7)]);
-        assert!(!post.has_mail(0));
+        assert_eq!(queued(&queues, 0), [(message.clone(), vec![1, 3], 7)]);
+        assert_eq!(queued(&queues, 1), [(message.clone(), vec![2], 7), (by_pattern, vec![2], 7)]);
+        assert!(!queues.has_messages(0));
 
-        // A letter on its way is not changed.
-        pubsub.publish(&post, b"ab", b"x", false, 0);
+        // A message on its way is not changed.
+        pubsub.publish(&queues, b"ab", b"x", false, 0);
         pubsub.unsubscribe(Kind::Channel, b"ab", 0, 1);
-        assert_eq!(mail(&post, 0), [(message, vec![1, 3], 0)]);
+        assert_eq!(queued(&queues, 0), [(message, vec![1, 3], 0)]);
         pubsub.unsubscribe(Kind::Channel, b"ab", 0, 3);
         pubsub.unsubscribe(Kind::Channel, b"ab", 1, 2);
         assert_eq!(pubsub.channel_count(Kind::Channel), 0);
         pubsub.unsubscribe(Kind::Pattern, b"a*", 1, 2);
         assert!(pubsub.is_unused());
-        assert_eq!(pubsub.publish(&post, b"ab", b"x", false, 0), 0);
+        assert_eq!(pubsub.publish(&queues, b"ab", b"x", false, 0), 0);
     }
 
     #[test]
     fn who_posts_too_much_is_to_wait() {
-        let (pubsub, post) = (PubSub::new(), Post::new(1));
+        let (pubsub, queues) = (PubSub::new(), PushQueues::new(1));
         pubsub.subscribe(Kind::Shard, &Arc::from(&b"c"[..]), 0, 1);
         let message = vec![0; 1 << 20];
         for _ in 0..63 {
-            pubsub.publish(&post, b"c", &message, true, 0);
+            pubsub.publish(&queues, b"c", &message, true, 0);
         }
-        assert!(!post.is_full());
-        pubsub.publish(&post, b"c", &message, true, 0);
-        assert!(post.is_full());
-        assert_eq!(mail(&post, 0).len(), 64);
-        assert!(!post.is_full());
+        assert!(!queues.is_full());
+        pubsub.publish(&queues, b"c", &message, true, 0);
+        assert!(queues.is_full());
+        assert_eq!(queued(&queues, 0).len(), 64);
+        assert!(!queues.is_full());
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     commit::gate::Lsn,
     push::{
         Push,
-        post::{Letter, Text},
+        queue::{Payload, PushMessage},
     },
     util::random::random,
 };
@@ -319,15 +319,17 @@ impl Tracker {
                 None => {
                     self.client.set_flag(flag::BROKEN_REDIRECT, true);
                     let text = format!("2\r\n$21\r\ntracking-redir-broken\r\n:{}\r\n", self.redirect);
-                    let text = Text::Resp3(text.into_bytes().into());
-                    push.post
-                        .send(self.client.worker, Letter { text, to: Arc::new(vec![self.client.id]), gate });
+                    let text = Payload::Resp3(text.into_bytes().into());
+                    push.queues.send(
+                        self.client.worker,
+                        PushMessage { payload: text, to: Arc::new(vec![self.client.id]), gate },
+                    );
                     return;
                 }
             }
         }
-        let text = Text::Invalidate { keys, redirected: self.redirect != 0 };
-        push.post.send(target.worker, Letter { text, to: Arc::new(vec![target.id]), gate });
+        let text = Payload::Invalidate { keys, redirected: self.redirect != 0 };
+        push.queues.send(target.worker, PushMessage { payload: text, to: Arc::new(vec![target.id]), gate });
     }
 }
 
@@ -347,14 +349,16 @@ mod tests {
     }
 
     fn told(push: &Push) -> Vec<(u64, String)> {
-        let mut letters = Vec::new();
-        push.post.take(0, &mut letters);
-        let keys = |letter: &Letter| match &letter.text {
-            Text::Invalidate { keys: Some(keys), .. } => String::from_utf8_lossy(keys).replace("\r\n", " "),
-            Text::Invalidate { keys: None, .. } => "all".to_owned(),
+        let mut messages = Vec::new();
+        push.queues.take(0, &mut messages);
+        let keys = |message: &PushMessage| match &message.payload {
+            Payload::Invalidate { keys: Some(keys), .. } => {
+                String::from_utf8_lossy(keys).replace("\r\n", " ")
+            }
+            Payload::Invalidate { keys: None, .. } => "all".to_owned(),
             _ => "other".to_owned(),
         };
-        letters.iter().map(|letter| (letter.to[0], keys(letter))).collect()
+        messages.iter().map(|message| (message.to[0], keys(message))).collect()
     }
 
     fn changed(key: &[u8], by: Option<u64>) -> Changed {

@@ -111,7 +111,7 @@ impl World {
                     }
                 }
                 Outcome::Postpone(_) | Outcome::Busy => self.maintain()?,
-                Outcome::Queue | Outcome::Behind | Outcome::HeldUp | Outcome::WaitFor(_) => {
+                Outcome::Queue | Outcome::WaiterFirst | Outcome::HeldUp | Outcome::WaitFor(_) => {
                     panic!("there is no other client or server")
                 }
             }

@@ -38,7 +38,7 @@ impl Store {
     /// does not expire, nobody is at work in its partition, and nobody has the first turn at a key there. Returns as
     /// [`Store::get`] does; `None`: it takes a transaction to tell.
     #[inline]
-    pub fn get_at_hand<T>(
+    pub fn get_cached<T>(
         &self,
         logical: u8,
         key: &[u8],

@@ -42,14 +42,14 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
         ..ROW
     }
-.by(Keyed(dump)),
+    .by(Keyed(dump)),
     Command {
         name: "restore",
         syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
         summary: "Creates a key from the serialized representation of a value.",
         ..RESTORE
     }
-.by(Keyed(restore)),
+    .by(Keyed(restore)),
     Command {
         name: "restore-asking",
         syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",
@@ -58,7 +58,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command for migrating keys in a cluster.",
         ..RESTORE
     }
-.by(Keyed(restore)),
+    .by(Keyed(restore)),
 ];
 
 const BUSY_KEY: Stop = Stop::new("BUSYKEY Target key name already exists.");

@@ -68,7 +68,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
         ..ROW
     }
-.by(Keyed(geoadd)),
+    .by(Keyed(geoadd)),
     Command {
         name: "geodist",
         syntax: "key member1 member2 [unit<M|KM|FT|MI>]",
@@ -76,7 +76,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the distance between two members of a geospatial index.",
         ..ROW
     }
-.by(Keyed(geodist)),
+    .by(Keyed(geodist)),
     Command {
         name: "geohash",
         syntax: "key [member...]",
@@ -85,7 +85,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each member requested.",
         ..ROW
     }
-.by(Keyed(geohash)),
+    .by(Keyed(geohash)),
     Command {
         name: "geopos",
         syntax: "key [member...]",
@@ -94,7 +94,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each member requested.",
         ..ROW
     }
-.by(Keyed(geopos)),
+    .by(Keyed(geopos)),
     Command {
         name: "georadius",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
@@ -103,7 +103,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members within a distance from a coordinate, optionally stores the result.",
         ..STORING_RADIUS
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: true }))),
     Command {
         name: "georadius_ro",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>]",
@@ -112,7 +112,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns members from a geospatial index that are within a distance from a coordinate.",
         ..RADIUS
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Radius { may_store: false }))),
     Command {
         name: "georadiusbymember",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
@@ -121,7 +121,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members within a distance from a member, optionally stores the result.",
         ..STORING_RADIUS
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true }))),
     Command {
         name: "georadiusbymember_ro",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>]",
@@ -130,7 +130,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns members from a geospatial index that are within a distance from a member.",
         ..RADIUS
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false }))),
     Command {
         name: "geosearch",
         syntax: "key from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [WITHCOORD] [WITHDIST] [WITHHASH]",
@@ -138,7 +138,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members inside an area of a box or a circle.",
         ..SEARCH
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::Search))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::Search))),
     Command {
         name: "geosearchstore",
         syntax: "destination:k source:k1 from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [STOREDIST]",
@@ -148,7 +148,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members inside an area of a box or a circle, optionally stores the result.",
         ..SEARCH
     }
-.by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore))),
 ];
 
 const BAD_UNIT: Stop = Stop::new("ERR unsupported unit provided. please use M, KM, FT, MI");

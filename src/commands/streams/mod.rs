@@ -74,7 +74,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each message ID processed.",
         ..WRITE
     }
-.by(Keyed(groups::xack)),
+    .by(Keyed(groups::xack)),
     Command {
         name: "xadd",
         syntax: r#"key [NOMKSTREAM@6.2.0] [trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])] id-selector<"*"=auto-id:!|id> data(field value)..."#,
@@ -84,7 +84,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
         ..WRITE
     }
-.by(Keyed(entries::xadd)),
+    .by(Keyed(entries::xadd)),
     Command {
         name: "xautoclaim",
         syntax: "key group consumer min-idle-time start [COUNT=count:i] [JUSTID]",
@@ -94,7 +94,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) if COUNT is small.",
         ..DELETE
     }
-.by(Keyed(claims::xautoclaim)),
+    .by(Keyed(claims::xautoclaim)),
     Command {
         name: "xclaim",
         syntax: "key group consumer min-idle-time id... [IDLE=ms:i] [TIME=unix-time-milliseconds:t] [RETRYCOUNT=count:i] [FORCE] [JUSTID] [LASTID=lastid]",
@@ -103,7 +103,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
         ..WRITE
     }
-.by(Keyed(claims::xclaim)),
+    .by(Keyed(claims::xclaim)),
     Command {
         name: "xdel",
         syntax: "key id...",
@@ -112,92 +112,92 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
         ..DELETE
     }
-.by(Keyed(entries::xdel)),
+    .by(Keyed(entries::xdel)),
     Command {
         name: "xgroup",
         summary: "A container for consumer groups commands.",
         ..CONTAINER
     }
-.container(const { &[
-            Command {
-                name: "xgroup|create",
-                syntax: r#"key group id-selector<id|"$"=new-id:!> [MKSTREAM] [ENTRIESREAD=entriesread:i~entries-read]"#,
-                arity: -5,
-                summary: "Creates a consumer group.",
-                ..NEW_IN_GROUP
-            }
-.by(Keyed(groups::create)),
-            Command {
-                name: "xgroup|createconsumer",
-                syntax: "key group consumer",
-                arity: 5,
-                since: "6.2.0",
-                summary: "Creates a consumer in a consumer group.",
-                ..NEW_IN_GROUP
-            }
-.by(Keyed(groups::create_consumer)),
-            Command {
-                name: "xgroup|delconsumer",
-                syntax: "key group consumer",
-                arity: 5,
-                summary: "Deletes a consumer from a consumer group.",
-                ..GROUP
-            }
-.by(Keyed(groups::delete_consumer)),
-            Command {
-                name: "xgroup|destroy",
-                syntax: "key group",
-                arity: 4,
-                summary: "Destroys a consumer group.",
-                complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
-                ..GROUP
-            }
-.by(Keyed(groups::destroy)),
-            Command { name: "xgroup|help", ..HELP }
-.by(Plain(groups::help)),
-            Command {
-                name: "xgroup|setid",
-                syntax: r#"key group id-selector<id|"$"=new-id:!> [ENTRIESREAD=entriesread:i~entries-read]"#,
-                arity: -5,
-                keys: const { &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)] },
-                summary: "Sets the last-delivered ID of a consumer group.",
-                ..GROUP
-            }
-.by(Keyed(groups::set_id)),
-        ] }),
+    .container(const { &[
+        Command {
+            name: "xgroup|create",
+            syntax: r#"key group id-selector<id|"$"=new-id:!> [MKSTREAM] [ENTRIESREAD=entriesread:i~entries-read]"#,
+            arity: -5,
+            summary: "Creates a consumer group.",
+            ..NEW_IN_GROUP
+        }
+        .by(Keyed(groups::create)),
+        Command {
+            name: "xgroup|createconsumer",
+            syntax: "key group consumer",
+            arity: 5,
+            since: "6.2.0",
+            summary: "Creates a consumer in a consumer group.",
+            ..NEW_IN_GROUP
+        }
+        .by(Keyed(groups::create_consumer)),
+        Command {
+            name: "xgroup|delconsumer",
+            syntax: "key group consumer",
+            arity: 5,
+            summary: "Deletes a consumer from a consumer group.",
+            ..GROUP
+        }
+        .by(Keyed(groups::delete_consumer)),
+        Command {
+            name: "xgroup|destroy",
+            syntax: "key group",
+            arity: 4,
+            summary: "Destroys a consumer group.",
+            complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
+            ..GROUP
+        }
+        .by(Keyed(groups::destroy)),
+        Command { name: "xgroup|help", ..HELP }
+        .by(Plain(groups::help)),
+        Command {
+            name: "xgroup|setid",
+            syntax: r#"key group id-selector<id|"$"=new-id:!> [ENTRIESREAD=entriesread:i~entries-read]"#,
+            arity: -5,
+            keys: const { &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)] },
+            summary: "Sets the last-delivered ID of a consumer group.",
+            ..GROUP
+        }
+        .by(Keyed(groups::set_id)),
+    ] }),
     Command {
         name: "xinfo",
         summary: "A container for stream introspection commands.",
         ..CONTAINER
     }
-.container(const { &[
-            Command {
-                name: "xinfo|consumers",
-                syntax: "key group",
-                arity: 4,
-                summary: "Returns a list of the consumers in a consumer group.",
-                ..INFO
-            }
-.by(Keyed(info::consumers)),
-            Command {
-                name: "xinfo|groups",
-                syntax: "key",
-                arity: 3,
-                summary: "Returns a list of the consumer groups of a stream.",
-                ..INFO
-            }
-.by(Keyed(info::groups)),
-            Command { name: "xinfo|help", ..HELP }
-.by(Plain(info::help)),
-            Command {
-                name: "xinfo|stream",
-                syntax: "key [full-block(FULL [COUNT=count:i])]",
-                arity: -3,
-                summary: "Returns information about a stream.",
-                ..INFO
-            }
-.by(Keyed(info::stream)),
-        ] }),
+    .container(const { &[
+        Command {
+            name: "xinfo|consumers",
+            syntax: "key group",
+            arity: 4,
+            summary: "Returns a list of the consumers in a consumer group.",
+            ..INFO
+        }
+        .by(Keyed(info::consumers)),
+        Command {
+            name: "xinfo|groups",
+            syntax: "key",
+            arity: 3,
+            summary: "Returns a list of the consumer groups of a stream.",
+            ..INFO
+        }
+        .by(Keyed(info::groups)),
+        Command { name: "xinfo|help", ..HELP }
+        .by(Plain(info::help)),
+        Command {
+            name: "xinfo|stream",
+            syntax: "key [full-block(FULL [COUNT=count:i])]",
+            arity: -3,
+            summary: "Returns information about a stream.",
+            ..INFO
+        }
+        .by(Keyed(info::stream)),
+    ] }),
     Command {
         name: "xlen",
         syntax: "key",
@@ -207,7 +207,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Return the number of messages in a stream.",
         ..READ
     }
-.by(Keyed(entries::xlen)),
+    .by(Keyed(entries::xlen)),
     Command {
         name: "xpending",
         syntax: "key group [filters([IDLE=min-idle-time:i@6.2.0] start end count:i [consumer])]",
@@ -216,7 +216,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
         ..READ
     }
-.by(Keyed(info::xpending)),
+    .by(Keyed(info::xpending)),
     Command {
         name: "xrange",
         syntax: "key start end [COUNT=count:i]",
@@ -225,7 +225,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
     }
-.by(Keyed(|call, txn| entries::range(call, txn, false))),
+    .by(Keyed(|call, txn| entries::range(call, txn, false))),
     Command {
         name: "xread",
         syntax: "[COUNT=count:i] [BLOCK=milliseconds:i] STREAMS=streams(key... id...)",
@@ -237,7 +237,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
         ..READ
     }
-.by(Keyed(reading::xread)),
+    .by(Keyed(reading::xread)),
     Command {
         name: "xreadgroup",
         syntax: "GROUP=group-block(group consumer) [COUNT=count:i] [BLOCK=milliseconds:i] [NOACK] STREAMS=streams(key... id...)",
@@ -249,7 +249,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
         ..READ
     }
-.by(Keyed(reading::xreadgroup)),
+    .by(Keyed(reading::xreadgroup)),
     Command {
         name: "xrevrange",
         syntax: "key end start [COUNT=count:i]",
@@ -258,7 +258,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
     }
-.by(Keyed(|call, txn| entries::range(call, txn, true))),
+    .by(Keyed(|call, txn| entries::range(call, txn, true))),
     Command {
         name: "xsetid",
         syntax: "key last-id [ENTRIESADDED=entries-added:i@7.0.0] [MAXDELETEDID=max-deleted-id@7.0.0]",
@@ -267,7 +267,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command for replicating stream values.",
         ..WRITE
     }
-.by(Keyed(entries::xsetid)),
+    .by(Keyed(entries::xsetid)),
     Command {
         name: "xtrim",
         syntax: r#"key trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])"#,
@@ -277,7 +277,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
         ..DELETE
     }
-.by(Keyed(entries::xtrim)),
+    .by(Keyed(entries::xtrim)),
 ];
 
 /// Finds the keys of XREAD and XREADGROUP: the first half of what is behind STREAMS.

@@ -91,21 +91,21 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-.by(Keyed(pops::bzmpop)),
+    .by(Keyed(pops::bzmpop)),
     Command {
         name: "bzpopmax",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the highest score from one or more sorted sets. Blocks until a member available otherwise. Deletes the sorted set if the last element was popped.",
         ..BLOCKING_POP
     }
-.by(Keyed(|call, txn| pops::blocking_pop(call, txn, true))),
+    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, true))),
     Command {
         name: "bzpopmin",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the lowest score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
         ..BLOCKING_POP
     }
-.by(Keyed(|call, txn| pops::blocking_pop(call, txn, false))),
+    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, false))),
     Command {
         name: "zadd",
         syntax: "key [condition@3.0.2<NX|XX>] [comparison@6.2.0<GT|LT>] [CH=change:!@3.0.2] [INCR=increment:!@3.0.2] data(score:d member)...",
@@ -116,7 +116,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
         ..WRITE
     }
-.by(Keyed(members::zadd)),
+    .by(Keyed(members::zadd)),
     Command {
         name: "zcard",
         syntax: "key",
@@ -125,7 +125,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the number of members in a sorted set.",
         ..READ
     }
-.by(Keyed(members::zcard)),
+    .by(Keyed(members::zcard)),
     Command {
         name: "zcount",
         syntax: "key min:d max:d",
@@ -135,7 +135,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
         ..READ
     }
-.by(Keyed(|call, txn| ranges::count(call, txn, By::Score))),
+    .by(Keyed(|call, txn| ranges::count(call, txn, By::Score))),
     Command {
         name: "zdiff",
         syntax: "numkeys:i key... [WITHSCORES]",
@@ -143,7 +143,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: DIFFERENCE_COMPLEXITY,
         ..COMBINE
     }
-.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference))),
     Command {
         name: "zdiffstore",
         syntax: "destination:k numkeys:i key:k1...",
@@ -152,7 +152,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: DIFFERENCE_COMPLEXITY,
         ..STORE
     }
-.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference))),
     Command {
         name: "zincrby",
         syntax: "key increment:i member",
@@ -163,7 +163,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) where N is the number of elements in the sorted set.",
         ..WRITE
     }
-.by(Keyed(members::zincrby)),
+    .by(Keyed(members::zincrby)),
     Command {
         name: "zinter",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
@@ -171,7 +171,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION_COMPLEXITY,
         ..COMBINE
     }
-.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection))),
     Command {
         name: "zintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -180,7 +180,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
         ..COMBINE
     }
-.by(Keyed(algebra::zintercard)),
+    .by(Keyed(algebra::zintercard)),
     Command {
         name: "zinterstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
@@ -188,7 +188,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION_COMPLEXITY,
         ..STORE
     }
-.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection))),
     Command {
         name: "zlexcount",
         syntax: "key min max",
@@ -198,7 +198,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
         ..READ
     }
-.by(Keyed(|call, txn| ranges::count(call, txn, By::Name))),
+    .by(Keyed(|call, txn| ranges::count(call, txn, By::Name))),
     Command {
         name: "zmpop",
         syntax: "numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
@@ -210,7 +210,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-.by(Keyed(pops::zmpop)),
+    .by(Keyed(pops::zmpop)),
     Command {
         name: "zmscore",
         syntax: "key member...",
@@ -220,21 +220,21 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of members being requested.",
         ..READ
     }
-.by(Keyed(members::zmscore)),
+    .by(Keyed(members::zmscore)),
     Command {
         name: "zpopmax",
         syntax: "key [count:i]",
         summary: "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         ..POP
     }
-.by(Keyed(|call, txn| pops::pop(call, txn, true))),
+    .by(Keyed(|call, txn| pops::pop(call, txn, true))),
     Command {
         name: "zpopmin",
         syntax: "key [count:i]",
         summary: "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         ..POP
     }
-.by(Keyed(|call, txn| pops::pop(call, txn, false))),
+    .by(Keyed(|call, txn| pops::pop(call, txn, false))),
     Command {
         name: "zrandmember",
         syntax: "key [options(count:i [WITHSCORES])]",
@@ -244,14 +244,14 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements returned",
         ..BASE
     }
-.by(Keyed(members::zrandmember)),
+    .by(Keyed(members::zrandmember)),
     Command {
         name: "zrange",
         syntax: "key start stop [sortby@6.2.0<BYSCORE|BYLEX>] [REV@6.2.0] [LIMIT=limit@6.2.0(offset:i count:i)] [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes.",
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, None, None))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, None, None))),
     Command {
         name: "zrangebylex",
         syntax: "key min max [LIMIT=limit(offset:i count:i)]",
@@ -260,7 +260,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(false)))),
     Command {
         name: "zrangebyscore",
         syntax: "key min:d max:d [WITHSCORES@2.0.0] [LIMIT=limit(offset:i count:i)]",
@@ -269,7 +269,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false)))),
     Command {
         name: "zrangestore",
         syntax: "dst:k src:k1 min max [sortby<BYSCORE|BYLEX>] [REV] [LIMIT=limit(offset:i count:i)]",
@@ -281,7 +281,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
         ..BASE
     }
-.by(Keyed(ranges::zrangestore)),
+    .by(Keyed(ranges::zrangestore)),
     Command {
         name: "zrank",
         syntax: "key member [WITHSCORE]",
@@ -291,7 +291,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N))",
         ..READ
     }
-.by(Keyed(|call, txn| members::rank(call, txn, false))),
+    .by(Keyed(|call, txn| members::rank(call, txn, false))),
     Command {
         name: "zrem",
         syntax: "key member...",
@@ -300,7 +300,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
         ..WRITE
     }
-.by(Keyed(members::zrem)),
+    .by(Keyed(members::zrem)),
     Command {
         name: "zremrangebylex",
         syntax: "key min max",
@@ -308,7 +308,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Removes members in a sorted set within a lexicographical range. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-.by(Keyed(|call, txn| ranges::remove(call, txn, By::Name))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Name))),
     Command {
         name: "zremrangebyrank",
         syntax: "key start:i stop:i",
@@ -316,21 +316,21 @@ pub static COMMANDS: &[Row] = &[
         summary: "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-.by(Keyed(|call, txn| ranges::remove(call, txn, By::Rank))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Rank))),
     Command {
         name: "zremrangebyscore",
         syntax: "key min:d max:d",
         summary: "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-.by(Keyed(|call, txn| ranges::remove(call, txn, By::Score))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Score))),
     Command {
         name: "zrevrange",
         syntax: "key start:i stop:i [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes in reverse order.",
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true)))),
     Command {
         name: "zrevrangebylex",
         syntax: "key max min [LIMIT=limit(offset:i count:i)]",
@@ -339,7 +339,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Name), Some(true)))),
     Command {
         name: "zrevrangebyscore",
         syntax: "key max:d min:d [WITHSCORES] [LIMIT=limit(offset:i count:i)]",
@@ -348,7 +348,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-.by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true)))),
     Command {
         name: "zrevrank",
         syntax: "key member [WITHSCORE]",
@@ -358,7 +358,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N))",
         ..READ
     }
-.by(Keyed(|call, txn| members::rank(call, txn, true))),
+    .by(Keyed(|call, txn| members::rank(call, txn, true))),
     Command {
         name: "zscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOSCORES]",
@@ -368,7 +368,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         ..BASE
     }
-.by(Keyed(members::zscan)),
+    .by(Keyed(members::zscan)),
     Command {
         name: "zscore",
         syntax: "key member",
@@ -376,7 +376,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the score of a member in a sorted set.",
         ..READ
     }
-.by(Keyed(members::zscore)),
+    .by(Keyed(members::zscore)),
     Command {
         name: "zunion",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
@@ -384,7 +384,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: UNION_COMPLEXITY,
         ..COMBINE
     }
-.by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Union))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Union))),
     Command {
         name: "zunionstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
@@ -392,7 +392,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: UNION_COMPLEXITY,
         ..STORE
     }
-.by(Keyed(|call, txn| algebra::store(call, txn, Operation::Union))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Union))),
 ];
 
 /// Writes members with or without their scores: over RESP3 in pairs, over RESP2 one after the other.
