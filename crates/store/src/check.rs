@@ -1,7 +1,7 @@
 //! `Store::check`: everything that must agree, compared by full scans.
 
 use crate::{
-    collections::{Context, Limits, object},
+    collections::{Context, Limits, any, object},
     digest::Digest,
     item,
     partition::{PHYSICAL_DATABASES, Partition},
@@ -202,7 +202,7 @@ impl Inner {
             let context = Context { hasher: &self.shared.hasher, limits, now_ms: 0 };
             let fits = scratch.show(context, entry.lsn, item.value).map(|obj| {
                 let ty = object::ty(scratch.arena(), obj);
-                (ty == word.ty()).then(|| object::check(scratch.arena(), context, obj))
+                (ty == word.ty()).then(|| any::check(scratch.arena(), context, obj))
             });
             scratch.clear();
             if !matches!(fits, Ok(Some(Ok(())))) {

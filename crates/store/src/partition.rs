@@ -9,7 +9,7 @@ use crate::{
     batch::{Batch, Written},
     cache::{Cache, Queue, Victim, VictimCopy},
     chunk::Pool,
-    collections::{Context, Limits, hash, object},
+    collections::{Context, Limits, any, hash, object},
     copy::Copy,
     digest::Digest,
     index::{Handle, Index, ROOT_BYTES, Slot},
@@ -856,7 +856,7 @@ impl Partition {
                 if word.in_heap() && object::ty(&self.arena, word.offset()) != word.ty() {
                     wrong = Some("an entry and its object are of different types".to_owned());
                 } else if word.in_heap() {
-                    wrong = object::check(&self.arena, context, word.offset()).err().or(wrong.take());
+                    wrong = any::check(&self.arena, context, word.offset()).err().or(wrong.take());
                 }
                 f(digest, word);
             });
@@ -917,7 +917,7 @@ impl Partition {
                     if word.in_heap() && is_rubbish {
                         freeing = true;
                     } else if word.in_heap() {
-                        used += object::heap_bytes(&self.arena, word.offset());
+                        used += any::heap_bytes(&self.arena, word.offset());
                     }
                 });
             }

@@ -4,7 +4,7 @@
 //! writes. A string that lies in the heap in chunks is put together here, too, for who wants it as a whole.
 
 use crate::collections::{
-    Context, object,
+    Context, any,
     serial::{self, ImportError},
 };
 use holdfast_heap::{Arena, Tx};
@@ -73,7 +73,7 @@ impl Scratch {
     /// Forgets all views.
     pub fn clear(&mut self) {
         for (_, offset) in std::mem::take(&mut self.views) {
-            object::destroy(&mut self.arena, &mut self.tx, offset, usize::MAX);
+            any::destroy(&mut self.arena, &mut self.tx, offset, usize::MAX);
         }
         self.forget_redo();
         self.string.clear();

@@ -14,7 +14,7 @@ use crate::{
     batch::{Batch, Written},
     changes::{Changes, What},
     collections::{
-        Context, Limits, hash,
+        Context, Limits, any, hash,
         object::{self, Encoding},
         serial::ImportError,
     },
@@ -539,7 +539,7 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
-            object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
             return Err(full.into());
         }
         self.put(db, target, true);
@@ -573,7 +573,7 @@ impl<'s> Txn<'s> {
             done = part.put_object(&mut self.batch, db, target.digest, ty, offset);
         }
         if let Err(full) = done {
-            object::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
             return Err(full.into());
         }
         self.set_known(db, target, known);
@@ -617,7 +617,7 @@ impl<'s> Txn<'s> {
         const FEW: u64 = 512;
         const SMALL: u64 = 24 << 10;
         let arena = &self.locks.read(target.partition).arena;
-        let (mut elements, bytes) = object::packed_size(arena, found.word.offset(), found.word.ty());
+        let (mut elements, bytes) = any::packed_size(arena, found.word.offset(), found.word.ty());
         if found.word.ty() == Type::List {
             // They stay in a block or two, and leave no redo of their own.
             elements = elements.min(FEW);
@@ -692,7 +692,7 @@ impl<'s> Txn<'s> {
         let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
         // A stream stays when it is empty, but not one that could not be begun.
         let never_began = ty == Type::Stream && made && result.is_err();
-        if never_began || object::is_void(&part.arena, obj) {
+        if never_began || any::is_void(&part.arena, obj) {
             let found = part.find(shared, db, target.digest).expect("the key of the object");
             part.remove(shared, &mut self.batch, db, target.digest, found);
         }

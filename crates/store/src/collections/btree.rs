@@ -17,8 +17,6 @@ pub(crate) mod node;
 use holdfast_heap::{Arena, Full, Tx};
 use node::{Layout, View, view};
 
-use super::object::write_changed;
-
 /// What no tree outgrows: a heap has room for 2^29 inner nodes, and of two neighbours one has 16 slots in use at least,
 /// so that a level has some eight times as many nodes as the one above it.
 const MAX_HEIGHT: usize = 10;
@@ -256,7 +254,7 @@ impl<const KEY: usize> Tree<KEY> {
 
     fn set_least_above(&self, arena: &mut Arena, tx: &mut Tx, path: &Path, level: usize, key: &[u8]) {
         if let Some(step) = path.steps[..level].iter().rev().find(|step| step.index > 0) {
-            write_changed(arena, tx, step.slot() + POINTER as u64, key);
+            arena.write_changed(tx, step.slot() + POINTER as u64, key);
         }
     }
 
@@ -289,7 +287,7 @@ impl<const KEY: usize> Tree<KEY> {
         for level in (0..path.height).rev() {
             let step = path.steps[level];
             let (node, index) = (step.node, step.index());
-            write_changed(arena, tx, step.slot(), &pointer(kept));
+            arena.write_changed(tx, step.slot(), &pointer(kept));
             kept.leaf = node;
             let Some(slot) = carry.take() else {
                 kept.count = self.count_above(arena, path, level).wrapping_add(growth);
@@ -399,7 +397,7 @@ impl<const KEY: usize> Tree<KEY> {
         if level < path.height {
             // What is slot 0 of `b` now will no longer be.
             let first = node::slot_offset(arena, layout, b, 0);
-            write_changed(arena, tx, first + POINTER as u64, &bound_b);
+            arena.write_changed(tx, first + POINTER as u64, &bound_b);
         }
         // The fewer slots move.
         let leftward = length_of(arena, layout, a) >= length_of(arena, layout, b);
@@ -407,7 +405,7 @@ impl<const KEY: usize> Tree<KEY> {
         node::absorb(arena, tx, layout, into, from, !leftward);
         let slot = [&pointer(Counted { leaf: into, count })[..], &bound_a].concat();
         let at = node::slot_offset(arena, Self::INNER, parent, left);
-        write_changed(arena, tx, at, &slot);
+        arena.write_changed(tx, at, &slot);
         node::remove(arena, tx, Self::INNER, parent, left + 1, 1);
         self.merge(arena, tx, path, level - 1, Self::INNER);
     }

@@ -16,7 +16,6 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{Context, hash, intset::Intset, list, packed::Packed, run::Run, set, stream, string, zset};
 pub use crate::word::Type;
 
 /// Bytes of an object before its key.
@@ -28,9 +27,9 @@ pub const AUX: u64 = 24;
 /// Where in an object the second word that belongs to its type lies.
 pub const AUX2: u64 = 32;
 
-const ENCODING: u64 = 1;
+pub(super) const ENCODING: u64 = 1;
 const KEY_LEN: u64 = 4;
-const COUNT: u64 = 8;
+pub(super) const COUNT: u64 = 8;
 
 /// How an object's payload is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,15 +67,6 @@ impl Encoding {
             Encoding::Chunks => "raw",
         }
     }
-}
-
-/// How far [`destroy`] came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destroyed {
-    /// The object is gone.
-    Done,
-    /// Its budget is spent; call it again.
-    More,
 }
 
 /// Makes an empty object and returns its offset.
@@ -141,50 +131,11 @@ pub fn count(arena: &Arena, obj: u64) -> u64 {
     arena.u64(obj + COUNT)
 }
 
-/// How many things it is made of: its elements, of a stream also what its groups hold, of a string its chunks.
-pub fn parts(arena: &Arena, obj: u64) -> u64 {
-    match ty(arena, obj) {
-        Type::Stream => count(arena, obj) + stream::group_parts(arena, obj),
-        Type::String => string::chunks(arena, obj) as u64,
-        _ => count(arena, obj),
-    }
-}
-
 /// Whether it is a collection in one block, small by its type's limits, whose encoding changes when it outgrows them.
 #[inline]
 pub fn is_packed(arena: &Arena, obj: u64) -> bool {
     const PACKED: [u8; 3] = [Encoding::Listpack as u8, Encoding::ListpackEx as u8, Encoding::Intset as u8];
     PACKED.contains(&arena.u8(obj + ENCODING))
-}
-
-/// The elements of such a collection, and the bytes of its block.
-#[inline]
-pub fn packed_size(arena: &Arena, obj: u64, ty: Type) -> (u64, u64) {
-    let header = arena.array::<{ HEADER as usize }>(obj);
-    let word =
-        |at: u64| u64::from_le_bytes(*header[at as usize..].first_chunk().expect("a word of the header"));
-    let bytes = match (ty, word(ROOT)) {
-        (_, 0) => 0,
-        (Type::List, block) => Run::block_size(arena, block),
-        (Type::Zset, block) => zset::small_block_size(arena, block),
-        (_, block) if header[ENCODING as usize] == Encoding::Intset as u8 => Intset::block_size(arena, block),
-        (_, block) => Packed::block_size(arena, block),
-    };
-    (word(COUNT), bytes as u64)
-}
-
-/// Whether its key goes with its last element: nothing is in it, and, if it is a stream, nothing ever was.
-pub fn is_void(arena: &Arena, obj: u64) -> bool {
-    count(arena, obj) == 0 && (ty(arena, obj) != Type::Stream || stream::is_new(arena, obj))
-}
-
-/// Whether to free it takes long: it has so many parts, or what cannot be counted at once.
-pub fn is_large(arena: &Arena, obj: u64, parts: u64) -> bool {
-    match ty(arena, obj) {
-        Type::Stream => count(arena, obj) >= parts || stream::has_groups(arena, obj),
-        Type::String => string::chunks(arena, obj) as u64 >= parts,
-        _ => count(arena, obj) >= parts,
-    }
 }
 
 /// Counts `delta` more elements.
@@ -198,65 +149,13 @@ pub fn set_count(arena: &mut Arena, tx: &mut Tx, obj: u64, count: u64) {
     arena.write_changed_u64(tx, obj + COUNT, count);
 }
 
-/// Writes `bytes` at `offset` and logs only the range in which they differ from what is there. Worth its compare for
-/// values that change little; a record costs 8 bytes more than it carries.
-pub fn write_changed(arena: &mut Arena, tx: &mut Tx, offset: u64, bytes: &[u8]) {
-    let old = arena.bytes(offset, bytes.len());
-    let Some(first) = old.iter().zip(bytes).position(|(a, b)| a != b) else { return };
-    let same_end = old.iter().zip(bytes).rev().take_while(|(a, b)| a == b).count();
-    arena.write(tx, offset + first as u64, &bytes[first..bytes.len() - same_end]);
-}
-
-/// Frees up to about `budget` blocks of an object that nothing names any more, so that a huge one can be freed in
-/// slices. How far it came is kept in the object itself: between two calls it must not be used otherwise.
-pub fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: usize) -> Destroyed {
-    let mut budget = budget.max(1);
-    let done = match ty(arena, obj) {
-        Type::List => list::release(arena, tx, obj, &mut budget),
-        Type::Set => set::release(arena, tx, obj, &mut budget),
-        Type::Zset => zset::release(arena, tx, obj, &mut budget),
-        Type::Hash => hash::release(arena, tx, obj, &mut budget),
-        Type::Stream => stream::release(arena, tx, obj, &mut budget),
-        Type::String => string::release(arena, tx, obj, &mut budget),
-    };
-    if !done {
-        return Destroyed::More;
-    }
-    free_header(arena, tx, obj);
-    Destroyed::Done
-}
-
-/// Checks an object's structure, or says what is wrong.
-pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
-    match ty(arena, obj) {
-        Type::List => list::check(arena, obj),
-        Type::Set => set::check(arena, cx, obj),
-        Type::Zset => zset::check(arena, cx, obj),
-        Type::Hash => hash::check(arena, Context { now_ms: 0, ..cx }, obj),
-        Type::Stream => stream::check(arena, obj),
-        Type::String => string::check(arena, obj),
-    }?;
-    Ok(())
-}
-
-/// Bytes allocated for an object, its header included. Looks at every element's block.
-pub fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
-    let payload = match ty(arena, obj) {
-        Type::List => list::heap_bytes(arena, obj),
-        Type::Set => set::heap_bytes(arena, obj),
-        Type::Zset => zset::heap_bytes(arena, obj),
-        Type::Hash => hash::heap_bytes(arena, obj),
-        Type::Stream => stream::heap_bytes(arena, obj),
-        Type::String => string::heap_bytes(arena, obj),
-    };
-    Arena::usable_size(header_size(arena, obj)) as u64 + payload
-}
-
-fn header_size(arena: &Arena, obj: u64) -> usize {
+/// Bytes of its header, the key included.
+pub(super) fn header_size(arena: &Arena, obj: u64) -> usize {
     HEADER as usize + arena.u32(obj + KEY_LEN) as usize
 }
 
-fn free_header(arena: &mut Arena, tx: &mut Tx, obj: u64) {
+/// Frees its header, which is all that is left of it.
+pub(super) fn free_header(arena: &mut Arena, tx: &mut Tx, obj: u64) {
     let size = header_size(arena, obj);
     arena.free(tx, obj, size);
 }

@@ -11,12 +11,9 @@ use std::ops::Range;
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::{
-    btree::{
-        Counted, Path, Tree,
-        node::{self, Layout},
-    },
-    object::write_changed,
+use super::btree::{
+    Counted, Path, Tree,
+    node::{self, Layout},
 };
 
 /// What the set holds.
@@ -141,7 +138,7 @@ impl<const SLOT: usize> Ordered<SLOT> {
     pub fn write(&self, arena: &mut Arena, tx: &mut Tx, position: Position, slot: &[u8; SLOT]) {
         debug_assert_eq!(key_of(self.slot(arena, position)), key_of(slot));
         let at = node::slot_offset(arena, Self::LEAF, position.path.leaf, position.index);
-        write_changed(arena, tx, at, slot);
+        arena.write_changed(tx, at, slot);
     }
 
     /// The keys from a position on in its leaf: at least one.

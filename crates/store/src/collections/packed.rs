@@ -18,8 +18,6 @@ use holdfast_heap::{Arena, Full, Tx};
 pub use entry::{Entry, Inline, Piece, Value, parse_int};
 use entry::{encoded_len, is_gap, write_gap};
 
-use super::object::write_changed;
-
 const HEADER: usize = 12;
 /// Where in a block its capacity lies.
 const CAPACITY: u64 = 8;
@@ -216,7 +214,7 @@ impl Packed {
             piece.overwrite(arena, tx, to);
             to += piece.encoded_len() as u64;
         }
-        write_changed(arena, tx, block, &header.encode());
+        arena.write_changed(tx, block, &header.encode());
         if header.is_loose() {
             // It was good enough before, should there be no memory for a better block.
             let _ = self.rebuild(arena, tx, 0, 0, &[]);

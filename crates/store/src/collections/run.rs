@@ -13,8 +13,6 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::object::write_changed;
-
 /// Bytes of a block before its room.
 pub(crate) const HEADER: usize = 12;
 /// Where in a block `begin` and `end` lie, which are written as one word.
@@ -279,7 +277,7 @@ impl Run {
     /// Changes some bytes of a value, `at` among the entries.
     pub fn overwrite(self, arena: &mut Arena, tx: &mut Tx, at: usize, bytes: &[u8]) {
         assert!(self.begin + at + bytes.len() <= self.end);
-        write_changed(arena, tx, self.at + (self.begin + at) as u64, bytes);
+        arena.write_changed(tx, self.at + (self.begin + at) as u64, bytes);
     }
 
     /// Checks that the entries can be walked from both ends, and returns how many they are, or says what is wrong.

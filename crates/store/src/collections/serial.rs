@@ -18,7 +18,7 @@
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Context,
+    Context, any,
     hash::{self, Expiry},
     list,
     object::{self, Type},
@@ -121,7 +121,7 @@ pub fn import(
         Err(error) => Err(error),
     };
     if filled.is_err() {
-        object::destroy(arena, tx, obj, usize::MAX);
+        any::destroy(arena, tx, obj, usize::MAX);
     }
     filled
 }
@@ -321,11 +321,7 @@ mod tests {
             for ty in [Type::List, Type::Set, Type::Zset, Type::Hash, Type::Stream] {
                 let size = 1 + random.below([3, 100, 3000][round % 3]);
                 let obj = random_object(&mut arena, &mut tx, cx, &mut random, ty, size);
-                assert_eq!(
-                    arena.allocated_bytes() - empty,
-                    object::heap_bytes(&arena, obj),
-                    "{ty:?} of {size}"
-                );
+                assert_eq!(arena.allocated_bytes() - empty, any::heap_bytes(&arena, obj), "{ty:?} of {size}");
                 let mut bytes = Vec::new();
                 export(&arena, cx, obj, &mut bytes);
                 let before = content(&arena, cx, obj);
@@ -336,7 +332,7 @@ mod tests {
                 assert_eq!(content(&arena, cx, copy), before);
                 assert_eq!(
                     arena.allocated_bytes() - empty,
-                    object::heap_bytes(&arena, copy),
+                    any::heap_bytes(&arena, copy),
                     "{ty:?} of {size}"
                 );
                 testing::destroy(&mut arena, &mut tx, copy);

@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{object::write_changed, sample::choose};
+use super::sample::choose;
 use crate::probe;
 
 const BUCKET: usize = 256;
@@ -434,7 +434,7 @@ impl Table {
             }
         }
         arena.write(tx, bucket, &content[..(1 + moved) * ENTRY]);
-        write_changed(arena, tx, place.bucket, &left);
+        arena.write_changed(tx, place.bucket, &left);
 
         let half = place.span() / 2;
         let bits = place.bits + 1;

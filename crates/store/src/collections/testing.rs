@@ -5,7 +5,7 @@ use holdfast_io::{Io, SimIo};
 
 use super::{
     Context, Hasher, Limits,
-    object::{self, Destroyed},
+    any::{self, Destroyed},
 };
 
 /// The only arena of a heap of that many bytes.
@@ -22,7 +22,7 @@ pub(crate) fn context<'a>(hasher: &'a Hasher, limits: &'a Limits) -> Context<'a>
 
 /// Destroys an object a few blocks at a time.
 pub(crate) fn destroy(arena: &mut Arena, tx: &mut Tx, obj: u64) {
-    while object::destroy(arena, tx, obj, 3) == Destroyed::More {
+    while any::destroy(arena, tx, obj, 3) == Destroyed::More {
         tx.committed();
         tx.clear();
     }

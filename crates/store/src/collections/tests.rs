@@ -6,7 +6,7 @@ use holdfast_heap::{Arena, Heap, HeapOptions, HeapRoot, Tx};
 use holdfast_io::{Io, SimIo};
 
 use super::{
-    Context, Hasher, Limits,
+    Context, Hasher, Limits, any,
     hash::{self, Expiry},
     list, object, serial, set, stream, string,
     testing::{self, Random},
@@ -77,7 +77,7 @@ impl Objects {
         zset::check(arena, cx, self.zset).unwrap();
         hash::check(arena, cx, self.hash).unwrap();
         stream::check(arena, self.stream).unwrap();
-        object::check(arena, cx, self.string).unwrap();
+        any::check(arena, cx, self.string).unwrap();
     }
 
     /// All that is in them, in the order in which it comes.

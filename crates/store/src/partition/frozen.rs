@@ -5,7 +5,7 @@ use super::{Database, Found, Partition};
 use crate::{
     batch::Batch,
     collections::{
-        Context, hash,
+        Context, any, hash,
         object::{self, Type},
         serial, string,
     },
@@ -129,7 +129,7 @@ impl Partition {
         self.frozen.add(word, batch.class(word));
         let word = word.with_expiry(found.word.has_expiry());
         keys.set_item_word(&mut self.arena, batch, found.slot, word);
-        object::destroy(&mut self.arena, &mut batch.tx, obj, usize::MAX);
+        any::destroy(&mut self.arena, &mut batch.tx, obj, usize::MAX);
     }
 
     /// Makes an object of this arena, which holds what an entry's item does, that entry's value, and returns what the
@@ -147,7 +147,7 @@ impl Partition {
 /// would take long to lay out again. A string is not laid out to be read; but one that is nearly all holes would take far more
 /// of the log than it takes here. The log must have room for each, and for the redo of its end.
 fn may_freeze(arena: &Arena, obj: u64, has_room: &mut impl FnMut(usize) -> bool) -> bool {
-    let parts = object::parts(arena, obj);
+    let parts = any::parts(arena, obj);
     if object::ty(arena, obj) == Type::String {
         let len = string::len(arena, obj);
         let is_dense = HOLES_MAX * string::heap_bytes(arena, obj) >= len as u64;
@@ -157,6 +157,6 @@ fn may_freeze(arena: &Arena, obj: u64, has_room: &mut impl FnMut(usize) -> bool)
     if expires || parts > PARTS_MAX {
         return false;
     }
-    let bytes = object::heap_bytes(arena, obj);
+    let bytes = any::heap_bytes(arena, obj);
     bytes <= BYTES_MAX && has_room(redo_max(parts as usize, bytes as usize))
 }

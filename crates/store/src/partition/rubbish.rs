@@ -4,7 +4,10 @@
 use super::{Database, Found, Partition};
 use crate::{
     batch::Batch,
-    collections::object::{self, Destroyed},
+    collections::{
+        any::{self, Destroyed},
+        object,
+    },
     shared::Shared,
     word::Word,
 };
@@ -21,8 +24,8 @@ const SLICE_BYTES: u64 = 64 << 10;
 impl Partition {
     /// Frees an object that nothing names any more, or leaves that to [`Partition::sweep`] if it takes long.
     pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
-        let is_much = batch.tx.buf.len() > MUCH_BYTES && object::parts(&self.arena, offset) > 1;
-        if is_much || object::is_large(&self.arena, offset, LARGE) {
+        let is_much = batch.tx.buf.len() > MUCH_BYTES && any::parts(&self.arena, offset) > 1;
+        if is_much || any::is_large(&self.arena, offset, LARGE) {
             let db = shared.databases.rubbish();
             let digest = shared.secret.digest(&offset.to_le_bytes());
             let keys = &mut self.databases[db as usize].keys;
@@ -37,7 +40,7 @@ impl Partition {
                 return keys.set_word(&mut self.arena, batch, slot, word);
             }
         }
-        object::destroy(&mut self.arena, &mut batch.tx, offset, usize::MAX);
+        any::destroy(&mut self.arena, &mut batch.tx, offset, usize::MAX);
     }
 
     /// Whether there is something to free in any database that is rubbish.
@@ -89,7 +92,7 @@ impl Partition {
         });
         let allocated = self.arena.allocated_bytes();
         for found in objects {
-            let done = object::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), SLICE_BLOCKS);
+            let done = any::destroy(&mut self.arena, &mut batch.tx, found.word.offset(), SLICE_BLOCKS);
             if done == Destroyed::More {
                 return;
             }

@@ -3,7 +3,7 @@
 use super::{Error, Result, Target, Txn};
 use crate::{
     collections::{
-        object,
+        any,
         string::{self, Change, LARGE, LEN_MAX},
     },
     partition::Found,
@@ -174,7 +174,7 @@ impl Txn<'_> {
             |arena, tx| {
                 let obj = string::create(arena, tx, target.key)?;
                 string::write(arena, tx, obj, len, &all).inspect_err(|_| {
-                    object::destroy(arena, tx, obj, usize::MAX);
+                    any::destroy(arena, tx, obj, usize::MAX);
                 })?;
                 Ok(obj)
             },

@@ -9,8 +9,6 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use super::super::object::write_changed;
-
 const END: u8 = 0xFF;
 /// The most order bytes that a layout may have.
 const MAX_ORDER: usize = 64;
@@ -153,7 +151,7 @@ pub(crate) fn insert(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, 
     order[0] = slot as u8;
     order[1..=len - index].copy_from_slice(&view.bytes[index..len]);
     arena.write(tx, node + (layout.order() + slot * layout.width) as u64, bytes);
-    write_changed(arena, tx, node + index as u64, &order[..len - index + 2]);
+    arena.write_changed(tx, node + index as u64, &order[..len - index + 2]);
 }
 
 /// Removes the `count` slots from `index` on.
@@ -164,7 +162,7 @@ pub(crate) fn remove(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, 
     let mut order = [END; MAX_ORDER];
     let rest = len - index - count;
     order[..rest].copy_from_slice(&view.bytes[index + count..len]);
-    write_changed(arena, tx, node + index as u64, &order[..=rest]);
+    arena.write_changed(tx, node + index as u64, &order[..=rest]);
 }
 
 /// Moves all slots of `from` into `into`, before or behind those that it has, and frees `from`.

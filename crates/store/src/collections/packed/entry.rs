@@ -22,8 +22,6 @@ use std::{
 
 use holdfast_heap::{Arena, Tx};
 
-use crate::collections::object::write_changed;
-
 const TEXT: u8 = 0x80;
 const INT: u8 = 0xC0;
 const LONG_TEXT: u8 = 0xC8;
@@ -222,8 +220,8 @@ impl<'a> Piece<'a> {
 
     /// Writes the entry over another one at a heap offset.
     pub fn overwrite(&self, arena: &mut Arena, tx: &mut Tx, offset: u64) {
-        write_changed(arena, tx, offset, self.head());
-        write_changed(arena, tx, offset + u64::from(self.head_len), self.body);
+        arena.write_changed(tx, offset, self.head());
+        arena.write_changed(tx, offset + u64::from(self.head_len), self.body);
     }
 
     /// Whether `encoded`, an entry as long as this one, is this one.
@@ -339,11 +337,11 @@ pub(super) fn is_gap(bytes: &[u8]) -> bool {
 pub(super) fn write_gap(arena: &mut Arena, tx: &mut Tx, offset: u64, len: usize) {
     match len {
         0 => (),
-        1 => write_changed(arena, tx, offset, &[GAP]),
-        2..256 => write_changed(arena, tx, offset, &[SHORT_GAP, len as u8]),
+        1 => arena.write_changed(tx, offset, &[GAP]),
+        2..256 => arena.write_changed(tx, offset, &[SHORT_GAP, len as u8]),
         _ => {
             let [a, b, c, d] = (len as u32).to_le_bytes();
-            write_changed(arena, tx, offset, &[LONG_GAP, a, b, c, d]);
+            arena.write_changed(tx, offset, &[LONG_GAP, a, b, c, d]);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     named::{self, pending_count},
     pending::{self, Pending},
 };
-use crate::collections::object::{self, write_changed};
+use crate::collections::object;
 
 const LAST: u64 = 8;
 const READ: u64 = 24;
@@ -45,19 +45,19 @@ pub(super) fn consumer_words(now_ms: u64) -> [u64; 3] {
 /// Says how far a group has come.
 pub(super) fn set_position(arena: &mut Arena, tx: &mut Tx, group: u64, last: Id, entries_read: Option<u64>) {
     let words = words(last, entries_read).map(u64::to_le_bytes);
-    write_changed(arena, tx, group + LAST, words.as_flattened());
+    arena.write_changed(tx, group + LAST, words.as_flattened());
 }
 
 /// Says that a consumer was seen, and perhaps that it was active.
 pub(super) fn set_seen(arena: &mut Arena, tx: &mut Tx, consumer: u64, now_ms: u64, active: bool) {
     let words = [now_ms.to_le_bytes(), now_ms.to_le_bytes()];
-    write_changed(arena, tx, consumer + SEEN, words[..1 + usize::from(active)].as_flattened());
+    arena.write_changed(tx, consumer + SEEN, words[..1 + usize::from(active)].as_flattened());
 }
 
 /// Gives a consumer the times that it was seen and active last.
 pub(super) fn set_times(arena: &mut Arena, tx: &mut Tx, consumer: u64, seen_ms: u64, active_ms: Option<u64>) {
     let words = [seen_ms.to_le_bytes(), active_ms.unwrap_or(NONE).to_le_bytes()];
-    write_changed(arena, tx, consumer + SEEN, words.as_flattened());
+    arena.write_changed(tx, consumer + SEEN, words.as_flattened());
 }
 
 pub(super) fn all(stream: Stream<'_>) -> impl ExactSizeIterator<Item = Group<'_>> {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::collections::{
-    Context, Hasher, Limits,
+    Context, Hasher, Limits, any,
     testing::{self as bench, Random},
 };
 
@@ -21,7 +21,7 @@ fn an_entry_costs_little_more_than_its_values() {
         redo += tx.buf.len();
         tx.clear();
     }
-    let bytes = object::heap_bytes(&arena, obj);
+    let bytes = any::heap_bytes(&arena, obj);
     assert!(bytes < 10_000 * 32, "{bytes} bytes");
     assert!(redo < 10_000 * 130, "{redo} bytes of redo");
     assert_eq!(Stream::new(&arena, obj).nodes().0, 100);

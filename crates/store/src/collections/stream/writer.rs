@@ -10,7 +10,7 @@ use super::{
 use crate::collections::{
     Context,
     btree::{Counted, Path},
-    object::{self, write_changed},
+    object,
     run::{self, Edit, New, Room, Run},
 };
 
@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
 
     fn set_state(&mut self, state: State) {
         let at = self.arena.u64(self.obj + object::AUX2);
-        write_changed(self.arena, self.tx, at, state.encode().as_flattened());
+        self.arena.write_changed(self.tx, at, state.encode().as_flattened());
     }
 
     /// Adds an entry behind all others.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::collections::{
-    object::Destroyed,
+    any::{self, Destroyed},
     testing::{self, Random},
 };
 
@@ -45,7 +45,7 @@ impl Bench {
         let (arena, obj) = (&self.arena, self.obj);
         assert_eq!(check(arena, obj), Ok(self.model.len() as u64));
         assert!(self.read(0, len(arena, obj)) == self.model);
-        assert_eq!(arena.allocated_bytes() - self.empty, object::heap_bytes(arena, obj));
+        assert_eq!(arena.allocated_bytes() - self.empty, any::heap_bytes(arena, obj));
     }
 
     fn destroy(mut self) {
@@ -116,7 +116,7 @@ fn holes_take_no_memory() {
     assert_eq!(check(arena, obj), Ok(512 << 20));
     assert!(slices(arena, obj, 99 << 20, 101 << 20).all(|slice| slice == &ZEROES[..slice.len()]));
     // To free it, only its one chunk counts.
-    assert_eq!(object::destroy(&mut bench.arena, &mut bench.tx, obj, 1), Destroyed::Done);
+    assert_eq!(any::destroy(&mut bench.arena, &mut bench.tx, obj, 1), Destroyed::Done);
     assert_eq!(bench.arena.allocated_bytes(), bench.empty);
 }
 

@@ -12,7 +12,6 @@ use std::ops::Range;
 use holdfast_heap::{Arena, Full, Tx};
 
 use super::{Scored, precedes};
-use crate::collections::object::write_changed;
 
 const HEADER: usize = 12;
 const COUNT: u64 = 6;
@@ -132,7 +131,7 @@ impl Small {
         let offsets = [&(end as u16).to_le_bytes(), view.offsets(rank)].concat();
         let block = arena.u64(self.root);
         arena.write(tx, block + end as u64, &encode(scored));
-        write_changed(arena, tx, block + (HEADER + 2 * rank) as u64, &offsets);
+        arena.write_changed(tx, block + (HEADER + 2 * rank) as u64, &offsets);
         set_counts(arena, tx, block, len + 1, end + need, dead);
         Ok(())
     }
@@ -152,7 +151,7 @@ impl Small {
         offsets.insert(to - from, moved);
         let block = arena.u64(self.root);
         arena.write_changed_u64(tx, block + offset as u64, score.to_bits());
-        write_changed(arena, tx, block + (HEADER + 2 * from) as u64, offsets.as_flattened());
+        arena.write_changed(tx, block + (HEADER + 2 * from) as u64, offsets.as_flattened());
     }
 
     /// Removes the members with these ranks, which must be within the set.
@@ -166,7 +165,7 @@ impl Small {
         let end = view.end();
         let offsets = view.offsets(ranks.end).to_vec();
         let block = arena.u64(self.root);
-        write_changed(arena, tx, block + (HEADER + 2 * ranks.start) as u64, &offsets);
+        arena.write_changed(tx, block + (HEADER + 2 * ranks.start) as u64, &offsets);
         set_counts(arena, tx, block, len, end, dead);
         if dead > 64.max(self.view(arena).live() / 2) {
             // Without room for a smaller block the larger one is kept.
@@ -255,5 +254,5 @@ fn encode(scored: Scored) -> Vec<u8> {
 
 fn set_counts(arena: &mut Arena, tx: &mut Tx, block: u64, count: usize, end: usize, dead: usize) {
     let counts = [count as u16, end as u16, dead as u16].map(u16::to_le_bytes);
-    write_changed(arena, tx, block + COUNT, counts.as_flattened());
+    arena.write_changed(tx, block + COUNT, counts.as_flattened());
 }
