@@ -434,6 +434,12 @@ fn a_script_that_runs_for_long_can_be_killed() {
             "redis.call('get', KEYS[1]) while true do end",
             "while true do pcall(function() while true do end end) end",
             "local co = coroutine.wrap(function() while true do end end) co()",
+            // Of these hardly anything is the script's own code.
+            "load(collectgarbage)",
+            "local t = {} for i = 1, 1e5 do t[i] = {} end while true do collectgarbage() end",
+            "local s = ('x'):rep(1e6) while true do s:rep(30) end",
+            "local s = ('x'):rep(1e7) while true do s:find('y', 1, true) end",
+            "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.sort(t) end",
         ] {
             let mut runner = keep_busy(&server, &["eval", script, "1", "x"], SCRIPT_BUSY);
             assert!(is_error(&client.call("eval return(1) 0"), "BUSY"));

@@ -32,7 +32,11 @@ pub fn add(lua: &mut Lua, to: i32, stand_ins: Ref) -> Result<(), PushError> {
     lua.pop(1);
     lua.get_field(to, "table")?;
     for name in ["insert", "remove", "sort"] {
-        let guard: Guard = if name == "insert" { check_insert } else { check_change };
+        let guard: Guard = match name {
+            "insert" => check_insert,
+            "sort" => check_sort,
+            _ => check_change,
+        };
         lua.get_field(-1, name)?;
         lua.push_ref(stand_ins)?;
         lua.guard(guard)?;
@@ -50,7 +54,17 @@ pub fn add(lua: &mut Lua, to: i32, stand_ins: Ref) -> Result<(), PushError> {
     Ok(())
 }
 
+/// Bytes of a text, and elements of a table, from which on what is done with all of it counts as a long step.
+const LONG_TEXT: usize = 64 << 10;
+const LONG_TABLE: usize = 10_000;
+
+fn step_over_text(lua: &mut Lua) -> Result<(), Raise> {
+    let is_long = lua.bytes(1).is_some_and(|text| text.len() > LONG_TEXT);
+    if is_long { lua.long_step() } else { Ok(()) }
+}
+
 fn check_pattern(lua: &mut Lua) -> Result<(), Raise> {
+    step_over_text(lua)?;
     match lua.bytes(2) {
         Some(pattern) if is_too_complex(pattern) => Err("pattern too complex".into()),
         _ => Ok(()),
@@ -59,7 +73,7 @@ fn check_pattern(lua: &mut Lua) -> Result<(), Raise> {
 
 fn check_find(lua: &mut Lua) -> Result<(), Raise> {
     let is_plain = lua.kind(4) != Kind::None && lua.truth(4);
-    if is_plain { Ok(()) } else { check_pattern(lua) }
+    if is_plain { step_over_text(lua) } else { check_pattern(lua) }
 }
 
 /// Whether a pattern may have too many items at which matching recurses. Those within a set count, too.
@@ -88,6 +102,13 @@ fn check_change(lua: &mut Lua) -> Result<(), Raise> {
     if is_stand_in { Err(read_only_error(lua)) } else { Ok(()) }
 }
 
+fn check_sort(lua: &mut Lua) -> Result<(), Raise> {
+    if lua.kind(1) == Kind::Table && lua.table_len(1) > LONG_TABLE {
+        lua.long_step()?;
+    }
+    check_change(lua)
+}
+
 fn check_insert(lua: &mut Lua) -> Result<(), Raise> {
     if lua.top() == 3 && lua.number(2).is_some_and(|position| position < -BEFORE_MAX) {
         return Err(Raise::Argument(2, "position out of bounds".into()));
@@ -107,7 +128,11 @@ fn string_rep(lua: &mut Lua) -> Result<i32, Raise> {
     let text = string_argument(lua, 1)?;
     let count = number::truncate(number_argument(lua, 2)?) as i32;
     let count = usize::try_from(count).unwrap_or(0);
-    lua.check_memory(text.len().saturating_mul(count).saturating_mul(2))?;
+    let bytes = text.len().saturating_mul(count);
+    lua.check_memory(bytes.saturating_mul(2))?;
+    if bytes > LONG_TEXT {
+        lua.long_step()?;
+    }
     lua.push_bytes(text.repeat(count))?;
     Ok(1)
 }
@@ -151,6 +176,9 @@ pub fn collectgarbage(lua: &mut Lua) -> Result<i32, Raise> {
         }
     };
     let value = int_argument(lua, 2, 0)?;
+    if matches!(what, Collector::Collect | Collector::Step) {
+        lua.long_step()?;
+    }
     let result = lua.collector(what, value);
     match what {
         Collector::Step => lua.push_bool(result != 0)?,

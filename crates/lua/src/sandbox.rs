@@ -473,6 +473,8 @@ fn load(lua: &mut Lua) -> Result<i32, Raise> {
     let name = lua.text(2).unwrap_or_else(|| b"=(load)".to_vec());
     let mut source = Vec::new();
     loop {
+        // The function may be one of those that are not Lua's code, and never end.
+        lua.long_step()?;
         lua.push_copy(1)?;
         if !lua.call(0, Some(1), None)? {
             lua.push_nil()?;

@@ -221,6 +221,11 @@ impl Lua {
         if steps == STEPS { self.run_hook() } else { Ok(()) }
     }
 
+    /// The same for a step that takes long by itself, however little of the script's own code that is.
+    pub fn long_step(&mut self) -> Result<(), Raise> {
+        self.run_hook()
+    }
+
     #[cold]
     pub(super) fn run_hook(&mut self) -> Result<(), Raise> {
         let hook = self.extra().hook.get();
