@@ -48,10 +48,14 @@ mod tests {
 
     #[test]
     fn memory_in_use_is_seen() {
-        let before = resident_bytes();
-        let memory = std::hint::black_box(vec![1u8; 64 << 20]);
-        let with = resident_bytes();
-        drop(memory);
-        assert!(before > 0 && with >= before + (60 << 20), "{before} bytes, then {with}");
+        // Other tests of this process take and give back memory meanwhile.
+        let is_seen = || {
+            let before = resident_bytes();
+            let memory = std::hint::black_box(vec![1u8; 64 << 20]);
+            let with = resident_bytes();
+            drop(memory);
+            before > 0 && with >= before + (60 << 20)
+        };
+        assert!((0..100).any(|_| is_seen()));
     }
 }
