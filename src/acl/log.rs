@@ -84,7 +84,7 @@ impl AclLog {
         context: Context,
         object: &[u8],
         user: &[u8],
-        client: String,
+        client: impl FnOnce() -> String,
         max_len: usize,
     ) {
         let kind = REASONS.iter().position(|known| *known == reason).expect("one of the reasons");
@@ -121,7 +121,7 @@ impl AclLog {
             }
         };
         entry.count += 1;
-        entry.client = client;
+        entry.client = client();
         entry.updated_ms = now_ms;
         inner.entries.push_front(entry);
         inner.entries.truncate(max_len);

@@ -16,6 +16,7 @@ pub use selector::{Denied, Selector, has_space};
 use crate::{
     clients::client::Client,
     command::table::{CommandId, Table},
+    config::{Config, Opt},
 };
 use holdfast_resp::Args;
 use rule::join_selectors;
@@ -157,19 +158,20 @@ impl Acl {
         Ok(())
     }
 
-    /// Writes a refusal of a call to the log, which keeps so many; returns the reason for the client, as [`Denied::message`].
+    /// Writes a refusal of a call to the log; returns the reason for the client, as [`Denied::message`].
+    #[cold]
     pub fn refuse(
         &self,
+        config: &Config,
         denied: Denied,
         call: (CommandId, Args),
         user: &User,
         client: &Client,
         context: Context,
-        log_max: usize,
     ) -> Vec<u8> {
         let (reason, object) = denied.object(self.table, call.0, call.1);
-        let shown = client.describe(self.table);
-        self.log.add(reason, context, object, &client.user(), shown, log_max);
+        let log_max = config.number(Opt::AclLogMaxLen) as usize;
+        self.log.add(reason, context, object, &client.user(), || client.describe(self.table), log_max);
         denied.message(self.table, user, call.0, call.1)
     }
 

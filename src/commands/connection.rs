@@ -173,7 +173,7 @@ fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), Sto
             let context = if call.session.in_exec { acl::Context::Multi } else { acl::Context::TopLevel };
             let max_len = server.config.number(Opt::AclLogMaxLen) as usize;
             call.session.publish();
-            let client = call.session.client.describe(server.table);
+            let client = || call.session.client.describe(server.table);
             server.acl.log.add("auth", context, call.args.at(0), user, client, max_len);
             Err(WRONGPASS)
         }

@@ -310,7 +310,8 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeata
     if let Err(denied) = call.session.user.may_run(id, args) {
         call.session.publish();
         let session = &*call.session;
-        call.server().note_denied(denied, (id, args), &session.user, &session.client, Context::Multi);
+        let server = call.server();
+        server.acl.refuse(&server.config, denied, (id, args), &session.user, &session.client, Context::Multi);
         let why = match denied {
             Denied::Command => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",

@@ -475,7 +475,8 @@ impl Turn<'_> {
         session.client.set_command(id);
         session.publish();
         let server = &self.worker.server;
-        let message = server.note_denied(denied, (id, args), &session.user, &session.client, context);
+        let message =
+            server.acl.refuse(&server.config, denied, (id, args), &session.user, &session.client, context);
         [&b"NOPERM "[..], &message].concat().into()
     }
 

@@ -417,8 +417,14 @@ impl Run<'_, '_, '_> {
         }
         if let Err(denied) = self.session.user.may_run(id, args) {
             let (server, session) = (&self.turn.worker.server, &*self.session);
-            let message =
-                server.note_denied(denied, (id, args), &session.user, &session.client, Context::Lua);
+            let message = server.acl.refuse(
+                &server.config,
+                denied,
+                (id, args),
+                &session.user,
+                &session.client,
+                Context::Lua,
+            );
             return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
         }
         if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {

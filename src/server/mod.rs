@@ -7,7 +7,7 @@ pub mod limits;
 pub mod mailbox;
 
 use crate::{
-    acl::{Acl, Context, Denied, User},
+    acl::{Acl, User},
     admin::{
         latency::Monitor,
         log::log,
@@ -19,7 +19,7 @@ use crate::{
         client::{self, Client},
         list::Clients,
     },
-    command::table::{CommandId, Table},
+    command::table::Table,
     commit::{admission::AdmissionQueue, gate::Progress},
     config::{Config, Opt},
     push::Push,
@@ -28,7 +28,6 @@ use crate::{
     transport::{acceptor::Acceptor, tls::Tls},
     util::counter::Counter,
 };
-use holdfast_resp::Args;
 use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
 use std::{
     fmt::Write,
@@ -218,20 +217,6 @@ impl Server {
         self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);
         self.refused.store(0, Relaxed);
-    }
-
-    /// Writes to the ACL log that a call is refused. Returns the reason in words that do not repeat what the client has sent.
-    #[cold]
-    pub fn note_denied(
-        &self,
-        denied: Denied,
-        call: (CommandId, Args),
-        user: &User,
-        client: &Client,
-        context: Context,
-    ) -> Vec<u8> {
-        let log_max = self.config.number(Opt::AclLogMaxLen) as usize;
-        self.acl.refuse(denied, call, user, client, context, log_max)
     }
 
     /// Closes the connections of a user. Returns whether the one with number `own` is among them, which is left to it.
