@@ -477,6 +477,8 @@ fn load(lua: &mut Lua) -> Result<i32, Raise> {
         lua.long_step()?;
         lua.push_copy(1)?;
         if !lua.call(0, Some(1), None)? {
+            // What ends the script is not an error of the function's.
+            lua.long_step()?;
             lua.push_nil()?;
             lua.insert(-2);
             return Ok(2);
