@@ -190,7 +190,8 @@ fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let flags = library.functions.get(name).ok_or(NO_FUNCTION)?.flags;
     let function = call.turn.worker.engine().function(library, name).map_err(error)?;
     let names_keys = &library.functions[name].names_keys;
-    let program = Program { name, function, is_eval: false, names_keys };
+    let lua = holdfast_lua::Program { name, function, is_eval: false };
+    let program = Program { lua, names_keys };
     script::run(call, txn, &program, Some(flags), read_only, count)
 }
 

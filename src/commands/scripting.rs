@@ -15,13 +15,13 @@ use crate::{
         script::run,
     },
     script::{
-        cache::Sha,
+        cache::{Script as CachedScript, Sha},
         engine::Program,
         flags::{self, ScriptFlags},
     },
     server::Server,
 };
-use holdfast_lua::sha1;
+use holdfast_lua::{Ref, sha1};
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::Txn;
 
@@ -209,6 +209,11 @@ static HEX: [u8; 256] = {
     values
 };
 
+fn program_of(script: &CachedScript, function: Ref) -> Program<'_> {
+    let lua = holdfast_lua::Program { name: &script.name, function, is_eval: true };
+    Program { lua, names_keys: &script.names_keys }
+}
+
 fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;
     let source = call.args.at(1);
@@ -218,7 +223,7 @@ fn eval(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
         None => engine.add(shared, source, false)?,
     };
     drop(engine);
-    let program = Program { name: &script.name, function, is_eval: true, names_keys: &script.names_keys };
+    let program = program_of(&script, function);
     run(call, txn, &program, script.flags, read_only, count)
 }
 
@@ -227,7 +232,7 @@ fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let count = key_count(call, NOT_INTEGER)?;
     let found = call.turn.worker.engine().script(&call.server().scripts, &sha)?;
     let (script, function) = found.ok_or(NO_SCRIPT)?;
-    let program = Program { name: &script.name, function, is_eval: true, names_keys: &script.names_keys };
+    let program = program_of(&script, function);
     run(call, txn, &program, script.flags, read_only, count)
 }
 

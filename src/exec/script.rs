@@ -254,7 +254,7 @@ impl Run<'_, '_, '_> {
     /// From now on others are refused, and may kill it.
     #[cold]
     fn become_busy(&self) -> Arc<Running> {
-        let Program { name, is_eval, .. } = *self.program;
+        let holdfast_lua::Program { name, is_eval, .. } = self.program.lua;
         log!(
             Warning,
             "Slow script detected: still in execution after {} milliseconds. You can try killing the script using the {} \

@@ -31,12 +31,8 @@ pub struct Engine {
 
 /// A script or function that can be run.
 pub struct Program<'p> {
-    /// What it is called in errors.
-    pub name: &'p str,
-    /// Its function.
-    pub function: Ref,
-    /// Whether its keys and arguments are globals.
-    pub is_eval: bool,
+    /// What the interpreter runs.
+    pub lua: holdfast_lua::Program<'p>,
     /// Whether it names its keys, as far as that is known.
     pub names_keys: &'p NamesKeys,
 }
@@ -149,8 +145,7 @@ impl Engine {
 
     /// Runs a program, and writes what it returns.
     pub fn run(&mut self, program: &Program, keys: Args, args: Args, host: &mut dyn Host, out: &mut Writer) {
-        let Program { name, function, is_eval, .. } = *program;
-        self.lua.run(&holdfast_lua::Program { name, function, is_eval }, keys, args, host, out);
+        self.lua.run(&program.lua, keys, args, host, out);
     }
 }
 
