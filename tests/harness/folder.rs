@@ -1,37 +1,33 @@
 //! Folders.
 
 use std::{
-    env, fs, io,
+    fs, io,
     os::unix::fs::{FileExt, MetadataExt},
-    path::{Path, PathBuf},
-    process,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    path::Path,
     thread,
 };
 
+use tempfile::TempDir;
+
 /// A new empty folder, removed at the end unless its test has failed. A server keeps its data in `data`, listens at
 /// `socket` and logs to `log`.
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     /// Makes one.
     pub fn new() -> Folder {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("holdfast-{}-{}", process::id(), NUMBER.fetch_add(1, Relaxed));
         // Not in the build folder: the path of a socket must be short.
-        let path = env::temp_dir().join(name);
-        fs::create_dir(&path).expect("a new folder");
-        Folder(path)
+        Folder(TempDir::with_prefix("holdfast-").expect("a new folder"))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// A path within it, as text.
     pub fn join(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
+        self.path().join(name).display().to_string()
     }
 
     /// The bytes of a file.
@@ -54,7 +50,7 @@ impl Folder {
 
     /// Bytes that everything in it takes on the disk.
     pub fn disk_bytes(&self) -> u64 {
-        disk_bytes(&self.0).expect("the sizes of the files")
+        disk_bytes(self.path()).expect("the sizes of the files")
     }
 }
 
@@ -72,9 +68,8 @@ fn disk_bytes(path: &Path) -> io::Result<u64> {
 impl Drop for Folder {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("the data is left in {}", self.0.display());
-        } else {
-            let _ = fs::remove_dir_all(&self.0);
+            self.0.disable_cleanup(true);
+            eprintln!("the data is left in {}", self.path().display());
         }
     }
 }

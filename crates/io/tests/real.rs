@@ -1,23 +1,13 @@
 //! [`RealIo`] on the file system of the build folder.
 
-use std::{fs, io::ErrorKind, path::PathBuf};
+use std::{fs, io::ErrorKind};
 
 use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, Io, RealIo};
+use tempfile::TempDir;
 
-/// A folder of its own for a test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder of its own for a test, removed at its end, on the file system of the build folder.
+fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a new folder")
 }
 
 fn pattern(len: usize) -> AlignedBuf {
@@ -29,8 +19,8 @@ fn pattern(len: usize) -> AlignedBuf {
 #[test]
 fn reads_back_what_it_wrote_at_any_alignment() {
     for direct in [true, false] {
-        let folder = Folder::new(&format!("alignment-{direct}"));
-        let io = RealIo::new(&folder.0).unwrap().with_direct(direct);
+        let folder = folder();
+        let io = RealIo::new(folder.path()).unwrap().with_direct(direct);
         let file = io.open("log/00000001", true).unwrap();
         assert_eq!(file.name(), "log/00000001");
         let mut expected = pattern(8 * BLOCK);
@@ -57,8 +47,8 @@ fn reads_back_what_it_wrote_at_any_alignment() {
 
 #[test]
 fn writes_more_buffers_than_the_kernel_takes_at_once() {
-    let folder = Folder::new("buffers");
-    let io = RealIo::new(&folder.0).unwrap();
+    let folder = folder();
+    let io = RealIo::new(folder.path()).unwrap();
     let file = io.open("f", true).unwrap();
     let expected = pattern(3000 * 5);
     let bufs: Vec<&[u8]> = expected.chunks(5).collect();
@@ -72,8 +62,8 @@ fn writes_more_buffers_than_the_kernel_takes_at_once() {
 #[test]
 fn reading_past_an_odd_end_is_the_end() {
     for direct in [true, false] {
-        let folder = Folder::new(&format!("end-{direct}"));
-        let io = RealIo::new(&folder.0).unwrap().with_direct(direct);
+        let folder = folder();
+        let io = RealIo::new(folder.path()).unwrap().with_direct(direct);
         let file = io.open("f", true).unwrap();
         assert!(file.is_empty().unwrap());
         file.write_at(&[b"0123456789"], BLOCK as u64, Durable).unwrap();
@@ -93,8 +83,8 @@ fn reading_past_an_odd_end_is_the_end() {
 
 #[test]
 fn lists_and_removes() {
-    let folder = Folder::new("names");
-    let io = RealIo::new(&folder.0).unwrap();
+    let folder = folder();
+    let io = RealIo::new(folder.path()).unwrap();
     assert_eq!(io.open("log/b", false).err().unwrap().kind(), ErrorKind::NotFound);
     assert!(io.list("log").unwrap().is_empty());
     for name in ["log/b", "log/a", "heap"] {
@@ -110,10 +100,10 @@ fn lists_and_removes() {
 
 #[test]
 fn one_user_at_a_time() {
-    let folder = Folder::new("lock");
-    let first = RealIo::new(&folder.0).unwrap();
+    let folder = folder();
+    let first = RealIo::new(folder.path()).unwrap();
     first.lock().unwrap();
-    let second = RealIo::new(&folder.0).unwrap();
+    let second = RealIo::new(folder.path()).unwrap();
     assert!(
         matches!(second.lock(), Err(Error::Unusable(why)) if why.ends_with("is in use by another process"))
     );
@@ -123,10 +113,10 @@ fn one_user_at_a_time() {
 
 #[test]
 fn who_only_reads_changes_nothing() {
-    let folder = Folder::new("read-only");
-    let writer = RealIo::new(&folder.0).unwrap();
+    let folder = folder();
+    let writer = RealIo::new(folder.path()).unwrap();
     writer.open("file", true).unwrap().write_at(&[&pattern(100)], 0, Durable).unwrap();
-    let reader = RealIo::read_only(&folder.0);
+    let reader = RealIo::read_only(folder.path());
     reader.lock().unwrap();
     assert_eq!(reader.list("").unwrap(), ["file"], "there was no lock, and there is none");
     let file = reader.open("file", false).unwrap();
@@ -146,19 +136,19 @@ fn who_only_reads_changes_nothing() {
     assert!(writer.lock().is_err(), "it is read");
     drop(reader);
     writer.lock().unwrap();
-    assert!(matches!(RealIo::read_only(&folder.0).lock(), Err(Error::Unusable(_))));
-    fs::remove_file(folder.0.join("lock")).unwrap();
-    assert!(RealIo::read_only(&folder.0).lock().is_err(), "the folder is in use without the file, too");
+    assert!(matches!(RealIo::read_only(folder.path()).lock(), Err(Error::Unusable(_))));
+    fs::remove_file(folder.path().join("lock")).unwrap();
+    assert!(RealIo::read_only(folder.path()).lock().is_err(), "the folder is in use without the file, too");
     drop(writer);
-    let readers = [(); 2].map(|()| RealIo::read_only(&folder.0));
+    let readers = [(); 2].map(|()| RealIo::read_only(folder.path()));
     readers.iter().for_each(|reader| reader.lock().unwrap());
-    assert!(RealIo::new(&folder.0).unwrap().lock().is_err());
+    assert!(RealIo::new(folder.path()).unwrap().lock().is_err());
 }
 
 #[test]
 fn knows_the_machine() {
-    let folder = Folder::new("machine");
-    let io = RealIo::new(&folder.0).unwrap();
+    let folder = folder();
+    let io = RealIo::new(folder.path()).unwrap();
     assert!(io.free_bytes().unwrap().is_some_and(|bytes| bytes > 0));
     // No medium has what lies there, so nobody can say how much of it is free.
     assert_eq!(RealIo::read_only("/proc").free_bytes().unwrap(), None);

@@ -3,7 +3,6 @@
 mod fixture;
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,33 +13,17 @@ use std::{
 use fixture::{Batches, SEGMENT_PAYLOAD, open, options, payload};
 use holdfast_io::{Error, Io, RealIo, SimIo};
 use holdfast_log::{Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, batch_len};
+use tempfile::TempDir;
 
-/// A folder that is removed in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("holdfast-log-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
-    }
-
-    fn io(&self) -> Arc<dyn Io> {
-        Arc::new(RealIo::new(&self.0).expect("a writable folder"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn real_io(folder: &TempDir) -> Arc<dyn Io> {
+    Arc::new(RealIo::new(folder.path()).expect("a writable folder"))
 }
 
 #[test]
 fn what_was_appended_is_read_and_replayed() {
-    for (name, io) in [("real", None), ("sim", Some(SimIo::new(1)))] {
-        let folder = Folder::new(name);
-        let io: Arc<dyn Io> = io.map_or_else(|| folder.io(), |io| Arc::new(io));
+    for io in [None, Some(SimIo::new(1))] {
+        let folder = tempfile::tempdir().unwrap();
+        let io: Arc<dyn Io> = io.map_or_else(|| real_io(&folder), |io| Arc::new(io));
         let log = Log::create(io.clone(), options()).expect("a new log");
         let mut expected = Batches::new();
         for i in 0..2000 {
@@ -80,11 +63,11 @@ fn what_was_appended_is_read_and_replayed() {
 
 #[test]
 fn threads_append_at_once_and_the_log_thread_commits() {
-    let folder = Folder::new("threads");
+    let folder = tempfile::tempdir().unwrap();
     let mut o = options();
     o.segment_size = 1 << 20;
     o.max_pending_bytes = 256 << 10;
-    let log = Log::create(folder.io(), o.clone()).expect("a new log");
+    let log = Log::create(real_io(&folder), o.clone()).expect("a new log");
     let progress = Arc::new(AtomicU64::new(0));
     let seen = progress.clone();
     log.on_progress(Box::new(move || {
@@ -127,7 +110,7 @@ fn threads_append_at_once_and_the_log_thread_commits() {
     assert_eq!(stats.pending_bytes, 0);
     assert!(stats.batches >= 12_000 && stats.commits > 0);
     drop(log);
-    let (_, _, replayed) = open(folder.io(), o, FIRST_LSN).expect("open");
+    let (_, _, replayed) = open(real_io(&folder), o, FIRST_LSN).expect("open");
     assert!(replayed == expected);
 }
 

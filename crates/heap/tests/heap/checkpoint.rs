@@ -181,8 +181,8 @@ fn loading_and_touching_go_together() {
 
 #[test]
 fn a_real_file_does_as_well() {
-    let folder = std::env::temp_dir().join(format!("holdfast-heap-{}", std::process::id()));
-    let io = RealIo::new(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let io = RealIo::new(folder.path()).unwrap();
     let (heap, mut arenas) = Heap::create(io.open("heap", true).unwrap(), OPTIONS).unwrap();
     let mut tx = Tx::new();
     let blocks: Vec<u64> = (1..200).map(|i| arenas[0].alloc(&mut tx, i * 50).unwrap()).collect();
@@ -191,7 +191,6 @@ fn a_real_file_does_as_well() {
     let (heap, arenas) = open(&io, &root, &[]);
     assert!(blocks.iter().all(|&block| arenas[0].u64(block) == !block));
     heap.verify().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Blocks in three extents that were changed after a checkpoint: the checkpoint, the redo, the blocks.
