@@ -1,4 +1,4 @@
-//! The folders of the server use each other in one direction only.
+//! The folders of the server, and those of the store, use each other in one direction only.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const FOLDERS: [&str; 15] = [
+const SERVER: [&str; 15] = [
     "util",
     "config",
     "command",
@@ -23,6 +23,10 @@ const FOLDERS: [&str; 15] = [
     "commands",
     "net",
 ];
+
+/// The same of the store.
+const STORE: [&str; 10] =
+    ["util", "format", "collections", "cache", "partition", "engine", "txn", "typed", "maintenance", "store"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the sources") {
@@ -42,7 +46,7 @@ fn code(path: &Path) -> String {
     code.lines().map(|line| line.split("//").next().expect("a first part").to_owned() + "\n").collect()
 }
 
-/// The modules of the server that code names: what follows `crate::`, or each `{`, `,` of the list that follows it.
+/// The modules of its crate that code names: what follows `crate::`, or each `{`, `,` of the list that follows it.
 fn used(code: &str) -> Vec<String> {
     let name = |text: &str| -> String {
         text.trim_start().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
@@ -72,22 +76,39 @@ fn used(code: &str) -> Vec<String> {
     used
 }
 
-#[test]
-fn folders_use_each_other_in_one_direction() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// Checks the folders of a crate, and returns how many uses were found.
+fn check(root: &str, folders: &[&str]) -> usize {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(root);
     let mut count = 0;
-    for (rank, folder) in FOLDERS.iter().enumerate() {
+    for (rank, folder) in folders.iter().enumerate() {
         let mut files = Vec::new();
         sources(&root.join(folder), &mut files);
         for file in files {
             for module in used(&code(&file)) {
-                let below = FOLDERS[..=rank].contains(&&module[..]);
+                let below = folders[..=rank].contains(&&module[..]);
                 assert!(below, "{} uses {module}, which is not below {folder}", file.display());
                 count += 1;
             }
         }
     }
-    assert!(count > 300, "{count} uses were found");
+    let others = fs::read_dir(&root).expect("a folder of the sources").map(|entry| entry.expect("an entry"));
+    // `simulated` has tests only.
+    let is_known = |name: &str| folders.contains(&name) || name == "simulated";
+    for entry in others.filter(|entry| entry.path().is_dir()) {
+        let name = entry.file_name();
+        assert!(
+            name.to_str().is_some_and(is_known),
+            "{} has no place among the folders",
+            entry.path().display()
+        );
+    }
+    count
+}
+
+#[test]
+fn folders_use_each_other_in_one_direction() {
+    let found = (check("src", &SERVER), check("crates/store/src", &STORE));
+    assert!(found.0 > 300 && found.1 > 150, "{found:?} uses were found");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn failed(name: &[u8], what: &str) -> Stop {
 }
 
 fn resetstat(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
-    call.server().reset_stats(keyspace.stats()?);
+    call.server().reset_stats(keyspace.stats(&call.server().store)?);
     call.out.ok();
     Ok(Done)
 }

@@ -90,7 +90,7 @@ fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let named = |name: &str| asked.iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = named("all") || named("everything");
     let default = asked.is_empty() || named("default");
-    let stats = keyspace.stats()?;
+    let stats = keyspace.stats(&call.server().store)?;
     let stats = stats.counted_since(&call.server().stats_base.lock().expect("no holder panics"));
     let view = View { server: call.server(), keyspace, stats, held_up: Cell::new(false) };
     let mut text = String::new();

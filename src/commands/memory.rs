@@ -117,7 +117,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let server = call.server();
-    let parts = memory_parts(server, &keyspace.stats()?);
+    let parts = memory_parts(server, &keyspace.stats(&server.store)?);
     let keys: u64 = (0..holdfast_store::DATABASES as u8).map(|db| keyspace.len(db)).sum::<Result<_, _>>()?;
     let (used, data) = (parts.used(), parts.data());
     let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
@@ -157,7 +157,7 @@ fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 fn doctor(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let server = call.server();
-    let parts = memory_parts(server, &keyspace.stats()?);
+    let parts = memory_parts(server, &keyspace.stats(&server.store)?);
     let limit = server.config.number(Opt::MaxMemory) as u64;
     let used = parts.used();
     let mut text = String::new();

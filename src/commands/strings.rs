@@ -12,7 +12,7 @@ use crate::{
     exec::{
         answer::{Answer, Outcome::*},
         call::Call,
-        handler::{Handler::Keyed, Row},
+        handler::{Direct, Handler::Keyed, Row},
     },
     push::notify::Class,
     util::extended::{Extended, NoNumber},
@@ -65,7 +65,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-    .by(Keyed(|call, txn| add(call, txn, -1))),
+    .by(Keyed(|call, txn| add(call, txn, -1)))
+    .directly(Direct::Adds(|_| Some(-1))),
     Command {
         name: "decrby",
         syntax: "key decrement:i",
@@ -73,7 +74,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-    .by(Keyed(decr_by)),
+    .by(Keyed(decr_by))
+    .directly(Direct::Adds(|args| parse_int(args.at(2))?.checked_neg())),
     Command {
         name: "get",
         syntax: "key",
@@ -82,7 +84,7 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     .by(Keyed(get))
-    .cached_reply(|out, value| out.bulk(value)),
+    .directly(Direct::Reads(|out, value| out.bulk(value))),
     Command {
         name: "getdel",
         syntax: "key",
@@ -127,7 +129,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-    .by(Keyed(|call, txn| add(call, txn, 1))),
+    .by(Keyed(|call, txn| add(call, txn, 1)))
+    .directly(Direct::Adds(|_| Some(1))),
     Command {
         name: "incrby",
         syntax: "key increment:i",
@@ -135,7 +138,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
-    .by(Keyed(incr_by)),
+    .by(Keyed(incr_by))
+    .directly(Direct::Adds(|args| parse_int(args.at(2)))),
     Command {
         name: "incrbyfloat",
         syntax: "key increment:d",
@@ -216,7 +220,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
         ..WRITE
     }
-    .by(Keyed(set)),
+    .by(Keyed(set))
+    .directly(Direct::Sets(|args| (args.len() == 3).then(|| args.at(2)))),
     Command {
         name: "setex",
         syntax: "key seconds:i value",
@@ -256,7 +261,7 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     .by(Keyed(strlen))
-    .cached_reply(|out, value| out.int(value.len() as i64)),
+    .directly(Direct::Reads(|out, value| out.int(value.len() as i64))),
     Command {
         name: "substr",
         syntax: "key start:i end:i",

@@ -219,13 +219,13 @@ impl Turn<'_> {
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
-                if self.reply_from_cache(session, id, row, args, expected, out) {
+                if self.do_directly(session, id, row, args, expected, out) {
                     return Outcome::Done;
                 }
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
             }
             Handler::Keyed(_) if row.locks_all(args) => store.try_begin_all(),
-            Handler::Keyed(_) => begin_keys(store, command, args),
+            Handler::Keyed(_) => begin_keys(store, session.db as u8, command, args),
             Handler::Whole(_) => store.try_begin_all(),
         };
         // In its place: it is large.
@@ -279,35 +279,6 @@ impl Turn<'_> {
             self.worker.server.turns.notify_waiters();
         }
         outcome
-    }
-
-    /// Replies with the value of a key if that is in the cache and all that is wanted, and nobody is to be told of the look at
-    /// it; whether it did.
-    #[inline]
-    fn reply_from_cache(
-        &self,
-        session: &Session,
-        id: CommandId,
-        row: &Row,
-        args: Args,
-        expected: Expected,
-        out: &mut Writer,
-    ) -> bool {
-        let Some(reply) = row.cached_reply else { return false };
-        let server = &self.worker.server;
-        let is_seen = session.tracking.is_some() || server.push.monitors.is_used();
-        if is_seen || !session.fetched.is_empty() || session.client.has_flag(flag::NO_TOUCH) {
-            return false;
-        }
-        let show = |value: &[u8]| reply(out, value);
-        let (logical, now_ms) = (session.db as u8, self.now_ms());
-        let Some(((), lsn)) = server.store.get_cached(logical, args.at(1), expected, now_ms, show) else {
-            return false;
-        };
-        self.depend_on(lsn);
-        session.client.set_command(id);
-        self.finish(session, id, args, false);
-        true
     }
 
     /// Calls a handler and counts the call. EXEC calls what was queued, and a script what it calls, through this too, in
@@ -416,7 +387,8 @@ impl Turn<'_> {
         push.monitors.show(&push.queues, &session.client, session.in_script, session.db, command, args);
     }
 
-    fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
+    /// Counts a call that has ended, and notes it where it took long.
+    pub fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
         let took_ns = self.end_command();
         let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;
@@ -591,15 +563,13 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
 /// finds the same fault before it looks at a key.
-fn begin_keys<'s>(store: &'s Store, command: &Command, args: Args) -> Begun<'s> {
-    let mut partitions = Vec::new();
-    let found = each_key(command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
-    if found.is_err() || partitions.is_empty() {
+fn begin_keys<'s>(store: &'s Store, logical: u8, command: &Command, args: Args<'s>) -> Begun<'s> {
+    let mut keys = Vec::new();
+    let found = each_key(command, args, |index, _| keys.push(args.at(index)));
+    if found.is_err() || keys.is_empty() {
         return store.try_begin(&[0]);
     }
-    partitions.sort_unstable();
-    partitions.dedup();
-    store.try_begin(&partitions)
+    store.try_begin_known(store.database(logical), &keys)
 }
 
 /// Whether a call touches a key that is kept for a client whose turn it is.

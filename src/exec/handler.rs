@@ -29,15 +29,26 @@ pub enum Handler {
     Browsing(fn(&mut Call, &mut Keyspace) -> Answer),
 }
 
+/// What a call does with the string at its first argument, if that is all it does: where the string is in the cache, and nobody is
+/// to be told, no transaction is needed.
+#[derive(Clone, Copy)]
+pub enum Direct {
+    /// Replies with something about it.
+    Reads(fn(&mut Writer, &[u8])),
+    /// Replaces it by one of the arguments, and replies OK. `None`: this call does something else.
+    Sets(for<'a> fn(Args<'a>) -> Option<&'a [u8]>),
+    /// Adds to the number that it is, and replies with the sum. `None`: this call fails.
+    Adds(fn(Args) -> Option<i64>),
+}
+
 /// A row of the command table.
 pub struct Row {
     /// What the command is.
     pub command: Command,
     /// Does it.
     pub handler: Handler,
-    /// Replies with a string that is the value of its first argument, if that is all it does: where the value is in the cache, no
-    /// transaction is needed.
-    pub cached_reply: Option<fn(&mut Writer, &[u8])>,
+    /// How it is done without a transaction, where none is needed.
+    pub direct: Option<Direct>,
     /// Whether a call of a command that may write is known not to.
     pub writes_nothing: Option<fn(&Server, Args) -> bool>,
     /// If it is a container, what it contains.
@@ -47,7 +58,7 @@ pub struct Row {
 impl Command {
     /// The row of a command that this does.
     pub const fn by(self, handler: Handler) -> Row {
-        Row { command: self, handler, cached_reply: None, writes_nothing: None, subcommands: &[] }
+        Row { command: self, handler, direct: None, writes_nothing: None, subcommands: &[] }
     }
 
     /// The row of a command that does nothing without a subcommand.
@@ -62,9 +73,9 @@ impl Row {
         Row { subcommands, ..self }
     }
 
-    /// The same with a way to reply that needs no transaction: see [`Row::cached_reply`].
-    pub const fn cached_reply(self, reply: fn(&mut Writer, &[u8])) -> Row {
-        Row { cached_reply: Some(reply), ..self }
+    /// The same with a way to do it without a transaction: see [`Row::direct`].
+    pub const fn directly(self, direct: Direct) -> Row {
+        Row { direct: Some(direct), ..self }
     }
 
     /// The same where it may be known of a call that it does not write: see [`Row::writes_nothing`].

@@ -60,10 +60,10 @@ impl Keyspace<'_, '_> {
     }
 
     /// The store's figures.
-    pub fn stats(&self) -> Result<Stats, HeldUp> {
+    pub fn stats(&self, store: &Store) -> Result<Stats, HeldUp> {
         match self {
-            Keyspace::Open { store, .. } => store.try_stats(),
-            Keyspace::Locked(txn) => Ok(txn.stats()),
+            Keyspace::Open { .. } => store.try_stats(),
+            Keyspace::Locked(txn) => Ok(store.stats_in(txn)),
         }
     }
 

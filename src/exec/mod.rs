@@ -7,6 +7,7 @@
 pub mod admit;
 pub mod answer;
 pub mod call;
+mod direct;
 pub mod dispatch;
 pub mod handler;
 pub mod keyspace;

@@ -112,7 +112,7 @@ local function stop(...) local x = coroutine.yield(...) return x, coroutine.yiel
 local function twice(f, ...) f(...) return f(...) end
 local function identity(...) return ... end
 local function load(f, ...)
-    if not pcall(string.dump, f) then return _G.load(f, ...) end
+    if type(f) ~= 'function' then return _G.load(f, ...) end
     local n = 0
     return _G.load(function() n = n + 1 if n < 100 then return f() end end, ...)
 end

@@ -2,12 +2,8 @@
 //!
 //! `cargo run --release -p holdfast-bench --bin embedded -- FOLDER [KEYS] [OPERATIONS]`
 
-use holdfast_store::{Admission, Appendfsync, Options, Store};
-use std::{
-    hint::black_box,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use holdfast_store::{Appendfsync, Options, Store};
+use std::{hint::black_box, path::PathBuf, time::Instant};
 
 /// Keys that are read at once.
 const MANY: usize = 64;
@@ -52,12 +48,7 @@ fn main() {
 }
 
 fn set(store: &Store, key: &[u8], value: &[u8]) {
-    while store.admit(key.len() + value.len() + 200) != Admission::Ok {
-        std::thread::sleep(Duration::from_micros(100));
-    }
-    let mut txn = store.try_begin_key(key, store.now_ms()).expect("there are no other transactions");
-    txn.set(0, key, value, false).expect("room");
-    txn.commit();
+    store.set(0, key, value).expect("room");
     store.log().kick();
 }
 

@@ -79,6 +79,10 @@ pub trait Io: Send + Sync {
     fn free_bytes(&self) -> io::Result<Option<u64>>;
     /// Wall clock: milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
+    /// The same, or some milliseconds ago: for who asks so often that it shows, and needs no more than seconds.
+    fn about_now_ms(&self) -> u64 {
+        self.now_ms()
+    }
     /// Monotonic clock: microseconds since some start.
     fn monotonic_us(&self) -> u64;
     /// Fills `buf` with random bytes (from the system; from the seed when simulated).

@@ -23,59 +23,47 @@
 //!
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
-mod access;
-mod ahead;
-mod background;
-mod batch;
 mod cache;
-mod changes;
-mod check;
-mod chunk;
-mod cleaner;
 pub mod collections;
-mod copy;
-mod creating;
-mod digest;
-mod eviction;
-mod freezer;
-mod index;
-mod item;
+mod engine;
+mod format;
 mod maintenance;
-mod memory;
-mod observers;
 mod partition;
-mod payload;
-mod probe;
-mod random;
-mod read;
-mod run;
-mod scan;
-mod scratch;
-mod shared;
-mod stats;
-mod steps;
 mod store;
-mod superblock;
 mod txn;
 pub mod typed;
-mod word;
+mod util;
 
-pub use access::Uses;
-pub use ahead::{EXPECTED_MAX, Expected};
-pub use changes::{Change, Follow, Wanted, What};
-pub use check::CheckReport;
-pub use digest::{SLOTS, hash_slot};
-pub use eviction::{Among, Eviction, First, Room};
+pub use cache::uses::Uses;
+pub use collections::redo_max;
+pub use engine::locks::{HeldUp, SetDown};
+pub use format::{
+    digest::{SLOTS, hash_slot},
+    superblock::VERSION as FORMAT_VERSION,
+    word::Type,
+};
 pub use holdfast_heap::{Arena, Image, Tx};
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};
-pub use memory::{Memory, Process};
-pub use observers::{Observer, ObserverId, Tell, Turn};
-pub use partition::{DATABASES, SYSTEM_DATABASE};
-pub use run::{Reader, Writes};
-pub use scan::ScanStep;
-pub use stats::Stats;
-pub use store::{Options, Recovery, Store};
-pub use superblock::VERSION as FORMAT_VERSION;
-pub use txn::{Begun, Cold, Error, Fetched, HeldUp, Located, Result, SetDown, Txn, redo_max};
-pub use word::Type;
+pub use maintenance::eviction::{Among, Eviction, First, Room};
+pub use partition::{
+    budget::{Memory, Process},
+    changes::{Change, Follow, Wanted, What},
+    cold::{Cold, Fetched},
+    databases::{DATABASES, SYSTEM_DATABASE},
+    observers::{Observer, ObserverId, Tell, Turn},
+    scan::ScanStep,
+};
+pub use store::{
+    EXPECTED_MAX, Store,
+    check::CheckReport,
+    options::{Options, Recovery},
+    run::{Reader, Writes},
+    stats::Stats,
+};
+pub use txn::{
+    Begun, Txn,
+    error::{Error, Result},
+    frozen::Located,
+    target::Expected,
+};

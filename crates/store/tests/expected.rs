@@ -63,3 +63,31 @@ fn expected_keys_are_found_where_they_are_by_then() {
         }
     }
 }
+
+#[test]
+fn known_keys_are_found_in_any_order_and_more_than_once() {
+    let options = Options { partitions: PARTITIONS, heap_bytes_max: 64 << 20, ..Options::default() };
+    let options = Options { background: false, ..options };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    let keys: Vec<Vec<u8>> = (0..100).map(|number| format!("key {}", number % 70).into_bytes()).collect();
+    let known: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    for round in 0..3u64 {
+        let mut txn = store.try_begin_known(0, &known).expect("nobody holds it up");
+        for (at, key) in known.iter().enumerate().filter(|(at, _)| (*at as u64 + round) % 3 != 0) {
+            txn.set(0, key, format!("{at} in {round}").as_bytes(), false).expect("room");
+        }
+        let values = |txn: &mut holdfast_store::Txn| -> Vec<Option<Vec<u8>>> {
+            known.iter().map(|key| txn.get(0, key).expect("in memory").map(<[u8]>::to_vec)).collect()
+        };
+        let forwards = values(&mut txn);
+        let backwards: Vec<_> =
+            known.iter().rev().map(|key| txn.get(0, key).expect("in memory").map(<[u8]>::to_vec)).collect();
+        assert!(forwards.iter().eq(backwards.iter().rev()));
+        // The same keys, but other memory; and in a database that has none.
+        assert_eq!(txn.get(0, b"key 5").expect("in memory"), forwards[5].as_deref());
+        assert_eq!(txn.get(1, known[5]), Ok(None));
+        txn.commit();
+        assert_eq!(values(&mut store.begin_all()), forwards);
+        assert!(forwards[70..].iter().eq(&forwards[..30]), "those that come twice have the last value");
+    }
+}

@@ -418,7 +418,7 @@ impl Expiry {
     }
 }
 
-/// Frees the payload; see [`any::destroy`].
+/// Frees the payload; see [`any::destroy`](super::any::destroy).
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     if !is_large(arena, obj) {
         Small::of(arena, obj).clear(arena, tx);
@@ -443,7 +443,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     }
 }
 
-/// Bytes allocated for the payload; see [`any::heap_bytes`].
+/// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     if is_large(arena, obj) {
         Large::of(obj).heap_bytes(arena)

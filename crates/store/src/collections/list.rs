@@ -158,7 +158,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     tree(obj).is_empty(arena)
 }
 
-/// Bytes allocated for the payload; see [`any::heap_bytes`].
+/// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(Run::at(arena, leaf).size) as u64)
 }

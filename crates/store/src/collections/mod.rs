@@ -87,3 +87,17 @@ impl Default for Limits {
         }
     }
 }
+
+/// Bytes of redo that an element of a collection takes at most beside its own, on average over many.
+const REDO_OF_ELEMENT: usize = 256;
+/// An element's bytes count twice up to so many: as long as it lies among others, it is moved with them.
+const MOVED_BYTES: usize = 1024;
+/// Bytes of redo that a command writes whatever its arguments.
+const REDO_OF_COMMAND: usize = 4096;
+
+/// Bytes of log that `elements` arguments of a command, of `bytes` together, come to at most. What a command makes of
+/// values that are stored already is not in it.
+#[inline]
+pub fn redo_max(elements: usize, bytes: usize) -> usize {
+    bytes + bytes.min(MOVED_BYTES * elements) + REDO_OF_ELEMENT * elements + REDO_OF_COMMAND
+}

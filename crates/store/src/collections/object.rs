@@ -16,7 +16,7 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-pub use crate::word::Type;
+pub use crate::format::word::Type;
 
 /// Bytes of an object before its key.
 pub const HEADER: u64 = 40;

@@ -72,7 +72,7 @@ pub fn redo_max(bytes: &[u8]) -> usize {
     let elements = reader.size().unwrap_or(0).min(bytes.len() as u64) as usize;
     // What a stream's groups hold is not among its elements.
     let factor = if ty == Some(Type::Stream) { 8 } else { 2 };
-    factor * crate::txn::redo_max(elements, bytes.len())
+    factor * super::redo_max(elements, bytes.len())
 }
 
 /// What an object of so many elements begins with.

@@ -282,7 +282,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Frees the payload; see [`any::destroy`].
+/// Frees the payload; see [`any::destroy`](super::any::destroy).
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     match object::encoding(arena, obj) {
         Encoding::Intset => intset(obj).clear(arena, tx),
@@ -303,7 +303,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     true
 }
 
-/// Bytes allocated for the payload; see [`any::heap_bytes`].
+/// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     match object::encoding(arena, obj) {
         Encoding::Intset => intset(obj).heap_bytes(arena),

@@ -281,7 +281,7 @@ pub(super) fn group_parts(arena: &Arena, obj: u64) -> u64 {
     Stream::new(arena, obj).groups().map(parts).sum()
 }
 
-/// Bytes allocated for the payload; see [`any::heap_bytes`].
+/// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     let leaves = tree(obj).heap_bytes(arena, |leaf| Arena::usable_size(Run::at(arena, leaf).size) as u64);
     let state = if is_new(arena, obj) { 0 } else { Arena::usable_size(State::LEN) as u64 };

@@ -22,7 +22,7 @@ use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
 use super::sample::choose;
-use crate::probe;
+use crate::util::probe;
 
 const BUCKET: usize = 256;
 const ENTRIES: usize = 15;

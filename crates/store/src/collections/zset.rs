@@ -446,7 +446,7 @@ pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usi
     false
 }
 
-/// Bytes allocated for the payload; see [`any::heap_bytes`].
+/// Bytes allocated for the payload; see [`any::heap_bytes`](super::any::heap_bytes).
 pub(super) fn heap_bytes(arena: &Arena, obj: u64) -> u64 {
     if is_small(arena, obj) {
         return small(obj).heap_bytes(arena);

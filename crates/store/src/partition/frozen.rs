@@ -3,15 +3,13 @@
 
 use super::{Database, Found, Partition};
 use crate::{
-    batch::Batch,
     collections::{
         Context, any, hash,
         object::{self, Type},
-        serial, string,
+        redo_max, serial, string,
     },
-    shared::Shared,
-    txn::redo_max,
-    word::{Word, class_bytes_min},
+    format::word::{Word, class_bytes_min},
+    partition::{batch::Batch, shared::Shared},
 };
 use holdfast_heap::Arena;
 

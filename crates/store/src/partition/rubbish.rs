@@ -3,13 +3,12 @@
 
 use super::{Database, Found, Partition};
 use crate::{
-    batch::Batch,
     collections::{
         any::{self, Destroyed},
         object,
     },
-    shared::Shared,
-    word::Word,
+    format::word::Word,
+    partition::{batch::Batch, shared::Shared},
 };
 
 /// Elements from which a collection is not destroyed at once.

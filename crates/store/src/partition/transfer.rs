@@ -2,10 +2,11 @@
 
 use super::{Found, Partition};
 use crate::{
-    batch::Batch,
-    digest::Digest,
-    shared::Shared,
-    word::{Type, Word},
+    format::{
+        digest::Digest,
+        word::{Type, Word},
+    },
+    partition::{batch::Batch, shared::Shared},
 };
 use holdfast_heap::{Arena, Full, Tx};
 

@@ -1,8 +1,21 @@
 //! The eviction of one key.
 
-use super::{Cold, REMOVAL_BYTES, Txn};
-use crate::{changes::What, digest::Digest, eviction::Tried, partition::Partition, word::class_bytes_min};
+use super::{REMOVAL_BYTES, Txn};
+use crate::{
+    format::{digest::Digest, word::class_bytes_min},
+    partition::{Partition, changes::What, cold::Cold},
+};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// What came of trying to evict a key.
+pub(crate) enum Tried {
+    /// It is gone, and so many bytes of live items with it.
+    Evicted(u64),
+    /// It is not what it was when it was looked at.
+    Changed,
+    /// The log takes no writes.
+    Refused,
+}
 
 impl Txn<'_> {
     /// Evicts a key of the transaction's partition, if `may_go` says so of it; the error says that its name is wanted, and
@@ -29,7 +42,7 @@ impl Txn<'_> {
         match self.remove_found(db, digest, found, What::Evicted, name) {
             Some(cold) => Err(cold),
             None => {
-                self.store.counters.evicted.fetch_add(1, Relaxed);
+                self.engine.counters.evicted.fetch_add(1, Relaxed);
                 Ok(Tried::Evicted(bytes))
             }
         }

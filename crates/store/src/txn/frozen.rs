@@ -1,12 +1,17 @@
 //! Collections in the heap, and those that are frozen: looking at one lays it out in memory of the thread's own, changing
 //! one brings it back into the heap, and so does looking at it again while it is remembered.
 
-use super::{Cold, Error, Result, Target, Txn, fetched_at};
+use super::scratch::Scratch;
+use super::{
+    Txn,
+    error::{Error, Result},
+    fetched_at,
+    target::Target,
+};
 use crate::{
     collections::{Context, object::Type, serial},
-    item,
-    partition::{Found, Partition, Slice},
-    scratch::Scratch,
+    format::item,
+    partition::{Found, Partition, cold::Cold, frozen::Slice},
 };
 use holdfast_heap::Arena;
 use holdfast_log::Admission;
@@ -29,31 +34,31 @@ struct Value {
 
 impl Txn<'_> {
     /// The object of an entry that is no string's, to look at.
-    pub(super) fn locate(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Located> {
+    pub(super) fn locate(&mut self, target: Target<'_>, found: Found) -> Result<Located> {
         if found.word.in_heap() {
             let obj = found.word.offset();
-            self.note_use(db, target, found);
+            self.note_use(target, found);
             return Ok(Located { obj, is_view: false });
         }
         if found.word.pending_number().is_some() {
-            return self.in_heap(db, target, found).map(|obj| Located { obj, is_view: false });
+            return self.in_heap(target, found).map(|obj| Located { obj, is_view: false });
         }
         let lsn = found.word.lsn(self.shared().log.tail());
         if let Some(obj) = self.scratch.as_ref().and_then(|scratch| scratch.view(lsn)) {
             return Ok(Located { obj, is_view: true });
         }
-        let value = self.frozen_value(db, target, found)?;
+        let value = self.frozen_value(target, found)?;
         if value.was_cached && self.may_return(&value.bytes) {
-            return self.thaw(db, target, found, &value.bytes).map(|obj| Located { obj, is_view: false });
+            return self.thaw(target, found, &value.bytes).map(|obj| Located { obj, is_view: false });
         }
         let shared = self.shared();
         if value.was_cached {
-            self.note_use(db, target, found);
+            self.note_use(target, found);
         }
         let part = self.locks.get(target.partition);
         if !value.was_cached {
-            let known = part.known_after(db, found.slot, self.notes_uses);
-            part.cache_value(shared, db, found.slot, target.digest, target.key, &value.bytes, known);
+            let known = part.known_after(target.db, found.slot, self.notes_uses);
+            part.cache_value(shared, target.db, found.slot, target.digest, target.key, &value.bytes, known);
         }
         let limits = part.limits.clone();
         let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
@@ -63,22 +68,22 @@ impl Txn<'_> {
     }
 
     /// The heap offset of the object of an entry that is no string's, to change it.
-    pub(super) fn in_heap(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<u64> {
+    pub(super) fn in_heap(&mut self, target: Target<'_>, found: Found) -> Result<u64> {
         if found.word.in_heap() {
             let obj = found.word.offset();
-            self.note_use(db, target, found);
+            self.note_use(target, found);
             return Ok(obj);
         }
-        let value = self.frozen_value(db, target, found)?;
-        self.thaw(db, target, found, &value.bytes)
+        let value = self.frozen_value(target, found)?;
+        self.thaw(target, found, &value.bytes)
     }
 
     /// Sees to it that a collection of a type, if there is one at the key, can be changed without waiting for the medium: to
     /// be called before something else is changed.
     pub fn warm(&mut self, db: u8, key: &[u8], ty: Type) -> Result<()> {
-        let target = self.target(key);
-        match self.find(db, target) {
-            Some(found) if found.word.ty() == ty => self.in_heap(db, target, found).map(drop),
+        let target = self.target(db, key);
+        match self.find(target) {
+            Some(found) if found.word.ty() == ty => self.in_heap(target, found).map(drop),
             _ => Ok(()),
         }
     }
@@ -98,11 +103,11 @@ impl Txn<'_> {
     }
 
     /// The bytes of a frozen collection ([`serial`]), to make another one like it.
-    pub(super) fn frozen_bytes(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Vec<u8>> {
-        self.frozen_value(db, target, found).map(|value| value.bytes)
+    pub(super) fn frozen_bytes(&mut self, target: Target<'_>, found: Found) -> Result<Vec<u8>> {
+        self.frozen_value(target, found).map(|value| value.bytes)
     }
 
-    fn frozen_value(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Value> {
+    fn frozen_value(&mut self, target: Target<'_>, found: Found) -> Result<Value> {
         let shared = self.shared();
         if let Some(number) = found.word.pending_number() {
             return Ok(Value { bytes: self.batch.item(number).value.to_vec(), was_cached: false });
@@ -114,7 +119,7 @@ impl Txn<'_> {
             return Ok(Value { bytes: item.value.to_vec(), was_cached: false });
         }
         let part = self.locks.get(target.partition);
-        let Some(copy) = part.copy_of(db, found.slot) else {
+        let Some(copy) = part.copy_of(target.db, found.slot) else {
             return Err(Error::Cold(Cold::new(shared, found.word)));
         };
         part.counts.cached += 1;
@@ -135,15 +140,15 @@ impl Txn<'_> {
     }
 
     /// Brings a frozen collection back into the heap.
-    fn thaw(&mut self, db: u8, target: Target<'_>, found: Found, bytes: &[u8]) -> Result<u64> {
+    fn thaw(&mut self, target: Target<'_>, found: Found, bytes: &[u8]) -> Result<u64> {
         self.reserve_besides(serial::redo_max(bytes))?;
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         let obj = serial::import(&mut part.arena, &mut self.batch.tx, context, target.key, bytes)?;
-        let found = part.thaw(shared, &mut self.batch, db, found, obj);
-        self.note_use(db, target, found);
-        self.store.counters.thawed.fetch_add(1, Relaxed);
+        let found = part.thaw(shared, &mut self.batch, target.db, found, obj);
+        self.note_use(target, found);
+        self.engine.counters.thawed.fetch_add(1, Relaxed);
         Ok(obj)
     }
 
@@ -163,7 +168,7 @@ impl Txn<'_> {
         }
         let has_room = |bytes| allowance.add(bytes);
         let slice = part.freeze(shared, batch, db, cursor, spared, limits, has_room);
-        self.store.counters.frozen.fetch_add(slice.keys, Relaxed);
+        self.engine.counters.frozen.fetch_add(slice.keys, Relaxed);
         slice
     }
 }

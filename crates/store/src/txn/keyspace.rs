@@ -1,82 +1,20 @@
 //! What is done with the keys of a database as a whole: through the store, which locks one partition at a time, or in
 //! a transaction over all partitions.
 
-use super::{HeldUp, Txn};
-use crate::{
-    partition::{DATABASES, PHYSICAL_DATABASES, Partition},
+use super::Txn;
+use crate::partition::{
+    Partition,
+    databases::{DATABASES, PHYSICAL_DATABASES},
     scan::{self, ScanStep},
-    store::{Inner, Store},
 };
-
-/// What looks at one partition after the other. Those that begin with `try_` fail where one is [held for
-/// long](Txn::hold_long).
-impl Store {
-    /// Number of keys in a database.
-    pub fn len(&self, db: u8) -> u64 {
-        self.inner.partitions.iter().map(|part| part.lock().len(db)).sum()
-    }
-
-    /// As [`Store::len`].
-    pub fn try_len(&self, db: u8) -> Result<u64, HeldUp> {
-        (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.len(db))).sum()
-    }
-
-    /// Number of keys with an expiry in a database.
-    pub fn try_expires_len(&self, db: u8) -> Result<u64, HeldUp> {
-        (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.expires_len(db))).sum()
-    }
-
-    /// Whether no database holds a key.
-    pub fn is_empty(&self) -> bool {
-        (0..DATABASES as u8).all(|logical| self.len(self.database(logical)) == 0)
-    }
-
-    /// One step of a scan: the keys behind a cursor (0 at first), at least `count` unless the scan ends or meets many
-    /// empty places. A key that is there from the scan's start to its end is found at least once.
-    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
-        let now_ms = self.now_ms();
-        scan::scan(self.partitions(), cursor, count, |number, at, step| {
-            let part = self.inner.partitions[number as usize].lock();
-            part.scan_keys(&self.inner.shared, db, at, now_ms, step)
-        })
-    }
-
-    /// As [`Store::scan`].
-    pub fn try_scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, HeldUp> {
-        let (now_ms, mut held_up) = (self.now_ms(), false);
-        let step = scan::scan(self.partitions(), cursor, count, |number, at, step| {
-            let part = if held_up { None } else { self.inner.try_lock(number).ok() };
-            held_up = part.is_none();
-            part?.scan_keys(&self.inner.shared, db, at, now_ms, step)
-        });
-        if held_up { Err(HeldUp) } else { Ok(step) }
-    }
-
-    /// A random key, of equal chance; none if there is none. `random` returns random numbers.
-    pub fn try_random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, HeldUp> {
-        let (now_ms, mut held_up) = (self.now_ms(), false);
-        let lens = (0..self.partitions()).map(|number| Ok(self.inner.try_lock(number)?.len(db)));
-        let lens: Vec<u64> = lens.collect::<Result<_, _>>()?;
-        let step = scan::random(&lens, random, |number, at, step| {
-            let part = if held_up { None } else { self.inner.try_lock(number).ok() };
-            held_up = part.is_none();
-            part?.scan_keys(&self.inner.shared, db, at, now_ms, step)
-        });
-        if held_up { Err(HeldUp) } else { Ok(step) }
-    }
-}
 
 /// These want all partitions to be locked.
 impl Txn<'_> {
-    pub(crate) fn store(&self) -> &Inner {
-        self.store
-    }
-
     pub(crate) fn partitions(&self) -> impl Iterator<Item = &Partition> {
-        (0..self.store.partitions.len() as u16).map(|number| self.locks.read(number))
+        self.engine.numbers().map(|number| self.locks.read(number))
     }
 
-    /// As [`Store::database`]; what it says holds until the transaction ends.
+    /// As [`crate::Store::database`]; what it says holds until the transaction ends.
     pub fn database(&self, logical: u8) -> u8 {
         self.shared().databases.physical(logical)
     }
@@ -128,17 +66,17 @@ impl Txn<'_> {
     fn tell_all(&mut self, logical: u8, physical: &[u8]) {
         self.batch.flushed = true;
         let (shared, now_ms) = (self.shared(), self.now_ms);
-        for number in 0..self.store.partitions.len() as u16 {
+        for number in self.engine.numbers() {
             self.locks.get(number).tell_all(shared, logical, physical, now_ms);
         }
     }
 
-    /// As [`Store::len`].
+    /// As [`crate::Store::len`].
     pub fn len(&self, db: u8) -> u64 {
         self.partitions().map(|part| part.len(db)).sum()
     }
 
-    /// As [`Store::try_expires_len`].
+    /// As [`crate::Store::try_expires_len`].
     pub fn expires_len(&self, db: u8) -> u64 {
         self.partitions().map(|part| part.expires_len(db)).sum()
     }
@@ -148,15 +86,15 @@ impl Txn<'_> {
         (0..DATABASES as u8).all(|logical| self.len(self.database(logical)) == 0)
     }
 
-    /// As [`Store::scan`].
+    /// As [`crate::Store::scan`].
     pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
-        let partitions = self.store.partitions.len() as u16;
+        let partitions = self.engine.partitions.len() as u16;
         scan::scan(partitions, cursor, count, |number, at, step| {
             self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
         })
     }
 
-    /// As [`Store::try_random_key`].
+    /// As [`crate::Store::try_random_key`].
     pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
         let lens: Vec<u64> = self.partitions().map(|part| part.len(db)).collect();
         scan::random(&lens, random, |number, at, step| {

@@ -1,31 +1,26 @@
 //! Strings: items in the log, or, if they are large and were changed in part, objects in the heap.
 
-use super::{Error, Result, Target, Txn};
+use super::{
+    Txn,
+    error::{Error, Result},
+    target::Target,
+};
 use crate::{
     collections::{
         any,
         string::{self, Change, LARGE, LEN_MAX},
     },
+    format::word::Type,
     partition::Found,
-    scratch::Scratch,
-    typed::string::StringValue,
-    word::Type,
+    txn::{scratch::Scratch, string_value::StringValue},
 };
-
-/// A key with its entry, if it has one.
-#[derive(Clone, Copy)]
-pub(crate) struct Spot<'k> {
-    db: u8,
-    target: Target<'k>,
-    found: Option<Found>,
-}
 
 impl Txn<'_> {
     /// The string value of a key, as a whole: that of an object is a copy. [`Txn::string_at`] reads parts.
     pub fn get(&mut self, db: u8, key: &[u8]) -> Result<Option<&[u8]>> {
-        let target = self.target(key);
-        match self.find_string(db, target)? {
-            Some(found) => self.whole(db, target, found),
+        let target = self.target(db, key);
+        match self.find_string(target)? {
+            Some(found) => self.whole(target, found),
             None => Ok(None),
         }
     }
@@ -37,60 +32,67 @@ impl Txn<'_> {
         key: &[u8],
         f: impl FnOnce(Option<&[u8]>) -> std::result::Result<T, E>,
     ) -> std::result::Result<(), E> {
-        let target = self.target(key);
-        let found = self.find_string(db, target)?;
+        let target = self.target(db, key);
+        let found = self.find_string(target)?;
         let new = match found {
-            Some(found) => f(self.whole(db, target, found)?)?,
+            Some(found) => f(self.whole(target, found)?)?,
             None => f(None)?,
         };
-        Ok(self.set_found(db, target, found, new.as_ref(), true)?)
+        Ok(self.set_found(target, found, new.as_ref(), true)?)
     }
 
     /// The string of an entry.
-    fn whole(&mut self, db: u8, target: Target<'_>, found: Found) -> Result<Option<&[u8]>> {
+    fn whole(&mut self, target: Target<'_>, found: Found) -> Result<Option<&[u8]>> {
         if found.word.in_heap() {
             let arena = &self.locks.read(target.partition).arena;
             let scratch = self.scratch.get_or_insert_with(Scratch::take);
             let obj = found.word.offset();
             return Ok(Some(scratch.copy_together(string::slices(arena, obj, 0, string::len(arena, obj)))));
         }
-        self.value(db, target, found)
+        self.value(target, found)
     }
 
     /// The string at a key, to read any part of it.
     pub fn string_at(&mut self, db: u8, key: &[u8]) -> Result<Option<StringValue<'_>>> {
-        let spot = self.string_spot(db, key)?;
-        self.string_in(spot)
+        let (target, found) = self.find_string_at(db, key)?;
+        self.string_in(target, found)
     }
 
     /// Finds the entry of a key, which must be a string's, once for all that is done to it. Is a use of it.
-    pub(crate) fn string_spot<'k>(&mut self, db: u8, key: &'k [u8]) -> Result<Spot<'k>> {
-        let target = self.target(key);
-        let found = self.find_string(db, target)?;
-        Ok(Spot { db, target, found })
+    pub(crate) fn find_string_at<'k>(
+        &mut self,
+        db: u8,
+        key: &'k [u8],
+    ) -> Result<(Target<'k>, Option<Found>)> {
+        let target = self.target(db, key);
+        let found = self.find_string(target)?;
+        Ok((target, found))
     }
 
-    /// The string in a spot.
-    pub(crate) fn string_in(&mut self, spot: Spot<'_>) -> Result<Option<StringValue<'_>>> {
-        let Spot { db, target, found } = spot;
+    /// The string of a key whose entry was found so.
+    pub(crate) fn string_in(
+        &mut self,
+        target: Target<'_>,
+        found: Option<Found>,
+    ) -> Result<Option<StringValue<'_>>> {
         let Some(found) = found else { return Ok(None) };
         if found.word.in_heap() {
             let arena = &self.locks.read(target.partition).arena;
             return Ok(Some(StringValue::Chunks { arena, obj: found.word.offset() }));
         }
-        Ok(self.value(db, target, found)?.map(StringValue::Whole))
+        Ok(self.value(target, found)?.map(StringValue::Whole))
     }
 
-    fn find_string(&mut self, db: u8, target: Target<'_>) -> Result<Option<Found>> {
-        let Some(found) = self.find(db, target) else { return Ok(None) };
+    fn find_string(&mut self, target: Target<'_>) -> Result<Option<Found>> {
+        let Some(found) = self.find(target) else { return Ok(None) };
         if found.word.ty() != Type::String {
             return Err(Error::WrongType);
         }
         if found.word.in_heap() {
-            self.note_use(db, target, found);
+            self.note_use(target, found);
         } else if self.notes_uses {
             // Without a copy there is one only once the value was fetched.
-            self.locks.get(target.partition).touch_copy(db, found.slot);
+            self.locks.get(target.partition).touch_copy(target.db, found.slot);
         }
         Ok(Some(found))
     }
@@ -99,40 +101,40 @@ impl Txn<'_> {
     /// its length. An expiry of the key stays. Without a string there an empty one is changed. This costs what is changed, but
     /// for strings that are small or have not been changed in part before. Panics if it came to more than [`LEN_MAX`].
     pub fn string_change(&mut self, db: u8, key: &[u8], len: usize, changes: &[Change]) -> Result<usize> {
-        let spot = self.string_spot(db, key)?;
-        self.string_change_in(spot, len, changes)
+        let (target, found) = self.find_string_at(db, key)?;
+        self.string_change_in(target, found, len, changes)
     }
 
-    /// The same in a spot, of which nothing has changed since it was found.
+    /// The same of a key of which nothing has changed since its entry was found.
     pub(crate) fn string_change_in(
         &mut self,
-        spot: Spot<'_>,
+        target: Target<'_>,
+        found: Option<Found>,
         len: usize,
         changes: &[Change],
     ) -> Result<usize> {
         let len = changes.iter().map(Change::end).fold(len, usize::max);
         assert!(len <= LEN_MAX, "a string of {len} bytes");
-        let Spot { db, target, found } = spot;
         let changed = changes.iter().map(|change| change.bytes.len()).sum::<usize>();
         if let Some(obj) = found.filter(|found| found.word.in_heap()).map(|found| found.word.offset()) {
             self.reserve(string::redo_max(changes.len(), changed, len))?;
             let part = self.locks.get(target.partition);
             if string::write(&mut part.arena, &mut self.batch.tx, obj, len, changes).is_ok() {
                 let len = string::len(&part.arena, obj);
-                self.written(db, target);
+                self.written(target);
                 return Ok(len);
             }
         }
         let value = match found {
-            Some(found) if found.word.in_heap() => self.get(db, target.key)?,
-            Some(found) => self.value(db, target, found)?,
+            Some(found) if found.word.in_heap() => self.get(target.db, target.key)?,
+            Some(found) => self.value(target, found)?,
             None => None,
         };
         let mut value = value.unwrap_or_default().to_vec();
         let len = len.max(value.len());
         if len >= LARGE && changed < len {
             self.reserve(string::redo_max(1 + changes.len(), value.len() + changed, len))?;
-            if self.cut(db, target, found, &value, len, changes) {
+            if self.cut(target, found, &value, len, changes) {
                 return Ok(len);
             }
         }
@@ -141,14 +143,13 @@ impl Txn<'_> {
         for change in changes {
             value[change.at..change.end()].copy_from_slice(change.bytes);
         }
-        self.set(db, target.key, &value, true)?;
+        self.set(target.db, target.key, &value, true)?;
         Ok(len)
     }
 
     /// Makes an object of a string of this value, with changes; false if there is no room for it.
     fn cut(
         &mut self,
-        db: u8,
         target: Target<'_>,
         found: Option<Found>,
         value: &[u8],
@@ -158,15 +159,15 @@ impl Txn<'_> {
         if found.is_some_and(|found| found.word.in_heap()) {
             return false;
         }
-        self.make_way(db, target, found);
+        self.make_way(target, found);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
-        let expiry = found.and_then(|found| part.expiry(db, target.digest, found.word));
+        let expiry = found.and_then(|found| part.expiry(target.db, target.digest, found.word));
         let all = [&[Change { at: 0, bytes: value }], changes].concat();
         let installed = part.install(
             shared,
             &mut self.batch,
-            db,
+            target.db,
             target.digest,
             found,
             Type::String,
@@ -180,7 +181,7 @@ impl Txn<'_> {
             },
         );
         if installed.is_ok() {
-            self.put(db, target, found.is_none());
+            self.put(target, found.is_none());
         }
         installed.is_ok()
     }

@@ -1,14 +1,18 @@
 //! RENAME, COPY, MOVE: a value goes to another key.
 
-use super::{Error, Result, Target, Txn, redo_max};
+use super::{
+    Txn,
+    error::{Error, Result},
+    target::Target,
+};
 use crate::{
     collections::{
-        Context, object,
+        Context, object, redo_max,
         serial::{self, ImportError},
         stream::Draft,
     },
+    format::word::Type,
     partition::Found,
-    word::Type,
 };
 use holdfast_heap::Full;
 
@@ -18,10 +22,10 @@ impl Txn<'_> {
     pub fn rename(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
         // With the value goes when it was used; this is a use, too.
         self.use_key(from_db, from);
-        let known = self.known(from_db, self.target(from));
+        let known = self.known(self.target(from_db, from));
         let is_done = self.transfer(from_db, from, to_db, to, false)?;
         if let Some(known) = known.filter(|_| is_done) {
-            self.set_known(to_db, self.target(to), known);
+            self.set_known(self.target(to_db, to), known);
         }
         Ok(is_done)
     }
@@ -33,8 +37,8 @@ impl Txn<'_> {
     }
 
     fn transfer(&mut self, from_db: u8, from: &[u8], to_db: u8, to: &[u8], keep: bool) -> Result<bool> {
-        let (source, target) = (self.target(from), self.target(to));
-        let Some(found) = self.find(from_db, source) else { return Ok(false) };
+        let (source, target) = (self.target(from_db, from), self.target(to_db, to));
+        let Some(found) = self.find(source) else { return Ok(false) };
         if (from_db, from) == (to_db, to) {
             return Ok(true);
         }
@@ -43,14 +47,14 @@ impl Txn<'_> {
         if found.word.ty() == Type::String && !moves {
             self.transfer_string(from_db, from, to_db, to, expiry)?;
         } else {
-            self.transfer_object(from_db, source, found, to_db, target, expiry, moves)?;
+            self.transfer_object(source, found, target, expiry, moves)?;
             if moves {
                 // Its entry may have moved to make room for the other.
                 let part = self.locks.get(source.partition);
-                let shared = &self.store.shared;
+                let shared = &self.engine.shared;
                 let found = part.find(shared, from_db, source.digest).expect("found above");
                 part.forget(&mut self.batch, from_db, source.digest, found);
-                self.written(from_db, source);
+                self.written(source);
                 return Ok(true);
             }
         }
@@ -86,13 +90,10 @@ impl Txn<'_> {
     }
 
     /// Makes the object of `source`, or one like it if it does not move, the value of `target`.
-    #[allow(clippy::too_many_arguments)]
     fn transfer_object(
         &mut self,
-        from_db: u8,
         source: Target<'_>,
         found: Found,
-        to_db: u8,
         target: Target<'_>,
         expiry: Option<u64>,
         moves: bool,
@@ -100,12 +101,12 @@ impl Txn<'_> {
         let bytes = match found.word.in_heap() {
             _ if moves => Vec::new(),
             true => self.export(source, found),
-            false => self.frozen_bytes(from_db, source, found)?,
+            false => self.frozen_bytes(source, found)?,
         };
         let redo = if moves { target.key.len() } else { serial::redo_max(&bytes) };
         self.reserve(redo_max(4, redo))?;
-        let old = self.find(to_db, target);
-        self.make_way(to_db, target, old);
+        let old = self.find(target);
+        self.make_way(target, old);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
@@ -113,7 +114,7 @@ impl Txn<'_> {
         let ty = found.word.ty();
         let mut damaged = None;
         let installed =
-            part.install(shared, &mut self.batch, to_db, target.digest, old, ty, expiry, |arena, tx| {
+            part.install(shared, &mut self.batch, target.db, target.digest, old, ty, expiry, |arena, tx| {
                 if moves && source.key == target.key {
                     return Ok(found.word.offset());
                 }
@@ -126,7 +127,7 @@ impl Txn<'_> {
                 })
             });
         installed.map_err(|full| damaged.map_or(full.into(), Error::from))?;
-        self.put(to_db, target, old.is_none());
+        self.put(target, old.is_none());
         Ok(())
     }
 
@@ -142,9 +143,9 @@ impl Txn<'_> {
     /// and without room for it, the key is as it was.
     pub fn stream_replace(&mut self, db: u8, key: &[u8], draft: &Draft) -> Result<bool> {
         self.reserve(serial::redo_max(&draft.0))?;
-        let target = self.target(key);
-        let old = self.find(db, target);
-        self.make_way(db, target, old);
+        let target = self.target(db, key);
+        let old = self.find(target);
+        self.make_way(target, old);
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
@@ -161,7 +162,7 @@ impl Txn<'_> {
             return Ok(false);
         }
         installed?;
-        self.put(db, target, old.is_none());
+        self.put(target, old.is_none());
         Ok(true)
     }
 }

@@ -1,7 +1,10 @@
 //! Bitmaps: strings as sequences of bits. Bit 0 is the highest one of the first byte; bits beyond the end are 0.
 
 use super::string::StringValue;
-use crate::{Result, Txn, collections::string::Change};
+use crate::{
+    collections::string::Change,
+    txn::{Txn, error::Result},
+};
 use std::{collections::BTreeMap, ops::Range};
 
 /// The bit at an offset.
@@ -262,14 +265,14 @@ impl Txn<'_> {
     /// Sets or clears a bit of a key's string, which grows if it must, and returns what the bit was, and whether this has
     /// changed the string.
     pub fn bit_set(&mut self, db: u8, key: &[u8], offset: u64, is_set: bool) -> Result<(bool, bool)> {
-        let (spot, at) = (self.string_spot(db, key)?, (offset / 8) as usize);
-        let byte = self.string_in(spot)?.and_then(|value| value.byte(at));
+        let ((target, found), at) = (self.find_string_at(db, key)?, (offset / 8) as usize);
+        let byte = self.string_in(target, found)?.and_then(|value| value.byte(at));
         let mut new = [byte.unwrap_or(0)];
         let old = bit(&new, offset % 8);
         let changed = old != is_set || byte.is_none();
         if changed {
             set_bit(&mut new, offset % 8, is_set);
-            self.string_change_in(spot, at + 1, &[Change { at, bytes: &new }])?;
+            self.string_change_in(target, found, at + 1, &[Change { at, bytes: &new }])?;
         }
         Ok((old, changed))
     }

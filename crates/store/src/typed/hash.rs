@@ -4,14 +4,16 @@
 //! last one.
 
 use crate::{
-    Arena, Result, Txn, Type,
     collections::{
         Context,
         hash::{self, Expiry, Field, Fields, Writer},
         object::Encoding,
         packed::Value,
     },
+    format::word::Type,
+    txn::{Txn, error::Result},
 };
+use holdfast_heap::Arena;
 
 /// A hash, to read.
 #[derive(Clone, Copy)]

@@ -11,7 +11,10 @@
 //! * dense: 6 bits each, the first one in the lowest bits of the first byte;
 //! * sparse: runs of equal registers. `00nnnnnn`: n+1 of 0; `01nnnnnn nnnnnnnn`: n+1 of 0; `1vvvvvnn`: n+1 of v+1.
 
-use crate::{Error, Result, Txn};
+use crate::txn::{
+    Txn,
+    error::{Error, Result},
+};
 
 /// Bits of a hash that choose a register.
 const INDEX_BITS: u32 = 14;

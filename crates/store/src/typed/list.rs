@@ -1,13 +1,14 @@
 //! Lists.
 
 use crate::{
-    Arena, Result, Txn, Type,
     collections::{
         list::{self, End, Iter, Writer},
         object::Encoding,
     },
-    txn::FEW_ELEMENTS,
+    format::word::Type,
+    txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };
+use holdfast_heap::Arena;
 
 use super::positions_between;
 

@@ -1,8 +1,8 @@
 //! What a transaction does with collections and parts of strings: one file per type.
 //!
 //! An operation makes the key's object when it is missing, removes the key when its object becomes empty, and fails
-//! with [`Error::WrongType`](crate::Error::WrongType) before it changes anything. One that fails with
-//! [`Error::Full`](crate::Error::Full) may have changed what it says, and never leaves an empty object. Only
+//! with [`Error::WrongType`](crate::txn::error::Error::WrongType) before it changes anything. One that fails with
+//! [`Error::Full`](crate::txn::error::Error::Full) may have changed what it says, and never leaves an empty object. Only
 //! streams may be empty.
 
 pub mod bitmap;

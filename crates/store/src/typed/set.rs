@@ -1,14 +1,16 @@
 //! Sets.
 
 use crate::{
-    Arena, Located, Result, Txn, Type,
     collections::{
         Context,
         object::Encoding,
         packed::{Entries, Piece, Value},
         set::{self, Members, Writer},
     },
+    format::word::Type,
+    txn::{Txn, error::Result, frozen::Located},
 };
+use holdfast_heap::Arena;
 use std::collections::HashSet;
 
 /// A set, to read.

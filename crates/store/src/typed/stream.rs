@@ -4,15 +4,16 @@
 //! consumers do to a group is no change of the key for those who observe it.
 
 use crate::{
-    Arena, Result, Tell, Tx, Txn, Type,
     collections::{
         Context,
         object::Encoding,
         stream::{Claim, Claimed, Entry, Group, Id, Refused, Stream, Trim, TrimTo, Writer},
     },
-    txn::FEW_ELEMENTS,
+    format::word::Type,
+    partition::observers::Tell,
+    txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };
-use holdfast_heap::Full;
+use holdfast_heap::{Arena, Full, Tx};
 
 /// The ID that an entry is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! Sorted sets.
 
 use crate::{
-    Arena, Located, Result, Txn, Type,
     collections::{
         Context,
         object::Encoding,
         zset::{self, Iter, Scored, Writer},
     },
-    txn::FEW_ELEMENTS,
+    format::word::Type,
+    txn::{Txn, error::Result, frozen::Located, room::FEW_ELEMENTS},
 };
+use holdfast_heap::Arena;
 use std::ops::{Bound, Range};
 
 /// A sorted set, to read.

@@ -1,7 +1,14 @@
 //! Unions, intersections and differences of sorted sets. Plain sets take part too: their members have score 1.
 
 use super::{set::Set, zset::Zset};
-use crate::{Error, Located, Result, Txn, Type};
+use crate::{
+    format::word::Type,
+    txn::{
+        Txn,
+        error::{Error, Result},
+        frozen::Located,
+    },
+};
 use std::{collections::HashMap, ops::ControlFlow};
 
 /// One of the sets, and what its scores are multiplied by.

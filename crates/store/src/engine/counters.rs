@@ -1,0 +1,23 @@
+//! What transactions and maintenance count.
+
+use std::sync::atomic::AtomicU64;
+
+/// Counters that transactions and maintenance move, since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Keys removed because they had expired.
+    pub expired: AtomicU64,
+    /// Keys evicted.
+    pub evicted: AtomicU64,
+    /// Values read from the medium.
+    pub fetched: AtomicU64,
+    /// Keys read from the medium for scans.
+    pub fetched_keys: AtomicU64,
+    /// Bytes of items that cleaning appended again.
+    pub moved_bytes: AtomicU64,
+    pub freed_segments: AtomicU64,
+    /// Collections that left the heap for the log.
+    pub frozen: AtomicU64,
+    /// Frozen collections that came back.
+    pub thawed: AtomicU64,
+}

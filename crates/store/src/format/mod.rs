@@ -1,0 +1,9 @@
+//! What is on the media besides heap and log: the words of the index, items, a batch's payload, the superblock
+//! (`docs/format.md`). Uses nothing of the store.
+
+pub mod creating;
+pub mod digest;
+pub mod item;
+pub mod payload;
+pub mod superblock;
+pub mod word;

@@ -1,0 +1,57 @@
+//! A batch's payload: the heap's redo records and items, one behind another, and padding: bytes of zero.
+
+use super::item::{self, Item};
+use holdfast_io::Error;
+use holdfast_log::Lsn;
+
+/// What a payload goes on with.
+pub(crate) enum Next<'a> {
+    /// A byte of padding.
+    Padding,
+    /// Redo for the heap.
+    Redo,
+    /// An item, and the length of its record.
+    Item(Item<'a>, usize),
+}
+
+/// What the payload of a batch that has passed its check goes on with; `rest` is not empty.
+#[inline]
+pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
+    match rest[0] {
+        0 => Ok(Next::Padding),
+        item::STRING | item::FROZEN | item::CANCELLED => {
+            item::view(rest).map(|(item, len)| Next::Item(item, len))
+        }
+        _ => Ok(Next::Redo),
+    }
+}
+
+/// The items of such a payload that their batch wants: the position and the length of each record. Stops after an error.
+pub(crate) fn items(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Item<'_>, usize), &'static str>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < payload.len() {
+            let (here, rest) = (at, &payload[at..]);
+            let found = match next(rest) {
+                Ok(Next::Padding) => Ok((None, 1)),
+                Ok(Next::Redo) => {
+                    holdfast_heap::record_len(rest).map(|len| (None, len)).ok_or("unknown record kind")
+                }
+                Ok(Next::Item(item, len)) => Ok(((item.kind != item::CANCELLED).then_some(item), len)),
+                Err(what) => Err(what),
+            };
+            at += found.as_ref().map_or(rest.len(), |(_, len)| *len);
+            match found {
+                Ok((None, _)) => {}
+                Ok((Some(item), len)) => return Some(Ok((here, item, len))),
+                Err(what) => return Some(Err(what)),
+            }
+        }
+        None
+    })
+}
+
+/// The error of a batch whose payload is not what it should be.
+pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
+    Error::corrupt("log", lsn, format!("batch at this LSN: {what}"))
+}

@@ -1,0 +1,165 @@
+//! The superblock: the roots of everything, in two copies (`docs/format.md`, "Superblock").
+//!
+//! Both copies are written, one after the other, before anything that only the previous generation needs is freed: so
+//! either copy alone is enough. A start makes both the same before anything else is written: whatever is torn when the
+//! first of them is written anew, the other one is of the generation whose slots and segments are kept.
+
+use crate::format::digest::Secret;
+use holdfast_heap::HeapRoot;
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
+use holdfast_log::Lsn;
+use std::io::ErrorKind;
+
+/// The file's name in the data folder.
+pub(crate) const FILE: &str = "superblock";
+const MAGIC: &[u8; 8] = b"HOLDFAST";
+/// Where the copies lie.
+const OFFSETS: [u64; 2] = [0, BLOCK as u64];
+/// The format that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
+/// durable marks within the batches of the log.
+pub const VERSION: u32 = 5;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Superblock {
+    /// Counts checkpoints; the copy with the greater one is the newer.
+    pub generation: u64,
+    pub store_id: [u8; 16],
+    pub secret: [u8; 16],
+    pub partitions: u16,
+    pub segment_size: u32,
+    /// Redo starts here.
+    pub checkpoint_lsn: Lsn,
+    /// Everything below this was durable when this was written: a log that ends before it has lost something.
+    pub durable_lsn: Lsn,
+    pub heap: HeapRoot,
+}
+
+/// What the medium has.
+pub(crate) struct Copies {
+    pub newest: Superblock,
+    newest_at: u64,
+    /// The other copy is not the same; why, if it is not just older.
+    differs: bool,
+    fault: Option<String>,
+}
+
+impl Copies {
+    fn other_at(&self) -> u64 {
+        BLOCK as u64 - self.newest_at
+    }
+
+    /// Offset and fault of the other copy, if it has one.
+    pub fn damaged(&self) -> Option<(u64, &str)> {
+        self.fault.as_deref().map(|fault| (self.other_at(), fault))
+    }
+
+    /// Makes both copies the same. The newest one is not touched.
+    pub fn heal(&self, file: &dyn File) -> Result<()> {
+        if self.differs { self.newest.write_at(file, self.other_at()) } else { Ok(()) }
+    }
+}
+
+impl Superblock {
+    /// CRC seed of the log: no client knows it, so none can forge a batch.
+    pub fn crc_seed(&self) -> u32 {
+        holdfast_io::crc32c_append(holdfast_io::crc32c(&self.store_id), &self.secret)
+    }
+
+    pub fn secret(&self) -> Secret {
+        Secret(self.secret)
+    }
+
+    fn encode(&self) -> AlignedBuf {
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        block[..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[12..16].copy_from_slice(&self.segment_size.to_le_bytes());
+        block[16..24].copy_from_slice(&self.generation.to_le_bytes());
+        block[24..40].copy_from_slice(&self.store_id);
+        block[40..56].copy_from_slice(&self.secret);
+        block[56..58].copy_from_slice(&self.partitions.to_le_bytes());
+        block[64..72].copy_from_slice(&self.checkpoint_lsn.to_le_bytes());
+        block[72..80].copy_from_slice(&self.durable_lsn.to_le_bytes());
+        block[80..144].copy_from_slice(&self.heap.encode());
+        let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
+        block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    fn decode(block: &[u8]) -> std::result::Result<Superblock, String> {
+        let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+        if holdfast_io::crc32c(&block[..BLOCK - 4]) != u32_at(BLOCK - 4) {
+            return Err("superblock checksum".into());
+        }
+        if &block[..8] != MAGIC {
+            return Err("not a Holdfast superblock".into());
+        }
+        Ok(Superblock {
+            generation: u64_at(16),
+            store_id: block[24..40].try_into().expect("sixteen bytes"),
+            secret: block[40..56].try_into().expect("sixteen bytes"),
+            partitions: u16::from_le_bytes([block[56], block[57]]),
+            segment_size: u32_at(12),
+            checkpoint_lsn: u64_at(64),
+            durable_lsn: u64_at(72),
+            heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
+        })
+    }
+
+    /// Writes both copies, one after the other, durably. Both are the same before.
+    pub fn write(&self, file: &dyn File) -> Result<()> {
+        OFFSETS.iter().try_for_each(|&at| self.write_at(file, at))
+    }
+
+    fn write_at(&self, file: &dyn File, at: u64) -> Result<()> {
+        let written = file.write_at(&[&self.encode()], at, Durability::Durable);
+        written.map_err(|e| Error::io(format!("write {FILE}"), e))
+    }
+
+    /// The newest copy that passes its check, and what is to be known of both. One that cannot be read is as a damaged one.
+    pub fn read(file: &dyn File) -> Result<Copies> {
+        let (mut sound, mut faults) = (Vec::new(), Vec::new());
+        for at in OFFSETS {
+            let mut block = AlignedBuf::zeroed(BLOCK);
+            match file.read_at(&mut block, at) {
+                Err(e) if e.kind() != ErrorKind::UnexpectedEof => {
+                    faults.push((format!("it cannot be read: {e}"), Some(e)));
+                    continue;
+                }
+                _ => {}
+            }
+            let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
+            match Superblock::decode(&block) {
+                Ok(_) if version != VERSION => return Err(Error::Unusable(other_version(version))),
+                Ok(copy) => sound.push((copy, at)),
+                Err(what) => faults.push((what, None)),
+            }
+        }
+        let differs = sound.len() < 2 || sound[0].0 != sound[1].0;
+        match sound.into_iter().max_by_key(|(copy, _)| copy.generation) {
+            Some((newest, newest_at)) => {
+                let fault = faults.pop().map(|(what, _)| what);
+                Ok(Copies { newest, newest_at, differs, fault })
+            }
+            None => match faults.into_iter().find_map(|(_, error)| error) {
+                Some(error) => Err(Error::io(format!("read {FILE}"), error)),
+                None => Err(Error::corrupt(FILE, 0, "both copies fail their check")),
+            },
+        }
+    }
+}
+
+/// Why a folder of another format is refused, and what to do about it.
+fn other_version(version: u32) -> String {
+    if version > VERSION {
+        return format!(
+            "the data folder was made by a newer version of Holdfast (format {version}; this one reads format {VERSION}): start \
+             that version"
+        );
+    }
+    format!(
+        "the data folder was made by an older version of Holdfast, before 0.1.0 (format {version}; this one reads format \
+         {VERSION} only): start that version on it, and an empty folder with this one, and move the keys by MIGRATE"
+    )
+}

@@ -1,0 +1,189 @@
+//! Checkpoints: the heap's changed pages are written, and the superblock names them. A later start replays the log from there.
+
+use crate::{engine::Engine, format::superblock::Superblock};
+use holdfast_io::{Error, File, Result};
+use holdfast_log::{Log, Lsn};
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Instant,
+};
+
+/// Pages that a checkpoint copies under one hold of a lock: some 10 µs.
+const PAGES_A_SLICE: usize = 16;
+/// Bytes that a checkpoint stages before it writes them.
+const PAGES_A_WRITE: usize = 1024;
+/// Bytes of log between checkpoints for each byte of heap, as far as [`REPLAY_FACTOR`] allows.
+const HEAP_FACTOR: u64 = 16;
+/// Times `Options::checkpoint_bytes` that the log between checkpoints may be.
+const REPLAY_FACTOR: u64 = 4;
+
+/// The superblock, and the file that it is in.
+type Written = (Superblock, Arc<dyn File>);
+
+/// How often checkpoints are taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interval {
+    /// Bytes of log after which one is taken, at least.
+    pub bytes_min: u64,
+    /// Batches after which one is taken, if they are more bytes than the heap has.
+    pub batches_max: u64,
+    /// Bytes that the log may have at most.
+    pub log_bytes_max: u64,
+}
+
+/// Takes checkpoints, one at a time.
+pub(crate) struct Checkpoints {
+    superblock: Mutex<Written>,
+    /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
+    lsn: AtomicU64,
+    /// How many batches the log had written at the last checkpoint, less than none if before it was opened.
+    batches: AtomicU64,
+    /// One was asked for.
+    wanted: AtomicBool,
+    interval: Interval,
+    pub counters: CheckpointCounters,
+}
+
+/// Checkpoints since the store was opened. They do not overlap, so the one that began n-th is the n-th to end.
+#[derive(Default)]
+pub(crate) struct CheckpointCounters {
+    pub begun: AtomicU64,
+    pub ended: AtomicU64,
+    pub complete: AtomicU64,
+    pub us_last: AtomicU64,
+    pub us_sum: AtomicU64,
+    /// When the last one was complete: Unix time in milliseconds.
+    pub complete_ms: AtomicU64,
+    /// Batches that had changed keys when the last one that is complete began.
+    pub changes: AtomicU64,
+    pub failed_last: AtomicBool,
+}
+
+impl Checkpoints {
+    /// `replayed`: batches that lie behind the last checkpoint.
+    pub fn new(
+        superblock: Superblock,
+        file: Arc<dyn File>,
+        replayed: u64,
+        interval: Interval,
+    ) -> Checkpoints {
+        Checkpoints {
+            lsn: AtomicU64::new(superblock.checkpoint_lsn),
+            superblock: Mutex::new((superblock, file)),
+            batches: AtomicU64::new(0u64.wrapping_sub(replayed)),
+            wanted: AtomicBool::new(false),
+            interval,
+            counters: CheckpointCounters::default(),
+        }
+    }
+
+    /// None is taken as long as what this returns is held.
+    pub fn hold(&self) -> MutexGuard<'_, impl Sized> {
+        self.superblock.lock()
+    }
+
+    /// Asks for one of all that is written so far, and returns its number for [`Checkpoints::result`].
+    pub fn request(&self) -> u64 {
+        let number = self.counters.begun.load(SeqCst) + 1;
+        self.wanted.store(true, SeqCst);
+        number
+    }
+
+    /// Whether one was asked for since the last call.
+    pub fn take_request(&self) -> bool {
+        self.wanted.swap(false, SeqCst)
+    }
+
+    /// Whether one that was asked for succeeded; `None` while it has not ended. If others ended since, whether the last of them
+    /// did.
+    pub fn result(&self, number: u64) -> Option<bool> {
+        let has_ended = self.counters.ended.load(SeqCst) >= number;
+        has_ended.then(|| !self.counters.failed_last.load(Relaxed))
+    }
+
+    /// Takes a checkpoint.
+    pub fn take(&self, engine: &Engine) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        let counters = &self.counters;
+        // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
+        counters.begun.fetch_add(1, SeqCst);
+        let started = Instant::now();
+        let changes = engine.enter_each().map(|partition| partition.counts.changes).sum();
+        let result = self.take_locked(engine, &mut superblock);
+        let us = started.elapsed().as_micros() as u64;
+        counters.failed_last.store(result.is_err(), Relaxed);
+        if result.is_ok() {
+            counters.complete.fetch_add(1, Relaxed);
+            counters.changes.store(changes, Relaxed);
+            counters.complete_ms.store(engine.shared.io.now_ms(), Relaxed);
+            counters.us_last.store(us, Relaxed);
+            counters.us_sum.fetch_add(us, Relaxed);
+        }
+        counters.ended.fetch_add(1, SeqCst);
+        result
+    }
+
+    fn take_locked(&self, engine: &Engine, superblock: &mut Written) -> Result<()> {
+        let log = &engine.shared.log;
+        if let Some(why) = log.failed() {
+            return Err(Error::Unusable(why));
+        }
+        let (lsn, batches) = (log.tail(), log.batches());
+        let mut checkpoint = engine.shared.heap.begin_checkpoint();
+        let mut staged = 0;
+        for partition in engine.numbers() {
+            while checkpoint.copy(&mut engine.enter(partition).arena, PAGES_A_SLICE) {
+                staged += PAGES_A_SLICE;
+                if staged >= PAGES_A_WRITE {
+                    checkpoint.write()?;
+                    staged = 0;
+                }
+            }
+        }
+        checkpoint.write()?;
+        let finished = checkpoint.finish()?;
+        // I-3: what the pages hold is in the log, durably, before they become the truth.
+        log.wait_durable(log.tail())?;
+        let mut next = superblock.0.clone();
+        next.generation += 1;
+        next.checkpoint_lsn = lsn;
+        next.durable_lsn = log.durable();
+        next.heap = *finished.root();
+        if let Err(e) = next.write(&*superblock.1) {
+            // One copy may be on the medium. So the slots that it names must stay, and there must be no other checkpoint.
+            log.fail(&e);
+            return Err(e);
+        }
+        finished.commit();
+        superblock.0 = next;
+        self.lsn.store(lsn, Relaxed);
+        self.batches.store(batches, Relaxed);
+        Ok(())
+    }
+
+    /// A start replays the log from here on.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn.load(Relaxed)
+    }
+
+    /// Whether enough log was written for a checkpoint of a heap of so many bytes. Overwriting at random changes all pages of
+    /// the index between two checkpoints, so these are to be few beside the log; but replay is to stay short, and what is
+    /// not below the last checkpoint cannot be cleaned. Small batches take longer to replay than their bytes tell; for their
+    /// sake no checkpoint writes more than has come to the log.
+    pub fn are_due(&self, log: &Log, heap: u64, is_cleaning: bool) -> bool {
+        let (least, limit) = (self.interval.bytes_min, self.interval.log_bytes_max);
+        let due = (HEAP_FACTOR * heap).clamp(least, REPLAY_FACTOR * least).min(limit / 2);
+        // After a burst of cleaning there is room for what is written meanwhile.
+        let wait = if is_cleaning { due / 4 } else { 0 };
+        let bytes = log.tail() - self.lsn();
+        let batches = log.batches().wrapping_sub(self.batches.load(Relaxed));
+        bytes > due + wait || batches > self.interval.batches_max && bytes > heap
+    }
+}

@@ -1,0 +1,127 @@
+//! Active expiry: keys and fields go when their time has come, though nobody looks at them.
+
+use crate::{
+    engine::Engine,
+    partition::{cold::Cold, databases::PHYSICAL_DATABASES},
+    txn::Txn,
+};
+use holdfast_io::Result;
+use holdfast_log::{Admission, Lsn, Purpose};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Keys that one step of active expiry looks at in a partition, and the share of expired ones that makes it go on.
+const EXPIRE_SAMPLE: usize = 20;
+/// Bytes of log that this takes, about, and those of it that may wait to be written.
+const EXPIRE_BYTES: usize = 96 << 10;
+const EXPIRE_UNWRITTEN_MAX: u64 = 1 << 20;
+/// How long active expiry goes on at most before something else has its turn, and until it goes on.
+pub const EXPIRE_SLICE: Duration = Duration::from_millis(25);
+
+/// Whether expired keys are looked for.
+pub(crate) struct Expiry {
+    /// Else they go when somebody looks at them.
+    pub is_active: AtomicBool,
+    /// Until when they are not looked for all the same: Unix time in milliseconds.
+    pub held_until: AtomicU64,
+}
+
+impl Default for Expiry {
+    fn default() -> Expiry {
+        Expiry { is_active: AtomicBool::new(true), held_until: AtomicU64::new(0) }
+    }
+}
+
+impl Expiry {
+    pub fn is_on(&self, now_ms: u64) -> bool {
+        self.is_active.load(Relaxed) && now_ms >= self.held_until.load(Relaxed)
+    }
+}
+
+/// Where active expiry is.
+pub(crate) struct ExpireHand {
+    /// The partition that is next.
+    partition: u16,
+    cursors: Vec<[ExpireCursors; PHYSICAL_DATABASES]>,
+    /// The end of the log when it was kicked last.
+    sent: Lsn,
+}
+
+impl ExpireHand {
+    pub fn new(partitions: usize) -> ExpireHand {
+        let cursors = vec![[ExpireCursors::default(); PHYSICAL_DATABASES]; partitions];
+        ExpireHand { partition: 0, cursors, sent: 0 }
+    }
+}
+
+/// Where active expiry goes on in a database of a partition.
+#[derive(Clone, Copy, Default)]
+struct ExpireCursors {
+    /// Among the keys that have an expiry.
+    keys: u64,
+    /// Among all keys, for fields.
+    fields: u64,
+}
+
+/// Removes expired keys, Redis's way: looks at a few keys with an expiry, and at more while many of them have expired.
+/// Then fields of hashes: looks at a few keys of any kind, so that it passes by all in time. Ends after a while, or when
+/// the log takes no more; whether there may be more to do.
+pub fn expire(engine: &Engine, hand: &mut ExpireHand) -> Result<bool> {
+    let log = &engine.shared.log;
+    let (started, now) = (Instant::now(), engine.shared.io.now_ms());
+    // Each partition once at most, from where the last call has ended.
+    for _ in 0..engine.partitions.len() {
+        let number = hand.partition;
+        let databases: Vec<u8> = {
+            let partition = engine.enter(number);
+            (0..PHYSICAL_DATABASES as u8).filter(|&db| partition.len(db) > 0).collect()
+        };
+        for db in databases {
+            let cursors = &mut hand.cursors[number as usize][db as usize];
+            loop {
+                if started.elapsed() >= EXPIRE_SLICE || !admits_expiry(engine, &mut hand.sent)? {
+                    log.kick();
+                    return Ok(true);
+                }
+                let mut txn = Txn::begin(engine, &[number], now);
+                let (seen, mut expired, cold) = txn.expire_some(db, &mut cursors.keys, EXPIRE_SAMPLE);
+                let purged_all = !txn.purge_some(db, &mut cursors.fields);
+                txn.commit();
+                expired += expire_cold(engine, db, cold, now);
+                if purged_all && (seen == 0 || expired * 10 <= seen) {
+                    break;
+                }
+            }
+        }
+        hand.partition = (number + 1) % engine.partitions.len() as u16;
+    }
+    log.kick();
+    Ok(false)
+}
+
+/// Whether the log takes a slice of expiry. Waits for what was sent before to be written, so that the log's buffers are not
+/// filled with what nobody waits for.
+fn admits_expiry(engine: &Engine, sent: &mut Lsn) -> Result<bool> {
+    let log = &engine.shared.log;
+    if log.admit_for(EXPIRE_BYTES, Purpose::Remove) != Admission::Ok {
+        return Ok(false);
+    }
+    if log.tail() > *sent + EXPIRE_UNWRITTEN_MAX {
+        log.wait_written((*sent).min(log.tail()))?;
+        log.kick();
+        *sent = log.tail();
+    }
+    Ok(true)
+}
+
+/// Removes keys that have expired and whose names must be fetched, and returns how many are gone. Where the name cannot
+/// be read, since the item has moved or is damaged, the key is left for the next time, or for who looks at it.
+fn expire_cold(engine: &Engine, db: u8, cold: Vec<Cold>, now_ms: u64) -> usize {
+    let expire = |cold: Cold| {
+        let key = engine.shared.read_key(cold, cold.key_of?).ok()?;
+        (!Txn::begin(engine, &[engine.partition_of(&key)], now_ms).exists(db, &key)).then_some(())
+    };
+    cold.into_iter().filter_map(expire).count()
+}

@@ -1,0 +1,226 @@
+//! Freezing: collections that were not in use of late leave the heap for the log, as one item each.
+//!
+//! A walk goes around all keys like the hand of a clock and freezes who is cold; it comes back when it is wanted
+//! (`txn/frozen.rs`). How cold that must be is found out: colder when the walk finds enough soon, and less when a whole
+//! round was not enough. A slice of the walk is a batch of the log like any other: the items, the release of the objects, and
+//! the entries that name the items instead.
+//!
+//! A thread of its own does so when memory runs short, since a checkpoint may take longer than memory lasts. Until it has
+//! made room, or found that there is nothing to freeze, what makes data grow beyond the limit waits.
+
+use super::Maintenance;
+use crate::{
+    engine::Engine, partition::databases::PHYSICAL_DATABASES, txn::Txn, util::background::Background,
+};
+use holdfast_io::{Error, Result};
+use holdfast_log::{Admission, Purpose};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Nobody who is colder is spared: a day.
+const SPARED_MAX: u32 = 86_400;
+/// How long the thread sleeps while there is a limit, and memory is calm or changes.
+const CALM_TICK: Duration = Duration::from_millis(100);
+const RESTLESS_TICK: Duration = Duration::from_millis(10);
+/// How long it does so at least.
+const REQUEST_REST: Duration = Duration::from_millis(1);
+/// How long the allocator is let be after it has given back what it keeps.
+const GIVE_BACK_REST: Duration = Duration::from_secs(1);
+/// How long it waits for the log to take more.
+const LOG_RETRY: Duration = Duration::from_millis(1);
+/// A walk that has found nothing to freeze is not done again for so many times as long as it took.
+const REST_FACTOR: u32 = 10;
+
+/// Bytes of items that are made, and entries that are looked at, under one hold of a partition's lock.
+const SLICE_BYTES: usize = 16 << 10;
+const SLICE_ENTRIES: usize = 512;
+/// Bytes of log that a slice may take: one collection may be larger than the rest of it.
+const SLICE_LOG_BYTES: usize = 512 << 10;
+
+/// Where the walk is.
+pub(crate) struct Hand {
+    partition: u16,
+    db: u8,
+    cursor: u64,
+    /// How often it has been around.
+    rounds: u64,
+    /// Who is less cold is spared: seconds since the last use, or what a count falls short of the greatest.
+    spared: u32,
+    /// The end of the log when the slice before was frozen.
+    sent: u64,
+    /// Collections frozen in its partition since the RAM of free pages was given back there.
+    frozen_here: u64,
+    /// Whether all entries are counted into the log's live bytes, as the items that it makes are.
+    is_attached: bool,
+}
+
+impl Default for Hand {
+    fn default() -> Hand {
+        let (partition, db, cursor, rounds) = (0, 0, 0, 0);
+        Hand { partition, db, cursor, rounds, spared: 1, sent: 0, frozen_here: 0, is_attached: false }
+    }
+}
+
+impl Hand {
+    /// Goes to the next database, or from the last one to the next partition.
+    fn next(&mut self, partitions: u16) {
+        (self.db, self.cursor) = (self.db + 1, 0);
+        if self.db as usize == PHYSICAL_DATABASES {
+            (self.db, self.partition) = (0, self.partition + 1);
+        }
+        if self.partition == partitions {
+            self.partition = 0;
+            self.rounds += 1;
+        }
+    }
+}
+
+/// How freezing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Froze {
+    /// It was enough.
+    Enough,
+    /// There is nothing more to freeze.
+    All,
+    /// The log takes no more now.
+    LogStops(Admission),
+}
+
+/// Freezes collections.
+#[derive(Default)]
+pub(crate) struct Freezer {
+    hand: Mutex<Hand>,
+}
+
+impl Freezer {
+    /// Freezes collections until `enough` says so of the bytes of heap that they took.
+    pub fn freeze(&self, engine: &Engine, mut enough: impl FnMut(u64) -> bool) -> Result<(Froze, u64)> {
+        let mut hand = self.hand.lock();
+        if !hand.is_attached {
+            engine.attach_all();
+            hand.is_attached = true;
+        }
+        let (begun, mut change_at) = (hand.rounds, hand.rounds + 2);
+        let (log, mut bytes) = (&engine.shared.log, 0);
+        let ended = loop {
+            if enough(bytes) {
+                if hand.rounds == begun {
+                    hand.spared = (2 * hand.spared).clamp(1, SPARED_MAX);
+                }
+                break Froze::Enough;
+            }
+            if hand.rounds >= change_at {
+                if hand.spared == 0 {
+                    break Froze::All;
+                }
+                (hand.spared, change_at) = (hand.spared / 4, hand.rounds + 1);
+            }
+            match log.admit(SLICE_LOG_BYTES) {
+                Admission::Ok => bytes += freeze_slice(engine, &mut hand)?,
+                other => break Froze::LogStops(other),
+            }
+        };
+        log.kick();
+        if std::mem::take(&mut hand.frozen_here) > 0 {
+            give_back(engine, hand.partition);
+        }
+        Ok((ended, bytes))
+    }
+
+    /// Freezes until the data that memory is short of has room again.
+    fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<Froze> {
+        let shared = &engine.shared;
+        let enough = |_| {
+            shared.judge_memory();
+            shared.budget.ram_of_data().all <= shared.budget.freeze_to() || stop.load(Relaxed)
+        };
+        self.freeze(engine, enough).map(|(ended, _)| ended)
+    }
+}
+
+/// Gives the RAM of a partition's free pages back, some at a time, since others wait for the partition.
+fn give_back(engine: &Engine, partition: u16) {
+    const EXTENTS: usize = 16;
+    /// What this takes in the log at most.
+    const BYTES: usize = EXTENTS * 32 * 16;
+    let (log, now_ms) = (&engine.shared.log, engine.shared.io.now_ms());
+    while log.admit_for(BYTES, Purpose::Remove) == Admission::Ok
+        && Txn::begin(engine, &[partition], now_ms).give_back(EXTENTS)
+    {}
+}
+
+fn freeze_slice(engine: &Engine, hand: &mut Hand) -> Result<u64> {
+    let (log, partitions, partition) = (&engine.shared.log, engine.partitions.len() as u16, hand.partition);
+    let mut txn = Txn::begin(engine, &[partition], engine.shared.io.now_ms());
+    let slice = txn.freeze(hand.db, &mut hand.cursor, hand.spared, (SLICE_BYTES, SLICE_ENTRIES));
+    txn.commit();
+    if slice.ended {
+        hand.next(partitions);
+    }
+    hand.frozen_here += slice.keys;
+    if hand.partition != partition && std::mem::take(&mut hand.frozen_here) > 0 {
+        give_back(engine, partition);
+    }
+    if slice.keys > 0 {
+        // So that the log's buffers are not filled with what nobody waits for.
+        log.wait_written(std::mem::replace(&mut hand.sent, log.tail()))?;
+    }
+    Ok(slice.bytes)
+}
+
+/// Starts the thread that freezes.
+pub(crate) fn start(maintenance: Arc<Maintenance>) -> Background {
+    let shared = maintenance.engine.shared.clone();
+    let background = Background::start("holdfast-freeze", move |stop| {
+        run(&maintenance.engine, &maintenance.freezer, stop)
+    });
+    shared.budget.set_thread(background.thread().clone());
+    background
+}
+
+fn run(engine: &Engine, freezer: &Freezer, stop: &AtomicBool) {
+    let shared = &engine.shared;
+    let (mut rest_until, mut gave_back) = (None::<Instant>, None::<Instant>);
+    while !stop.load(Relaxed) {
+        shared.budget.take_request();
+        if shared.budget.max() == usize::MAX {
+            thread::park();
+            continue;
+        }
+        let can_freeze = rest_until.is_none_or(|until| Instant::now() >= until);
+        shared.budget.can_freeze.store(can_freeze, Relaxed);
+        let is_restless = shared.judge_memory();
+        if shared.budget.beside_is_over() && gave_back.is_none_or(|at| at.elapsed() >= GIVE_BACK_REST) {
+            shared.budget.give_back();
+            gave_back = Some(Instant::now());
+            shared.judge_memory();
+        }
+        engine.fit_copies(stop);
+        if can_freeze && shared.budget.wants_freezing() && shared.log.failed().is_none() {
+            let started = Instant::now();
+            match freezer.freeze_down(engine, stop) {
+                Ok(Froze::Enough) => rest_until = None,
+                Ok(Froze::LogStops(Admission::Busy)) => {
+                    thread::park_timeout(LOG_RETRY);
+                    continue;
+                }
+                Ok(_) => {
+                    shared.budget.can_freeze.store(false, Relaxed);
+                    shared.judge_memory();
+                    rest_until = Some(Instant::now() + started.elapsed() * REST_FACTOR + CALM_TICK);
+                }
+                Err(e) => shared.log.fail(&Error::Unusable(format!("freeze: {e}"))),
+            }
+        }
+        thread::park_timeout(if is_restless { RESTLESS_TICK } else { CALM_TICK });
+        // It is asked again and again while what could go is not written yet.
+        thread::sleep(REQUEST_REST);
+    }
+}

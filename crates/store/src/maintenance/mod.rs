@@ -1,0 +1,123 @@
+//! What the store does beside its transactions: checkpoints, cleaning, sweeping, expiry, eviction, freezing, and loading after a
+//! start.
+//!
+//! Each step takes a partition's lock for microseconds at a time. The steps are called one by one by tests; the maintenance
+//! thread calls them in the order of their urgency. Freezing has a thread of its own.
+
+pub mod checkpoint;
+pub mod cleaner;
+pub mod eviction;
+pub mod expiry;
+pub mod freezer;
+pub mod sweeper;
+
+use crate::{engine::Engine, util::background::Background};
+use checkpoint::Checkpoints;
+use cleaner::Cleaner;
+use eviction::Evictions;
+use expiry::{EXPIRE_SLICE, ExpireHand, Expiry};
+use freezer::Freezer;
+use holdfast_io::{Error, Result};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long the thread sleeps when nothing is urgent.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes of the medium that are left free beside what the next checkpoint may take.
+const MEDIUM_SLACK: u64 = 4 << 20;
+/// Log that an idle store may leave to be replayed, in bytes.
+const IDLE_REPLAY_BYTES: u64 = 1 << 20;
+
+/// An engine, and what keeps it in order.
+pub(crate) struct Maintenance {
+    pub engine: Engine,
+    pub checkpoints: Checkpoints,
+    pub cleaner: Cleaner,
+    pub evictions: Evictions,
+    pub expiry: Expiry,
+    pub freezer: Freezer,
+}
+
+impl Maintenance {
+    /// Takes a checkpoint.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoints.take(&self.engine)
+    }
+
+    /// One step of cleaning; whether there was anything to do.
+    pub fn clean(&self) -> Result<bool> {
+        self.cleaner.clean(&self.engine, &self.checkpoints)
+    }
+}
+
+/// Starts the maintenance thread.
+pub(crate) fn start(maintenance: Arc<Maintenance>) -> Background {
+    // Weak, since the log is a part of the store.
+    let (log, store) = (maintenance.engine.shared.log.clone(), Arc::downgrade(&maintenance));
+    let background = Background::start("holdfast-maint", move |stop| run(&maintenance, stop));
+    let thread = background.thread().clone();
+    if let Some(store) = store.upgrade() {
+        store.engine.set_maintenance(thread.clone());
+    }
+    log.on_progress(Box::new(move || {
+        if store.upgrade().is_some_and(|store| store.cleaner.room_is_short(&store.engine)) {
+            thread.unpark();
+        }
+    }));
+    background
+}
+
+fn run(maintenance: &Maintenance, stop: &AtomicBool) {
+    let Maintenance { engine, checkpoints, cleaner, evictions, expiry, .. } = maintenance;
+    let (log, heap) = (&engine.shared.log, &engine.shared.heap);
+    let report = |what: &str, result: Result<bool>| match result {
+        Ok(busy) => busy,
+        // The medium is full: a later try may find room.
+        Err(e) if e.is_full() => false,
+        Err(e) => {
+            log.fail(&Error::Unusable(format!("{what}: {e}")));
+            false
+        }
+    };
+    while !stop.load(Relaxed) && report("load", heap.load_next(1 << 20)) {}
+    report("apply redo", engine.finish_replay().map(|()| true));
+    engine.attach_all();
+    let mut hand = ExpireHand::new(engine.partitions.len());
+    let mut expires_on = false;
+    let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
+    while !stop.load(Relaxed) {
+        if log.failed().is_none() {
+            let mut idle = false;
+            let tick = if expires_on { EXPIRE_SLICE } else { TICK };
+            if looked.is_none_or(|at| at.elapsed() >= tick) {
+                let tail = log.tail();
+                if tail != tail_seen {
+                    evictions.look_soon();
+                }
+                idle = tail == tail_seen && tail - checkpoints.lsn() > IDLE_REPLAY_BYTES;
+                (tail_seen, looked) = (tail, Some(Instant::now()));
+                heap_bytes = heap.allocated_bytes();
+                log.trim_memory();
+                log.set_medium_reserve(heap.file_growth_max() + MEDIUM_SLACK);
+                let may_expire = expiry.is_on(engine.shared.io.now_ms());
+                expires_on = may_expire && report("expire", expiry::expire(engine, &mut hand));
+            }
+            let is_due = checkpoints.take_request()
+                || idle
+                || checkpoints.are_due(log, heap_bytes, cleaner.is_cleaning());
+            if is_due {
+                report("checkpoint", maintenance.checkpoint().map(|()| true));
+            }
+            if sweeper::sweep(engine) | evictions.evict_more(engine) | report("clean", maintenance.clean()) {
+                continue;
+            }
+        }
+        thread::park_timeout(if expires_on { EXPIRE_SLICE } else { TICK });
+    }
+}

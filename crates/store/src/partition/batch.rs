@@ -1,0 +1,178 @@
+//! What one command, one MULTI or one script writes: redo records and items, all or nothing (I-2).
+
+use crate::{
+    format::{
+        digest::Digest,
+        item,
+        word::{Type, Word, size_class},
+    },
+    partition::observers::Tell,
+};
+use holdfast_heap::Tx;
+use holdfast_log::{Log, Lsn};
+use std::sync::atomic::{Ordering::Release, fence};
+
+/// Bytes of a buffer that are kept for the thread's next batch.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// A batch that is being put together under its partitions' locks.
+#[derive(Default)]
+pub struct Batch {
+    /// The payload: redo records, put there by the heap, and items.
+    pub tx: Tx,
+    items: Vec<Pending>,
+    /// Items that an earlier batch wrote and that this one makes garbage: where in the log, and their live bytes.
+    released: Vec<(Lsn, u64)>,
+    /// Keys that were written.
+    pub(crate) written: Vec<Written>,
+    /// Whether all keys of a database were removed.
+    pub(crate) flushed: bool,
+}
+
+/// A key that a batch wrote.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    pub partition: u16,
+    pub db: u8,
+    pub digest: Digest,
+    /// Who is still to be told.
+    pub tell: Tell,
+}
+
+/// An item of the batch; its index entry waits for the LSN.
+pub(crate) struct Pending {
+    /// Heap offset of the index entry.
+    pub slot: u64,
+    /// Position of the record in the payload.
+    pub at: usize,
+    /// Size class of the record.
+    pub class: u8,
+    /// The partition of the entry.
+    pub partition: u16,
+    /// False once a later command of the batch replaced it.
+    pub wanted: bool,
+}
+
+impl Batch {
+    /// Adds an item whose index entry is at `slot` in a partition, and returns the word for this entry.
+    pub(crate) fn add_item(
+        &mut self,
+        partition: u16,
+        slot: u64,
+        db: u8,
+        ty: Type,
+        key: &[u8],
+        value: &[u8],
+    ) -> Word {
+        let kind = if ty == Type::String { item::STRING } else { item::FROZEN };
+        let at = item::encode(&mut self.tx.buf, kind, db, slot, key, value);
+        let class = size_class(item::record_len(key.len(), value.len()));
+        self.items.push(Pending { slot, at, class, partition, wanted: true });
+        Word::pending(ty, self.items.len() - 1)
+    }
+
+    /// The size class of a pending item, by the word of its entry.
+    pub(crate) fn class(&self, word: Word) -> u8 {
+        self.items[word.pending_number().expect("an item of this batch")].class
+    }
+
+    /// The entry of a pending item has moved.
+    pub(crate) fn retarget(&mut self, number: usize, slot: u64) {
+        let pending = &mut self.items[number];
+        pending.slot = slot;
+        item::retarget(&mut self.tx.buf[pending.at..], slot);
+    }
+
+    /// Gives a pending item another value, if that is as long, and the item is a string of this key; whether it is.
+    pub(crate) fn overwrite(&mut self, number: usize, key: &[u8], value: &[u8]) -> bool {
+        item::overwrite(&mut self.tx.buf[self.items[number].at..], key, value)
+    }
+
+    /// The entry of a pending item is gone, or gets another value. Returns where the entry is: the heap offset of a location
+    /// that no item is the redo of any more.
+    pub(crate) fn cancel(&mut self, number: usize) -> u64 {
+        let pending = &mut self.items[number];
+        pending.wanted = false;
+        item::cancel(&mut self.tx.buf[pending.at..]);
+        pending.slot
+    }
+
+    /// The item at an LSN, of so many live bytes, is garbage once the batch is in the log.
+    #[inline]
+    pub(crate) fn release(&mut self, lsn: Lsn, bytes: u64) {
+        self.released.push((lsn, bytes));
+    }
+
+    /// Takes what the batch has released out of the log's live bytes (I-6). Not before the batch is appended: until then a
+    /// crash brings those items back, so the cleaner must not find their segments empty.
+    pub(crate) fn settle_released(&self, log: &Log) {
+        // Pairs with the fence in the cleaner: who sees the bytes gone sees the batch below the log's end.
+        fence(Release);
+        self.released.iter().for_each(|&(lsn, bytes)| log.account(lsn, -(bytes as i64)));
+    }
+
+    /// An item of the batch.
+    pub(crate) fn item(&self, number: usize) -> item::Item<'_> {
+        item::decode(&self.tx.buf[self.items[number].at..]).expect("a record made by encode").0
+    }
+
+    /// The items whose entries wait for their location.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
+        self.items.iter().filter(|item| item.wanted)
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.tx.is_empty()
+    }
+
+    /// Makes it ready for the next command, after its commit.
+    pub(crate) fn clear(&mut self) {
+        self.tx.clear();
+        self.tx.buf.shrink_to(KEPT_BYTES);
+        forget(&mut self.items);
+        forget(&mut self.released);
+        forget(&mut self.written);
+        self.flushed = false;
+    }
+}
+
+/// Empties a list, of which little memory is kept.
+fn forget<T>(list: &mut Vec<T>) {
+    list.clear();
+    list.shrink_to(KEPT_BYTES / size_of::<T>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pending_string_is_overwritten_by_one_of_its_length_only() {
+        let mut batch = Batch::default();
+        batch.add_item(0, 16, 3, Type::String, b"key", b"value");
+        batch.add_item(0, 32, 3, Type::Set, b"set", b"value");
+        batch.add_item(0, 48, 3, Type::String, b"next", b"value");
+        let bytes = batch.tx.buf.len();
+        assert!(batch.overwrite(0, b"key", b"other"));
+        assert!(!batch.overwrite(0, b"key", b"longer") && !batch.overwrite(0, b"kex", b"third"));
+        assert!(!batch.overwrite(1, b"set", b"other"));
+        let values = [0, 1, 2].map(|number| batch.item(number).value);
+        assert_eq!((values, batch.tx.buf.len()), ([&b"other"[..], b"value", b"value"], bytes));
+    }
+
+    #[test]
+    fn a_large_batch_leaves_little_memory_taken() {
+        let mut batch = Batch::default();
+        for n in 0..100_000u64 {
+            batch.add_item(0, 16 * n, 0, Type::String, &n.to_le_bytes(), &[7; 1000]);
+            let digest = Digest { h0: n, h1: n };
+            batch.written.push(Written { partition: 0, db: 0, digest, tell: Tell::All });
+        }
+        batch.clear();
+        assert!(batch.tx.buf.capacity() <= KEPT_BYTES);
+        assert!(batch.items.capacity() * size_of::<Pending>() <= KEPT_BYTES);
+        assert!(batch.written.capacity() * size_of::<Written>() <= KEPT_BYTES);
+        assert!(batch.tx.buf.capacity() > 0, "a little is kept");
+    }
+}

@@ -1,0 +1,281 @@
+//! Who gets how much of the RAM (I-7).
+//!
+//! The heap, the volatile side of the indexes, and what the process holds besides (log buffers, clients, the program) take what
+//! they need. Copies of items get what is left of the limit, and yield when any of the others grows: the partition that takes
+//! a copy in trims itself if it has its share or more, a transaction that makes the heap grow lets copies of other
+//! partitions go (`Engine::yield_copies`), and the memory thread (`maintenance/freezer.rs`) looks after the rest.
+//!
+//! Data that is no copy can only be refused, when it alone is more than the limit. What the process holds besides, and free
+//! pages of the heap, make the limit of data smaller only beyond a share that they may take.
+
+use holdfast_heap::{EXTENT, Heap};
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize, Ordering::Relaxed},
+    },
+    thread::Thread,
+};
+
+/// Bytes that copies may have whatever else takes memory.
+const COPIES_MIN: usize = 256 << 10;
+/// A copy that would take more than this part of what copies may have is not made.
+const COPY_SHARE: usize = 8;
+/// What all else in the process may take until data may be less for its sake: a part of the limit, and at least this.
+const BESIDE_SHARE: usize = 16;
+const BESIDE_MIN: usize = 32 << 20;
+/// What free pages of the heap may take, likewise; and at most such a part counts.
+const FREE_SHARE: usize = 16;
+/// Memory is restless if it has changed by such a part of the limit since the last look.
+const CALM_SHARE: usize = 512;
+
+/// Whether there is memory for data to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Memory {
+    /// There is.
+    Ok,
+    /// Room is being made.
+    Busy,
+    /// There is none, and none can be made.
+    Out,
+}
+
+/// What the store calls to learn about the process that it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    /// RAM of the process, in bytes. It is called often.
+    pub resident_bytes: fn() -> u64,
+    /// Has the allocator give memory back that it keeps. It may take a while.
+    pub give_back: fn(),
+}
+
+/// The RAM that a store may take, and what takes it, in bytes.
+pub(crate) struct Budget {
+    heap: Arc<Heap>,
+    process: Option<Process>,
+    partitions: usize,
+    max: AtomicUsize,
+    /// What caches hold.
+    copies: AtomicIsize,
+    /// What indexes hold beside the heap. They count it themselves.
+    index: Arc<AtomicUsize>,
+    /// What the process holds besides, when it was looked last.
+    beside: AtomicUsize,
+    /// What data takes, copies aside, when it was looked last.
+    taken: AtomicUsize,
+    /// All of it at the last look.
+    sum_before: AtomicUsize,
+    memory: AtomicU8,
+    /// Whether keys are evicted: then it is eviction that says whether data may grow.
+    pub evicts: AtomicBool,
+    /// Whether collections may still be frozen to make room.
+    pub can_freeze: AtomicBool,
+    /// Who makes room when it is asked to.
+    thread: OnceLock<Thread>,
+    asked: AtomicBool,
+    /// It has found no copy that could go when it looked last.
+    in_vain: AtomicBool,
+    /// The partition that the next copies are taken from.
+    hand: AtomicUsize,
+}
+
+/// What data takes, in bytes.
+pub(crate) struct Taken {
+    /// As far as data can be refused for it.
+    pub data: usize,
+    /// With all that its pages take besides, beyond what is to be expected: much is free in these pages when other sizes are
+    /// wanted than were before.
+    pub all: usize,
+}
+
+impl Budget {
+    pub fn new(heap: Arc<Heap>, process: Option<Process>, partitions: usize, max: usize) -> Budget {
+        Budget {
+            heap,
+            process,
+            partitions,
+            max: AtomicUsize::new(max),
+            copies: AtomicIsize::new(0),
+            index: Arc::default(),
+            beside: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            sum_before: AtomicUsize::new(0),
+            memory: AtomicU8::new(Memory::Ok as u8),
+            evicts: AtomicBool::new(false),
+            can_freeze: AtomicBool::new(false),
+            thread: OnceLock::new(),
+            asked: AtomicBool::new(false),
+            in_vain: AtomicBool::new(false),
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn set_max(&self, bytes: usize) {
+        self.max.store(bytes, Relaxed);
+    }
+
+    #[inline]
+    pub fn max(&self) -> usize {
+        self.max.load(Relaxed)
+    }
+
+    /// Where indexes count what they hold beside the heap.
+    pub fn index_counter(&self) -> Arc<AtomicUsize> {
+        self.index.clone()
+    }
+
+    pub fn add_copies(&self, bytes: isize) {
+        self.copies.fetch_add(bytes, Relaxed);
+    }
+
+    #[inline]
+    pub fn copies(&self) -> usize {
+        self.copies.load(Relaxed).max(0) as usize
+    }
+
+    /// What is no copy.
+    #[inline]
+    fn others(&self) -> usize {
+        self.heap.held_bytes() as usize + self.index.load(Relaxed) + self.beside.load(Relaxed)
+    }
+
+    #[inline]
+    fn copies_max(&self) -> usize {
+        self.max().saturating_sub(self.others()).max(COPIES_MIN)
+    }
+
+    /// Whether copies take more than they may have.
+    #[inline]
+    pub fn copies_are_over(&self) -> bool {
+        self.max() != usize::MAX && self.copies() > self.copies_max()
+    }
+
+    /// Whether a partition's copies are as much as those of the others, or more.
+    pub fn is_a_share(&self, bytes: usize) -> bool {
+        bytes.saturating_mul(self.partitions) >= self.copies()
+    }
+
+    /// Bytes that one copy may have: it is to drive out few others.
+    #[inline]
+    pub fn copy_max(&self) -> usize {
+        match self.max() {
+            usize::MAX => usize::MAX,
+            _ => self.copies_max() / COPY_SHARE,
+        }
+    }
+
+    pub fn set_memory(&self, memory: Memory) {
+        self.memory.store(memory as u8, Relaxed);
+    }
+
+    /// Whether there is memory for data to grow.
+    #[inline]
+    pub fn memory(&self) -> Memory {
+        match self.memory.load(Relaxed) {
+            0 => Memory::Ok,
+            1 => Memory::Busy,
+            _ => Memory::Out,
+        }
+    }
+
+    /// Bytes that the process may hold besides until data may be less for it.
+    fn beside_max(&self) -> usize {
+        (self.max() / BESIDE_SHARE).max(BESIDE_MIN)
+    }
+
+    /// Whether the process holds more besides.
+    pub fn beside_is_over(&self) -> bool {
+        self.beside.load(Relaxed) > self.beside_max()
+    }
+
+    /// Whether collections that are not in use should leave the heap: the cache is to have a part of the memory, too.
+    pub fn wants_freezing(&self) -> bool {
+        self.taken.load(Relaxed) > self.max() / 4 * 3
+    }
+
+    /// Bytes of data down to which they then should.
+    pub fn freeze_to(&self) -> usize {
+        self.max() / 16 * 11
+    }
+
+    /// Whether collections that are only looked at may come back to the heap.
+    pub fn has_room_in_heap(&self) -> bool {
+        !self.wants_freezing()
+    }
+
+    /// Says which thread makes room when it is asked to.
+    pub fn set_thread(&self, thread: Thread) {
+        self.thread.get_or_init(|| thread);
+    }
+
+    /// Asks the memory thread to let copies go; whether there is one.
+    pub fn ask_for_room(&self) -> bool {
+        let Some(thread) = self.thread.get() else { return false };
+        if !self.asked.swap(true, Relaxed) {
+            thread.unpark();
+        }
+        true
+    }
+
+    /// The memory thread begins to do what it was asked so far.
+    pub fn take_request(&self) {
+        self.asked.store(false, Relaxed);
+    }
+
+    /// Notes whether it has found copies that can go.
+    pub fn set_in_vain(&self, in_vain: bool) {
+        self.in_vain.store(in_vain, Relaxed);
+    }
+
+    /// Finds out what the process holds besides, with `buffers` of the log, and whether data may grow. Locks nothing. Returns
+    /// whether memory changes, so that another look should be soon.
+    pub fn judge(&self, buffers: usize) -> bool {
+        let counted = self.heap.held_bytes() as usize + self.index.load(Relaxed) + self.copies();
+        let process = self.process.map_or(0, |process| (process.resident_bytes)() as usize);
+        self.beside.store(process.saturating_sub(counted).max(buffers), Relaxed);
+        self.judge_data();
+        let sum = counted + self.beside.load(Relaxed);
+        sum.abs_diff(self.sum_before.swap(sum, Relaxed)) > self.max() / CALM_SHARE
+    }
+
+    /// Finds out whether there is memory for data to grow, unless eviction does.
+    pub fn judge_data(&self) {
+        let taken = self.ram_of_data();
+        self.taken.store(taken.all, Relaxed);
+        if !self.evicts.load(Relaxed) {
+            let is_over = taken.data > self.max();
+            self.set_memory(match (is_over, self.can_freeze.load(Relaxed)) {
+                (false, _) => Memory::Ok,
+                (true, true) => Memory::Busy,
+                (true, false) => Memory::Out,
+            });
+        }
+    }
+
+    /// Bytes that data takes which is no copy.
+    pub fn ram_of_data(&self) -> Taken {
+        let (max, allocated) = (self.max(), self.heap.allocated_bytes() as usize);
+        let first = self.partitions * EXTENT as usize;
+        let free = (self.heap.held_bytes() as usize).saturating_sub(allocated);
+        let beside = self.beside.load(Relaxed).saturating_sub(self.beside_max());
+        let data = allocated + self.index.load(Relaxed) + beside;
+        let counted_free = free.saturating_sub(first.max(max / FREE_SHARE)).min(max / FREE_SHARE);
+        Taken { data: data + counted_free, all: data + free.saturating_sub(first.max(max / 8)) }
+    }
+
+    /// Has the allocator give memory back that it keeps.
+    pub fn give_back(&self) {
+        self.process.inspect(|process| (process.give_back)());
+    }
+
+    /// Whether copies take more than they may have, and a thread is letting them go.
+    pub fn is_making_room(&self) -> bool {
+        self.copies_are_over() && !self.in_vain.load(Relaxed) && self.thread.get().is_some()
+    }
+
+    /// The partition that is to let the next copies go.
+    pub fn next_partition(&self) -> usize {
+        self.hand.fetch_add(1, Relaxed) % self.partitions
+    }
+}

@@ -1,0 +1,83 @@
+//! What one command does to one string, without a transaction around it: the same batch, of one item, put together and
+//! appended in one pass. Everything that is rare is left to transactions.
+
+use super::{Found, Partition, batch::Written, index::Slot, observers::Tell, shared::Shared};
+use crate::format::{
+    digest::Digest,
+    item,
+    word::{class_bytes_min, size_class},
+};
+use holdfast_log::{BATCH_HEADER, Lsn, SMALL_BYTES};
+use std::{
+    cell::Cell,
+    sync::atomic::{Ordering::Release, fence},
+};
+
+thread_local! {
+    /// Where this thread puts payloads together.
+    static PAYLOAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Partition {
+    /// The entry of a key, if a string of its own in the log is its value, which does not expire, and nobody observes keys here.
+    #[inline]
+    pub fn find_plain(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        digest: Digest,
+        slot: Option<Slot>,
+    ) -> Option<Found> {
+        if !self.observers.is_empty() || !shared.following.wanted().is_nothing() {
+            return None;
+        }
+        let found = self.find_near(shared, db, digest, slot)?;
+        found.word.is_plain_string().then_some(found)
+    }
+
+    /// Gives the key of such an entry another value. Returns the LSN that the log must be durable beyond for it to last;
+    /// `None`: a batch without a reservation cannot be so large.
+    #[inline]
+    pub fn replace_string(
+        &mut self,
+        shared: &Shared,
+        db: u8,
+        digest: Digest,
+        found: Found,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<Lsn> {
+        let (log, len) = (&shared.log, item::record_len(key.len(), value.len()));
+        if len > SMALL_BYTES / 2 {
+            return None;
+        }
+        let Found { slot, word } = found;
+        self.prefetch_copy(db, slot);
+        let known = self.known_of_new(db, Some(found), true);
+        let entry = self.databases[db as usize].keys.offset(slot);
+        let mut payload = PAYLOAD.take();
+        payload.clear();
+        let at = item::encode(&mut payload, item::STRING, db, entry, key, value);
+        let lsn = log.append(&payload);
+        PAYLOAD.set(payload);
+        let (item, class) = (lsn + (BATCH_HEADER + at) as u64, size_class(len));
+        log.account(item, class_bytes_min(class) as i64);
+        // As in `Batch::settle_released`: the batch is appended, so what it replaces is garbage.
+        fence(Release);
+        log.account(word.lsn(item), -(class_bytes_min(word.class()) as i64));
+        self.settle(entry, item, class);
+        self.cache_value(shared, db, slot, digest, key, value, known);
+        self.counts.changes += 1;
+        let written = Written { partition: self.number, db, digest, tell: Tell::Nobody };
+        self.note_written(shared, &written, lsn + 1);
+        Some(lsn + 1)
+    }
+
+    /// The value of the key of such an entry, if it is in the cache.
+    #[inline]
+    pub fn cached_value(&mut self, db: u8, found: Found, key: &[u8]) -> Option<&[u8]> {
+        let copy = self.copy_of(db, found.slot)?;
+        self.counts.cached += 1;
+        self.cached(copy, key)
+    }
+}

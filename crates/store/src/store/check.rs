@@ -1,0 +1,217 @@
+//! `Store::check`: everything that must agree, compared by full scans.
+
+use super::Store;
+use crate::{
+    collections::{Context, Limits, any, object},
+    engine::Engine,
+    format::{
+        digest::Digest,
+        item,
+        word::{Type, Word, class_bytes, class_bytes_min},
+    },
+    partition::{Partition, cold::Cold, databases::PHYSICAL_DATABASES},
+    txn::scratch::Scratch,
+};
+use holdfast_heap::Image;
+use holdfast_io::{AlignedBuf, BLOCK, Error, Result};
+use holdfast_log::Lsn;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+
+/// What a check went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Keys of all databases.
+    pub keys: u64,
+    /// Items read from the log and compared with their entries.
+    pub items: u64,
+    /// Those of them that are frozen collections, which were laid out and checked, too.
+    pub frozen: u64,
+    /// Bytes of these items' records.
+    pub live_bytes: u64,
+    /// Bytes allocated in the heap.
+    pub heap_bytes: u64,
+    /// Pages of the last checkpoint, read and compared with their checksums.
+    pub heap_pages: u64,
+}
+
+/// Entries that are collected before their items are read in the order of the log, so that they take some 256 MiB at most.
+const ENTRIES: usize = 8 << 20;
+/// Bytes of log that are read at once, unless one item is longer.
+const RUN_BYTES: u64 = 4 << 20;
+/// Bytes between two items of a run that are read in vain: more than these take as long as another read.
+const GAP_BYTES: u64 = 128 << 10;
+
+/// An index entry that names an item.
+struct Entry {
+    lsn: Lsn,
+    word: Word,
+    /// Of its key's digest.
+    h0: u64,
+    partition: u16,
+    db: u8,
+}
+
+/// What is found so far.
+#[derive(Default)]
+struct Findings {
+    report: CheckReport,
+    /// Bytes that the entries' items take at least.
+    live: u64,
+    /// Those of the items that were compared.
+    compared: u64,
+}
+
+impl Store {
+    /// Checks indexes, expiries, arenas, every live item, and the accounting of memory and log against full scans. Locks
+    /// everything, and reads all data: for tests and offline use.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.check_telling(&mut |_, _| ())
+    }
+
+    /// The same. Calls `tell` now and then with the bytes of items that were compared, and those of all.
+    pub fn check_telling(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        // First, since a damaged page stops the process when it is used.
+        let heap_pages = {
+            let _no_checkpoint = self.maintenance.checkpoints.hold();
+            self.shared().heap.verify()?.pages
+        };
+        // Else each page is read by itself when it is looked at.
+        while self.shared().heap.load_next(RUN_BYTES as usize)? {}
+        self.engine().attach_all();
+        Ok(CheckReport { heap_pages, ..self.engine().check(tell)? })
+    }
+
+    /// A copy of the heap, by partition. That of a store which has replayed all batches of this one is the same, to the
+    /// last byte (I-14): for tests.
+    pub fn heap_image(&self) -> Vec<Image> {
+        self.engine().partitions.iter().map(|part| part.lock().arena.image()).collect()
+    }
+}
+
+impl Engine {
+    fn check(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let (mut findings, mut entries) = (Findings::default(), Vec::new());
+        let log = &self.shared.log;
+        let counted = log.live_bytes();
+        let all = counted.max(0) as u64;
+        let parts: Vec<_> = self.partitions.iter().map(|p| p.lock()).collect();
+        for part in &parts {
+            let wrong =
+                |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
+            for db in 0..PHYSICAL_DATABASES as u8 {
+                let entry = |digest: Digest, word: Word| {
+                    if !word.in_heap() {
+                        findings.live += class_bytes_min(word.class());
+                        let lsn = Cold::new(&self.shared, word).lsn;
+                        entries.push(Entry { lsn, word, h0: digest.h0, partition: part.number, db });
+                    }
+                };
+                findings.report.keys += part.check_database(&self.shared, db, entry).map_err(wrong)?;
+            }
+            findings.report.heap_bytes += part.arena.allocated_bytes();
+            part.check_memory(&self.shared).map_err(wrong)?;
+            part.check_copies(&self.shared).map_err(wrong)?;
+            if entries.len() >= ENTRIES {
+                self.check_items(&parts, &mut entries, &mut findings, &mut |done| tell(done, all))?;
+            }
+        }
+        self.check_items(&parts, &mut entries, &mut findings, &mut |done| tell(done, all))?;
+        let live = findings.live;
+        if counted != live as i64 {
+            let what = format!("{counted} live bytes counted, {live} found");
+            return Err(Error::corrupt("log", 0, what));
+        }
+        Ok(findings.report)
+    }
+
+    /// Compares entries with their items, in the order of the log, so that these are read many at a time.
+    fn check_items(
+        &self,
+        parts: &[MutexGuard<Partition>],
+        entries: &mut Vec<Entry>,
+        findings: &mut Findings,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        // What is not written yet, nobody can read.
+        let written = self.shared.log.written();
+        entries.retain(|entry| entry.lsn < written);
+        entries.sort_unstable_by_key(|entry| entry.lsn);
+        let (mut rest, mut scratch) = (&entries[..], Scratch::take());
+        while let Some(first) = rest.first() {
+            let from = first.lsn - first.lsn % BLOCK as u64;
+            let (count, bytes) = self.read_run(rest, from, written)?;
+            for entry in &rest[..count] {
+                let record = &bytes[(entry.lsn - from) as usize..];
+                let limits = &parts[usize::from(entry.partition)].limits;
+                self.check_item(entry, record, limits, &mut scratch, &mut findings.report).map_err(
+                    |what| {
+                        let (file, offset) = self.shared.log.locate(entry.lsn);
+                        Error::corrupt(&file, offset, what)
+                    },
+                )?;
+                findings.compared += class_bytes_min(entry.word.class());
+            }
+            rest = &rest[count..];
+            tell(findings.compared);
+        }
+        scratch.put_back();
+        entries.clear();
+        Ok(())
+    }
+
+    /// Reads the log from `from` on, which is below the first entry's item, for as many entries as lie near each other.
+    /// Returns how many, at least one, and what was read: less than wanted if a segment was freed.
+    fn read_run(&self, entries: &[Entry], from: Lsn, written: Lsn) -> Result<(usize, AlignedBuf)> {
+        let end_of = |entry: &Entry| (entry.lsn + class_bytes(entry.word.class())).min(written);
+        let mut end = end_of(&entries[0]);
+        let is_near = |entry: &&Entry| {
+            let is_near = entry.lsn <= end + GAP_BYTES && end_of(entry) <= from + RUN_BYTES;
+            if is_near {
+                end = end.max(end_of(entry));
+            }
+            is_near
+        };
+        let near = entries[1..].iter().take_while(is_near).count();
+        let mut bytes = AlignedBuf::zeroed(((end - from) as usize).next_multiple_of(BLOCK));
+        let read = self.shared.log.read(from, &mut bytes[..(end - from) as usize])?;
+        let read_to = from + read as u64;
+        let count = entries[..=near].iter().take_while(|entry| entry.lsn < read_to).count();
+        Ok((count.max(1), bytes))
+    }
+
+    /// Compares an entry with its item's record, which `bytes` begin with; the error says what is wrong.
+    fn check_item(
+        &self,
+        entry: &Entry,
+        bytes: &[u8],
+        limits: &Arc<Limits>,
+        scratch: &mut Scratch,
+        report: &mut CheckReport,
+    ) -> std::result::Result<(), String> {
+        let word = entry.word;
+        let (item, len) = item::decode(bytes)?;
+        let real = self.shared.secret.digest(item.key);
+        if real.h0 != entry.h0 || item.db != entry.db || class_bytes(word.class()) < len as u64 {
+            return Err("an entry names an item that is not its key's".into());
+        }
+        if (item.kind == item::FROZEN) != (word.ty() != Type::String) {
+            return Err("an entry names an item of another type".into());
+        }
+        if item.kind == item::FROZEN {
+            let context = Context { hasher: &self.shared.hasher, limits, now_ms: 0 };
+            let fits = scratch.show(context, entry.lsn, item.value).map(|obj| {
+                let ty = object::ty(scratch.arena(), obj);
+                (ty == word.ty()).then(|| any::check(scratch.arena(), context, obj))
+            });
+            scratch.clear();
+            if !matches!(fits, Ok(Some(Ok(())))) {
+                return Err(format!("a frozen collection cannot be laid out: {fits:?}"));
+            }
+            report.frozen += 1;
+        }
+        report.items += 1;
+        report.live_bytes += len as u64;
+        Ok(())
+    }
+}

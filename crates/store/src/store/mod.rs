@@ -1,0 +1,159 @@
+//! The store, as its user sees it: one file for each thing to do with it.
+
+mod ahead;
+mod begin;
+pub mod check;
+mod direct;
+mod keyspace;
+mod memory;
+mod open;
+pub mod options;
+mod read;
+pub mod run;
+pub mod stats;
+mod upkeep;
+
+use crate::{
+    cache::uses::Uses,
+    collections::Limits,
+    engine::Engine,
+    maintenance::{self, Maintenance, freezer},
+    partition::{
+        changes::{Follow, Wanted},
+        shared::Shared,
+    },
+    util::background::Background,
+};
+pub use ahead::EXPECTED_MAX;
+use holdfast_io::{Io, RealIo, Result};
+use holdfast_log::{Log, LogThread};
+use options::{Options, Recovery};
+use parking_lot::Mutex;
+use std::{path::Path, sync::Arc, time::Instant};
+
+/// An open store. Share it by `Arc`; every method takes `&self`.
+pub struct Store {
+    shared: Arc<Shared>,
+    maintenance: Arc<Maintenance>,
+    threads: Mutex<Option<Threads>>,
+    recovery: Recovery,
+    /// Bytes of heap at most.
+    heap_bytes_max: u64,
+}
+
+struct Threads {
+    log: LogThread,
+    maintenance: Background,
+    freezer: Background,
+}
+
+impl Store {
+    /// Opens the store in a folder, making it if it is empty. One process at a time.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
+        let io = RealIo::new(dir.as_ref())?;
+        io.lock()?;
+        Store::open_on(Arc::new(io), options)
+    }
+
+    /// Opens the store in a folder as it is: nothing there is written or mended, no thread runs, and nothing can be committed.
+    pub fn open_read_only(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
+        let io = RealIo::read_only(dir.as_ref());
+        io.lock()?;
+        Store::open_on(Arc::new(io), Options { background: false, ..options })
+    }
+
+    /// Opens the store on a machine, real or simulated.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Store> {
+        let started = Instant::now();
+        let (background, heap_bytes_max) = (options.background, options.heap_bytes_max);
+        let (maintenance, mut recovery) = open::open(io, options)?;
+        recovery.us = started.elapsed().as_micros() as u64;
+        let maintenance = Arc::new(maintenance);
+        let shared = maintenance.engine.shared.clone();
+        let grown = Arc::downgrade(&maintenance);
+        shared.heap.on_growth(Box::new(move || {
+            grown.upgrade().inspect(|maintenance| maintenance.engine.note_growth());
+        }));
+        let threads = match background {
+            true => Some(Threads {
+                log: shared.log.start_thread()?,
+                maintenance: maintenance::start(maintenance.clone()),
+                freezer: freezer::start(maintenance.clone()),
+            }),
+            false => None,
+        };
+        Ok(Store { shared, maintenance, threads: Mutex::new(threads), recovery, heap_bytes_max })
+    }
+
+    /// What the start found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.maintenance.engine
+    }
+
+    /// The database that a client knows by a number: SWAPDB exchanges them. All other methods want what this returns.
+    pub fn database(&self, logical: u8) -> u8 {
+        self.shared.databases.physical(logical)
+    }
+
+    /// The time: Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.shared.io.now_ms()
+    }
+
+    /// The log: durable mark, kicks, statistics.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.shared.log
+    }
+
+    /// Sets the thresholds of the collections' encodings.
+    pub fn set_limits(&self, limits: Limits) {
+        self.shared.set_limits(limits);
+    }
+
+    /// Sets what is kept of the uses of keys.
+    pub fn keep_uses(&self, uses: Uses) {
+        self.shared.set_uses(uses);
+    }
+
+    /// Has transactions that begin from now on note what they do to keys. Where they do not end with
+    /// [`crate::Txn::commit_then`], [`Store::follow_changes`] is told.
+    pub fn want_changes(&self, wanted: Wanted) {
+        self.shared.following.want(wanted);
+    }
+
+    /// Has `follow` told what transactions did, maintenance included. Works once.
+    pub fn follow_changes(&self, follow: Follow) {
+        self.shared.following.set_follow(follow);
+    }
+
+    /// Makes everything durable and takes a last checkpoint, so that the next start has nothing to replay. Nothing may be
+    /// written after it.
+    pub fn close(&self) -> Result<()> {
+        self.stop();
+        self.maintenance.checkpoint()?;
+        self.shared.log.close()
+    }
+
+    fn stop(&self) {
+        if let Some(Threads { log, maintenance, freezer }) = self.threads.lock().take() {
+            freezer.stop();
+            maintenance.stop();
+            drop(log);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

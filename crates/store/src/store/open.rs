@@ -1,0 +1,240 @@
+//! Opening: a data folder is made, or the last checkpoint is opened and the log behind it replayed.
+
+use super::options::{Options, Recovery, check_options, log_options};
+use crate::{
+    cache::pool::Pool,
+    engine::Engine,
+    format::{
+        creating, item,
+        payload::{self, Next, corrupt_batch},
+        superblock::{self, Superblock},
+        word::{Word, size_class},
+    },
+    maintenance::{
+        Maintenance,
+        checkpoint::{Checkpoints, Interval},
+        cleaner::Cleaner,
+        eviction::Evictions,
+        expiry::Expiry,
+        freezer::Freezer,
+    },
+    partition::{
+        Partition,
+        budget::Budget,
+        databases::{DATABASES, SYSTEM_DATABASE},
+        shared::Shared,
+    },
+};
+use holdfast_heap::{Arena, Heap, HeapOptions};
+use holdfast_io::{Error, File, Io, Result};
+use holdfast_log::{Log, Lsn};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+const HEAP: &str = "heap";
+
+/// Opens the folder that is there, or makes it if there is none or it was not completed.
+pub(crate) fn open(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)> {
+    let files = io.list("").map_err(|e| Error::io("list the data folder", e))?;
+    let has = |name: &str| files.iter().any(|f| f == name);
+    let is_unfinished = match has(creating::FILE) {
+        true => creating::is_unfinished(&*io)?,
+        false => !has(superblock::FILE),
+    };
+    if !is_unfinished {
+        let recovered = recover(io.clone(), options)?;
+        if has(creating::FILE) && !io.is_read_only() {
+            creating::end(&*io)?;
+        }
+        Ok(recovered)
+    } else if io.is_read_only() {
+        Err(Error::Unusable("the data folder was never completed: a start makes it anew".into()))
+    } else {
+        Ok((create(io, options)?, Recovery { created: true, ..Recovery::default() }))
+    }
+}
+
+/// Makes a new data folder, where an earlier start may have left one unfinished. Other files that lie there stay.
+fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
+    check_options(&options)?;
+    let failed = |what: &'static str| move |e| Error::io(what, e);
+    let unfinished = creating::unfinished(&*io)?;
+    let mut ids = [0; 32];
+    io.random(&mut ids);
+    let store_id = unfinished.unwrap_or(ids[..16].try_into().expect("sixteen bytes"));
+    let files = io.list("").map_err(failed("list the data folder"))?;
+    let left = || [HEAP, superblock::FILE].into_iter().filter(|name| files.iter().any(|file| file == name));
+    if unfinished.is_some() {
+        Log::remove_unfinished(&*io, store_id)?;
+        for name in left() {
+            io.remove(name).map_err(failed("remove what an unfinished start left"))?;
+        }
+    } else if left().next().is_some() {
+        return Err(Error::Unusable("the data folder has a heap but no superblock".into()));
+    } else if !io.list("log").map_err(failed("list the data folder"))?.is_empty() {
+        return Err(Error::Unusable("the data folder has a log but no superblock".into()));
+    }
+    creating::begin(&*io, store_id)?;
+    let file = io.open(HEAP, true).map_err(failed("create heap"))?;
+    let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: options.partitions };
+    let (heap, mut arenas) = Heap::create(file, heap_options)?;
+    heap.on_unreadable(options.on_unreadable);
+    let mut checkpoint = heap.begin_checkpoint();
+    for arena in &mut arenas {
+        while checkpoint.copy(arena, 1 << 16) {}
+    }
+    checkpoint.write()?;
+    let finished = checkpoint.finish()?;
+    let mut superblock = Superblock {
+        generation: 1,
+        store_id,
+        secret: ids[16..].try_into().expect("sixteen bytes"),
+        partitions: options.partitions,
+        segment_size: options.segment_size(io.free_bytes().ok().flatten().unwrap_or(u64::MAX)),
+        checkpoint_lsn: 0,
+        durable_lsn: 0,
+        heap: *finished.root(),
+    };
+    let log = Log::create(io.clone(), log_options(&superblock, &options))?;
+    superblock.checkpoint_lsn = log.tail();
+    // Everything else is there for good when the superblock says so.
+    io.sync_dir("").map_err(failed("create the data folder"))?;
+    let file = io.open(superblock::FILE, true).map_err(failed("create superblock"))?;
+    superblock.write(&*file)?;
+    file.sync().map_err(failed("sync superblock"))?;
+    io.sync_dir("").map_err(failed("create the data folder"))?;
+    creating::end(&*io)?;
+    finished.commit();
+    assemble(io, log, heap, arenas, (superblock, file), 0, &options)
+}
+
+fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)> {
+    let mut report = Recovery::default();
+    let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
+    let copies = Superblock::read(&*file)?;
+    let superblock = copies.newest.clone();
+    let options = Options { partitions: superblock.partitions, ..options };
+    let mends = !io.is_read_only();
+    if let Some((offset, what)) = copies.damaged() {
+        let healed = if mends { "healed from the other copy" } else { "the other copy is sound" };
+        report.notes.push(format!("{} at offset {offset}: {what}; {healed}", superblock::FILE));
+    }
+    let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
+    let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
+    let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
+    heap.on_unreadable(options.on_unreadable);
+    let mut items = Vec::new();
+    let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
+        items.clear();
+        let mut at = 0;
+        while at < bytes.len() {
+            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
+                Next::Padding => 1,
+                Next::Redo => redo.apply(&bytes[at..])?,
+                Next::Item(item, len) => {
+                    if item.kind != item::CANCELLED {
+                        let at = lsn + (holdfast_log::BATCH_HEADER + at) as u64;
+                        items.push((item.slot, Word::item_bytes(at, size_class(len))));
+                    }
+                    len
+                }
+            };
+        }
+        // Last, because an entry may have moved after its item's record.
+        items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
+    };
+    let log_options = log_options(&superblock, &options);
+    let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
+    let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
+    let arenas = redo.finish()?;
+    report.replayed_bytes = replayed.report.bytes;
+    report.replayed_batches = replayed.report.batches;
+    report.notes.extend(replayed.report.cut.as_ref().map(|cut| {
+        let was_cut = if mends { "was cut" } else { "that a start cuts" };
+        format!("{} at offset {}: a torn tail of {} bytes {was_cut}", cut.file, cut.offset, cut.bytes)
+    }));
+    // Nothing was written so far: what is refused stays as it is. The superblock comes first, since what is written then may
+    // leave nothing of the generation of an older copy.
+    if mends {
+        copies.heal(&*file)?;
+    }
+    let log = replayed.open()?;
+    let superblock = (superblock, file);
+    let replayed = report.replayed_batches;
+    let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
+    Ok((maintenance, report))
+}
+
+/// Opens the partitions, some at once: each waits for a few reads first.
+fn open_partitions(
+    arenas: Vec<Arena>,
+    pool: &Arc<Pool>,
+    index_bytes: &Arc<AtomicUsize>,
+) -> Result<Box<[Mutex<Partition>]>> {
+    const THREADS: usize = 8;
+    let share = arenas.len().div_ceil(THREADS);
+    let mut numbered = (0..).zip(arenas);
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        loop {
+            let part: Vec<(u16, Arena)> = numbered.by_ref().take(share).collect();
+            if part.is_empty() {
+                break;
+            }
+            let open = |(number, arena)| {
+                Partition::open(number, arena, pool.clone(), index_bytes.clone()).map(Mutex::new)
+            };
+            let open = move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, String>>();
+            let spawned = thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, open);
+            threads.push(spawned.map_err(|e| Error::io("start the thread holdfast-open", e))?);
+        }
+        let mut partitions = Vec::new();
+        for thread in threads {
+            let opened = thread.join().expect("panics abort");
+            partitions.extend(opened.map_err(|what| Error::corrupt(HEAP, 0, what))?);
+        }
+        Ok(partitions.into_boxed_slice())
+    })
+}
+
+/// A store of these parts. `replayed`: batches that lie behind the last checkpoint.
+fn assemble(
+    io: Arc<dyn Io>,
+    log: Arc<Log>,
+    heap: Arc<Heap>,
+    arenas: Vec<Arena>,
+    (superblock, file): (Superblock, Arc<dyn File>),
+    replayed: u64,
+    options: &Options,
+) -> Result<Maintenance> {
+    let budget = Budget::new(heap.clone(), options.process, arenas.len(), options.memory_bytes_max);
+    let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), budget));
+    let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_counter())?;
+    for logical in 0..DATABASES as u8 {
+        let physical = partitions[0].lock().database_map(logical);
+        if physical >= SYSTEM_DATABASE {
+            return Err(Error::corrupt(HEAP, 0, format!("database {logical} is mapped to {physical}")));
+        }
+        shared.databases.set(logical, physical);
+    }
+    let Options { checkpoint_bytes: bytes_min, checkpoint_batches: batches_max, log_bytes_max, .. } =
+        *options;
+    let cleaner = Cleaner::new(u64::from(superblock.segment_size), log_bytes_max);
+    let interval = Interval { bytes_min, batches_max, log_bytes_max };
+    let checkpoints = Checkpoints::new(superblock, file, replayed, interval);
+    checkpoints.counters.complete_ms.store(shared.io.now_ms(), Relaxed);
+    Ok(Maintenance {
+        engine: Engine::new(shared, partitions),
+        checkpoints,
+        cleaner,
+        evictions: Evictions::default(),
+        expiry: Expiry::default(),
+        freezer: Freezer::default(),
+    })
+}

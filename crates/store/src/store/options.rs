@@ -1,0 +1,121 @@
+//! How a store is opened, and what a start found.
+
+use crate::{format::superblock::Superblock, partition::budget::Process};
+use holdfast_io::{Error, Result};
+use holdfast_log::{Appendfsync, LogOptions};
+use std::process;
+
+/// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Partitions: a power of two up to 1024.
+    pub partitions: u16,
+    /// Bytes of a log segment, a power of two, at least 64 KiB; `None`: 32 MiB, or less if the log or the
+    /// medium is small.
+    pub segment_size: Option<u32>,
+    /// Bytes of log on the medium at most; at least eight segments.
+    pub log_bytes_max: u64,
+    /// Bytes of heap at most.
+    pub heap_bytes_max: u64,
+    /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
+    pub memory_bytes_max: usize,
+    /// If all RAM of the process counts against `memory_bytes_max`: copies of items then yield to what else the process holds.
+    pub process: Option<Process>,
+    /// When writes are made durable.
+    pub appendfsync: Appendfsync,
+    /// Bytes of log after which a checkpoint is taken, at least.
+    pub checkpoint_bytes: u64,
+    /// Batches after which one is taken, if they are more bytes than the heap has.
+    pub checkpoint_batches: u64,
+    /// Threads for commits and maintenance. Without them, the caller drives both (for tests).
+    pub background: bool,
+    /// Ends the process when a page of the heap that is needed cannot be read or is damaged; see [`Heap::on_unreadable`](holdfast_heap::Heap::on_unreadable).
+    pub on_unreadable: fn(&Error) -> !,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            partitions: 64,
+            segment_size: None,
+            log_bytes_max: u64::MAX,
+            heap_bytes_max: 64 << 30,
+            memory_bytes_max: usize::MAX,
+            process: None,
+            appendfsync: Appendfsync::Always,
+            checkpoint_bytes: 128 << 20,
+            // A start replays so many in some 0.2 s.
+            checkpoint_batches: 600_000,
+            background: true,
+            on_unreadable: |error| {
+                eprintln!("{error}");
+                process::abort()
+            },
+        }
+    }
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Whether the data folder was made by this start.
+    pub created: bool,
+    /// Bytes of log replayed.
+    pub replayed_bytes: u64,
+    /// Batches replayed.
+    pub replayed_batches: u64,
+    /// Microseconds from opening to serving.
+    pub us: u64,
+    /// A torn tail that was cut, or a damaged superblock that was healed, unless the store is only read: file, offset, what.
+    pub notes: Vec<String>,
+}
+
+/// Segments that a log may have at least: some are being written, cleaned and made ready.
+const SEGMENTS_MIN: u64 = 8;
+/// And at most.
+const SEGMENTS_MAX: u64 = 1 << 20;
+/// Segments that a log of limited size is made of, unless that makes them too small or too large: what is written to, kept
+/// for cleaning and not yet clean is a small part of so many.
+const SEGMENTS: u64 = 512;
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
+
+impl Options {
+    pub(crate) fn segment_size(&self, medium: u64) -> u32 {
+        let log = self.log_bytes_max.min(medium);
+        let fitting = (log / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        self.segment_size.unwrap_or(1 << fitting.ilog2())
+    }
+}
+
+/// The log's term. There is one server, and so one term.
+const EPOCH: u32 = 1;
+
+pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
+    let segments = options.log_bytes_max / u64::from(superblock.segment_size);
+    LogOptions {
+        segment_size: superblock.segment_size,
+        max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
+        store_id: superblock.store_id,
+        epoch: EPOCH,
+        crc_seed: superblock.crc_seed(),
+        appendfsync: options.appendfsync,
+        max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
+    }
+}
+
+/// Bytes that may wait for the log to be written, of the RAM that the store may take (I-7).
+pub(crate) fn max_pending_bytes(memory_bytes_max: usize) -> usize {
+    (memory_bytes_max / 16).clamp(1 << 20, 64 << 20)
+}
+
+pub(crate) fn check_options(o: &Options) -> Result<()> {
+    let wrong = if !o.partitions.is_power_of_two() || o.partitions > 1024 {
+        "partitions must be a power of two up to 1024"
+    } else if o.segment_size.is_some_and(|size| !size.is_power_of_two() || size < 64 << 10) {
+        "the segment size must be a power of two of at least 64 KiB"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unusable(wrong.into()))
+}

@@ -1,0 +1,87 @@
+//! What the store does by itself, to be called by who drives it (tests do), or wants it now.
+
+use super::Store;
+use crate::maintenance::{
+    Maintenance,
+    expiry::{self, ExpireHand},
+    sweeper,
+};
+use holdfast_io::Result;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+impl Store {
+    /// Counts all entries into the log's live bytes, as [`Store::clean`] needs it. The maintenance thread does so itself.
+    pub fn attach(&self) {
+        self.engine().attach_all();
+    }
+
+    /// Takes a checkpoint: a later start replays the log from here on only.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.maintenance.checkpoint()
+    }
+
+    /// Asks the maintenance thread for a checkpoint of all that is written so far, and returns its number for
+    /// [`Store::checkpoint_result`].
+    pub fn request_checkpoint(&self) -> u64 {
+        let number = self.maintenance.checkpoints.request();
+        self.wake_maintenance();
+        number
+    }
+
+    /// Whether expired keys are looked for all the time, as they are unless told otherwise, or only removed when somebody
+    /// looks at them.
+    pub fn set_active_expiry(&self, on: bool) {
+        self.maintenance.expiry.is_active.store(on, Relaxed);
+    }
+
+    /// Does not look for expired keys for a while; see [`crate::Txn::keep_expired`].
+    pub fn hold_active_expiry(&self, while_: Duration) {
+        let until = self.now_ms().saturating_add(while_.as_millis() as u64);
+        self.maintenance.expiry.held_until.store(until, Relaxed);
+    }
+
+    /// Frees the segments that nothing needs, or empties one if garbage takes too much space; whether there was anything to
+    /// do. Nothing until all entries are counted.
+    pub fn clean(&self) -> Result<bool> {
+        self.maintenance.clean()
+    }
+
+    /// Frees a slice of what was flushed or removed and takes long to free, in each partition; whether there may be more. The
+    /// maintenance thread does so itself.
+    pub fn sweep(&self) -> bool {
+        sweeper::sweep(self.engine())
+    }
+
+    /// Forgets the copies of values in the cache, so that they are read from the medium when they are wanted next, but not
+    /// in partitions that are [held for long](crate::Txn::hold_long).
+    pub fn forget_copies(&self) {
+        for number in 0..self.partitions() {
+            if let Ok(mut part) = self.engine().try_lock(number) {
+                part.forget_copies(&self.shared);
+            }
+        }
+    }
+
+    /// Freezes collections that take about so many bytes of the heap, those that were not in use of late first, and returns
+    /// how many bytes those took that were. The store does so itself when it needs the memory.
+    pub fn freeze(&self, bytes: u64) -> Result<u64> {
+        let Maintenance { engine, freezer, .. } = &*self.maintenance;
+        freezer.freeze(engine, |frozen| frozen >= bytes).map(|(_, bytes)| bytes)
+    }
+
+    /// Looks for expired keys and fields in all partitions, a slice of time in all. The maintenance thread does so itself.
+    pub fn expire(&self) -> Result<()> {
+        let engine = self.engine();
+        expiry::expire(engine, &mut ExpireHand::new(engine.partitions.len())).map(drop)
+    }
+
+    /// Has `observer` called in each thread that is about to lock partitions for a step of a checkpoint, of cleaning, expiry,
+    /// freezing or sweeping, or in [`Store::begin`]: for tests, which may let it wait there. Has no effect a second time.
+    pub fn on_step(&self, observer: impl Fn(&[u16]) + Send + Sync + 'static) {
+        self.engine().steps.observe(observer);
+    }
+
+    pub(super) fn wake_maintenance(&self) {
+        self.engine().wake_maintenance();
+    }
+}

@@ -1,0 +1,57 @@
+//! What a transaction may write ([`room`](super::room)).
+
+use holdfast_log::{Log, Purpose, Reservation, SMALL_BYTES, batch_len};
+
+/// Bytes that a batch may take beyond what was reserved for it: an encoding changes, an index splits.
+const SLACK_BYTES: usize = 2 * SMALL_BYTES;
+
+/// What a transaction may write.
+pub(crate) struct Allowance<'s> {
+    pub reservation: Reservation<'s>,
+    pub purpose: Purpose,
+    /// Whether the transaction can be run again if it has to wait.
+    pub may_wait: bool,
+    /// Whether all that it writes was to be reserved.
+    pub is_bounded: bool,
+    /// Bytes that the arguments of the command come to.
+    pub expected: usize,
+}
+
+impl<'s> Allowance<'s> {
+    #[inline]
+    pub fn new(log: &'s Log) -> Self {
+        let reservation = Reservation::new(log);
+        Allowance { reservation, purpose: Purpose::Write, may_wait: false, is_bounded: false, expected: 0 }
+    }
+
+    /// Bytes that its batch may have.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        SMALL_BYTES.max(self.reservation.bytes() as usize)
+    }
+
+    /// Sees that the batch is no larger than was reserved (I-16).
+    #[inline]
+    pub fn check(&self, bytes: usize) {
+        let allowed = self.bytes() + SLACK_BYTES;
+        debug_assert!(!self.is_bounded || bytes <= allowed, "I-16: {bytes} bytes where {allowed} may be");
+    }
+
+    /// Gives back what the batch needs no longer, now that it is appended.
+    #[inline]
+    pub fn end(&mut self) {
+        self.reservation.release(u64::MAX);
+    }
+
+    /// Adds what is wanted besides, without waiting; whether there is room.
+    pub fn add(&mut self, bytes: usize) -> bool {
+        self.reservation.add(batch_len(bytes), self.purpose).is_ok()
+    }
+
+    /// Sees to it that the batch may have so many bytes, the last of which are for a removal, without waiting; whether there is
+    /// room.
+    pub fn includes_removal(&mut self, bytes: usize) -> bool {
+        let more = batch_len(bytes).saturating_sub(self.reservation.bytes());
+        bytes <= self.bytes() || self.reservation.add(more, Purpose::Remove).is_ok()
+    }
+}
