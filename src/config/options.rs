@@ -118,6 +118,7 @@ options! {
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, "What is logged";
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
+    IoUring "io-uring", YES_NO, "yes", AtStart, "Whether values that are not in memory are read by io_uring, if the kernel has it; else threads read them";
     Databases "databases", Kind::Int { min: 1, max: holdfast_store::DATABASES as i64 }, "16", AtStart, "Number of databases";
     Workers "workers", Kind::Int { min: 0, max: 1024 }, "0", AtStart, "Threads that serve clients; 0: one per core";
     EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", AtStart, "Who may use DEBUG";

@@ -5,10 +5,12 @@
 //! [`call`]. It knows handlers by the [rows](handler::Rows) that it is given, and connections not at all.
 
 pub mod admit;
+mod ahead;
 pub mod answer;
 pub mod call;
 mod direct;
 pub mod dispatch;
+mod fetcher;
 pub mod handler;
 pub mod keyspace;
 pub mod script;

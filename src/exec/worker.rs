@@ -3,21 +3,21 @@
 use crate::{
     admin::stats::WorkerStats,
     config::Opt,
-    exec::handler::Rows,
+    exec::{fetcher::Fetcher, handler::Rows},
     script::{engine::Engine, stack::Stack},
     server::Server,
 };
 use holdfast_io::Moment;
-use holdfast_store::{Cold, Fetched, Store};
+use holdfast_store::Store;
 use std::{
     cell::{Cell, RefCell, RefMut},
     io,
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
-use tokio::task::spawn_blocking;
 
 /// What tells a worker the time by which it shares itself out: [`Moment::now`], or a test's own.
 pub type Clock = fn() -> Moment;
@@ -34,6 +34,8 @@ pub struct Worker {
     pub clock: Clock,
     /// Something was appended to the log in this loop turn. Only the worker's own thread uses it.
     pub appended: Arc<AtomicBool>,
+    /// Reads what is not in memory.
+    pub fetcher: Rc<Fetcher>,
     engine: RefCell<Option<Engine>>,
     /// For a script, while none runs.
     stack: Cell<Option<Stack>>,
@@ -51,6 +53,7 @@ impl Worker {
     /// A new one.
     pub fn new(server: Arc<Server>, rows: &'static Rows, index: usize, clock: Clock) -> Worker {
         Worker {
+            fetcher: Rc::new(Fetcher::new(server.store.clone())),
             server,
             rows,
             index,
@@ -93,21 +96,5 @@ impl Worker {
     /// Keeps a stack for the next script.
     pub fn give_stack(&self, stack: Stack) {
         self.stack.set(Some(stack));
-    }
-
-    /// Reads items from the medium, all at once, in threads that may wait for it.
-    pub fn fetch(&self, cold: Vec<Cold>) -> impl Future<Output = Vec<Fetched>> + use<> {
-        let fetch = |cold| {
-            let store = self.server.store.clone();
-            spawn_blocking(move || store.fetch(cold))
-        };
-        let reading: Vec<_> = cold.into_iter().map(fetch).collect();
-        async {
-            let mut fetched = Vec::with_capacity(reading.len());
-            for read in reading {
-                fetched.push(read.await.expect("reading does not panic"));
-            }
-            fetched
-        }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
-use holdfast_store::Expected;
+use holdfast_store::{Cold, Expected, Fetched};
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
@@ -402,9 +402,16 @@ impl Connection {
                     self.session.progress = done?;
                 }
                 Outcome::Fetch(cold) => {
-                    let fetching = self.events.worker.fetch(cold);
+                    let mut wanted = cold.clone();
+                    wanted.extend(self.look_ahead(turn, Vec::new()));
+                    let fetching = self.events.worker.fetcher.fetch(wanted);
                     let fetched = self.drive(fetching).await?;
-                    self.session.fetched.extend(fetched);
+                    let is_own = |fetched: &Fetched| cold.iter().any(|cold| fetched.is(cold));
+                    let (own, ahead): (Vec<_>, Vec<_>) = fetched.into_iter().partition(is_own);
+                    if !ahead.is_empty() {
+                        self.look_ahead(turn, ahead);
+                    }
+                    self.session.fetched.extend(own);
                 }
             }
             turn.resume();
@@ -419,6 +426,15 @@ impl Connection {
         self.session.fetched.clear();
         self.session.draws = None;
         Ok(has_waited)
+    }
+
+    /// Looks at the commands behind the one at the head of the input, as [`Turn::look_ahead`] does.
+    fn look_ahead(&self, turn: &Turn<'_>, fetched: Vec<Fetched>) -> Vec<Cold> {
+        if !self.parser.has_ahead() || self.session.multi.is_some() {
+            return Vec::new();
+        }
+        let commands = self.parser.upcoming(&self.input[self.head..]).skip(1);
+        turn.look_ahead(&self.session, commands, fetched)
     }
 
     /// Puts the messages that have come among the output, between two replies.
@@ -696,7 +712,7 @@ async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outc
                 const LONGEST: Duration = Duration::from_millis(1);
                 let _ = time::timeout(LONGEST, events.worker.server.released.notified()).await;
             }
-            Pause::Fetch(cold) => fetched = events.worker.fetch(cold).await,
+            Pause::Fetch(cold) => fetched = events.worker.fetcher.fetch(cold).await,
         }
     };
     events.worker.give_stack(running.into_stack());

@@ -25,7 +25,7 @@ use tokio::{
 
 /// Buffers kept.
 const BUFFERS_KEPT: usize = 256;
-/// Items that are read from the medium at the same time.
+/// Items that are read by threads at the same time, where the kernel has no `io_uring`.
 const FETCHES_MAX: usize = 64;
 /// How often connections are looked at for time-outs.
 const TICK: Duration = Duration::from_secs(1);
@@ -102,6 +102,7 @@ impl EventLoop {
 
     /// Serves the connections that it is given until it is told to stop.
     pub async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
+        self.start_reading();
         let gatekeeper = self.clone();
         spawn_local(async move { gatekeeper.gate.run().await });
         let postman = self.clone();
@@ -118,6 +119,23 @@ impl EventLoop {
                 Message::Unpause => self.unpaused.notify_waiters(),
                 Message::Stop => return,
             }
+        }
+    }
+
+    fn start_reading(&self) {
+        let worker = &self.worker;
+        if !worker.server.config.is_on(Opt::IoUring) {
+            return;
+        }
+        match worker.fetcher.start() {
+            Ok(()) => {}
+            Err(e) if worker.index == 0 => {
+                log!(
+                    Warning,
+                    "cannot use io_uring ({e}): threads read what is not in memory, at a lower rate"
+                )
+            }
+            Err(_) => {}
         }
     }
 

@@ -35,9 +35,9 @@ use crate::{
     },
     session::Session,
 };
-use holdfast_io::{Error, Io, Moment};
+use holdfast_io::{Error, Io, Moment, ReadQueue};
 use holdfast_resp::{OwnedArgs, Reply};
-use holdfast_store::{Options, SimIo, Store};
+use holdfast_store::{Cold, Fetched, Options, SimIo, Store};
 use std::{rc::Rc, sync::Arc};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -104,7 +104,7 @@ impl World {
                 Outcome::OnStack => on_stack = true,
                 Outcome::Wait(_) => wake = Wake::Timeout,
                 Outcome::Fetch(cold) => {
-                    let fetched: Vec<_> = cold.into_iter().map(|cold| self.store().fetch(cold)).collect();
+                    let fetched: Vec<_> = cold.into_iter().map(|cold| fetch(self.store(), cold)).collect();
                     self.session.fetched.extend(fetched);
                     if self.sim.free_bytes().is_err() {
                         return None;
@@ -136,6 +136,15 @@ impl Inbox for Nothing {
     fn take_pushed(&self, _client: u64, _out: &mut Vec<u8>) {}
 }
 
+/// Reads an item as the server does.
+fn fetch(store: &Store, cold: Cold) -> Fetched {
+    let (mut queue, mut fetched) = (ReadQueue::immediate(), None);
+    if store.begin_fetch(cold, &mut queue, 0) {
+        queue.reap(|_, read| fetched = store.end_fetch(cold, read)).expect("nothing waits in it");
+    }
+    fetched.unwrap_or_else(|| store.fetch(cold))
+}
+
 fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
     let mut running = OnStack::new(worker.take_stack().expect("memory"), run);
     let mut fetched = Vec::new();
@@ -144,7 +153,7 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
             Ok(outcome) => break outcome,
             Err(Pause::Fetch(cold)) => {
                 let store = &worker.server.store;
-                fetched = cold.into_iter().map(|cold| store.fetch(cold)).collect();
+                fetched = cold.into_iter().map(|cold| fetch(store, cold)).collect();
             }
             Err(Pause::Turn) => {}
             Err(Pause::HeldUp) => panic!("there is no other script"),

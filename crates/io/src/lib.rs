@@ -14,14 +14,17 @@
 mod aligned;
 mod crc;
 mod moment;
+mod reads;
 mod real;
 mod sim;
+mod uring;
 
 use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
 pub use crc::{crc32c, crc32c_append, crc32c_of_both};
 pub use moment::Moment;
+pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};
 
@@ -45,6 +48,10 @@ pub trait File: Send + Sync {
     fn name(&self) -> &str;
     /// Fills `buf` from `offset`. Reading past the end is an [`io::ErrorKind::UnexpectedEof`].
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Asks for `len` bytes from `offset`: `queue` will show them with `tag`.
+    fn begin_read(&self, queue: &mut ReadQueue, offset: u64, len: usize, tag: u64) {
+        queue.read_now(len, tag, |buf| self.read_at(buf, offset));
+    }
     /// Writes all of `bufs`, one after another, at `offset`, growing the file if needed.
     fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()>;
     /// Makes every earlier write, and the length, durable.
@@ -77,6 +84,11 @@ pub trait Io: Send + Sync {
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
     /// Bytes that can still be allocated on the medium; `None`: it does not tell, as some network file systems do not.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
+    /// A queue in which a thread can have so many reads under way at once.
+    ///
+    /// # Errors
+    /// There is nothing like it on this machine.
+    fn read_queue(&self, depth: u32) -> io::Result<ReadQueue>;
     /// Wall clock: milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
     /// The same, or some milliseconds ago: for who asks so often that it shows, and needs no more than seconds.

@@ -13,7 +13,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
+use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
 
 /// The most buffers that the kernel takes in one call (`UIO_MAXIOV`).
 const IOVECS_MAX: usize = 1024;
@@ -105,7 +105,13 @@ impl Io for RealIo {
             Some(file) => (file, true),
             None => (options.custom_flags(0).open(&path)?, false),
         };
-        Ok(Arc::new(RealFile { name: name.to_owned(), path, file, direct, read_only: self.read_only }))
+        Ok(Arc::new(RealFile {
+            name: name.to_owned(),
+            path,
+            file: Arc::new(file),
+            direct,
+            read_only: self.read_only,
+        }))
     }
 
     fn is_read_only(&self) -> bool {
@@ -152,6 +158,10 @@ impl Io for RealIo {
         Ok((stat.f_blocks > 0).then(|| stat.f_bavail * stat.f_frsize))
     }
 
+    fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {
+        ReadQueue::new(depth)
+    }
+
     fn now_ms(&self) -> u64 {
         // Not the coarse clock, which is 4 ms behind at times: a client that reads its own clock would see keys outlive their
         // expiry. A clock set before 1970 reads as 1970.
@@ -183,7 +193,7 @@ impl Io for RealIo {
 struct RealFile {
     name: String,
     path: PathBuf,
-    file: fs::File,
+    file: Arc<fs::File>,
     direct: bool,
     read_only: bool,
 }
@@ -203,6 +213,13 @@ impl File for RealFile {
         self.fill(&mut bounce, offset - skip as u64, wanted)?;
         buf.copy_from_slice(&bounce[skip..wanted]);
         Ok(())
+    }
+
+    fn begin_read(&self, queue: &mut ReadQueue, offset: u64, len: usize, tag: u64) {
+        let unit = if self.direct { BLOCK } else { 1 };
+        if !queue.push(&self.file, offset, len, unit, tag) {
+            queue.read_now(len, tag, |buf| self.read_at(buf, offset));
+        }
     }
 
     fn write_at(&self, bufs: &[&[u8]], offset: u64, durability: Durability) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{BLOCK, Durability, Error, File, Io, SECTOR};
+use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, SECTOR};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -361,6 +361,10 @@ impl Io for SimIo {
         let machine = self.0.lock();
         machine.powered()?;
         Ok(machine.tells_free_bytes.then(|| machine.capacity.saturating_sub(machine.used())))
+    }
+
+    fn read_queue(&self, _depth: u32) -> io::Result<ReadQueue> {
+        Ok(ReadQueue::immediate())
     }
 
     fn now_ms(&self) -> u64 {

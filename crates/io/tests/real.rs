@@ -2,7 +2,7 @@
 
 use std::{fs, io::ErrorKind};
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, Io, RealIo};
+use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, File, Io, RealIo};
 use tempfile::TempDir;
 
 /// A folder of its own for a test, removed at its end, on the file system of the build folder.
@@ -157,4 +157,74 @@ fn knows_the_machine() {
     let mut bytes = [0; 1000];
     io.random(&mut bytes);
     assert!(bytes.iter().filter(|&&byte| byte == 0).count() < 100);
+}
+
+/// Reads all of `asked` (offset, length) through a queue of the depth; what came for each, by its place.
+fn read_queued(
+    io: &RealIo,
+    file: &dyn File,
+    depth: u32,
+    asked: &[(u64, usize)],
+) -> Vec<Result<Vec<u8>, ErrorKind>> {
+    let mut queue = io.read_queue(depth).expect("io_uring, which this test is about");
+    for (tag, &(offset, len)) in asked.iter().enumerate() {
+        file.begin_read(&mut queue, offset, len, tag as u64);
+    }
+    queue.submit().unwrap();
+    let mut came = vec![None; asked.len()];
+    let mut missing = asked.len();
+    while missing > 0 {
+        let seen = |tag: u64, bytes: std::io::Result<&[u8]>| {
+            let bytes = bytes.map(<[u8]>::to_vec).map_err(|e| e.kind());
+            assert!(came[tag as usize].replace(bytes).is_none(), "each comes once");
+            missing -= 1;
+        };
+        queue.reap(seen).unwrap();
+        std::thread::yield_now();
+    }
+    came.into_iter().map(Option::unwrap).collect()
+}
+
+#[test]
+fn a_queue_reads_what_reads_do() {
+    for direct in [true, false] {
+        let folder = folder();
+        let io = RealIo::new(folder.path()).unwrap().with_direct(direct);
+        let file = io.open("data", true).unwrap();
+        let bytes = pattern(50 * BLOCK);
+        file.write_at(&[&bytes], 0, Durable).unwrap();
+        // More than are under way at once, of all alignments, some longer than the buffers that are kept.
+        let asked: Vec<(u64, usize)> = (0..200)
+            .map(|i| (i * 977, if i % 9 == 0 { 5 * BLOCK + 3 } else { 1 + i as usize * 31 % 5000 }))
+            .collect();
+        let came = read_queued(&io, &*file, 4, &asked);
+        for (&(offset, len), came) in asked.iter().zip(&came) {
+            let end = offset as usize + len;
+            match came {
+                Ok(came) => assert!(came[..] == bytes[offset as usize..end], "at {offset}"),
+                Err(kind) => {
+                    assert_eq!(*kind, ErrorKind::UnexpectedEof);
+                    assert!(end > bytes.len(), "{end}");
+                }
+            }
+        }
+        assert!(came.iter().any(Result::is_err), "some end behind the file");
+    }
+}
+
+#[test]
+fn a_queue_that_is_dropped_waits_for_what_is_under_way() {
+    let folder = folder();
+    let io = RealIo::new(folder.path()).unwrap();
+    let file = io.open("data", true).unwrap();
+    file.write_at(&[&pattern(64 * BLOCK)], 0, Durable).unwrap();
+    for submitted in [false, true] {
+        let mut queue = io.read_queue(8).expect("io_uring, which this test is about");
+        for tag in 0..64 {
+            file.begin_read(&mut queue, tag * BLOCK as u64, BLOCK, tag);
+        }
+        if submitted {
+            queue.submit().unwrap();
+        }
+    }
 }

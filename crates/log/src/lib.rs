@@ -25,7 +25,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Error, Io, Result};
+use holdfast_io::{BLOCK, Error, Io, ReadQueue, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
@@ -415,6 +415,12 @@ impl Log {
         let len = (freed.map_or(end, |(_, start)| start) - lsn) as usize;
         self.segments.read(lsn, &mut buf[..len])?;
         Ok(len)
+    }
+
+    /// Asks `queue` for what [`Log::read`] would read; false if that takes more than one read, or may not be read yet.
+    pub fn begin_read(&self, lsn: Lsn, len: usize, queue: &mut ReadQueue, tag: u64) -> bool {
+        lsn.checked_add(len as u64).is_some_and(|end| end <= self.written())
+            && self.segments.begin_read(lsn, len, queue, tag)
     }
 
     /// The file and the offset in it at which `lsn` lies, for messages.

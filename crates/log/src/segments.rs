@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -464,6 +464,18 @@ impl Segments {
     }
 
     /// Fills `buf` from the files.
+    /// Asks `queue` for bytes of one segment; false if they are not of one.
+    pub fn begin_read(&self, lsn: Lsn, len: usize, queue: &mut ReadQueue, tag: u64) -> bool {
+        let seq = self.seq_of(lsn);
+        match self.get(seq) {
+            Some(segment) if lsn + len as u64 <= self.start_of(seq + 1) => {
+                segment.file.begin_read(queue, self.file_offset(lsn), len, tag);
+                true
+            }
+            _ => false,
+        }
+    }
+
     pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (lsn, buf);
         while !rest.is_empty() {

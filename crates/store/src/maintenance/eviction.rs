@@ -469,7 +469,7 @@ fn evict(engine: &Engine, candidate: Candidate, how: Eviction) -> Tried {
             Ok(tried) => return tried,
             Err(cold) => {
                 drop(txn);
-                match engine.shared.read_key(cold, digest) {
+                match engine.shared.read_item(cold) {
                     Ok(key) => name = Some(key),
                     // It has moved, or is damaged.
                     Err(_) => return Tried::Changed,

@@ -120,7 +120,7 @@ fn admits_expiry(engine: &Engine, sent: &mut Lsn) -> Result<bool> {
 /// be read, since the item has moved or is damaged, the key is left for the next time, or for who looks at it.
 fn expire_cold(engine: &Engine, db: u8, cold: Vec<Cold>, now_ms: u64) -> usize {
     let expire = |cold: Cold| {
-        let key = engine.shared.read_key(cold, cold.key_of?).ok()?;
+        let key = engine.shared.read_item(cold).ok()?;
         (!Txn::begin(engine, &[engine.partition_of(&key)], now_ms).exists(db, &key)).then_some(())
     };
     cold.into_iter().filter_map(expire).count()

@@ -6,8 +6,9 @@ use crate::format::{
     item,
     word::{Type, Word, class_bytes},
 };
-use holdfast_io::{Error, Result};
+use holdfast_io::{Error, ReadQueue, Result};
 use holdfast_log::Lsn;
+use std::ops::Range;
 
 /// An item that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +31,40 @@ impl Cold {
         Cold { key_of: Some(digest), ..Cold::new(shared, word) }
     }
 
+    /// How many bytes of the record are read at first.
+    fn first_len(&self) -> usize {
+        /// Bytes that hold nearly all keys.
+        const KEY_LEN: usize = 4096;
+        if self.key_of.is_some() { self.len_max.min(KEY_LEN) } else { self.len_max }
+    }
+
+    /// A number of its own among all that are cold at a time.
+    pub fn id(&self) -> u64 {
+        self.lsn << 1 | u64::from(self.key_of.is_some())
+    }
+
+    /// Bytes that it takes at most.
+    pub fn len_max(&self) -> usize {
+        self.len_max
+    }
+
     /// The type of the value.
     pub fn ty(&self) -> Type {
         self.ty
     }
 }
 
+/// What the first bytes of an item's record tell.
+pub(crate) enum Checked {
+    /// Where in them that is which is wanted.
+    Wanted(Range<usize>),
+    /// How many it takes to see that.
+    Longer(usize),
+}
+
 /// An item that was read from the medium for a transaction. If it fails its check, and is still wanted when the
 /// transaction runs again, the medium is at fault; if not, the cleaner has moved it in the meantime.
+#[derive(Debug, Clone)]
 pub struct Fetched {
     pub(crate) cold: Cold,
     /// The item's record, or only its key if only that was wanted; or what is wrong with the item.
@@ -61,38 +88,56 @@ impl Fetched {
 }
 
 impl Shared {
-    /// Reads an item's record and checks it.
+    /// Reads what is wanted of an item and checks it.
     pub fn read_item(&self, cold: Cold) -> Result<Vec<u8>> {
-        let mut record = self.read_record(cold, cold.len_max)?;
-        let (file, offset) = self.log.locate(cold.lsn);
-        let len = item::decode(&record).map_err(|what| Error::corrupt(&file, offset, what))?.1;
-        record.truncate(len);
-        Ok(record)
+        let mut len = cold.first_len();
+        for _ in 0..2 {
+            let mut bytes = self.read_record(cold, len)?;
+            match self.check_item(cold, &bytes)? {
+                Checked::Wanted(range) => {
+                    bytes.truncate(range.end);
+                    bytes.drain(..range.start);
+                    return Ok(bytes);
+                }
+                Checked::Longer(needed) => len = needed,
+            }
+        }
+        Err(self.corrupt(cold, "an item's key cut short"))
     }
 
-    /// Reads the key of an item. Most of it may be the value, so what tells that the bytes are right is not the
-    /// checksum, but the digest that the index has of the key.
-    pub fn read_key(&self, cold: Cold, digest: Digest) -> Result<Vec<u8>> {
-        /// Bytes that hold nearly all keys.
-        const FIRST_LEN: usize = 4096;
-        let mut bytes = self.read_record(cold, FIRST_LEN)?;
+    fn corrupt(&self, cold: Cold, what: &str) -> Error {
         let (file, offset) = self.log.locate(cold.lsn);
-        let key = item::key_range(&bytes).map_err(|what| Error::corrupt(&file, offset, what))?;
-        if key.end > bytes.len() {
-            bytes = self.read_record(cold, key.end)?;
-        }
-        let key = bytes.get(key).map(<[u8]>::to_vec).unwrap_or_default();
-        if self.secret.digest(&key).h0 != digest.h0 {
-            return Err(Error::corrupt(&file, offset, "an item that is not its entry's"));
-        }
-        Ok(key)
+        Error::corrupt(&file, offset, what)
     }
 
-    /// Reads an item's record, or the first `len` bytes of it, perhaps with some of what lies behind it: of its length only
-    /// the size class is known. Waits for one that the cleaner has just moved to be written.
+    /// Asks a queue for what is wanted of an item; false if that takes more than one read, or waiting.
+    pub fn begin_read_item(&self, cold: Cold, queue: &mut ReadQueue, tag: u64) -> bool {
+        // One that the cleaner has just moved is not written yet. Batches are written whole.
+        let written = self.log.written().saturating_sub(cold.lsn) as usize;
+        written > 0 && self.log.begin_read(cold.lsn, cold.first_len().min(written), queue, tag)
+    }
+
+    /// Looks for what is wanted among the first bytes of an item's record, with some of what lies behind it.
+    pub fn check_item(&self, cold: Cold, bytes: &[u8]) -> Result<Checked> {
+        let corrupt = |what| self.corrupt(cold, what);
+        let Some(digest) = cold.key_of else {
+            return item::decode(bytes).map(|(_, len)| Checked::Wanted(0..len)).map_err(corrupt);
+        };
+        // Most of it may be the value, so what tells that the bytes are right is not the checksum, but the digest that the
+        // index has of the key.
+        let key = item::key_range(bytes).map_err(corrupt)?;
+        if key.end > bytes.len() && bytes.len() < cold.len_max {
+            return Ok(Checked::Longer(key.end));
+        }
+        let name = bytes.get(key.clone()).unwrap_or_default();
+        let is_right = self.secret.digest(name).h0 == digest.h0;
+        if is_right { Ok(Checked::Wanted(key)) } else { Err(corrupt("an item that is not its entry's")) }
+    }
+
+    /// Reads the first `len` bytes of an item's record, or all of it, perhaps with some of what lies behind it. Waits for one that
+    /// the cleaner has just moved to be written.
     fn read_record(&self, cold: Cold, len: usize) -> Result<Vec<u8>> {
         let log = &self.log;
-        // Batches are written whole.
         log.wait_written(cold.lsn + 1)?;
         let written = (log.written() - cold.lsn) as usize;
         let mut bytes = vec![0; len.min(cold.len_max).min(written)];

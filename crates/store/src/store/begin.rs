@@ -3,13 +3,14 @@
 use super::Store;
 use crate::{
     engine::locks::Locks,
-    partition::cold::{Cold, Fetched},
+    partition::cold::{Checked, Cold, Fetched},
     txn::{
         Begun, Txn,
         target::{Expected, KnownKey},
     },
 };
-use std::sync::atomic::Ordering::Relaxed;
+use holdfast_io::{Error as OpenError, ReadQueue};
+use std::{io, sync::atomic::Ordering::Relaxed};
 
 impl Store {
     /// Number of partitions.
@@ -95,11 +96,38 @@ impl Store {
 
     /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.
     pub fn fetch(&self, cold: Cold) -> Fetched {
+        let read = self.shared.read_item(cold);
+        self.fetched(cold, read)
+    }
+
+    /// A queue for a thread that has so many reads of the log under way at most.
+    ///
+    /// # Errors
+    /// The machine has none.
+    pub fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {
+        self.shared.io.read_queue(depth)
+    }
+
+    /// Asks a queue for an item that a transaction found cold, without waiting for anything. False if it takes more than one
+    /// read: then it is [`Store::fetch`] that can read it.
+    pub fn begin_fetch(&self, cold: Cold, queue: &mut ReadQueue, tag: u64) -> bool {
+        self.shared.begin_read_item(cold, queue, tag)
+    }
+
+    /// What came for [`Store::begin_fetch`]. `None`: that was not enough, and [`Store::fetch`] is to read it.
+    pub fn end_fetch(&self, cold: Cold, read: io::Result<&[u8]>) -> Option<Fetched> {
+        let failed = |e| OpenError::io(format!("read {}", self.shared.log.locate(cold.lsn).0), e);
+        let checked = read.map_err(failed);
+        let checked = checked.and_then(|bytes| match self.shared.check_item(cold, bytes)? {
+            Checked::Wanted(range) => Ok(Some(bytes[range].to_vec())),
+            Checked::Longer(_) => Ok(None),
+        });
+        Some(self.fetched(cold, checked.transpose()?))
+    }
+
+    fn fetched(&self, cold: Cold, read: holdfast_io::Result<Vec<u8>>) -> Fetched {
         let counters = &self.engine().counters;
-        let (counter, read) = match cold.key_of {
-            None => (&counters.fetched, self.shared.read_item(cold)),
-            Some(digest) => (&counters.fetched_keys, self.shared.read_key(cold, digest)),
-        };
+        let counter = if cold.key_of.is_some() { &counters.fetched_keys } else { &counters.fetched };
         counter.fetch_add(1, Relaxed);
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }
