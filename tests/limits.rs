@@ -5,6 +5,7 @@ mod harness;
 
 use harness::{Client, Server, bulk, error, ok, text, wait_until};
 use holdfast_resp::{Reply, write_command};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{thread, time::Duration};
 
 const MIB: u64 = 1 << 20;
@@ -206,13 +207,9 @@ fn idle_cpu_share(server: &Server) -> f64 {
 
 /// Allows this process, and those that it starts, as many open files as it may allow; returns how many.
 fn raise_file_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a valid, writable rlimit.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: `limit` is a valid rlimit.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    limit.rlim_cur
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    maximum.unwrap_or(u64::MAX)
 }
 
 /// Anybody can connect; who has not said who he is must not take memory by not reading.

@@ -7,6 +7,7 @@ use crate::{
     server::{Server, mailbox::Message},
     transport::stream::Socket,
 };
+use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::{
     fs, io,
@@ -273,8 +274,8 @@ fn parse_address(name: &str) -> Result<IpAddr, String> {
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == ErrorKind::AddrNotAvailable
         || matches!(
-            error.raw_os_error(),
-            Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::EPFNOSUPPORT)
+            Errno::from_io_error(error),
+            Some(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT | Errno::PFNOSUPPORT)
         )
 }
 

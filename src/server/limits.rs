@@ -4,8 +4,8 @@ use crate::{
     admin::log::log,
     config::{Config, Opt, kind::Value},
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
-    io,
     sync::atomic::{AtomicI64, Ordering::Relaxed},
     time::Duration,
 };
@@ -45,7 +45,7 @@ impl OutputLimit {
 
 /// Allows the process as many files as the option `maxclients` needs.
 pub fn allow_clients(config: &Config) -> Result<(), String> {
-    let possible = possible_clients(config.number(Opt::MaxClients))?;
+    let possible = possible_clients(config.number(Opt::MaxClients));
     if possible < config.number(Opt::MaxClients) {
         let what = "The operating system is not able to handle the specified number of clients";
         return Err(format!("{what}, try with {possible}"));
@@ -56,7 +56,7 @@ pub fn allow_clients(config: &Config) -> Result<(), String> {
 /// At start: lowers `maxclients` to what the operating system allows.
 pub fn fit_max_clients(config: &Config) -> Result<(), String> {
     let wanted = config.number(Opt::MaxClients);
-    let possible = possible_clients(wanted)?;
+    let possible = possible_clients(wanted);
     if possible < 1 {
         return Err("the limit of open files is too low to serve anybody (see ulimit -n)".into());
     }
@@ -71,26 +71,20 @@ pub fn fit_max_clients(config: &Config) -> Result<(), String> {
 }
 
 /// Up to `wanted` clients, as many as the process may have files for.
-fn possible_clients(wanted: i64) -> Result<i64, String> {
-    let files = raise_file_limit(wanted as u64 + FILES_RESERVED)
-        .map_err(|e| format!("cannot find out the limit of open files: {e}"))?;
-    Ok((files as i64 - FILES_RESERVED as i64).min(wanted))
+fn possible_clients(wanted: i64) -> i64 {
+    let files = raise_file_limit(wanted as u64 + FILES_RESERVED);
+    files.saturating_sub(FILES_RESERVED).min(wanted as u64) as i64
 }
 
 /// Allows this process as many open files as it may have, `wanted` if that takes privilege and it has it; returns how
 /// many those are. Clients are not the only ones who want them: so do the log's segments.
-fn raise_file_limit(wanted: u64) -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a valid, writable rlimit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    for files in [limit.rlim_max.max(wanted), limit.rlim_max] {
-        let raised = libc::rlimit { rlim_cur: files, rlim_max: files };
-        // SAFETY: `raised` is a valid rlimit.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
-            return Ok(files);
-        }
-    }
-    Ok(limit.rlim_cur)
+fn raise_file_limit(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // No figure: there is no limit.
+    let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    let is_allowed = |&files: &u64| {
+        let raised = Rlimit { current: Some(files), maximum: Some(files) };
+        setrlimit(Resource::Nofile, raised).is_ok()
+    };
+    [most.max(wanted), most].into_iter().find(is_allowed).unwrap_or(now)
 }

@@ -35,11 +35,9 @@ pub fn give_back() {
 
 /// RAM of the process, in bytes; 0 if that cannot be told.
 fn resident_bytes() -> u64 {
-    // SAFETY: it takes a number.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * page
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]

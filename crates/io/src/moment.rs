@@ -1,5 +1,6 @@
 //! The monotonic clock, for what is timed as often as every command.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
@@ -15,10 +16,7 @@ impl Moment {
     /// This moment.
     #[inline]
     pub fn now() -> Moment {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid, writable timespec.
-        let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-        assert_eq!(done, 0, "Linux has a monotonic clock");
+        let time = clock_gettime(ClockId::Monotonic);
         Moment { ns: time.tv_sec as u64 * NANOS + time.tv_nsec as u64 }
     }
 

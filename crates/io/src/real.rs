@@ -3,20 +3,20 @@
 use std::{
     fs,
     io::{self, ErrorKind, IoSlice},
-    mem::MaybeUninit,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{FileExt, OpenOptionsExt},
-    },
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
+use rustix::{
+    fs::{FlockOperation, OFlags, flock, fstatvfs},
+    io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr},
+    rand::{GetRandomFlags, getrandom},
+    time::{ClockId, clock_gettime},
+};
 
-/// The most buffers that the kernel takes in one call (`UIO_MAXIOV`).
-const IOVECS_MAX: usize = 1024;
+use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
 
 /// A folder of the file system.
 ///
@@ -55,10 +55,12 @@ impl RealIo {
     /// only read share it, and leave it as it is: where there is no file to lock, the lock on the folder itself is all.
     pub fn lock(&self) -> Result<()> {
         let path = self.dir.join("lock");
-        let how = if self.read_only { libc::LOCK_SH } else { libc::LOCK_EX };
+        let how = match self.read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
         let lock = |file: fs::File| -> io::Result<Option<fs::File>> {
-            // SAFETY: a system call on a descriptor that is open during it.
-            check(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } as isize)?;
+            flock(&file, how)?;
             Ok(Some(file))
         };
         let locked = || -> io::Result<[Option<fs::File>; 2]> {
@@ -148,12 +150,7 @@ impl Io for RealIo {
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let folder = fs::File::open(&self.dir)?;
-        let mut stat = MaybeUninit::<libc::statvfs>::uninit();
-        // SAFETY: the descriptor is open, and `stat` has room for the answer.
-        check(unsafe { libc::fstatvfs(folder.as_raw_fd(), stat.as_mut_ptr()) } as isize)?;
-        // SAFETY: the call succeeded, so it filled `stat`.
-        let stat = unsafe { stat.assume_init() };
+        let stat = fstatvfs(fs::File::open(&self.dir)?)?;
         // A file system of no blocks at all is one that does not count them.
         Ok((stat.f_blocks > 0).then(|| stat.f_bavail * stat.f_frsize))
     }
@@ -169,10 +166,7 @@ impl Io for RealIo {
     }
 
     fn about_now_ms(&self) -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid, writable timespec.
-        let done = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut time) };
-        assert_eq!(done, 0, "Linux has a coarse clock");
+        let time = clock_gettime(ClockId::RealtimeCoarse);
         u64::try_from(time.tv_sec).unwrap_or_default() * 1000 + time.tv_nsec as u64 / 1_000_000
     }
 
@@ -182,8 +176,7 @@ impl Io for RealIo {
 
     fn random(&self, mut buf: &mut [u8]) {
         while !buf.is_empty() {
-            // SAFETY: the kernel writes at most `len` bytes into `buf`.
-            let got = retry(|| unsafe { libc::getrandom(buf.as_mut_ptr().cast(), buf.len(), 0) });
+            let got = retry_on_intr(|| getrandom(&mut *buf, GetRandomFlags::empty()));
             let got = got.expect("Linux has getrandom since 3.17");
             buf = &mut buf[got..];
         }
@@ -268,8 +261,8 @@ fn check_writable(read_only: bool) -> io::Result<()> {
 
 /// Opens for direct I/O; `None` if the file system refuses that.
 fn open_direct(options: &mut fs::OpenOptions, path: &Path) -> io::Result<Option<fs::File>> {
-    match options.custom_flags(libc::O_DIRECT).open(path) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(None),
+    match options.custom_flags(OFlags::DIRECT.bits() as i32).open(path) {
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => Ok(None),
         result => result.map(Some),
     }
 }
@@ -279,35 +272,28 @@ fn write_all(file: &fs::File, bufs: &[&[u8]], mut offset: u64, durability: Durab
     let mut slices: Vec<_> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
     let mut rest = &mut slices[..];
     let mut flags = match durability {
-        Durability::Durable => libc::RWF_DSYNC,
-        Durability::Volatile => 0,
+        Durability::Durable => ReadWriteFlags::DSYNC,
+        Durability::Volatile => ReadWriteFlags::empty(),
     };
     let mut sync_after = false;
     // Leading empty buffers would make a call that writes nothing.
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
-        match write_some(file, rest, offset, flags) {
+        match retry_on_intr(|| pwritev2(file, rest, offset, flags)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => {
                 offset += written as u64;
                 IoSlice::advance_slices(&mut rest, written);
             }
             // A kernel or file system that does not know the flag.
-            Err(e) if flags != 0 && e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                flags = 0;
+            Err(Errno::OPNOTSUPP) if !flags.is_empty() => {
+                flags = ReadWriteFlags::empty();
                 sync_after = true;
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         }
     }
     if sync_after { file.sync_data() } else { Ok(()) }
-}
-
-fn write_some(file: &fs::File, bufs: &[IoSlice], offset: u64, flags: libc::c_int) -> io::Result<usize> {
-    let count = bufs.len().min(IOVECS_MAX) as libc::c_int;
-    let offset = libc::off_t::try_from(offset).map_err(|_| ErrorKind::FileTooLarge)?;
-    // SAFETY: `IoSlice` is an `iovec` by its documentation, and each names bytes that live through the call.
-    retry(|| unsafe { libc::pwritev2(file.as_raw_fd(), bufs.as_ptr().cast(), count, offset, flags) })
 }
 
 /// Creates a folder and its missing parents, durably.
@@ -337,19 +323,4 @@ fn is_aligned(buf: &[u8]) -> bool {
 
 fn is_multiple(offset: u64) -> bool {
     offset % BLOCK as u64 == 0
-}
-
-/// The answer of a system call, -1 being an error.
-fn check(answer: isize) -> io::Result<usize> {
-    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
-}
-
-/// Makes a system call until no signal interrupts it.
-fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
-    loop {
-        match check(call()) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
 }

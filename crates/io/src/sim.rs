@@ -73,7 +73,7 @@ impl Fault {
             prefix: prefix.to_owned(),
             skip: 0,
             sticky: false,
-            effect: Effect::Fails(libc::EIO),
+            effect: Effect::Fails(rustix::io::Errno::IO.raw_os_error()),
         }
     }
 

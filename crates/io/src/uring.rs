@@ -92,11 +92,14 @@ impl Ring {
                     }
                     Ok(())
                 }
-                error if [libc::EINTR, libc::EAGAIN].contains(&-error) => {
-                    self.push_rest(place);
-                    continue;
+                error => {
+                    let error = io::Error::from_raw_os_error(-error);
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) {
+                        self.push_rest(place);
+                        continue;
+                    }
+                    Err(error)
                 }
-                error => Err(io::Error::from_raw_os_error(-error)),
             };
             let read = self.reads[place].take().expect("seen above");
             self.free.push(place);

@@ -228,7 +228,7 @@ fn faults_strike_when_they_should() {
 
     sim.fault(Fault::read("log/").after(1));
     file.read_at(byte, 0).unwrap();
-    assert_eq!(file.read_at(byte, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(file.read_at(byte, 0).unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     file.read_at(byte, 0).unwrap();
 
     sim.fault(Fault::write("log/").sticky());
