@@ -1,6 +1,7 @@
 //! Counters. Each worker has its own, which only it writes, so counting costs no locked instruction; INFO adds them up.
 
-use crate::{admin::latency::Histogram, command::table::CommandId, util::counter::Counter};
+use crate::{command::table::CommandId, util::counter::Counter};
+use holdfast_io::Histogram;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -21,7 +22,7 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// Ended with an error.
     pub failed: Counter,
-    /// How long executions took, while `latency-tracking` is on.
+    /// How long executions took, in nanoseconds, while `latency-tracking` is on.
     pub latency: Histogram,
 }
 

@@ -3,7 +3,6 @@
 mod store;
 
 use crate::{
-    admin::latency,
     clients::client::{Client, Kind, flag},
     command::{Categories, Command, Flags, error::Stop},
     config::Opt,
@@ -16,6 +15,7 @@ use crate::{
     server::Server,
     util::version::{REDIS_VERSION, VERSION},
 };
+use holdfast_io::Counts;
 use holdfast_store::{HeldUp, Stats};
 use std::{
     cell::Cell,
@@ -329,11 +329,11 @@ fn latencystats(view: &View, text: &mut String) {
     }
     let percentiles = server.config.text(Opt::LatencyTrackingInfoPercentiles);
     for (id, command) in server.table.all() {
-        let calls = latency::sum(server.workers.iter().map(|worker| &worker.command(id).latency));
-        if calls.iter().any(|count| *count > 0) {
+        let calls = Counts::of(server.workers.iter().map(|worker| &worker.command(id).latency));
+        if calls.total() > 0 {
             let shares = percentiles.split_whitespace().map(|percent| {
-                let us = latency::percentile_us(&calls, percent.parse().expect("checked when it was set"));
-                format!("p{percent}={us:.3}")
+                let ns = calls.percentile(percent.parse().expect("checked when it was set"));
+                format!("p{percent}={:.3}", ns as f64 / 1000.0)
             });
             let shares: Vec<String> = shares.collect();
             write!(text, "latency_percentiles_usec_{}:{}\r\n", command.name, shares.join(",")).expect(STRING);

@@ -1,7 +1,7 @@
 //! LATENCY: what took long, and how long each command takes.
 
 use crate::{
-    admin::latency::{Series, longest_us, sum},
+    admin::latency::Series,
     command::{Command, Flags, table::CommandId},
     config::Opt,
     exec::{
@@ -10,6 +10,7 @@ use crate::{
         handler::{Handler::Plain, Row},
     },
 };
+use holdfast_io::{Counts, longest_like};
 use std::{
     fmt::Write,
     time::{SystemTime, UNIX_EPOCH},
@@ -258,33 +259,53 @@ fn histogram(call: &mut Call) -> Answer {
         names.iter().filter_map(|name| call.table().find_full(name)).flat_map(with_subcommands).collect()
     };
     let server = call.server();
-    let of = |id| sum(server.workers.iter().map(|worker| &worker.command(id).latency));
+    let of = |id| Counts::of(server.workers.iter().map(|worker| &worker.command(id).latency));
     let found: Vec<_> =
-        wanted.into_iter().map(|id| (id, of(id))).filter(|(_, calls)| calls.iter().any(|n| *n > 0)).collect();
+        wanted.into_iter().map(|id| (id, of(id))).filter(|(_, calls)| calls.total() > 0).collect();
     let out = &mut call.out;
     out.map(found.len());
     for (id, calls) in found {
         out.bulk(server.table.command(id).name);
         out.map(2);
         out.bulk("calls");
-        out.int(calls.iter().sum::<u64>() as i64);
+        out.int(calls.total() as i64);
         out.bulk("histogram_usec");
-        let classes = || calls.iter().enumerate().filter(|(_, count)| **count > 0);
-        out.map(classes().count());
-        let mut so_far = 0;
-        for (class, count) in classes() {
-            so_far += count;
-            out.int(longest_us(class) as i64);
-            out.int(so_far as i64);
+        let steps = steps(&calls);
+        out.map(steps.len());
+        for (us, count) in steps {
+            out.int(us as i64);
+            out.int(count as i64);
         }
     }
     Ok(Done)
+}
+
+/// How many calls took how many microseconds at most, at the powers of two where there are more, as Redis rounds these.
+fn steps(calls: &Counts) -> Vec<(u64, u64)> {
+    let mut steps: Vec<_> = (10..=30)
+        .map(|exponent| 1 << exponent)
+        .map(|ns| (longest_like(ns) / 1000, calls.up_to(ns)))
+        .collect();
+    steps.dedup_by_key(|(_, count)| *count);
+    steps.retain(|(_, count)| *count > 0);
+    steps
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::admin::latency::Sample;
+    use holdfast_io::Histogram;
+
+    #[test]
+    fn steps_are_those_of_redis() {
+        let histogram = Histogram::default();
+        for ns in [1, 1031, 1032, 33_023, 33_024, 999_999, u64::MAX] {
+            histogram.add(ns);
+        }
+        let steps = steps(&Counts::of([&histogram]));
+        assert_eq!(steps, [(1, 2), (2, 3), (33, 4), (66, 5), (1056, 6), (1_082_130, 7)]);
+    }
 
     #[test]
     fn a_graph() {

@@ -13,6 +13,7 @@
 
 mod aligned;
 mod crc;
+mod histogram;
 mod moment;
 mod reads;
 mod real;
@@ -23,6 +24,7 @@ use std::{fmt, io, sync::Arc};
 
 pub use aligned::AlignedBuf;
 pub use crc::{crc32c, crc32c_append, crc32c_of_both};
+pub use histogram::{Counts, Histogram, longest_like};
 pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;

@@ -134,7 +134,9 @@ impl Log {
             self.durable.store(end, Ordering::Release);
         }
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        self.counters.commit_us.add(self.io.monotonic_us() - started);
+        let took_us = self.io.monotonic_us() - started;
+        self.counters.commit_us.add(took_us);
+        self.counters.commit_us_max.fetch_max(took_us, Ordering::Relaxed);
         group.into_iter().for_each(|chunk| self.appender.recycle(chunk));
         Ok(())
     }

@@ -25,7 +25,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Error, Io, ReadQueue, Result};
+use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
@@ -513,16 +513,16 @@ impl Log {
     /// Figures about the log.
     pub fn stats(&self) -> LogStats {
         let (space, counters, tail) = (self.segments.space_stats(), &self.counters, self.tail());
-        let latency = &counters.commit_us;
+        let commits_us = Counts::of([&counters.commit_us]);
         LogStats {
             bytes_appended: tail - self.opened_at,
             bytes_written: counters.bytes_written.load(Ordering::Relaxed),
             batches: self.batches(),
             commits: counters.commits.load(Ordering::Relaxed),
-            commit_us_p50: latency.percentile(500),
-            commit_us_p99: latency.percentile(990),
-            commit_us_p999: latency.percentile(999),
-            commit_us_max: latency.max(),
+            commit_us_p50: commits_us.percentile(50.0),
+            commit_us_p99: commits_us.percentile(99.0),
+            commit_us_p999: commits_us.percentile(99.9),
+            commit_us_max: counters.commit_us_max.load(Ordering::Relaxed),
             segments: space.files,
             segments_free: space.free,
             pending_bytes: tail.saturating_sub(self.written()),
