@@ -3,7 +3,13 @@
 mod harness;
 
 use harness::{Client, Folder, Server, ok, run, wait_until};
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
 
 fn fails(args: &[&str], message: &str) {
     let output = run(args);
@@ -154,6 +160,30 @@ fn a_hang_up_opens_the_log_file_again() {
     assert_eq!(client.call("get key"), harness::bulk("value"));
     let _folder = server.stop();
     assert!(logged(&old).contains("bye bye"));
+}
+
+#[test]
+fn messages_tell_the_local_time() {
+    const ZONE: (&str, &str) = ("TZ", "XYZ-5:30");
+    let now = || {
+        let mut date = Command::new("date");
+        date.env(ZONE.0, ZONE.1).env("LC_ALL", "C").arg("+%d %b %Y %H:%M");
+        String::from_utf8(date.output().unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let folder = Folder::new();
+    let before = now();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["serve", "--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")])
+        .env(ZONE.0, ZONE.1)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let time = line.split(":M ").nth(1).unwrap_or_default();
+    assert!([before, now()].iter().any(|minute| time.starts_with(minute.as_str())), "{line}");
 }
 
 #[test]

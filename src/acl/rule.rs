@@ -2,6 +2,7 @@
 
 use super::selector::{CallKeys, Denied, Selector};
 use crate::command::table::{CommandId, Table};
+use data_encoding::HEXLOWER;
 use holdfast_resp::Args;
 use sha2::{Digest, Sha256};
 
@@ -207,7 +208,7 @@ impl Rules {
 
     /// The hashes of the passwords, in hexadecimal.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = String> {
-        self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        self.passwords.iter().map(|hash| HEXLOWER.encode(hash))
     }
 
     /// All rules in their normal form, in which ACL LIST shows and ACL SAVE writes them.
@@ -225,19 +226,8 @@ fn hash(password: &[u8]) -> PasswordHash {
 }
 
 fn parse_hash(digits: &[u8]) -> Result<PasswordHash, RuleError> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Ok(byte - b'0'),
-        b'a'..=b'f' => Ok(byte - b'a' + 10),
-        _ => Err(RuleError::BadHash),
-    };
-    let mut hash = [0; 32];
-    if digits.len() != 2 * hash.len() {
-        return Err(RuleError::BadHash);
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Ok(hash)
+    let bytes = HEXLOWER.decode(digits).ok();
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or(RuleError::BadHash)
 }
 
 /// Joins rules in parentheses that came as several words; the error is the word that opens a parenthesis which is never

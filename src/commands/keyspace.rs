@@ -20,8 +20,8 @@ use crate::{
         keyspace::{Keyspace, Name, Names},
         turn::Notification,
     },
-    session::{Draws, progress::Progress},
-    util::{glob, random::random},
+    session::progress::Progress,
+    util::glob,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{DATABASES, Fetched, Txn, Type};
@@ -252,16 +252,16 @@ fn randomkey(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         }
     }
     // Within EXEC and scripts, the next run draws the same.
-    let before = call.session.draws.unwrap_or_else(|| Draws::new(random()));
-    let mut draws = before;
-    let step = keyspace.random_key(call.db(), || draws.next())?;
+    let before = call.session.draws.clone().unwrap_or_default();
+    let mut draws = before.clone();
+    let step = keyspace.random_key(call.db(), || draws.u64(..))?;
     match keyspace.names(step)? {
         Names::Known(names) => match names.first() {
             Some((key, _)) => call.out.bulk(key),
             None => call.out.null(),
         },
         Names::Cold(cold) => {
-            call.session.draws.get_or_insert(before);
+            call.session.draws = Some(before);
             return Ok(Fetch(cold));
         }
     }

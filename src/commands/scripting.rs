@@ -21,6 +21,7 @@ use crate::{
     },
     server::Server,
 };
+use data_encoding::HEXLOWER_PERMISSIVE;
 use holdfast_lua::{Ref, sha1};
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::Txn;
@@ -183,31 +184,9 @@ fn evalsha_writes_nothing(server: &Server, args: Args) -> bool {
 /// A digest from its hexadecimal digits.
 fn parse_sha(text: &[u8]) -> Option<Sha> {
     let mut sha = [0; 20];
-    if text.len() != 2 * sha.len() {
-        return None;
-    }
-    let mut all = 0;
-    for (byte, digits) in sha.iter_mut().zip(text.chunks_exact(2)) {
-        let (high, low) = (HEX[usize::from(digits[0])], HEX[usize::from(digits[1])]);
-        all |= high | low;
-        *byte = high << 4 | low;
-    }
-    (all != NO_DIGIT).then_some(sha)
+    let is_as_long = text.len() == 2 * sha.len();
+    (is_as_long && HEXLOWER_PERMISSIVE.decode_mut(text, &mut sha).is_ok()).then_some(sha)
 }
-
-const NO_DIGIT: u8 = u8::MAX;
-
-/// The values of hexadecimal digits.
-static HEX: [u8; 256] = {
-    let mut values = [NO_DIGIT; 256];
-    let mut value = 0;
-    while value < 16 {
-        values[b"0123456789abcdef"[value] as usize] = value as u8;
-        values[b"0123456789ABCDEF"[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-};
 
 fn program_of(script: &CachedScript, function: Ref) -> Program<'_> {
     let lua = holdfast_lua::Program { name: &script.name, function, is_eval: true };

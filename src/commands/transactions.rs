@@ -24,8 +24,7 @@ use crate::{
         },
     },
     server::mailbox::Wake,
-    session::{Draws, Multi, observe::Watched},
-    util::random::random,
+    session::{Multi, observe::Watched},
 };
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
@@ -204,7 +203,7 @@ fn exec(call: &mut Call) -> Answer {
     let (own_id, db, notifications) =
         (call.session.client.command(), call.session.db, call.turn.notification_count());
     let place = call.out.defer();
-    let draws = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
+    let draws = call.session.draws.get_or_insert_with(fastrand::Rng::new).clone();
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
     let mut result = Done;

@@ -28,8 +28,7 @@ use crate::{
         stack::{self, Pause},
     },
     server::mailbox::Wake,
-    session::{Draws, Session},
-    util::random::random,
+    session::Session,
 };
 use holdfast_io::Moment;
 use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
@@ -201,11 +200,11 @@ fn execute(
     let turn = call.turn;
     let mut engine = turn.worker.engine();
     let scratch = std::mem::take(&mut engine.scratch);
-    let (db, was_in_exec, draws) = (call.session.db, call.session.in_exec, call.session.draws);
+    let (db, was_in_exec, draws) = (call.session.db, call.session.in_exec, call.session.draws.clone());
     let start = turn.now();
     call.session.in_exec = true;
     call.session.in_script = true;
-    let draws_before = *call.session.draws.get_or_insert_with(|| Draws::new(random()));
+    let draws_before = call.session.draws.get_or_insert_with(fastrand::Rng::new).clone();
     let (keys, args) = (call.args.from(3).first(count), call.args.from(3 + count));
     let mut host = Run {
         turn,

@@ -4,7 +4,8 @@ use super::{
     flags::{self, ScriptFlags},
     names_keys::NamesKeys,
 };
-use holdfast_lua::{sha1, to_hex};
+use data_encoding::HEXLOWER;
+use holdfast_lua::sha1;
 use std::{
     collections::HashMap,
     sync::{
@@ -47,7 +48,7 @@ impl Script {
         let sha = sha1(source);
         Ok(Script {
             sha,
-            name: to_hex(&sha),
+            name: HEXLOWER.encode(&sha),
             source: source.into(),
             code,
             flags,

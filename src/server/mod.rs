@@ -28,15 +28,16 @@ use crate::{
     transport::{acceptor::Acceptor, tls::Tls},
     util::counter::Counter,
 };
+use data_encoding::HEXLOWER;
 use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
-    fmt::Write,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 use tokio::sync::{Notify, mpsc::UnboundedSender};
 
@@ -145,8 +146,8 @@ impl Server {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             started: Instant::now(),
-            run_id: random_hex(40),
-            replication_id: random_hex(40),
+            run_id: random_id(),
+            replication_id: random_id(),
             turns: Notify::new(),
             released: Notify::new(),
             shutdown: Notify::new(),
@@ -274,15 +275,11 @@ pub fn worker_count(option: i64) -> usize {
     }
 }
 
-fn random_hex(digits: usize) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let mut text = String::new();
-    while text.len() < digits {
-        let random = RandomState::new().hash_one(SystemTime::now());
-        write!(text, "{random:016x}").expect("writing to a string cannot fail");
-    }
-    text.truncate(digits);
-    text
+/// Forty random hexadecimal digits.
+fn random_id() -> String {
+    let mut id = [0; 20];
+    getrandom(&mut id, GetRandomFlags::empty()).expect("Linux has getrandom since 3.17");
+    HEXLOWER.encode(&id)
 }
 
 /// CLIENT PAUSE: until when which commands wait.

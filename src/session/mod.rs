@@ -60,30 +60,11 @@ pub struct Session {
     /// Its place among those that wait for room to write.
     pub ticket: Option<Ticket>,
     /// What RANDOMKEY draws next, if another run has to draw the same.
-    pub draws: Option<Draws>,
+    pub draws: Option<fastrand::Rng>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
     pub fetched: Vec<Fetched>,
-}
-
-/// Random numbers that can be drawn again.
-#[derive(Clone, Copy)]
-pub struct Draws(u64);
-
-impl Draws {
-    /// Some.
-    pub fn new(seed: u64) -> Draws {
-        Draws(seed)
-    }
-
-    /// The next one (SplitMix64).
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
 }
 
 /// Which replies are sent.

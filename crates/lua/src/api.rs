@@ -6,6 +6,7 @@ use crate::{
     number,
     reply::push_reply,
 };
+use data_encoding::HEXLOWER;
 use holdfast_resp::{Args, Proto, Span};
 use sha1::{Digest, Sha1};
 use std::borrow::Cow;
@@ -229,19 +230,13 @@ fn sha1hex(lua: &mut Lua) -> Result<i32, Raise> {
         return Err(error(lua, "wrong number of arguments"));
     }
     let text = lua.text(1).unwrap_or_default();
-    lua.push_bytes(to_hex(&sha1(&text)))?;
+    lua.push_bytes(HEXLOWER.encode(&sha1(&text)))?;
     Ok(1)
 }
 
 /// The SHA-1 digest of a script, by which it is known.
 pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     Sha1::digest(bytes).into()
-}
-
-/// A digest in hexadecimal digits.
-pub fn to_hex(digest: &[u8; 20]) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[nibble as usize]);
-    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// What a script logs.

@@ -17,7 +17,7 @@ mod program;
 mod reply;
 mod sandbox;
 
-pub use api::{sha1, to_hex};
+pub use api::sha1;
 pub use host::{Host, LogLevel, NewFunction, Scratch};
 pub use interpreter::Ref;
 pub use program::{Interpreter, MEMORY_MAX, Program};

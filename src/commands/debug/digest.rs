@@ -2,6 +2,7 @@
 //! whatever the encodings and the order in which the data came.
 
 use crate::{command::error::Stop, exec::call::Call};
+use data_encoding::HEXLOWER;
 use holdfast_lua::sha1;
 use holdfast_resp::write_double;
 use holdfast_store::{Txn, Type, collections::stream::Id};
@@ -32,7 +33,7 @@ impl Digest {
 
     /// As 40 hexadecimal digits.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! When the base is so old that no stamp reaches the present, the chunk gets a new one, and all its stamps with it.
 
-use crate::util::random::Random;
+use fastrand::Rng;
 
 /// Bits of a stamp.
 pub(crate) const STAMP_BITS: u32 = 14;
@@ -97,17 +97,17 @@ impl Method {
 
 /// What takes note of uses: one a partition, under its lock. What it knows of a key is a number: the tick of the last use,
 /// or the count as it is now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Meter {
     method: Method,
     /// Now.
     tick: u32,
-    random: Random,
+    random: Rng,
 }
 
 impl Meter {
     pub fn new(seed: u64) -> Meter {
-        Meter { method: Method::new(0), tick: 0, random: Random::new(seed) }
+        Meter { method: Method::new(0), tick: 0, random: Rng::with_seed(seed) }
     }
 
     /// Takes note as is said here from now on.
@@ -149,7 +149,7 @@ impl Meter {
             Uses::Last => self.tick,
             Uses::Count { log_factor, .. } => {
                 let chances = u64::from(known.saturating_sub(COUNT_NEW)) * u64::from(log_factor) + 1;
-                (known + u32::from(self.random.next() % chances == 0)).min(COUNT_MAX)
+                (known + u32::from(self.random.u64(..) % chances == 0)).min(COUNT_MAX)
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::{
     format::digest::Digest,
     partition::{Partition, budget::Memory, databases::DATABASES, index::CURSOR_BITS, shared::Shared},
     txn::{Txn, eviction::Tried},
-    util::random::Random,
 };
+use fastrand::Rng;
 use holdfast_log::{Admission, Purpose};
 use parking_lot::Mutex;
 use std::{
@@ -204,7 +204,7 @@ struct Evictor {
     /// The worst that were seen, in the order of their scores, and the version of how these were given.
     pool: Vec<Candidate>,
     version: u64,
-    random: Random,
+    random: Rng,
 }
 
 impl Evictor {
@@ -217,7 +217,7 @@ impl Evictor {
             index_bytes: 0,
             pool: Vec::new(),
             version: 0,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
         }
     }
 
@@ -244,7 +244,7 @@ impl Evictor {
             }
         }
         for at in 0..self.groups.len() {
-            self.groups[at].cursor = self.random.next() & CURSOR_MASK;
+            self.groups[at].cursor = self.random.u64(..) & CURSOR_MASK;
         }
     }
 
@@ -263,8 +263,8 @@ impl Evictor {
 
     /// The same in one partition; returns how many keys it has seen.
     fn look_at_one_place(&mut self, engine: &Engine, how: Eviction) -> usize {
-        let mut rank = self.random.next() % self.candidates.max(1);
-        let jump = self.random.next() & CURSOR_MASK;
+        let mut rank = self.random.u64(..) % self.candidates.max(1);
+        let jump = self.random.u64(..) & CURSOR_MASK;
         let group = self.groups.iter_mut().find(|group| {
             let is_it = rank < group.keys;
             rank = rank.wrapping_sub(group.keys);

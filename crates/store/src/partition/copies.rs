@@ -192,7 +192,7 @@ impl Partition {
     /// Copies what lives in a chunk to others.
     fn close_up(&mut self, shared: &Shared) {
         let Some(victim) = self.cache.pop_sparse() else { return };
-        let meter = self.meter;
+        let meter = self.meter.clone();
         self.take_apart(shared, &victim, |part, copy, _, slot| {
             let handle = part.cache.put_back(copy, victim.queue(), &meter);
             part.databases[copy.copy.db as usize].keys.set_handle(slot, handle);
@@ -220,7 +220,7 @@ impl Partition {
 
     /// The same with a chunk; false if none of it is below the LSN to which the log is written.
     fn sort_out(&mut self, shared: &Shared, victim: Victim, written: Lsn) -> bool {
-        let (meter, mut unwritten, mut others) = (self.meter, 0, 0);
+        let (meter, mut unwritten, mut others) = (self.meter.clone(), 0, 0);
         self.take_apart(shared, &victim, |part, copy, digest, slot| {
             let keys = &mut part.databases[copy.copy.db as usize].keys;
             let is_written = shared.is_below(keys.word(&part.arena, slot), written);
@@ -247,7 +247,7 @@ impl Partition {
     ) {
         /// Copies whose entries are asked for at once.
         const AHEAD: usize = 16;
-        let meter = self.meter;
+        let meter = self.meter.clone();
         let mut copies = victim.copies(&meter);
         let mut group = Vec::with_capacity(AHEAD);
         loop {

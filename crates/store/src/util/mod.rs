@@ -1,5 +1,4 @@
-//! What any store could have: threads, random numbers, what the processor does for us. Uses nothing of the store.
+//! What any store could have: threads, what the processor does for us. Uses nothing of the store.
 
 pub mod background;
 pub mod probe;
-pub mod random;
