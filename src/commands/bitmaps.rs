@@ -15,7 +15,7 @@ use crate::{
 use holdfast_resp::parse_int;
 use holdfast_store::{
     Txn,
-    typed::bitmap::{BitOp, Draft, Field, Overflow},
+    bitmap::{BitOp, Draft, Field, Overflow},
 };
 use std::ops::Range;
 

@@ -12,7 +12,7 @@ use crate::{
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::{
     Txn,
-    typed::hash::{ExpireIf, Expired},
+    hash::{ExpireIf, Expired},
 };
 
 /// The latest time at which a field can expire: Redis's, in milliseconds since 1970.

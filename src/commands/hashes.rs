@@ -20,11 +20,7 @@ use crate::{
 use holdfast_resp::{Proto, Writer, parse_int};
 use holdfast_store::{
     Txn,
-    collections::{
-        hash::{Expiry, Field},
-        packed::Value,
-    },
-    typed::hash::Hash,
+    hash::{Expiry, Field, Hash, Value},
 };
 
 const READ: Command = Command {

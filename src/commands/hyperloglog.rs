@@ -15,7 +15,7 @@ use crate::{
 };
 use holdfast_store::{
     Result, Txn,
-    typed::hyperloglog::{Sketch, SketchEncoding},
+    hyperloglog::{Sketch, SketchEncoding},
 };
 
 const ROW: Command = Command {

@@ -15,7 +15,7 @@ use crate::{
     },
     push::notify::Class,
 };
-use holdfast_store::{Txn, Type, collections::object, typed::string::StringValue};
+use holdfast_store::{Txn, Type, string::StringValue};
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);
@@ -334,8 +334,7 @@ pub fn encoding(txn: &mut Txn, db: u8, key: &[u8], ty: Type) -> Result<&'static 
     /// Bytes up to which Redis keeps a string together with its header.
     const EMBEDDED_MAX: usize = 44;
     if ty != Type::String {
-        let located = txn.object(db, key, ty)?.expect("a key that is there");
-        return Ok(object::encoding(txn.parts(key, located).0, located.obj).name());
+        return Ok(txn.encoding(db, key, ty)?.expect("a key that is there"));
     }
     Ok(match txn.string_at(db, key)? {
         Some(StringValue::Whole(value)) if holdfast_resp::parse_int(value).is_some() => "int",

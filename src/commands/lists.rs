@@ -15,7 +15,7 @@ use crate::{
 };
 use holdfast_store::{
     Txn, Type,
-    collections::list::End::{self, Back, Front},
+    list::End::{self, Back, Front},
 };
 
 const READ: Command = Command {

@@ -15,7 +15,7 @@ use crate::{
     },
     util::allocator,
 };
-use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
+use holdfast_store::{Txn, Type, string::StringValue};
 
 const SUB: Command = Command { arity: 2, group: "server", since: "4.0.0", ..Command::NEW };
 
@@ -102,14 +102,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
             return Ok(Done);
         }
         Some(Type::String) => txn.string_at(db, key)?.map_or(0, StringValue::memory_bytes),
-        Some(ty) => {
-            let mut bytes = Vec::new();
-            if let Some(located) = txn.object(db, key, ty)? {
-                let (arena, context) = txn.parts(key, located);
-                serial::export(arena, context, located.obj, &mut bytes);
-            }
-            bytes.len()
-        }
+        Some(ty) => txn.serialized(db, key, ty)?.map_or(0, |(_, bytes)| bytes),
     };
     call.out.int((bytes + key.len() + ENTRY_BYTES) as i64);
     Ok(Done)

@@ -18,7 +18,7 @@ use crate::{
 use holdfast_resp::parse_int;
 use holdfast_store::{
     Txn,
-    typed::set::{Combine, Set},
+    set::{Combine, Set},
 };
 
 const READ: Command = Command {

@@ -18,7 +18,7 @@ use crate::{
     util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Txn, Type, typed::string::StringValue};
+use holdfast_store::{Txn, Type, string::StringValue};
 use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };

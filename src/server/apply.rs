@@ -6,7 +6,7 @@ use crate::{
     push::notify::Class,
     server::{Server, eviction, limits},
 };
-use holdfast_store::{Appendfsync, collections::Limits};
+use holdfast_store::{Appendfsync, Limits};
 
 /// Follows all options, after start. One whose value cannot be followed is named.
 pub fn apply_all(server: &Server) -> Result<(), String> {

@@ -29,7 +29,7 @@ use crate::{
     util::counter::Counter,
 };
 use data_encoding::HEXLOWER;
-use holdfast_store::{Stats, Store, collections::string::LEN_MAX};
+use holdfast_store::{Stats, Store, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     sync::{

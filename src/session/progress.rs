@@ -1,7 +1,7 @@
 //! How far a command has come that is done in several runs.
 
 use crate::{commit::gate::Lsn, session::migration::Migration};
-use holdfast_store::collections::stream::Id;
+use holdfast_store::stream::Id;
 use tokio::time::Instant;
 
 /// How far a command has come that is done in several runs.

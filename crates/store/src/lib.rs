@@ -24,25 +24,24 @@
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
 mod cache;
-pub mod collections;
+mod collections;
 mod engine;
 mod format;
 mod maintenance;
 mod partition;
 mod store;
 mod txn;
-pub mod typed;
+mod typed;
 mod util;
 
 pub use cache::uses::Uses;
-pub use collections::redo_max;
+pub use collections::{Limits, redo_max};
 pub use engine::locks::{HeldUp, SetDown};
 pub use format::{
     digest::{SLOTS, hash_slot},
     superblock::VERSION as FORMAT_VERSION,
     word::Type,
 };
-pub use holdfast_heap::{Arena, Image, Tx};
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};
 pub use maintenance::eviction::{Among, Eviction, First, Room};
@@ -64,6 +63,8 @@ pub use store::{
 pub use txn::{
     Begun, Txn,
     error::{Error, Result},
-    frozen::Located,
     target::Expected,
+};
+pub use typed::{
+    bitmap, geo, hash, hyperloglog, list, positions_between, set, stream, string, zset, zset_algebra,
 };

@@ -3,7 +3,7 @@
 mod open;
 
 use holdfast_io::Fault;
-use holdfast_store::{Admission, Error, Options, SimIo, Store, Txn, collections::hash::Expiry};
+use holdfast_store::{Admission, Error, Options, SimIo, Store, Txn, hash::Expiry};
 use std::sync::Arc;
 
 #[test]

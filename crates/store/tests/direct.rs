@@ -5,7 +5,7 @@ mod open;
 mod oracle;
 mod seeds;
 
-use holdfast_store::{Error, Observer, Options, SimIo, Store, Turn, Wanted, typed::stream::NewId};
+use holdfast_store::{Error, Observer, Options, SimIo, Store, Turn, Wanted, stream::NewId};
 use seeds::{Rng, with_seeds};
 use std::{
     collections::BTreeMap,
@@ -108,14 +108,8 @@ fn history(seed: u64) {
                 _ => {
                     transact(&mut |txn, db| {
                         txn.remove(db, &key);
-                        txn.list_push(
-                            db,
-                            &key,
-                            holdfast_store::collections::list::End::Back,
-                            [&b"a"[..]],
-                            true,
-                        )
-                        .expect("room");
+                        txn.list_push(db, &key, holdfast_store::list::End::Back, [&b"a"[..]], true)
+                            .expect("room");
                     });
                     state.insert(name, None);
                 }

@@ -1,9 +1,6 @@
 //! Keys that expire in masses while nobody calls.
 
-use holdfast_store::{
-    Admission, Error, Options, Purpose, SimIo, Store, Txn,
-    collections::{hash::Expiry, list::End},
-};
+use holdfast_store::{Admission, Error, Options, Purpose, SimIo, Store, Txn, hash::Expiry, list::End};
 use std::{
     sync::Arc,
     thread,

@@ -91,7 +91,7 @@ fn who_is_held_up_can_do_something_else() {
     type Question = fn(&Store) -> bool;
     let questions: [Question; 7] = [
         |store| store.try_begin_keys([&key(0)[..]]).is_ok(),
-        |store| store.try_begin_key(&key(0), 0).is_ok(),
+        |store| store.try_begin_expected(&key(0), store.derive(&key(0)), 0).is_ok(),
         |store| store.try_begin_all().is_ok(),
         |store| store.try_begin_growing(&[store.partition_of(&key(0))], false).is_ok(),
         |store| store.try_begin_growing(&[], true).is_ok(),

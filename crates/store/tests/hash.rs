@@ -5,8 +5,7 @@ mod world;
 
 use holdfast_store::{
     Error, Txn,
-    collections::hash::Expiry,
-    typed::hash::{ExpireIf, Expired},
+    hash::{ExpireIf, Expired, Expiry},
 };
 use seeds::Rng;
 use std::collections::BTreeMap;

@@ -7,14 +7,7 @@ mod seeds;
 
 use holdfast_store::{
     DATABASES, Error, Options, ScanStep, SimIo, Store, Txn, Type,
-    collections::{
-        hash::{self, Expiry},
-        list::{self, End},
-        object::Encoding,
-        set,
-        stream::{self, Id, Stream},
-        zset,
-    },
+    stream::{Id, NewId},
 };
 use seeds::{Rng, with_seeds};
 use std::{
@@ -62,81 +55,64 @@ fn random_value(rng: &mut Rng) -> Value {
 }
 
 fn write(txn: &mut Txn, db: u8, key: &[u8], value: &Value) {
-    let ty = match value {
+    match value {
         Value::String(value) => {
             txn.set(db, key, value, false).unwrap();
             if value.len() % 2 == 0 {
                 // Written in part, a large one goes to the heap.
                 txn.string_write(db, key, 0, &value[..1]).unwrap();
             }
-            return;
         }
-        Value::List(_) => Type::List,
-        Value::Set(_) => Type::Set,
-        Value::Zset(_) => Type::Zset,
-        Value::Hash(_) => Type::Hash,
-        Value::Stream(..) => Type::Stream,
-    };
-    txn.remove(db, key);
-    let encoding = match ty {
-        Type::Set => Encoding::Intset,
-        Type::Stream => Encoding::Stream,
-        _ => Encoding::Listpack,
-    };
-    let obj = txn.create(db, key, ty, encoding).unwrap();
-    let (arena, tx, cx) = txn.parts_mut(db, key);
-    match value {
-        Value::String(_) => unreachable!(),
-        Value::List(list) => {
-            list.iter().for_each(|v| list::Writer::new(arena, tx, obj, cx).push(End::Back, v).unwrap())
+        Value::List(list) => txn.list_replace(db, key, list.iter().map(Vec::as_slice)).unwrap(),
+        Value::Set(set) => txn.set_replace(db, key, set.iter().map(Vec::as_slice)).unwrap(),
+        Value::Zset(zset) => {
+            txn.zset_replace(db, key, zset.iter().map(|(member, score)| (member, *score as f64))).unwrap();
         }
-        Value::Set(set) => {
-            set.iter().for_each(|v| _ = set::Writer::new(arena, tx, obj, cx).add(v).unwrap());
+        Value::Hash(hash) => {
+            let fields = hash.iter().map(|(name, (value, expires))| (&name[..], &value[..], *expires));
+            txn.hash_replace(db, key, fields).unwrap();
         }
-        Value::Zset(zset) => zset.iter().for_each(|(member, score)| {
-            zset::Writer::new(arena, tx, obj, cx).insert(member, *score as f64).unwrap();
-        }),
-        Value::Hash(hash) => hash.iter().for_each(|(name, (value, expires))| {
-            let expiry = if *expires == 0 { Expiry::Clear } else { Expiry::At(*expires) };
-            hash::Writer::new(arena, tx, obj, cx).set(name, value, expiry).unwrap();
-        }),
         Value::Stream(values, lag) => {
-            let mut stream = stream::Writer::new(arena, tx, obj, cx);
+            txn.remove(db, key);
             for (value, i) in values.iter().zip(1..) {
-                let field = [(&b"field"[..], &value[..])];
-                stream.add(Id::new(i, 0), field.into_iter()).unwrap().unwrap();
+                let field = [(&b"field"[..], &value[..])].into_iter();
+                let id = NewId::Exactly(Id::new(i, 0));
+                txn.stream_add(db, key, id, field, None, true).unwrap().unwrap().unwrap();
             }
             let read = values.len() as u64 - lag;
-            stream.add_group(b"group", Id::new(read, 0), Some(read)).unwrap();
+            txn.stream_add_group(db, key, b"group", Some(Id::new(read, 0)), Some(read), true)
+                .unwrap()
+                .unwrap();
         }
     }
 }
 
 fn read(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Value, Error> {
-    let ty = txn.type_of(db, key).expect("a key that was scanned");
-    if ty == Type::String {
-        return Ok(Value::String(txn.get(db, key)?.expect("a string").to_vec()));
-    }
-    let located = txn.object(db, key, ty)?.expect("an object");
-    let ((arena, cx), obj) = (txn.parts(key, located), located.obj);
-    Ok(match ty {
-        Type::List => Value::List(list::iter(arena, obj, 0..u64::MAX, false).map(<[u8]>::to_vec).collect()),
-        Type::Set => Value::Set(set::members(arena, obj).map(|m| m.to_vec()).collect()),
-        Type::Zset => Value::Zset(
-            zset::iter(arena, obj, 0..u64::MAX, false).map(|(m, score)| (m.to_vec(), score as u64)).collect(),
-        ),
+    Ok(match txn.type_of(db, key).expect("a key that was scanned") {
+        Type::String => Value::String(txn.get(db, key)?.expect("a string").to_vec()),
+        Type::List => {
+            let list = txn.list_at(db, key)?.expect("a list");
+            Value::List(list.range(0, -1).map(<[u8]>::to_vec).collect())
+        }
+        Type::Set => {
+            let set = txn.set_at(db, key)?.expect("a set");
+            Value::Set(set.members().map(|member| member.to_vec()).collect())
+        }
+        Type::Zset => {
+            let zset = txn.zset_at(db, key)?.expect("a sorted set").iter(0..u64::MAX, false);
+            Value::Zset(zset.map(|(member, score)| (member.to_vec(), score as u64)).collect())
+        }
+        Type::Hash => {
+            let fields = txn.hash_at(db, key)?.expect("a hash").fields();
+            Value::Hash(fields.map(|f| (f.name.to_vec(), (f.value.to_vec(), f.expires))).collect())
+        }
         Type::Stream => {
-            let stream = Stream::new(arena, obj);
+            let stream = txn.stream_at(db, key)?.expect("a stream");
             let entries = stream.range(Id::MIN, Id::MAX, false);
             let values = entries.map(|entry| entry.fields().last().expect("a field").1.to_vec()).collect();
             let lag = stream.group(b"group").and_then(|group| group.lag()).expect("a group that counts");
             Value::Stream(values, lag as u64)
         }
-        _ => Value::Hash(
-            hash::fields(arena, cx, obj)
-                .map(|field| (field.name.to_vec(), (field.value.to_vec(), field.expires)))
-                .collect(),
-        ),
     })
 }
 

@@ -5,8 +5,8 @@ mod world;
 
 use holdfast_store::{
     Error, Txn,
-    collections::list::End::{self, Back, Front},
-    typed::positions_between,
+    list::End::{self, Back, Front},
+    positions_between,
 };
 use seeds::Rng;
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 mod open;
 
-use holdfast_store::{EXPECTED_MAX, Error, Options, SimIo, Store, collections::hash::Expiry};
+use holdfast_store::{EXPECTED_MAX, Error, Options, SimIo, Store, hash::Expiry};
 use std::sync::Arc;
 
 const KEYS: usize = 5 * EXPECTED_MAX + 3;

@@ -8,12 +8,9 @@ mod seeds;
 
 use holdfast_store::{
     Error, Options, SimIo, Store, Txn,
-    collections::{
-        hash::Expiry,
-        list::End,
-        stream::{Id, Trim, TrimTo},
-    },
-    typed::stream::NewId,
+    hash::Expiry,
+    list::End,
+    stream::{Id, NewId, Trim, TrimTo},
 };
 use seeds::{Rng, with_seeds};
 use std::sync::Arc;

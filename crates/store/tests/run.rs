@@ -1,7 +1,7 @@
 //! `Store::run`: what it does happens as a whole or not at all.
 
 use holdfast_store::{
-    Admission, DATABASES, Error, Options, Reader, Result, SimIo, Store, Type, Writes, collections::list::End,
+    Admission, DATABASES, Error, Options, Reader, Result, SimIo, Store, Type, Writes, list::End,
 };
 use std::sync::Arc;
 

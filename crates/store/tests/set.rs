@@ -3,7 +3,7 @@
 mod seeds;
 mod world;
 
-use holdfast_store::{Error, Txn, typed::set::Combine};
+use holdfast_store::{Error, Txn, set::Combine};
 use seeds::Rng;
 use std::collections::BTreeSet;
 use world::{State, World, key, play, with_seeds};

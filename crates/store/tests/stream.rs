@@ -5,8 +5,7 @@ mod world;
 
 use holdfast_store::{
     Error, Txn,
-    collections::stream::{Claim, Entry, Id, Refused, Trim, TrimTo},
-    typed::stream::{Added, NewId},
+    stream::{Added, Claim, Entry, Id, NewId, Refused, Trim, TrimTo},
 };
 use seeds::Rng;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,11 +5,8 @@ mod world;
 
 use holdfast_store::{
     Error, Options, SimIo, Store, Txn, Type,
-    collections::string::{Change, LARGE},
-    typed::{
-        bitmap::{self, Draft, Field, Overflow},
-        string::StringValue,
-    },
+    bitmap::{self, Draft, Field, Overflow},
+    string::{Change, LARGE, StringValue},
 };
 use seeds::Rng;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 mod open;
 
-use holdfast_store::{Options, SimIo, Store, Txn, Type, Uses, collections::object::Encoding};
+use holdfast_store::{Options, SimIo, Store, Txn, Uses};
 use std::sync::Arc;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -199,7 +199,7 @@ fn what_is_known_follows_entries_when_the_index_grows() {
     let name = |n: u32| [&b"{one}"[..], &n.to_le_bytes()].concat();
     for n in 0..20_000 {
         world.txn(|txn| {
-            txn.create(0, &name(n), Type::Set, Encoding::Hashtable).expect("room");
+            txn.set_add(0, &name(n), [&b"member"[..]]).expect("room");
             txn.set_idle_s(0, &name(n), n.into());
         });
     }

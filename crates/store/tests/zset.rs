@@ -5,10 +5,8 @@ mod world;
 
 use holdfast_store::{
     Error, Txn,
-    typed::{
-        zset::{AddOptions, Added, Incremented},
-        zset_algebra::{Aggregate, Input, Members},
-    },
+    zset::{AddOptions, Added, Incremented},
+    zset_algebra::{Aggregate, Input, Members},
 };
 use seeds::Rng;
 use std::{

@@ -5,7 +5,7 @@ use crate::{command::error::Stop, exec::call::Call};
 use data_encoding::HEXLOWER;
 use holdfast_lua::sha1;
 use holdfast_resp::write_double;
-use holdfast_store::{Txn, Type, collections::stream::Id};
+use holdfast_store::{Txn, Type, stream::Id};
 
 /// A digest under construction: 20 bytes, all zero at first.
 #[derive(Clone, Copy, Default)]

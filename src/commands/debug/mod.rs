@@ -24,7 +24,7 @@ use crate::{
     },
 };
 use holdfast_resp::{Proto, parse_int};
-use holdfast_store::{Txn, Type, collections::serial, typed::string::StringValue};
+use holdfast_store::{Txn, Type, string::StringValue};
 use std::{process, thread, time::Duration};
 
 const SUB: Command = Command {
@@ -278,11 +278,7 @@ fn describe(txn: &mut Txn, db: u8, key: &[u8], now_ms: u64) -> Result<String, St
     let (offset, len) = if ty == Type::String {
         (0, txn.string_at(db, key)?.map_or(0, StringValue::len))
     } else {
-        let located = txn.object(db, key, ty)?.ok_or(NO_KEY)?;
-        let (arena, context) = txn.parts(key, located);
-        let mut bytes = Vec::new();
-        serial::export(arena, context, located.obj, &mut bytes);
-        (located.obj, bytes.len())
+        txn.serialized(db, key, ty)?.ok_or(NO_KEY)?
     };
     let idle_s = u64::from(txn.idle_s(db, key).unwrap_or(0));
     // As Redis keeps it in 24 bits: the second of the last use, or the minute and the count of uses.

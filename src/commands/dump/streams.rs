@@ -4,7 +4,7 @@ use holdfast_rdb::{
     Strings,
     stream::{self as rdb, Entry, Pending},
 };
-use holdfast_store::collections::stream::{Draft, Group, Id, Stream};
+use holdfast_store::stream::{Draft, Group, Id, Stream};
 use std::{collections::HashMap, rc::Rc};
 
 fn pair(id: Id) -> rdb::Id {

@@ -15,10 +15,7 @@ use crate::{
     push::notify::Class,
 };
 use holdfast_resp::Writer;
-use holdfast_store::{
-    Txn,
-    typed::{geo::Position, zset::AddOptions},
-};
+use holdfast_store::{Txn, geo::Position, zset::AddOptions};
 use search::Kind;
 
 const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);

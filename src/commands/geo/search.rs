@@ -15,10 +15,8 @@ use crate::{
 use holdfast_resp::Args;
 use holdfast_store::{
     Txn,
-    typed::{
-        geo::{Place, Position, Shape},
-        zset::Zset,
-    },
+    geo::{Place, Position, Shape},
+    zset::Zset,
 };
 
 /// Which command it is.

@@ -6,10 +6,7 @@ use crate::{
     exec::call::Call,
 };
 use holdfast_resp::{Args, parse_int};
-use holdfast_store::{
-    collections::stream::{Id, Trim, TrimTo},
-    typed::stream::NewId,
-};
+use holdfast_store::stream::{Id, NewId, Trim, TrimTo};
 
 const INVALID_ID: Stop = Stop::new("ERR Invalid stream ID specified as stream command argument");
 const INVALID_START: Stop = Stop::new("ERR invalid start ID for the interval");

@@ -15,7 +15,7 @@ use crate::{
 use holdfast_resp::{Writer, parse_int};
 use holdfast_store::{
     Txn,
-    collections::stream::{Claim, Entry, Id},
+    stream::{Claim, Entry, Id},
 };
 
 const BAD_IDLE_MIN: Stop = Stop::new("ERR Invalid min-idle-time argument for XCLAIM");

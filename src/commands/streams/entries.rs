@@ -14,8 +14,7 @@ use crate::{
 };
 use holdfast_store::{
     Txn,
-    collections::stream::{Id, Refused},
-    typed::stream::NewId,
+    stream::{Id, NewId, Refused},
 };
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");

@@ -9,7 +9,7 @@ use crate::{
     },
     push::notify::Class,
 };
-use holdfast_store::{Txn, collections::stream::Id};
+use holdfast_store::{Txn, stream::Id};
 
 const NO_KEY: Stop = Stop::new(
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.",

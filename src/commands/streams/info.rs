@@ -15,7 +15,7 @@ use crate::{
 use holdfast_resp::Writer;
 use holdfast_store::{
     Txn,
-    collections::stream::{Group, Id, Pending, Stream},
+    stream::{Group, Id, Pending, Stream},
 };
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");

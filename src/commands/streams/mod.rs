@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use holdfast_resp::{Args, Writer};
-use holdfast_store::collections::stream::{Entry, Id};
+use holdfast_store::stream::{Entry, Id};
 
 const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
 

@@ -15,8 +15,7 @@ use crate::{
 use holdfast_resp::{Args, Proto, Writer, parse_int};
 use holdfast_store::{
     Error, Turn, Txn, Type,
-    collections::stream::{Id, Stream},
-    typed::stream::Got,
+    stream::{Got, Id, Stream},
 };
 use std::{
     hash::{DefaultHasher, Hash, Hasher},

@@ -12,7 +12,7 @@ use crate::{
 use holdfast_resp::parse_double;
 use holdfast_store::{
     Txn, Type,
-    typed::zset_algebra::{Aggregate, Input, Members},
+    zset_algebra::{Aggregate, Input, Members},
 };
 
 const BAD_WEIGHT: Stop = Stop::new("ERR weight value is not a float");

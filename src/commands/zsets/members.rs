@@ -14,7 +14,7 @@ use crate::{
 use holdfast_resp::{Proto, Writer, parse_double, write_double};
 use holdfast_store::{
     Txn,
-    typed::zset::{AddOptions, Incremented},
+    zset::{AddOptions, Incremented},
 };
 
 const NX_WITH_XX: Stop = Stop::new("ERR XX and NX options at the same time are not compatible");

@@ -11,7 +11,7 @@ use crate::{
 };
 use algebra::Operation;
 use holdfast_resp::{Proto, Writer};
-use holdfast_store::collections::zset::Scored;
+use holdfast_store::zset::Scored;
 use ranges::By;
 
 const TAKEN: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);

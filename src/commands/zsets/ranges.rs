@@ -10,10 +10,7 @@ use crate::{
     push::notify::Class,
 };
 use holdfast_resp::parse_double;
-use holdfast_store::{
-    Txn,
-    typed::{positions_between, zset::Zset},
-};
+use holdfast_store::{Txn, positions_between, zset::Zset};
 use std::ops::{Bound, Range};
 
 const BAD_SCORE: Stop = Stop::new("ERR min or max is not a float");

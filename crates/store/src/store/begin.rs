@@ -40,13 +40,7 @@ impl Store {
     }
 
     /// Begins a transaction over the partition of one key, at a time that the caller has looked up (Unix time in
-    /// milliseconds), unless that is [held for long](Txn::hold_long). What is derived from the key is derived once.
-    #[inline]
-    pub fn try_begin_key<'s>(&'s self, key: &'s [u8], now_ms: u64) -> Begun<'s> {
-        self.try_begin_expected(key, self.derive(key), now_ms)
-    }
-
-    /// As [`Store::try_begin_key`], for a key that was expected.
+    /// milliseconds), unless that is [held for long](Txn::hold_long). `expected` is what is derived from the key.
     #[inline]
     pub fn try_begin_expected<'s>(&'s self, key: &'s [u8], expected: Expected, now_ms: u64) -> Begun<'s> {
         debug_assert!(expected.digest == self.shared.secret.digest(key), "another key was expected");

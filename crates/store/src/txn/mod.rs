@@ -418,7 +418,7 @@ impl<'s> Txn<'s> {
     }
 
     /// A key's object of a type, to look at.
-    pub fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
+    pub(crate) fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
         let target = self.target(db, key);
         match self.find(target) {
             None => Ok(None),
@@ -428,7 +428,7 @@ impl<'s> Txn<'s> {
     }
 
     /// Makes an empty object the value of a key that is not there, and returns its heap offset.
-    pub fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
+    pub(crate) fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
         let target = self.target(db, key);
         self.make_way(target, None);
         let part = self.locks.get(target.partition);
@@ -443,7 +443,7 @@ impl<'s> Txn<'s> {
 
     /// Makes an object that `fill` fills the value of a key, whatever it held, and takes away its expiry. Without room
     /// for it the key is as it was.
-    pub fn replace(
+    pub(crate) fn replace(
         &mut self,
         db: u8,
         key: &[u8],
@@ -521,7 +521,7 @@ impl<'s> Txn<'s> {
     }
 
     /// The arena that holds a key's object, and the context of its type's operations.
-    pub fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
+    pub(crate) fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
         let part = self.locks.read(self.partition_of(key));
         let context =
             Context { hasher: &self.engine.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
@@ -529,23 +529,14 @@ impl<'s> Txn<'s> {
     }
 
     /// Thresholds of the collections' encodings.
-    pub fn limits(&self, key: &[u8]) -> &Limits {
+    pub(crate) fn limits(&self, key: &[u8]) -> &Limits {
         &self.locks.read(self.partition_of(key)).limits
-    }
-
-    /// The same for a change of an object in the heap, as [`Txn::create`] makes it, and where its redo goes.
-    pub fn parts_mut(&mut self, db: u8, key: &[u8]) -> (&mut Arena, &mut Tx, Context<'_>) {
-        let (target, now_ms) = (self.target(db, key), self.now_ms);
-        self.written(target);
-        let part = self.locks.get(target.partition);
-        let context = Context { hasher: &self.engine.shared.hasher, limits: &part.limits, now_ms };
-        (&mut part.arena, &mut self.batch.tx, context)
     }
 
     /// Changes the object of a key of a type: makes one first, in the encoding that `make` says, if there is none, and
     /// removes it if it is empty in the end. `None`: there is none, and it was not to be made. A change that leaves no
     /// redo was none, and those who observe the key are not told.
-    pub fn change<R>(
+    pub(crate) fn change<R>(
         &mut self,
         db: u8,
         key: &[u8],
@@ -557,7 +548,7 @@ impl<'s> Txn<'s> {
     }
 
     /// As [`Txn::change`], of which not all observers of the key are told.
-    pub fn change_and_tell<R>(
+    pub(crate) fn change_and_tell<R>(
         &mut self,
         tell: Tell,
         db: u8,

@@ -3,12 +3,15 @@
 //! A field that has expired is not there: looking at a key purges its hash of expired fields, and removes it with the
 //! last one.
 
+pub use crate::collections::{
+    hash::{Expiry, Field},
+    packed::Value,
+};
 use crate::{
     collections::{
         Context,
-        hash::{self, Expiry, Field, Fields, Writer},
+        hash::{self, Fields, Writer},
         object::Encoding,
-        packed::Value,
     },
     format::word::Type,
     txn::{Txn, error::Result},

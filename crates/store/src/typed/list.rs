@@ -1,8 +1,9 @@
 //! Lists.
 
+pub use crate::collections::list::End;
 use crate::{
     collections::{
-        list::{self, End, Iter, Writer},
+        list::{self, Iter, Writer},
         object::Encoding,
     },
     format::word::Type,

@@ -16,7 +16,29 @@ pub mod string;
 pub mod zset;
 pub mod zset_algebra;
 
+use crate::{
+    collections::{object, serial},
+    format::word::Type,
+    txn::{Txn, error::Result},
+};
 use std::ops::Range;
+
+impl Txn<'_> {
+    /// How a key's collection of a type is laid out, by the name that `OBJECT ENCODING` replies.
+    pub fn encoding(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<&'static str>> {
+        let located = self.object(db, key, ty)?;
+        Ok(located.map(|located| object::encoding(self.parts(key, located).0, located.obj).name()))
+    }
+
+    /// The heap offset of a key's collection of a type, and how many bytes it takes where it is serialized.
+    pub fn serialized(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<(u64, usize)>> {
+        let Some(located) = self.object(db, key, ty)? else { return Ok(None) };
+        let (arena, context) = self.parts(key, located);
+        let mut bytes = Vec::new();
+        serial::export(arena, context, located.obj, &mut bytes);
+        Ok(Some((located.obj, bytes.len())))
+    }
+}
 
 /// The positions from index `first` to `last`, both included, in a sequence of `len`. An index below zero counts from
 /// the end; what lies outside is cut off.

@@ -3,11 +3,14 @@
 //! A stream stays when it loses its last entry: its IDs go on growing, and its groups know how far they have come. What
 //! consumers do to a group is no change of the key for those who observe it.
 
+pub use crate::collections::stream::{
+    Claim, Draft, Entry, Fields, Group, Id, Pending, Refused, Stream, Trim, TrimTo,
+};
 use crate::{
     collections::{
         Context,
         object::Encoding,
-        stream::{Claim, Claimed, Entry, Group, Id, Refused, Stream, Trim, TrimTo, Writer},
+        stream::{Claimed, Writer},
     },
     format::word::Type,
     partition::observers::Tell,

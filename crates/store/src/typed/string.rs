@@ -1,10 +1,8 @@
 //! Strings and parts of them. [`Txn::set`] and [`Txn::get`] are for whole ones.
 
+pub use crate::collections::string::{Change, LARGE, LEN_MAX};
 pub use crate::txn::string_value::StringValue;
-use crate::{
-    collections::string::Change,
-    txn::{Txn, error::Result},
-};
+use crate::txn::{Txn, error::Result};
 
 impl Txn<'_> {
     /// Appends bytes to a key's string and returns its length; `None` if it would be longer than `len_max`: then it is as it

@@ -1,10 +1,11 @@
 //! Sorted sets.
 
+pub use crate::collections::zset::Scored;
 use crate::{
     collections::{
         Context,
         object::Encoding,
-        zset::{self, Iter, Scored, Writer},
+        zset::{self, Iter, Writer},
     },
     format::word::Type,
     txn::{Txn, error::Result, frozen::Located, room::FEW_ELEMENTS},

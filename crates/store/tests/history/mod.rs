@@ -6,12 +6,10 @@ mod open;
 use crate::seeds::Rng;
 use holdfast_store::{
     Admission, Error, SYSTEM_DATABASE, Store, Txn, Type,
-    collections::{
-        hash::Expiry,
-        list::End,
-        stream::{Fields, Id, Trim, TrimTo},
-    },
-    typed::{stream::NewId, string::StringValue},
+    hash::Expiry,
+    list::End,
+    stream::{Fields, Id, NewId, Trim, TrimTo},
+    string::StringValue,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

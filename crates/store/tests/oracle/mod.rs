@@ -2,7 +2,8 @@
 //! memory. A byte that is not is one that somebody has changed without redo, and it does harm later only, when a record
 //! is made that tells a difference from it.
 
-use holdfast_store::{Image, Lsn, Options, SimIo, Store};
+use holdfast_heap::Image;
+use holdfast_store::{Lsn, Options, SimIo, Store};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},

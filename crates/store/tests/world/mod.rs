@@ -5,7 +5,7 @@
 mod oracle;
 
 use crate::seeds::{self, Rng};
-use holdfast_store::{Options, SimIo, Store, Txn, collections::Limits};
+use holdfast_store::{Limits, Options, SimIo, Store, Txn};
 use std::{
     collections::BTreeMap,
     sync::{
