@@ -193,7 +193,7 @@ fn a_rewritten_configuration_is_read_again_and_keeps_its_rights() {
     fs::write(&file, "# mine\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
     // What a crash amid a rewrite has left, and through a link.
-    fs::write(folder.join("conf.new"), "rubbish").unwrap();
+    fs::write(folder.join("conf.new"), "garbage").unwrap();
     let link = folder.join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     let server = Server::start_in(folder, &[&link]);

@@ -1,6 +1,6 @@
 //! Why a command stops: errors in Redis's words, and what it has to wait for.
 
-use holdfast_store::{Admission, Cold, HeldUp};
+use holdfast_store::{Admission, Cold, LockBusy};
 use std::borrow::Cow;
 
 /// Why a handler stops. It must not have changed anything before.
@@ -11,7 +11,7 @@ pub enum Stop {
     /// A value is on the medium only. The handler runs again when it, and what else the command needs, is fetched.
     Cold(Cold),
     /// A script holds what is needed for long.
-    HeldUp,
+    LockBusy,
     /// The log has no room now for what the command would write. The handler runs again when it may have.
     Busy,
 }
@@ -35,9 +35,9 @@ impl From<Vec<u8>> for Stop {
     }
 }
 
-impl From<HeldUp> for Stop {
-    fn from(_: HeldUp) -> Self {
-        Stop::HeldUp
+impl From<LockBusy> for Stop {
+    fn from(_: LockBusy) -> Self {
+        Stop::LockBusy
     }
 }
 

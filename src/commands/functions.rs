@@ -181,12 +181,12 @@ fn fcall(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
     let set = call.server().libraries.get();
     let (library, name) = set.function(call.args.at(1)).ok_or(NO_FUNCTION)?;
     let count = key_count(call, BAD_KEY_COUNT)?;
-    let gate = match &txn {
-        None => library.gate(&call.server().store)?,
+    let wait_lsn = match &txn {
+        None => library.wait_lsn(&call.server().store)?,
         // EXEC's own batch may hold the library, or it is in the log.
         Some(_) => call.server().store.log().tail(),
     };
-    call.turn.depend_on(gate);
+    call.turn.depend_on(wait_lsn);
     let flags = library.functions.get(name).ok_or(NO_FUNCTION)?.flags;
     let function = call.turn.worker.engine().function(library, name).map_err(error)?;
     let names_keys = &library.functions[name].names_keys;

@@ -16,7 +16,7 @@ use crate::{
     util::version::{REDIS_VERSION, VERSION},
 };
 use holdfast_io::Counts;
-use holdfast_store::{HeldUp, Stats};
+use holdfast_store::{LockBusy, Stats};
 use std::{
     cell::Cell,
     collections::HashSet,
@@ -57,8 +57,8 @@ impl View<'_, '_, '_> {
     }
 
     /// A number of keys.
-    fn known(&self, number: Result<u64, HeldUp>) -> u64 {
-        number.unwrap_or_else(|HeldUp| {
+    fn known(&self, number: Result<u64, LockBusy>) -> u64 {
+        number.unwrap_or_else(|LockBusy| {
             self.held_up.set(true);
             0
         })
@@ -104,7 +104,7 @@ fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         }
     }
     if view.held_up.get() {
-        return Err(Stop::HeldUp);
+        return Err(Stop::LockBusy);
     }
     call.out.verbatim("txt", &text);
     Ok(Done)

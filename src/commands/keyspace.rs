@@ -220,7 +220,7 @@ fn keys(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let mut looked = 0;
     loop {
         let Ok(step) = keyspace.scan(db, cursor, COLD_MAX) else {
-            return later(call, cursor, found, Outcome::HeldUp);
+            return later(call, cursor, found, Outcome::LockBusy);
         };
         let next = step.next;
         let names = match keyspace.names(step)? {

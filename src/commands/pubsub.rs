@@ -232,7 +232,7 @@ fn publish(call: &mut Call, to_shard: bool) -> Answer {
         });
         push.pubsub.receivers(channel, to_shard)
     } else {
-        push.publish(channel, message, to_shard, call.session.gate)
+        push.publish(channel, message, to_shard, call.session.wait_lsn)
     };
     call.out.int(receivers as i64);
     Ok(Done)

@@ -114,7 +114,7 @@ const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");
 const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
 
-/// How often WAITAOF looks whether the log is durable. A reply at the gate could not be given up in time.
+/// How often WAITAOF looks whether the log is durable. A reply that waits for durability could not be given up in time.
 const DURABLE_TICK: Duration = Duration::from_millis(1);
 
 fn role(call: &mut Call) -> Answer {

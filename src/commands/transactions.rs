@@ -159,7 +159,7 @@ fn exec(call: &mut Call) -> Answer {
 
     let Ok(mut txn) = begin(store, call.rows(), &multi, &call.session.watched) else {
         call.session.multi = Some(multi);
-        return Ok(HeldUp);
+        return Ok(LockBusy);
     };
     if txn.keeps_any() && touches_kept(call.rows(), &txn, call.session.db as u8, &multi) {
         call.session.multi = Some(multi);
@@ -333,7 +333,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeata
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.
             Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
-            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst | HeldUp => {
+            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst | LockBusy => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

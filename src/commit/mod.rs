@@ -1,4 +1,4 @@
 //! What waits for the log: replies until it is durable, and writers until it has room.
 
 pub mod admission;
-pub mod gate;
+pub mod durability;

@@ -31,7 +31,7 @@ pub enum Outcome {
     /// Nothing was executed: a key is kept for a client that has waited for it. Try again when that has looked.
     WaiterFirst,
     /// Nothing was executed: a script holds what it needs for long. Try again when that may be over.
-    HeldUp,
+    LockBusy,
     /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.
     WaitFor(Work),
 }

@@ -130,7 +130,7 @@ impl Turn<'_> {
         if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
             // A script that waits between its parts has the interpreter.
             if !self.worker.engine_is_free() {
-                return Outcome::HeldUp;
+                return Outcome::LockBusy;
             }
             if uses == ScriptUse::Runs && !stack::is_on_stack() {
                 return Outcome::OnStack;
@@ -230,7 +230,7 @@ impl Turn<'_> {
         };
         // In its place: it is large.
         let Ok(txn) = &mut begun else {
-            return Outcome::HeldUp;
+            return Outcome::LockBusy;
         };
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
@@ -271,7 +271,7 @@ impl Turn<'_> {
             | Outcome::Queue
             | Outcome::OnStack
             | Outcome::WaiterFirst
-            | Outcome::HeldUp => {}
+            | Outcome::LockBusy => {}
         }
         self.commit(txn);
         if has_waited {
@@ -367,7 +367,7 @@ impl Turn<'_> {
         let is_full = stop == DISK_FULL;
         match stop {
             Stop::Cold(cold) => (Outcome::Fetch(vec![cold]), false),
-            Stop::HeldUp => (Outcome::HeldUp, false),
+            Stop::LockBusy => (Outcome::LockBusy, false),
             Stop::Busy => (busy(may_grow), false),
             Stop::Error(text) => {
                 if is_full {

@@ -1,7 +1,7 @@
 //! All keys, as commands see them that look at more than the keys they name.
 
 use crate::command::error::Stop;
-use holdfast_store::{Cold, Fetched, HeldUp, ScanStep, Stats, Store, Txn, Type};
+use holdfast_store::{Cold, Fetched, LockBusy, ScanStep, Stats, Store, Txn, Type};
 
 /// The keyspace as a command may use it. A command of its own locks a partition at a time; within EXEC, the transaction
 /// has them all locked, and the store must not be asked for a lock again. Whoever asks it fails where a script holds a
@@ -28,7 +28,7 @@ impl Keyspace<'_, '_> {
     }
 
     /// Number of keys in a database.
-    pub fn len(&self, db: u8) -> Result<u64, HeldUp> {
+    pub fn len(&self, db: u8) -> Result<u64, LockBusy> {
         match self {
             Keyspace::Open { store, .. } => store.try_len(db),
             Keyspace::Locked(txn) => Ok(txn.len(db)),
@@ -36,7 +36,7 @@ impl Keyspace<'_, '_> {
     }
 
     /// Number of keys with an expiry in a database.
-    pub fn expires_len(&self, db: u8) -> Result<u64, HeldUp> {
+    pub fn expires_len(&self, db: u8) -> Result<u64, LockBusy> {
         match self {
             Keyspace::Open { store, .. } => store.try_expires_len(db),
             Keyspace::Locked(txn) => Ok(txn.expires_len(db)),
@@ -44,7 +44,7 @@ impl Keyspace<'_, '_> {
     }
 
     /// One step of a scan; see [`Store::scan`].
-    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, HeldUp> {
+    pub fn scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, LockBusy> {
         match self {
             Keyspace::Open { store, .. } => store.try_scan(db, cursor, count),
             Keyspace::Locked(txn) => Ok(txn.scan(db, cursor, count)),
@@ -52,7 +52,7 @@ impl Keyspace<'_, '_> {
     }
 
     /// A random key; see [`Store::try_random_key`].
-    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, HeldUp> {
+    pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, LockBusy> {
         match self {
             Keyspace::Open { store, .. } => store.try_random_key(db, random),
             Keyspace::Locked(txn) => Ok(txn.random_key(db, random)),
@@ -60,7 +60,7 @@ impl Keyspace<'_, '_> {
     }
 
     /// The store's figures.
-    pub fn stats(&self, store: &Store) -> Result<Stats, HeldUp> {
+    pub fn stats(&self, store: &Store) -> Result<Stats, LockBusy> {
         match self {
             Keyspace::Open { .. } => store.try_stats(),
             Keyspace::Locked(txn) => Ok(store.stats_in(txn)),

@@ -33,7 +33,7 @@ use crate::{
 use holdfast_io::Moment;
 use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Cold, HeldUp, Txn};
+use holdfast_store::{Cold, LockBusy, Txn};
 use std::{
     borrow::Cow,
     process,
@@ -293,18 +293,18 @@ impl Run<'_, '_, '_> {
     /// Waits with nothing locked, and locks all again. If a key was written there meanwhile, the script begins again.
     fn step_aside<R>(&mut self, wait: impl FnOnce() -> R) -> Result<R, Failed> {
         let held_long = self.txn.holds_long();
-        let set_down = self.txn.set_down();
+        let released = self.txn.release_locks();
         if held_long {
             self.turn.worker.server.released.notify_waiters();
         }
         let result = wait();
         let is_as_before = loop {
-            match self.txn.take_up(&set_down) {
+            match self.txn.reacquire_locks(&released) {
                 Ok(is_as_before) => break is_as_before,
-                Err(HeldUp) if stack::is_abandoned() => break false,
-                Err(HeldUp) => {
+                Err(LockBusy) if stack::is_abandoned() => break false,
+                Err(LockBusy) => {
                     self.txn.hold_long();
-                    stack::pause(Pause::HeldUp);
+                    stack::pause(Pause::LockBusy);
                 }
             }
         };
@@ -324,12 +324,12 @@ impl Run<'_, '_, '_> {
             }
         }
         if self.may_step_aside() {
-            return self.step_aside(|| drop(stack::pause(Pause::HeldUp)));
+            return self.step_aside(|| drop(stack::pause(Pause::LockBusy)));
         }
         if !self.txn.try_take_turn() && self.txn.is_wanted() && self.turn.ns_since(since) > DEADLOCK_NS {
             return Err(DEADLOCK.into());
         }
-        self.pause(Pause::HeldUp);
+        self.pause(Pause::LockBusy);
         Ok(())
     }
 
@@ -484,7 +484,7 @@ impl Run<'_, '_, '_> {
 fn text(stop: Stop) -> Failed {
     match stop {
         Stop::Error(text) => text,
-        Stop::Cold(_) | Stop::HeldUp | Stop::Busy => {
+        Stop::Cold(_) | Stop::LockBusy | Stop::Busy => {
             unreachable!("nothing was read, and nothing can be waited for")
         }
     }
@@ -519,7 +519,7 @@ impl Host for Run<'_, '_, '_> {
                 | Queue
                 | OnStack
                 | WaiterFirst
-                | Outcome::HeldUp => {
+                | Outcome::LockBusy => {
                     unreachable!("commands do not wait within a script")
                 }
                 Done | Close => break,

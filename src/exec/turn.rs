@@ -9,7 +9,7 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::Args;
-use holdfast_store::{Change, Cold, Lsn, Txn, What};
+use holdfast_store::{Change, ChangeKind, Cold, Lsn, Txn};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::Ordering::Relaxed,
@@ -37,7 +37,7 @@ pub struct Turn<'a> {
     /// Nanoseconds from then until the command before ended, and after a command until that one did: one look serves both.
     now: Cell<u64>,
     /// What the replies so far depend on.
-    gate: Cell<Lsn>,
+    wait_lsn: Cell<Lsn>,
     /// What is told to others when the transaction commits.
     notifications: RefCell<Vec<Notification>>,
 }
@@ -72,7 +72,7 @@ impl<'a> Turn<'a> {
             began: (worker.clock)(),
             began_ms: Cell::new(worker.server.store.now_ms()),
             now: Cell::new(0),
-            gate: Cell::new(0),
+            wait_lsn: Cell::new(0),
             notifications: RefCell::default(),
         }
     }
@@ -112,8 +112,8 @@ impl<'a> Turn<'a> {
     }
 
     /// What the replies since the last call depend on; 0: nothing.
-    pub fn take_gate(&self) -> Lsn {
-        self.gate.replace(0)
+    pub fn take_wait_lsn(&self) -> Lsn {
+        self.wait_lsn.replace(0)
     }
 
     /// How much is to be told of when the transaction commits.
@@ -152,7 +152,7 @@ impl<'a> Turn<'a> {
         if lsn > self.worker.server.progress.durable() {
             self.worker.appended.store(true, Relaxed);
         }
-        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+        self.wait_lsn.set(self.wait_lsn.get().max(self.worker.server.push.wait_lsn(lsn)));
         if txn.holds_long() {
             txn.unlock();
             self.worker.server.released.notify_waiters();
@@ -182,7 +182,7 @@ impl<'a> Turn<'a> {
         }
         let mut missed: Vec<Vec<u8>> = Vec::new();
         let is_new = |change: &Change| {
-            let is_miss = change.what == What::Missed;
+            let is_miss = change.kind == ChangeKind::Missed;
             // A handler may look more than once.
             if is_miss && (!over || missed.contains(&change.key) || !tells_misses(command, args, &change.key))
             {
@@ -217,27 +217,27 @@ impl<'a> Turn<'a> {
         let mut notifications = self.notifications.borrow_mut();
         notifications.extend(changes.into_iter().flat_map(|change| self.notifications_of(change, None)));
         let push = &self.worker.server.push;
-        let gate = push.gate(lsn);
+        let wait_lsn = push.wait_lsn(lsn);
         let (mut changed, mut read) = (Vec::new(), false);
         for one in notifications.drain(..) {
             match one {
-                Notification::Event(event) => event.publish(push, gate),
+                Notification::Event(event) => event.publish(push, wait_lsn),
                 Notification::Message { channel, message, to_shard } => {
-                    push.publish(&channel, &message, to_shard, gate);
+                    push.publish(&channel, &message, to_shard, wait_lsn);
                 }
                 Notification::Read(client, key) => {
                     push.tracking.remember(client, &key);
                     read = true;
                 }
                 Notification::Changed(key) => {
-                    push.tracking.invalidate(push, &key, gate);
+                    push.tracking.invalidate(push, &key, wait_lsn);
                     changed.push(key);
                 }
-                Notification::Flushed => push.tracking.invalidate_all(push, gate),
+                Notification::Flushed => push.tracking.invalidate_all(push, wait_lsn),
             }
         }
         if !changed.is_empty() {
-            push.tracking.broadcast(push, &changed, gate);
+            push.tracking.broadcast(push, &changed, wait_lsn);
         }
         if read {
             push.tracking.keep_limit(push);
@@ -251,7 +251,7 @@ impl<'a> Turn<'a> {
 
     /// The reply waits for the log to be durable up to here under `appendfsync always`.
     pub fn depend_on(&self, lsn: Lsn) {
-        self.gate.set(self.gate.get().max(self.worker.server.push.gate(lsn)));
+        self.wait_lsn.set(self.wait_lsn.get().max(self.worker.server.push.wait_lsn(lsn)));
     }
 }
 

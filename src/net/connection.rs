@@ -1,7 +1,7 @@
 //! A connection: reads, executes every command that is complete, and sends the replies in one write.
 //!
 //! There is one place where a connection waits, [`Connection::poll_turn`], and it always does three things: it sends
-//! what the gate lets through, it reads what arrives, and it sees whether the connection was killed. A command that
+//! what is durable, it reads what arrives, and it sees whether the connection was killed. A command that
 //! waits does so there too, so the replies before it are sent and a client that is gone is noticed.
 //!
 //! While a connection is idle it holds no buffers; they are its worker's.
@@ -9,7 +9,7 @@
 use crate::{
     admin::log::log,
     clients::client::{BUFFER_SIZE, Buffers, Client, flag},
-    commit::gate::Lsn,
+    commit::durability::Lsn,
     config::Opt,
     exec::{answer::Outcome, turn::Turn},
     net::{
@@ -65,7 +65,7 @@ pub struct Handle {
     /// Out-of-band messages that are not yet among the output.
     pushed: RefCell<Vec<u8>>,
     /// What they depend on.
-    pushed_gate: Cell<Lsn>,
+    pushed_lsn: Cell<Lsn>,
     /// They are more than a client may leave unread.
     overrun: Cell<bool>,
 }
@@ -81,7 +81,7 @@ impl Handle {
             blocked: Cell::new(false),
             pending: Cell::new(0),
             pushed: RefCell::default(),
-            pushed_gate: Cell::new(0),
+            pushed_lsn: Cell::new(0),
             overrun: Cell::new(false),
         }
     }
@@ -99,7 +99,7 @@ impl Handle {
             *pushed = Vec::new();
         }
         drop(pushed);
-        self.pushed_gate.set(self.pushed_gate.get().max(message.gate));
+        self.pushed_lsn.set(self.pushed_lsn.get().max(message.wait_lsn));
         self.wake();
     }
 
@@ -333,9 +333,9 @@ impl Connection {
     /// Takes in what an execution has left beside its reply.
     #[inline(always)]
     fn settle(&mut self, turn: &Turn<'_>, outcome: &Outcome) -> Result<(), Closed> {
-        let gate = turn.take_gate();
-        self.output.depends_on(gate);
-        self.session.gate = self.session.gate.max(gate);
+        let wait_lsn = turn.take_wait_lsn();
+        self.output.depends_on(wait_lsn);
+        self.session.wait_lsn = self.session.wait_lsn.max(wait_lsn);
         if outcome.is_final() {
             // What it has told others, this client included, comes before what the next command does.
             self.events.deliver();
@@ -381,7 +381,7 @@ impl Connection {
                     let turns = worker.server.turns.notified();
                     let _ = self.drive(time::timeout(LONGEST, turns)).await?;
                 }
-                Outcome::HeldUp => {
+                Outcome::LockBusy => {
                     // What is told when nobody waits for it here yet is missed.
                     const LONGEST: Duration = Duration::from_millis(5);
                     let released = worker.server.released.notified();
@@ -442,7 +442,7 @@ impl Connection {
     fn take_pushed(&mut self) {
         if !self.closing {
             // Also if a command has handed over the messages, but not what they depend on.
-            self.output.depends_on(self.handle.pushed_gate.take());
+            self.output.depends_on(self.handle.pushed_lsn.take());
             self.handle.take_pushed(&mut self.output.open);
         }
     }
@@ -523,7 +523,7 @@ impl Connection {
         }
         self.take_pushed();
         let (stats, client) = (self.events.worker.stats(), &self.handle.client);
-        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.events.gate, |n| {
+        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.events.durability, |n| {
             stats.writes.add(1);
             stats.output_bytes.add(n as u64);
             client.count_output(n);
@@ -708,7 +708,7 @@ async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outc
         events.worker.kick();
         match paused {
             Pause::Turn => events.others_run().await,
-            Pause::HeldUp => {
+            Pause::LockBusy => {
                 const LONGEST: Duration = Duration::from_millis(1);
                 let _ = time::timeout(LONGEST, events.worker.server.released.notified()).await;
             }

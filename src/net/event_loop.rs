@@ -3,7 +3,7 @@
 use crate::{
     admin::log::log,
     clients::client::{BUFFER_SIZE, Client},
-    commit::gate::Gate,
+    commit::durability::DurabilityQueue,
     config::Opt,
     exec::{
         handler::Rows,
@@ -35,7 +35,7 @@ pub struct EventLoop {
     /// Executes their commands.
     pub worker: Rc<Worker>,
     /// Where its replies wait.
-    pub gate: Gate,
+    pub durability: DurabilityQueue,
     /// Told when a pause is over.
     pub unpaused: Notify,
     /// Told when a connection waits for its next turn.
@@ -73,10 +73,10 @@ pub fn run(
 impl EventLoop {
     /// Without connections.
     pub fn new(worker: Rc<Worker>) -> EventLoop {
-        let gate = Gate::new(worker.server.progress.clone(), worker.index);
+        let durability = DurabilityQueue::new(worker.server.progress.clone(), worker.index);
         EventLoop {
             worker,
-            gate,
+            durability,
             unpaused: Notify::new(),
             awaited: Notify::new(),
             turns: Notify::new(),
@@ -103,14 +103,14 @@ impl EventLoop {
     /// Serves the connections that it is given until it is told to stop.
     pub async fn serve(self: Rc<Self>, mut mailbox: UnboundedReceiver<Message>) {
         self.start_reading();
-        let gatekeeper = self.clone();
-        spawn_local(async move { gatekeeper.gate.run().await });
-        let postman = self.clone();
-        spawn_local(async move { postman.deliver_all().await });
+        let this = self.clone();
+        spawn_local(async move { this.durability.run().await });
+        let this = self.clone();
+        spawn_local(async move { this.deliver_all().await });
         let clock = self.clone();
         spawn_local(async move { clock.tick().await });
-        let referee = self.clone();
-        spawn_local(async move { referee.give_turns().await });
+        let this = self.clone();
+        spawn_local(async move { this.give_turns().await });
         while let Some(message) = mailbox.recv().await {
             match message {
                 Message::Accept(socket, client) => self.accept(socket, client),

@@ -1,9 +1,9 @@
-//! Replies on their way out, in two buffers: one that is being sent, or waits at the gate, and one that collects what
-//! is executed meanwhile. So a client that keeps sending cannot hold back its own earlier replies: their gate does not
+//! Replies on their way out, in two buffers: one that is being sent, or waits for durability, and one that collects what
+//! is executed meanwhile. So a client that keeps sending cannot hold back its own earlier replies: what they wait for does not
 //! move any more.
 
 use crate::{
-    commit::gate::{Gate, LogFailed, Lsn},
+    commit::durability::{DurabilityQueue, LogFailed, Lsn},
     transport::stream::Stream,
 };
 use std::{
@@ -26,18 +26,18 @@ pub struct Output {
     /// What is executed now is answered here.
     pub open: Vec<u8>,
     /// What `open` depends on.
-    gate: Lsn,
+    wait_lsn: Lsn,
     sealed: Vec<u8>,
     sent: usize,
-    sealed_gate: Lsn,
-    /// Whether a waker is at the gate for `sealed`.
-    at_gate: bool,
+    sealed_lsn: Lsn,
+    /// Whether a waker is in the queue for `sealed_lsn`.
+    is_queued: bool,
 }
 
 impl Output {
     /// The replies in `open` depend on everything below `lsn`.
     pub fn depends_on(&mut self, lsn: Lsn) {
-        self.gate = self.gate.max(lsn);
+        self.wait_lsn = self.wait_lsn.max(lsn);
     }
 
     /// Bytes not sent.
@@ -50,13 +50,13 @@ impl Output {
         self.open.capacity() + self.sealed.capacity()
     }
 
-    /// Sends as much as the gate and the socket allow; ready when all is sent. Returns how many bytes were sent in how
+    /// Sends as much as is durable and the socket takes; ready when all is sent. Returns how many bytes were sent in how
     /// many writes through `count`.
     pub fn poll_flush(
         &mut self,
         cx: &mut Context,
         stream: &mut Stream,
-        gate: &Gate,
+        durability: &DurabilityQueue,
         mut count: impl FnMut(usize),
     ) -> Poll<Result<(), SendError>> {
         loop {
@@ -67,14 +67,14 @@ impl Output {
                     return stream.poll_flush(cx).map_err(SendError::Io);
                 }
                 std::mem::swap(&mut self.open, &mut self.sealed);
-                self.sealed_gate = self.gate;
-                self.at_gate = false;
+                self.sealed_lsn = self.wait_lsn;
+                self.is_queued = false;
             }
-            if self.at_gate && !gate.is_decided(self.sealed_gate) {
+            if self.is_queued && !durability.is_decided(self.sealed_lsn) {
                 return Poll::Pending;
             }
-            self.at_gate = true;
-            ready!(gate.poll_open(self.sealed_gate, cx)).map_err(SendError::LogFailed)?;
+            self.is_queued = true;
+            ready!(durability.poll_durable(self.sealed_lsn, cx)).map_err(SendError::LogFailed)?;
             let n = ready!(stream.poll_write(cx, &self.sealed[self.sent..])).map_err(SendError::Io)?;
             count(n);
             self.sent += n;

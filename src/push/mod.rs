@@ -10,7 +10,7 @@ pub mod tracking;
 
 use crate::{
     clients::list::Clients,
-    commit::gate::Lsn,
+    commit::durability::Lsn,
     push::{
         monitor::Monitors,
         notify::{Event, Notices},
@@ -64,7 +64,7 @@ impl Push {
 
     /// What clients must wait for who are told of something that is in the log up to `lsn`.
     #[inline]
-    pub fn gate(&self, lsn: Lsn) -> Lsn {
+    pub fn wait_lsn(&self, lsn: Lsn) -> Lsn {
         if self.waits_for_log.load(Relaxed) { lsn } else { 0 }
     }
 
@@ -74,27 +74,27 @@ impl Push {
     }
 
     /// Publishes a message; see [`PubSub::publish`].
-    pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, gate: Lsn) -> usize {
-        self.pubsub.publish(&self.queues, channel, message, to_shard, gate)
+    pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
+        self.pubsub.publish(&self.queues, channel, message, to_shard, wait_lsn)
     }
 
     /// Tells of what happens to keys without a client's doing.
     pub fn follow(self: Arc<Self>, store: &Store) {
-        store.follow_changes(Box::new(move |changes, lsn| self.tell(changes, self.gate(lsn))));
+        store.follow_changes(Box::new(move |changes, lsn| self.tell(changes, self.wait_lsn(lsn))));
     }
 
     /// Tells of what the store did by itself.
-    fn tell(&self, changes: Vec<Change>, gate: Lsn) {
+    fn tell(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         for change in &changes {
             if let Some(event) = Event::of_change(self, change) {
-                event.publish(self, gate);
+                event.publish(self, wait_lsn);
             }
         }
         if self.tracking.is_used() {
             let changed = changes.into_iter().filter_map(|change| Changed::of_change(change, None));
             let changed = Vec::from_iter(changed);
-            changed.iter().for_each(|one| self.tracking.invalidate(self, one, gate));
-            self.tracking.broadcast(self, &changed, gate);
+            changed.iter().for_each(|one| self.tracking.invalidate(self, one, wait_lsn));
+            self.tracking.broadcast(self, &changed, wait_lsn);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 pub use crate::config::events::Class;
 use crate::push::Push;
-use holdfast_store::{Change, Lsn, Store, Wanted, What};
+use holdfast_store::{Change, ChangeFilter, ChangeKind, Lsn, Store};
 use std::sync::{
     Mutex,
     atomic::{AtomicU32, Ordering::Relaxed},
@@ -38,13 +38,14 @@ impl Notices {
     pub fn want(&self, store: &Store, is_tracked: impl FnOnce() -> bool) {
         let _one = self.wanted.lock().expect("no holder panics");
         let kinds = [
-            (self.has(Class::EXPIRED | Class::HASH | Class::GENERIC), Wanted::EXPIRED),
-            (self.has(Class::EVICTED), Wanted::EVICTED),
-            (is_tracked(), Wanted::WRITTEN),
-            (self.has(Class::NEW), Wanted::ADDED),
-            (self.has(Class::KEYMISS), Wanted::MISSED),
+            (self.has(Class::EXPIRED | Class::HASH | Class::GENERIC), ChangeFilter::EXPIRED),
+            (self.has(Class::EVICTED), ChangeFilter::EVICTED),
+            (is_tracked(), ChangeFilter::WRITTEN),
+            (self.has(Class::NEW), ChangeFilter::ADDED),
+            (self.has(Class::KEYMISS), ChangeFilter::MISSED),
         ];
-        let wanted = kinds.iter().filter(|(on, _)| *on).fold(Wanted::default(), |all, (_, kind)| all | *kind);
+        let wanted =
+            kinds.iter().filter(|(on, _)| *on).fold(ChangeFilter::default(), |all, (_, kind)| all | *kind);
         store.want_changes(wanted);
     }
 }
@@ -64,20 +65,20 @@ pub struct Event {
 impl Event {
     /// The event that something is which the store did by itself, if it is one.
     pub fn of_change(push: &Push, change: &Change) -> Option<Event> {
-        let (class, name) = match change.what {
-            What::Written => return None,
-            What::Added => (Class::NEW, "new"),
-            What::Expired => (Class::EXPIRED, "expired"),
-            What::Evicted => (Class::EVICTED, "evicted"),
-            What::FieldsExpired => (Class::HASH, "hexpired"),
-            What::LastFieldExpired => (Class::GENERIC, "del"),
-            What::Missed => (Class::KEYMISS, "keymiss"),
+        let (class, name) = match change.kind {
+            ChangeKind::Written => return None,
+            ChangeKind::Added => (Class::NEW, "new"),
+            ChangeKind::Expired => (Class::EXPIRED, "expired"),
+            ChangeKind::Evicted => (Class::EVICTED, "evicted"),
+            ChangeKind::FieldsExpired => (Class::HASH, "hexpired"),
+            ChangeKind::LastFieldExpired => (Class::GENERIC, "del"),
+            ChangeKind::Missed => (Class::KEYMISS, "keymiss"),
         };
         push.notices.has(class).then_some(Event { db: change.db, class, name, key: change.key.clone() })
     }
 
-    /// Publishes it; it may be seen when everything below `gate` is durable.
-    pub fn publish(&self, push: &Push, gate: Lsn) {
+    /// Publishes it; it may be seen when everything below `wait_lsn` is durable.
+    pub fn publish(&self, push: &Push, wait_lsn: Lsn) {
         let Event { db, class, name, key } = self;
         if !push.notices.has(*class) || push.pubsub.is_unused() {
             return;
@@ -85,7 +86,7 @@ impl Event {
         let publish = |kind: Class, word: &str, channel: &[u8], message: &[u8]| {
             if push.notices.has(kind) {
                 let channel = [format!("__{word}@{db}__:").as_bytes(), channel].concat();
-                push.publish(&channel, message, false, gate);
+                push.publish(&channel, message, false, wait_lsn);
             }
         };
         publish(Class::KEYSPACE, "keyspace", key, name.as_bytes());

@@ -5,7 +5,7 @@
 
 use crate::{
     clients::client::{Client, Kind},
-    commit::gate::Lsn,
+    commit::durability::Lsn,
     push::queue::{Payload, PushMessage, PushQueues},
     util::glob,
 };
@@ -56,9 +56,9 @@ impl Audience {
     }
 
     /// Sends the same to all.
-    pub fn send(&self, queues: &PushQueues, text: &Payload, gate: Lsn) {
+    pub fn send(&self, queues: &PushQueues, text: &Payload, wait_lsn: Lsn) {
         for (worker, clients) in &self.0 {
-            queues.send(*worker, PushMessage { payload: text.clone(), to: clients.clone(), gate });
+            queues.send(*worker, PushMessage { payload: text.clone(), to: clients.clone(), wait_lsn });
         }
     }
 }
@@ -229,30 +229,30 @@ impl PubSub {
     }
 
     /// Sends a message to all who are subscribed to a channel, or to a pattern that its name matches; returns how many
-    /// times. No pattern matches the channel of a shard. Nobody gets it before everything below `gate` is durable.
+    /// times. No pattern matches the channel of a shard. Nobody gets it before everything below `wait_lsn` is durable.
     pub fn publish(
         &self,
         queues: &PushQueues,
         channel: &[u8],
         message: &[u8],
         to_shard: bool,
-        gate: Lsn,
+        wait_lsn: Lsn,
     ) -> usize {
         if to_shard {
             return self.shards.with(channel, |audience| {
-                audience.send(queues, &Payload::push(&[b"smessage", channel, message]), gate);
+                audience.send(queues, &Payload::push(&[b"smessage", channel, message]), wait_lsn);
                 audience.len()
             });
         }
         let mut receivers = self.channels.with(channel, |audience| {
-            audience.send(queues, &Payload::push(&[b"message", channel, message]), gate);
+            audience.send(queues, &Payload::push(&[b"message", channel, message]), wait_lsn);
             audience.len()
         });
         if self.pattern_count.load(Relaxed) > 0 {
             let patterns = self.patterns.read().expect("no holder panics");
             for (pattern, audience) in patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel))
             {
-                audience.send(queues, &Payload::push(&[b"pmessage", pattern, channel, message]), gate);
+                audience.send(queues, &Payload::push(&[b"pmessage", pattern, channel, message]), wait_lsn);
                 receivers += audience.len();
             }
         }
@@ -323,9 +323,9 @@ mod tests {
         queues.take(worker, &mut messages);
         messages
             .into_iter()
-            .map(|PushMessage { payload: text, to, gate }| {
+            .map(|PushMessage { payload: text, to, wait_lsn }| {
                 let Payload::Push(text) = text else { panic!("not a message") };
-                (String::from_utf8_lossy(&text).replace("\r\n", " "), to.to_vec(), gate)
+                (String::from_utf8_lossy(&text).replace("\r\n", " "), to.to_vec(), wait_lsn)
             })
             .collect()
     }

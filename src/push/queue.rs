@@ -5,7 +5,7 @@
 //! of a sender to a client take the same way, so their order is kept, and a worker empties its queue before it goes on
 //! after a command that has pushed something.
 
-use crate::{clients::client::Client, commit::gate::Lsn};
+use crate::{clients::client::Client, commit::durability::Lsn};
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
@@ -24,7 +24,7 @@ pub struct PushMessage {
     /// Who gets it, by number. Who is not there any more gets nothing.
     pub to: Arc<Vec<u64>>,
     /// It may be sent when everything below is durable.
-    pub gate: Lsn,
+    pub wait_lsn: Lsn,
 }
 
 /// What a message says.

@@ -6,14 +6,14 @@
 
 use crate::{
     clients::client::{Client, flag},
-    commit::gate::Lsn,
+    commit::durability::Lsn,
     push::{
         Push,
         queue::{Payload, PushMessage},
     },
     util::random::random,
 };
-use holdfast_store::{Change, What};
+use holdfast_store::{Change, ChangeKind};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
@@ -63,12 +63,12 @@ pub struct Changed {
 impl Changed {
     /// The key of a change, if that was one of its value or its being there; `by` a client, unless it came of itself.
     pub fn of_change(change: Change, by: Option<u64>) -> Option<Changed> {
-        match change.what {
-            What::Written => Some(Changed { key: change.key, by }),
-            What::Expired | What::Evicted | What::FieldsExpired => {
+        match change.kind {
+            ChangeKind::Written => Some(Changed { key: change.key, by }),
+            ChangeKind::Expired | ChangeKind::Evicted | ChangeKind::FieldsExpired => {
                 Some(Changed { key: change.key, by: None })
             }
-            What::Added | What::LastFieldExpired | What::Missed => None,
+            ChangeKind::Added | ChangeKind::LastFieldExpired | ChangeKind::Missed => None,
         }
     }
 }
@@ -243,30 +243,30 @@ impl Tracking {
         self.items.fetch_sub(clients.len(), Relaxed);
     }
 
-    /// Tells all who have read a key that it has changed; they may know it when everything below `gate` is durable.
-    pub fn invalidate(&self, push: &Push, changed: &Changed, gate: Lsn) {
+    /// Tells all who have read a key that it has changed; they may know it when everything below `wait_lsn` is durable.
+    pub fn invalidate(&self, push: &Push, changed: &Changed, wait_lsn: Lsn) {
         let mut part = self.part(&changed.key).lock().expect("no holder panics");
         let Some(&place) = part.places.get(&changed.key[..]) else { return };
         let (key, clients) = part.remove(place);
         drop(part);
         self.count_removed(&clients);
-        self.tell(push, &key, &clients, changed.by, gate);
+        self.tell(push, &key, &clients, changed.by, wait_lsn);
     }
 
-    fn tell(&self, push: &Push, key: &[u8], clients: &[u64], by: Option<u64>, gate: Lsn) {
+    fn tell(&self, push: &Push, key: &[u8], clients: &[u64], by: Option<u64>, wait_lsn: Lsn) {
         let keys = names(&[key]);
         let trackers = self.trackers.read().expect("no holder panics");
         for id in clients {
             let Some(tracker) = trackers.get(id) else { continue };
             let is_own = tracker.noloop && by == Some(*id);
             if !tracker.bcast && !is_own {
-                tracker.send(push, Some(keys.clone()), gate);
+                tracker.send(push, Some(keys.clone()), wait_lsn);
             }
         }
     }
 
     /// Tells those who want to know of all keys with a prefix which of them a transaction has changed.
-    pub fn broadcast(&self, push: &Push, changed: &[Changed], gate: Lsn) {
+    pub fn broadcast(&self, push: &Push, changed: &[Changed], wait_lsn: Lsn) {
         let prefixes = self.prefixes.read().expect("no holder panics");
         if prefixes.is_empty() {
             return;
@@ -285,22 +285,22 @@ impl Tracking {
             for tracker in clients.iter().filter_map(|id| trackers.get(id)) {
                 let id = Some(tracker.client.id);
                 if !tracker.noloop || matching.iter().all(|(_, by)| *by != id) {
-                    tracker.send(push, Some(all.clone()), gate);
+                    tracker.send(push, Some(all.clone()), wait_lsn);
                     continue;
                 }
                 let others: Vec<&[u8]> =
                     matching.iter().filter(|(_, by)| *by != id).map(|(key, _)| *key).collect();
                 if !others.is_empty() {
-                    tracker.send(push, Some(names(&others)), gate);
+                    tracker.send(push, Some(names(&others)), wait_lsn);
                 }
             }
         }
     }
 
     /// A database was emptied: nobody's copies are valid.
-    pub fn invalidate_all(&self, push: &Push, gate: Lsn) {
+    pub fn invalidate_all(&self, push: &Push, wait_lsn: Lsn) {
         for tracker in self.trackers.read().expect("no holder panics").values() {
-            tracker.send(push, None, gate);
+            tracker.send(push, None, wait_lsn);
         }
         for part in &self.parts {
             let keys = std::mem::take(&mut *part.lock().expect("no holder panics"));
@@ -311,7 +311,7 @@ impl Tracking {
 
 impl Tracker {
     /// Sends an array of keys; `None`: all.
-    fn send(&self, push: &Push, keys: Option<Arc<[u8]>>, gate: Lsn) {
+    fn send(&self, push: &Push, keys: Option<Arc<[u8]>>, wait_lsn: Lsn) {
         let mut target = self.client.clone();
         if self.redirect != 0 {
             match push.clients.get(self.redirect) {
@@ -322,14 +322,15 @@ impl Tracker {
                     let text = Payload::Resp3(text.into_bytes().into());
                     push.queues.send(
                         self.client.worker,
-                        PushMessage { payload: text, to: Arc::new(vec![self.client.id]), gate },
+                        PushMessage { payload: text, to: Arc::new(vec![self.client.id]), wait_lsn },
                     );
                     return;
                 }
             }
         }
         let text = Payload::Invalidate { keys, redirected: self.redirect != 0 };
-        push.queues.send(target.worker, PushMessage { payload: text, to: Arc::new(vec![target.id]), gate });
+        push.queues
+            .send(target.worker, PushMessage { payload: text, to: Arc::new(vec![target.id]), wait_lsn });
     }
 }
 

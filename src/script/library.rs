@@ -2,7 +2,7 @@
 //! its functions for the first time. The sources are kept in the store's system database, under the libraries' names.
 
 use super::{flags::ScriptFlags, names_keys::NamesKeys};
-use holdfast_store::{HeldUp, Lsn, SYSTEM_DATABASE, Store};
+use holdfast_store::{LockBusy, Lsn, SYSTEM_DATABASE, Store};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -31,27 +31,27 @@ pub struct Library {
     /// Its functions.
     pub functions: BTreeMap<String, Function>,
     /// What a reply about it depends on; 0: not known yet.
-    gate: AtomicU64,
+    wait_lsn: AtomicU64,
 }
 
 impl Library {
     /// A library that has just been loaded.
     pub fn new(name: String, source: &[u8], functions: BTreeMap<String, Function>) -> Library {
-        Library { name, source: source.into(), functions, gate: AtomicU64::new(0) }
+        Library { name, source: source.into(), functions, wait_lsn: AtomicU64::new(0) }
     }
 
     /// What a reply about it depends on: the log as it was when the library had come into it. Call this without a
     /// transaction open.
-    pub fn gate(&self, store: &Store) -> Result<Lsn, HeldUp> {
-        match self.gate.load(Relaxed) {
+    pub fn wait_lsn(&self, store: &Store) -> Result<Lsn, LockBusy> {
+        match self.wait_lsn.load(Relaxed) {
             0 => {
                 // Who loads a library has all partitions locked until that is in the log.
                 drop(store.try_begin(&[0])?);
-                let gate = store.log().tail();
-                self.gate.store(gate, Relaxed);
-                Ok(gate)
+                let wait_lsn = store.log().tail();
+                self.wait_lsn.store(wait_lsn, Relaxed);
+                Ok(wait_lsn)
             }
-            gate => Ok(gate),
+            wait_lsn => Ok(wait_lsn),
         }
     }
 }

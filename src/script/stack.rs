@@ -13,7 +13,7 @@ pub enum Pause {
     /// It is others' turn.
     Turn,
     /// What it needs is held by another script.
-    HeldUp,
+    LockBusy,
     /// It needs these from the medium.
     Fetch(Vec<Cold>),
 }

@@ -4,7 +4,7 @@ use crate::{
     config::{Config, Opt},
     server::Server,
 };
-use holdfast_store::{Among, Eviction, First, Uses};
+use holdfast_store::{Eviction, EvictionOrder, EvictionScope, Uses};
 use std::time::Duration;
 
 /// Whether `maxmemory-policy` has keys evicted.
@@ -51,18 +51,18 @@ pub fn apply_policy(server: &Server) {
         _ => Uses::Last,
     });
     let first = match by {
-        "lru" | "lfu" => First::LeastUsed,
-        "ttl" => First::SoonestToExpire,
-        _ => First::Random,
+        "lru" | "lfu" => EvictionOrder::LeastUsed,
+        "ttl" => EvictionOrder::SoonestToExpire,
+        _ => EvictionOrder::Random,
     };
-    let among = match among {
-        "allkeys" => Some(Among::All),
-        "volatile" => Some(Among::Expiring),
+    let scope = match among {
+        "allkeys" => Some(EvictionScope::All),
+        "volatile" => Some(EvictionScope::Expiring),
         _ => None,
     };
     count_others(server);
     let samples = number(Opt::MaxMemorySamples) as usize;
-    server.store.set_eviction(among.map(|among| Eviction { among, first, samples }));
+    server.store.set_eviction(scope.map(|scope| Eviction { scope, first, samples }));
 }
 
 /// For how long a command evicts keys before it writes.

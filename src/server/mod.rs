@@ -20,7 +20,7 @@ use crate::{
         list::Clients,
     },
     command::table::Table,
-    commit::{admission::AdmissionQueue, gate::Progress},
+    commit::{admission::AdmissionQueue, durability::Progress},
     config::{Config, Opt},
     push::Push,
     script::{busy::Busy, cache::Scripts, library::Libraries},

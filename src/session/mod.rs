@@ -11,7 +11,7 @@ use crate::{
         Flags,
         table::{CommandId, Table},
     },
-    commit::{admission::Ticket, gate::Lsn},
+    commit::{admission::Ticket, durability::Lsn},
     push::{pubsub::Subscriptions, tracking::Mode},
     server::Server,
     session::{
@@ -40,7 +40,7 @@ pub struct Session {
     /// Whether the current command was answered by out-of-band messages, which CLIENT REPLY does not silence.
     pub replied_by_push: bool,
     /// What its replies so far have depended on.
-    pub gate: Lsn,
+    pub wait_lsn: Lsn,
     /// What it is subscribed to.
     pub subscriptions: Subscriptions,
     /// How it tracks the keys that it reads, if it does.
@@ -114,7 +114,7 @@ impl Session {
             authenticated: !acl.requires_auth(),
             replies: Replies::On,
             replied_by_push: false,
-            gate: 0,
+            wait_lsn: 0,
             subscriptions: Subscriptions::default(),
             tracking: None,
             multi: None,

@@ -1,6 +1,6 @@
 //! How far a command has come that is done in several runs.
 
-use crate::{commit::gate::Lsn, session::migration::Migration};
+use crate::{commit::durability::Lsn, session::migration::Migration};
 use holdfast_store::stream::Id;
 use tokio::time::Instant;
 

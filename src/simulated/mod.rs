@@ -2,8 +2,8 @@
 //! commands.
 
 mod connected;
+mod durable_replies;
 mod faults;
-mod gates;
 mod key_specs;
 mod large_values;
 mod power_cut;
@@ -82,10 +82,10 @@ impl World {
 
     /// Runs a command to its end: the reply, and what of the log it depends on; `None` after the cut.
     fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Option<(Reply, u64)> {
-        let (out, gate) = self.run(args)?;
+        let (out, wait_lsn) = self.run(args)?;
         let (reply, len) = Reply::parse(&out).expect("a valid reply").expect("a whole reply");
         assert_eq!(len, out.len(), "one reply");
-        Some((reply, gate))
+        Some((reply, wait_lsn))
     }
 
     /// The same; the reply as it is sent.
@@ -99,7 +99,7 @@ impl World {
             let mut run = || turn.execute(session, args.args(), &mut out, wake, None);
             match if on_stack { run_on_stack(&worker, run) } else { run() } {
                 Outcome::Done | Outcome::Close => {
-                    return Some((out, turn.take_gate()));
+                    return Some((out, turn.take_wait_lsn()));
                 }
                 Outcome::OnStack => on_stack = true,
                 Outcome::Wait(_) => wake = Wake::Timeout,
@@ -111,7 +111,7 @@ impl World {
                     }
                 }
                 Outcome::Postpone(_) | Outcome::Busy => self.maintain()?,
-                Outcome::Queue | Outcome::WaiterFirst | Outcome::HeldUp | Outcome::WaitFor(_) => {
+                Outcome::Queue | Outcome::WaiterFirst | Outcome::LockBusy | Outcome::WaitFor(_) => {
                     panic!("there is no other client or server")
                 }
             }
@@ -156,7 +156,7 @@ fn run_on_stack(worker: &Worker, run: impl FnOnce() -> Outcome) -> Outcome {
                 fetched = cold.into_iter().map(|cold| fetch(store, cold)).collect();
             }
             Err(Pause::Turn) => {}
-            Err(Pause::HeldUp) => panic!("there is no other script"),
+            Err(Pause::LockBusy) => panic!("there is no other script"),
         }
     };
     worker.give_stack(running.into_stack());

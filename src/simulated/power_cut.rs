@@ -138,10 +138,10 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
             if transaction {
                 result = world.call(&["exec"]);
             }
-            let Some((_, gate)) = result else { break };
+            let Some((_, wait_lsn)) = result else { break };
             // What the command has expired or made by reading counts to the next one.
             let Some(state) = state(&mut world) else { break };
-            after.push((gate, state));
+            after.push((wait_lsn, state));
             if rng.one_in(3) && world.store().log().commit_once().is_err()
                 || rng.one_in(40) && world.maintain().is_none()
             {
@@ -149,7 +149,7 @@ fn history(seed: u64, templates: &[Template]) -> BTreeSet<&'static str> {
             }
         }
         let durable = world.store().log().durable();
-        let acknowledged = after.iter().take_while(|(gate, _)| *gate <= durable).count();
+        let acknowledged = after.iter().take_while(|(wait_lsn, _)| *wait_lsn <= durable).count();
         states = Some(after[acknowledged - 1..].iter().map(|(_, state)| state.clone()).collect());
         sim = sim.crash();
     }

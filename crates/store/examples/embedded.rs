@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A transaction happens as a whole or not at all: what it reads comes first, and what it is to write is written when
     // this returns. It runs again if a value that it reads must be fetched from the medium first.
-    let (visits, gate) = store.run(&[b"visits", b"visitor:1"], |reader, writes| {
+    let (visits, wait_lsn) = store.run(&[b"visits", b"visitor:1"], |reader, writes| {
         let seen = reader.get(DB, b"visits")?.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
         let visits: u64 = seen.unwrap_or(0) + 1;
         writes.set(DB, b"visits", visits.to_string());
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
 
     // What was committed is safe when the log is durable up to what the commit returned.
-    store.log().wait_durable(gate)?;
+    store.log().wait_durable(wait_lsn)?;
     println!("visit {visits} is durable");
     store.close()?;
     Ok(())

@@ -11,11 +11,11 @@
 //!
 //! // On a real machine: `Store::open("data", Options::default())`.
 //! let store = Store::open_on(Arc::new(SimIo::new(1)), Options { heap_bytes_max: 64 << 20, ..Options::default() })?;
-//! let ((), gate) = store.run(&[b"greeting"], |_, writes| {
+//! let ((), wait_lsn) = store.run(&[b"greeting"], |_, writes| {
 //!     writes.set(0, b"greeting", "hello");
 //!     Ok(())
 //! })?;
-//! store.log().wait_durable(gate)?;
+//! store.log().wait_durable(wait_lsn)?;
 //! let (value, _) = store.get(0, b"greeting", |value| value.map(<[u8]>::to_vec))?;
 //! assert_eq!(value.as_deref(), Some(&b"hello"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -36,18 +36,18 @@ mod util;
 
 pub use cache::uses::Uses;
 pub use collections::{Limits, redo_max};
-pub use engine::locks::{HeldUp, SetDown};
+pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
     digest::{SLOTS, hash_slot},
+    entry_word::Type,
     superblock::VERSION as FORMAT_VERSION,
-    word::Type,
 };
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};
-pub use maintenance::eviction::{Among, Eviction, First, Room};
+pub use maintenance::eviction::{Eviction, EvictionOrder, EvictionScope, Room};
 pub use partition::{
     budget::{Memory, Process},
-    changes::{Change, Follow, Wanted, What},
+    changes::{Change, ChangeFilter, ChangeKind, Follow},
     cold::{Cold, Fetched},
     databases::{DATABASES, SYSTEM_DATABASE},
     observers::{Observer, ObserverId, Tell, Turn},

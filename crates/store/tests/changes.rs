@@ -1,6 +1,6 @@
 //! What transactions tell of the keys that they change.
 
-use holdfast_store::{Change, Options, SimIo, Store, Wanted, What};
+use holdfast_store::{Change, ChangeFilter, ChangeKind, Options, SimIo, Store};
 use std::sync::{Arc, Mutex};
 
 fn store() -> Store {
@@ -8,8 +8,8 @@ fn store() -> Store {
     Store::open_on(Arc::new(SimIo::new(1)), options).expect("a new store")
 }
 
-fn change(what: What, db: u8, key: &str) -> Change {
-    Change { what, db, key: key.as_bytes().to_vec() }
+fn change(kind: ChangeKind, db: u8, key: &str) -> Change {
+    Change { kind, db, key: key.as_bytes().to_vec() }
 }
 
 #[test]
@@ -21,7 +21,9 @@ fn what_is_wanted_is_told_in_order_with_the_lsn_of_the_commit() {
     assert_eq!(txn.take_changes(), []);
     txn.commit();
 
-    store.want_changes(Wanted::WRITTEN | Wanted::ADDED | Wanted::MISSED | Wanted::EXPIRED);
+    store.want_changes(
+        ChangeFilter::WRITTEN | ChangeFilter::ADDED | ChangeFilter::MISSED | ChangeFilter::EXPIRED,
+    );
     let mut txn = store.begin_keys([&b"a"[..], b"b", b"h"]);
     let past = txn.now_ms();
     txn.get(db, b"b").expect("no error");
@@ -35,15 +37,15 @@ fn what_is_wanted_is_told_in_order_with_the_lsn_of_the_commit() {
     let [(changes, told_lsn)] = &told[..] else { panic!("told once") };
     assert!(*told_lsn == lsn && lsn > 0);
     let expected = [
-        change(What::Missed, 3, "b"),
-        change(What::Written, 3, "a"),
-        change(What::Missed, 3, "b"),
-        change(What::Written, 3, "b"),
-        change(What::Added, 3, "b"),
-        change(What::Written, 3, "b"),
-        change(What::Expired, 3, "b"),
-        change(What::Missed, 3, "b"),
-        change(What::Written, 3, "a"),
+        change(ChangeKind::Missed, 3, "b"),
+        change(ChangeKind::Written, 3, "a"),
+        change(ChangeKind::Missed, 3, "b"),
+        change(ChangeKind::Written, 3, "b"),
+        change(ChangeKind::Added, 3, "b"),
+        change(ChangeKind::Written, 3, "b"),
+        change(ChangeKind::Expired, 3, "b"),
+        change(ChangeKind::Missed, 3, "b"),
+        change(ChangeKind::Written, 3, "a"),
     ];
     assert_eq!(changes, &expected);
 }
@@ -54,12 +56,12 @@ fn who_follows_is_told_what_nobody_takes() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let follower = told.clone();
     store.follow_changes(Box::new(move |changes, _| follower.lock().expect("no panics").extend(changes)));
-    store.want_changes(Wanted::ADDED);
+    store.want_changes(ChangeFilter::ADDED);
     let db = store.database(0);
     let mut txn = store.begin_keys([&b"a"[..]]);
     txn.set(db, b"a", b"1", false).expect("room");
     drop(txn);
-    assert_eq!(*told.lock().expect("no panics"), [change(What::Added, 0, "a")]);
+    assert_eq!(*told.lock().expect("no panics"), [change(ChangeKind::Added, 0, "a")]);
     store.begin_keys([&b"b"[..]]).commit_then(|changes, _| assert_eq!(changes, []));
     assert_eq!(told.lock().expect("no panics").len(), 1);
 }

@@ -5,7 +5,7 @@ mod open;
 mod oracle;
 mod seeds;
 
-use holdfast_store::{Error, Observer, Options, SimIo, Store, Turn, Wanted, stream::NewId};
+use holdfast_store::{ChangeFilter, Error, Observer, Options, SimIo, Store, Turn, stream::NewId};
 use seeds::{Rng, with_seeds};
 use std::{
     collections::BTreeMap,
@@ -191,9 +191,9 @@ fn what_others_are_to_see_takes_a_transaction() {
     let id = store.begin_keys([other]).observe(0, other, Turn::Always, Arc::new(Nobody));
     assert_eq!(at_once(b"observed"), None);
     store.begin_keys([other]).unobserve(0, other, id);
-    store.want_changes(Wanted::WRITTEN);
+    store.want_changes(ChangeFilter::WRITTEN);
     assert_eq!(at_once(b"wanted"), None);
-    store.want_changes(Wanted::default());
+    store.want_changes(ChangeFilter::default());
     store.begin_keys([key]).set_expiry(0, key, Some(FAR)).expect("room");
     assert_eq!(at_once(b"expires"), None);
     store.begin_keys([key]).set_expiry(0, key, None).expect("room");

@@ -1,6 +1,9 @@
 //! Which keys are evicted, step by step: nothing here happens by itself.
 
-use holdfast_store::{Among, Change, Eviction, First, Options, Room, SimIo, Store, Uses, Wanted, What};
+use holdfast_store::{
+    Change, ChangeFilter, ChangeKind, Eviction, EvictionOrder, EvictionScope, Options, Room, SimIo, Store,
+    Uses,
+};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -14,13 +17,13 @@ struct World {
 }
 
 impl World {
-    fn new(among: Among, first: First) -> World {
+    fn new(scope: EvictionScope, first: EvictionOrder) -> World {
         let io = SimIo::new(1);
         io.advance_ms(1_800_000_000_000);
         let options = Options { heap_bytes_max: 64 << 20, background: false, ..Options::default() };
         let store = Store::open_on(Arc::new(io.clone()), options).expect("a new store");
         store.set_memory_bytes_max(LIMIT);
-        store.set_eviction(Some(Eviction { among, first, samples: 10 }));
+        store.set_eviction(Some(Eviction { scope, first, samples: 10 }));
         World { io, store }
     }
 
@@ -56,7 +59,7 @@ impl World {
 
 #[test]
 fn the_least_used_of_all_databases_go() {
-    let world = World::new(Among::All, First::LeastUsed);
+    let world = World::new(EvictionScope::All, EvictionOrder::LeastUsed);
     for n in 0..1000 {
         world.set((n % 3) as u8, &format!("key:{n}"), None);
         world.io.advance_ms(1000);
@@ -82,7 +85,7 @@ fn the_least_used_of_all_databases_go() {
 
 #[test]
 fn few_keys_that_expire_are_found_among_many_that_do_not() {
-    let world = World::new(Among::Expiring, First::SoonestToExpire);
+    let world = World::new(EvictionScope::Expiring, EvictionOrder::SoonestToExpire);
     for n in 0..1500 {
         world.set(0, &format!("key:{n}"), None);
     }
@@ -110,7 +113,7 @@ fn few_keys_that_expire_are_found_among_many_that_do_not() {
 
 #[test]
 fn names_are_told_if_somebody_wants_them_also_of_values_that_are_on_the_medium_only() {
-    let world = World::new(Among::All, First::LeastUsed);
+    let world = World::new(EvictionScope::All, EvictionOrder::LeastUsed);
     world.store.keep_uses(Uses::Count { log_factor: 10, decay_minutes: 1 });
     let told: Arc<Mutex<Vec<Change>>> = Arc::default();
     let heard = told.clone();
@@ -119,14 +122,14 @@ fn names_are_told_if_somebody_wants_them_also_of_values_that_are_on_the_medium_o
         world.set(3, &format!("key:{n}"), None);
     }
     world.store.forget_copies();
-    world.store.want_changes(Wanted::EVICTED);
+    world.store.want_changes(ChangeFilter::EVICTED);
     world.store.set_memory_bytes_max(LIMIT / 4);
     assert!(world.store.wants_room());
     assert_eq!(world.store.make_room(Duration::from_secs(60)), Room::Enough);
     let told = told.lock().unwrap();
     assert!(told.len() > 400 && told.len() as u64 == world.store.stats().evicted_keys);
     for change in told.iter() {
-        assert_eq!((change.what, change.db), (What::Evicted, 3));
+        assert_eq!((change.kind, change.db), (ChangeKind::Evicted, 3));
         assert!(!world.is_there(3, std::str::from_utf8(&change.key).unwrap()));
     }
     assert_eq!(world.left(3, "key:", 1000) + told.len(), 1000);
@@ -134,7 +137,7 @@ fn names_are_told_if_somebody_wants_them_also_of_values_that_are_on_the_medium_o
 
 #[test]
 fn large_collections_count_until_they_are_freed() {
-    let world = World::new(Among::All, First::Random);
+    let world = World::new(EvictionScope::All, EvictionOrder::Random);
     let fill = |key: &str| {
         let db = world.store.database(0);
         let mut txn = world.store.begin_keys([key.as_bytes()]);

@@ -165,10 +165,10 @@ fn who_is_set_down_learns_whether_its_keys_were_written() {
     let store = store();
     let partitions = |number: usize| [store.partition_of(&key(number))];
     let mut txn = store.try_begin_growing(&partitions(0), false).unwrap();
-    let aside = txn.set_down();
+    let aside = txn.release_locks();
     add(&mut store.begin_keys([key(1).as_slice()]), 1, EACH);
-    assert!(txn.take_up(&aside).unwrap(), "another partition was written");
-    let aside = txn.set_down();
+    assert!(txn.reacquire_locks(&aside).unwrap(), "another partition was written");
+    let aside = txn.release_locks();
     let other = store.begin_keys([key(0).as_slice()]);
     thread::scope(|scope| {
         let taken = scope.spawn(|| store.try_begin(&partitions(0)).is_ok());
@@ -177,7 +177,7 @@ fn who_is_set_down_learns_whether_its_keys_were_written() {
         assert!(taken.join().unwrap(), "it waits for one that is not held for long");
     });
     add(&mut store.begin_keys([key(0).as_slice()]), 0, EACH);
-    assert!(!txn.take_up(&aside).unwrap());
+    assert!(!txn.reacquire_locks(&aside).unwrap());
     // With its partitions back, it keeps others out.
     txn.hold_long();
     assert!(store.try_begin(&partitions(0)).is_err());

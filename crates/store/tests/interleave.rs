@@ -178,20 +178,20 @@ fn purge(state: &mut State, now_ms: u64) {
 }
 
 impl<'s> Writer<'s> {
-    fn note(&mut self, ops: &[Op], now_ms: u64, gate: u64) {
+    fn note(&mut self, ops: &[Op], now_ms: u64, wait_lsn: u64) {
         let mut state = self.states.last().expect("one at least").clone();
         purge(&mut state, now_ms);
         ops.iter().for_each(|op| apply(&mut state, op));
         self.states.push(state);
-        self.gates.push(gate);
+        self.gates.push(wait_lsn);
     }
 
     fn commit(&mut self, at: usize) {
         let Open { txn, ops, .. } = self.open.swap_remove(at);
         let now_ms = txn.now_ms();
-        let gate = txn.commit();
+        let wait_lsn = txn.commit();
         if !ops.is_empty() {
-            self.note(&ops, now_ms, gate);
+            self.note(&ops, now_ms, wait_lsn);
         }
     }
 
@@ -285,7 +285,7 @@ impl<'s> Writer<'s> {
 
     fn acknowledge(&mut self) {
         let durable = self.store.log().durable();
-        let count = self.gates.iter().take_while(|&&gate| gate <= durable).count();
+        let count = self.gates.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();
         if count > 0 {
             // What leaves nothing in the log is acknowledged without another commit.
             if mem::replace(&mut self.durable, durable) < durable {

@@ -89,10 +89,10 @@ fn history(seed: u64) {
                 }
                 break;
             }
-            let Some(gate) = run_batch(&store, &mut ops) else { break };
+            let Some(wait_lsn) = run_batch(&store, &mut ops) else { break };
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
-            waiting.push(gate);
+            waiting.push(wait_lsn);
             if sim.operations_left().is_some_and(|left| left < 10) {
                 snapshots.push(Snapshot::of(&store));
             }
@@ -133,7 +133,7 @@ fn history(seed: u64) {
                 store.sweep();
             }
             let durable = store.log().durable();
-            let acknowledged = waiting.iter().take_while(|&&gate| gate <= durable).count();
+            let acknowledged = waiting.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();
             states.drain(..acknowledged);
             waiting.drain(..acknowledged);
             if !alive {

@@ -39,7 +39,7 @@ fn many_keys_are_read_as_each_alone() {
         let one = |key: &&[u8]| store.get(0, key, |value| value.map(<[u8]>::to_vec)).expect("sound");
         let ones: Vec<_> = keys.iter().map(one).collect();
         let mut seen = Vec::new();
-        let gate = store.get_many(0, &keys, |at, value| seen.push((at, value.map(<[u8]>::to_vec))));
+        let wait_lsn = store.get_many(0, &keys, |at, value| seen.push((at, value.map(<[u8]>::to_vec))));
         let alone = |key: &&[u8]| {
             let read = |txn: &mut holdfast_store::Txn| Ok(txn.get(0, key)?.map(<[u8]>::to_vec));
             open::run(store, &[key], read).expect("sound")
@@ -48,7 +48,7 @@ fn many_keys_are_read_as_each_alone() {
         let found = alone.iter().filter(|(value, _)| value.is_some()).count();
         assert!(found > KEYS / 2 && found < KEYS);
         assert_eq!(ones, alone);
-        assert_eq!(gate, Ok(alone.iter().map(|(_, lsn)| *lsn).max().expect("there are keys")));
+        assert_eq!(wait_lsn, Ok(alone.iter().map(|(_, lsn)| *lsn).max().expect("there are keys")));
         assert_eq!(seen, alone.into_iter().map(|(value, _)| value).enumerate().collect::<Vec<_>>());
     };
     compare(&store);

@@ -40,7 +40,7 @@ fn cold_values_are_fetched_and_nothing_is_done_twice() {
     // After a start nothing is cached: both reads find their value cold.
     let store = open(&sim, &options);
     let mut runs = 0;
-    let (sum, gate) = store
+    let (sum, wait_lsn) = store
         .run(&[b"a", b"b"], |reader, writes| {
             runs += 1;
             // Said before the other one is read, and not done when that is cold.
@@ -51,7 +51,7 @@ fn cold_values_are_fetched_and_nothing_is_done_twice() {
         })
         .expect("sound values");
     assert_eq!((sum, runs), (10, 3));
-    store.log().wait_durable(gate).expect("a sound medium");
+    store.log().wait_durable(wait_lsn).expect("a sound medium");
     assert_eq!(get(&store, b"a").as_deref(), Some(&b"10"[..]));
 }
 

@@ -52,12 +52,12 @@ impl States {
 
     /// Runs one batch, and makes it durable; `None` after the cut.
     fn change(&mut self, store: &Store, mut ops: Vec<Op>) -> Option<()> {
-        let gate = run_batch(store, &mut ops)?;
+        let wait_lsn = run_batch(store, &mut ops)?;
         let mut next = self.now().clone();
         ops.iter().for_each(|op| apply(&mut next, op));
         self.0.push(next);
         store.log().commit_once().ok()?;
-        assert!(store.log().durable() >= gate);
+        assert!(store.log().durable() >= wait_lsn);
         self.acknowledge();
         Some(())
     }

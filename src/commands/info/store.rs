@@ -94,7 +94,7 @@ pub fn memory(view: &View, text: &mut String) {
         "mem_not_counted_for_evict": 0,
         "mem_allocator": "libc",
         "active_defrag_running": 0,
-        "lazyfree_pending_objects": stats.rubbish,
+        "lazyfree_pending_objects": stats.garbage,
         "lazyfreed_objects": stats.swept,
         "used_memory_lua": interpreters,
         "used_memory_lua_human": human(interpreters as u64),

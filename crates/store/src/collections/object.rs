@@ -16,7 +16,7 @@
 
 use holdfast_heap::{Arena, Full, Tx};
 
-pub use crate::format::word::Type;
+pub use crate::format::entry_word::Type;
 
 /// Bytes of an object before its key.
 pub const HEADER: u64 = 40;

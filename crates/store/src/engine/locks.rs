@@ -2,8 +2,8 @@
 //!
 //! Who locks several partitions takes them in the order of their numbers, so that no circle of waiting comes about (I-9).
 //! A script does not know all its keys when it begins, so that it may want a partition below one that it holds. If that is
-//! free, it takes it, and waits for nothing. If not, a transaction that has done nothing yet can be [set
-//! down](crate::Txn::set_down): it unlocks all, waits, and locks all in order again. One that cannot takes its *turn*: one
+//! free, it takes it, and waits for nothing. If not, a transaction that has done nothing yet
+//! [releases its locks](crate::Txn::release_locks): it unlocks all, waits, and locks all in order again. One that cannot takes its *turn*: one
 //! transaction at a time may wait for partitions in any order, and everybody else gives way to it: who holds the partition
 //! that it wants, and waits for another, releases all it has and begins again when that one has ended. It has not done
 //! anything with its partitions then, since it has not got them all. Who has got all its partitions waits for nothing, and
@@ -28,22 +28,22 @@ use std::{
 /// How often who waits looks whether it has to give way, or whether what it waits for is held for long.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What is wanted is held for long.
+/// A lock that is wanted is held for long, as by a slow script: its holder may be of this very thread.
 #[derive(Debug)]
-pub struct HeldUp;
+pub struct LockBusy;
 
 /// Whether to wait however long it takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum LockWait {
     Endless,
-    UntilHeldUp,
+    UntilBusy,
 }
 
 /// How long a transaction that has forgotten to name a partition tries to lock it, until that is a broken invariant.
 const LATE_MAX: Duration = Duration::from_secs(10);
 
 /// What a transaction has unlocked: the numbers of partitions, and how often their keys had been written.
-pub struct SetDown(Vec<(u16, u64)>);
+pub struct ReleasedLocks(Vec<(u16, u64)>);
 
 /// Partitions that are locked.
 pub(crate) struct Locks<'s> {
@@ -71,18 +71,18 @@ impl<'s> Locks<'s> {
 
     /// Locks partitions, given in ascending order.
     #[inline]
-    pub fn take(engine: &'s Engine, partitions: &[u16], patience: Patience) -> Result<Locks<'s>, HeldUp> {
+    pub fn take(engine: &'s Engine, partitions: &[u16], wait: LockWait) -> Result<Locks<'s>, LockBusy> {
         debug_assert!(partitions.is_sorted_by(|a, b| a < b), "I-9");
         let (&first, rest) = partitions.split_first().expect("a transaction locks at least one partition");
-        let first = Some(lock(engine, first, patience)?);
+        let first = Some(lock(engine, first, wait)?);
         let mut locks = Locks { first, ..Locks::none(engine) };
         if !rest.is_empty() {
-            locks.take_more(rest, patience)?;
+            locks.take_more(rest, wait)?;
         }
         Ok(locks)
     }
 
-    fn take_more(&mut self, rest: &[u16], patience: Patience) -> Result<(), HeldUp> {
+    fn take_more(&mut self, rest: &[u16], wait: LockWait) -> Result<(), LockBusy> {
         let engine = self.engine;
         self.more.reserve_exact(rest.len());
         while let Some(&next) = rest.get(self.more.len()) {
@@ -92,10 +92,10 @@ impl<'s> Locks<'s> {
                 None if self.is_wanted() => {
                     let first = self.first.take().expect("it was locked").0;
                     self.more.clear();
-                    drop(wait_for_turn(engine, patience)?);
-                    self.first = Some(lock(engine, first, patience)?);
+                    drop(wait_for_turn(engine, wait)?);
+                    self.first = Some(lock(engine, first, wait)?);
                 }
-                None if patience.is_over(&engine.growth.held_long[next as usize]) => return Err(HeldUp),
+                None if wait.is_over(&engine.growth.held_long[next as usize]) => return Err(LockBusy),
                 None => {}
             }
         }
@@ -114,13 +114,13 @@ impl<'s> Locks<'s> {
         engine: &'s Engine,
         partitions: &[u16],
         takes_turn: bool,
-    ) -> Result<Locks<'s>, HeldUp> {
-        let patience = Patience::UntilHeldUp;
+    ) -> Result<Locks<'s>, LockBusy> {
+        let wait = LockWait::UntilBusy;
         // Before it holds anything: who has the turn may want that.
-        let turn = if takes_turn { Some(wait_for_turn(engine, patience)?) } else { None };
+        let turn = if takes_turn { Some(wait_for_turn(engine, wait)?) } else { None };
         let locks = match partitions {
             [] => Locks::none(engine),
-            some => Locks::take(engine, some, patience)?,
+            some => Locks::take(engine, some, wait)?,
         };
         Ok(Locks { may_grow: true, turn, ..locks })
     }
@@ -307,27 +307,27 @@ impl<'s> Locks<'s> {
         self.turn = None;
     }
 
-    /// Unlocks everything but the turn; [`Locks::take_up`] locks it again.
-    pub fn set_down(&mut self) -> SetDown {
+    /// Unlocks everything but the turn; [`Locks::reacquire_locks`] locks it again.
+    pub fn release_locks(&mut self) -> ReleasedLocks {
         let numbers = self.first.iter().chain(&self.more).map(|(number, part)| (*number, part.version));
-        let mut set_down: Vec<_> = numbers.collect();
-        set_down.sort_unstable();
+        let mut released: Vec<_> = numbers.collect();
+        released.sort_unstable();
         self.end();
         *self = Locks { may_grow: true, turn: self.turn.take(), ..Locks::none(self.engine) };
         if self.has_turn() {
             self.hold_long();
         }
-        SetDown(set_down)
+        ReleasedLocks(released)
     }
 
     /// Locks again what was unlocked; whether none of its keys was written meanwhile.
-    pub fn take_up(&mut self, set_down: &SetDown) -> Result<bool, HeldUp> {
-        let numbers: Vec<u16> = set_down.0.iter().map(|(number, _)| *number).collect();
+    pub fn reacquire_locks(&mut self, released: &ReleasedLocks) -> Result<bool, LockBusy> {
+        let numbers: Vec<u16> = released.0.iter().map(|(number, _)| *number).collect();
         let locks = Locks::take_growing(self.engine, &numbers, false)?;
         let held_long = self.held_long;
         *self = Locks { turn: self.turn.take(), ..locks };
         self.mark(held_long);
-        Ok(set_down.0.iter().all(|(number, version)| self.read(*number).version == *version))
+        Ok(released.0.iter().all(|(number, version)| self.read(*number).version == *version))
     }
 
     /// Whether since the last call a partition was wanted that was not named at the beginning.
@@ -338,28 +338,28 @@ impl<'s> Locks<'s> {
 }
 
 #[inline]
-fn lock(engine: &Engine, number: u16, patience: Patience) -> Result<Locked<'_>, HeldUp> {
+fn lock(engine: &Engine, number: u16, wait: LockWait) -> Result<Locked<'_>, LockBusy> {
     let partition = &engine.partitions[number as usize];
     let guard = match partition.try_lock() {
         Some(guard) => guard,
-        None => wait_for(partition, &engine.growth.held_long[number as usize], patience)?,
+        None => wait_for(partition, &engine.growth.held_long[number as usize], wait)?,
     };
     Ok(follow(engine, number, guard))
 }
 
-fn wait_for_turn(engine: &Engine, patience: Patience) -> Result<MutexGuard<'_, ()>, HeldUp> {
-    wait_for(&engine.growth.turn, &engine.growth.turn_is_long, patience)
+fn wait_for_turn(engine: &Engine, wait: LockWait) -> Result<MutexGuard<'_, ()>, LockBusy> {
+    wait_for(&engine.growth.turn, &engine.growth.turn_is_long, wait)
 }
 
 #[cold]
 fn wait_for<'s, T>(
     wanted: &'s Mutex<T>,
     held_long: &AtomicBool,
-    patience: Patience,
-) -> Result<MutexGuard<'s, T>, HeldUp> {
+    wait: LockWait,
+) -> Result<MutexGuard<'s, T>, LockBusy> {
     loop {
-        if patience.is_over(held_long) {
-            return Err(HeldUp);
+        if wait.is_over(held_long) {
+            return Err(LockBusy);
         }
         if let Some(guard) = wanted.try_lock_for(LOOK) {
             return Ok(guard);
@@ -367,9 +367,9 @@ fn wait_for<'s, T>(
     }
 }
 
-impl Patience {
+impl LockWait {
     fn is_over(self, held_long: &AtomicBool) -> bool {
-        self == Patience::UntilHeldUp && held_long.load(Relaxed)
+        self == LockWait::UntilBusy && held_long.load(Relaxed)
     }
 }
 
@@ -381,7 +381,7 @@ fn follow<'s>(engine: &Engine, number: u16, mut guard: MutexGuard<'s, Partition>
 
 impl Engine {
     /// Locks a partition, unless it is held for long.
-    pub fn try_lock(&self, number: u16) -> Result<MutexGuard<'_, Partition>, HeldUp> {
-        lock(self, number, Patience::UntilHeldUp).map(|(_, guard)| guard)
+    pub fn try_lock(&self, number: u16) -> Result<MutexGuard<'_, Partition>, LockBusy> {
+        lock(self, number, LockWait::UntilBusy).map(|(_, guard)| guard)
     }
 }

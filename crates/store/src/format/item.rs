@@ -1,6 +1,6 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
-use crate::format::word;
+use crate::format::entry_word;
 use holdfast_io::crc32c_of_both;
 use std::ops::Range;
 
@@ -37,17 +37,17 @@ pub fn record_len(key_len: usize, value_len: usize) -> usize {
 
 /// Appends a record to a batch's payload, aligned so that its LSN is a multiple of 16, and returns its position.
 pub fn encode(payload: &mut Vec<u8>, kind: u8, db: u8, slot: u64, key: &[u8], value: &[u8]) -> usize {
-    let lead = (payload.len() + holdfast_log::BATCH_HEADER).next_multiple_of(word::GRANULE as usize)
+    let lead = (payload.len() + holdfast_log::BATCH_HEADER).next_multiple_of(entry_word::GRANULE as usize)
         - holdfast_log::BATCH_HEADER;
-    payload.reserve(word::GRANULE as usize + record_len(key.len(), value.len()));
+    payload.reserve(entry_word::GRANULE as usize + record_len(key.len(), value.len()));
     // All of a granule and then less, which is cheaper than so many bytes.
-    payload.extend_from_slice(&[0; word::GRANULE as usize]);
+    payload.extend_from_slice(&[0; entry_word::GRANULE as usize]);
     payload.truncate(lead);
     let long = key.len() >= LONG_KEY as usize;
     let key_len = if long { LONG_KEY } else { key.len() as u16 };
     let kind_and_lengths =
         u64::from(kind) | u64::from(db) << 8 | u64::from(key_len) << 16 | u64::from(value.len() as u32) << 32;
-    let header = u128::from(kind_and_lengths) | u128::from((slot / word::GRANULE) as u32) << 96;
+    let header = u128::from(kind_and_lengths) | u128::from((slot / entry_word::GRANULE) as u32) << 96;
     payload.extend_from_slice(&header.to_le_bytes());
     if long {
         payload.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -60,7 +60,7 @@ pub fn encode(payload: &mut Vec<u8>, kind: u8, db: u8, slot: u64, key: &[u8], va
 
 /// Points a record that is not yet in the log at another index entry.
 pub fn retarget(record: &mut [u8], slot: u64) {
-    record[12..16].copy_from_slice(&((slot / word::GRANULE) as u32).to_le_bytes());
+    record[12..16].copy_from_slice(&((slot / entry_word::GRANULE) as u32).to_le_bytes());
 }
 
 /// Gives a record that is not yet in the log another value, if that is as long, and the record is a string's of this key;
@@ -137,7 +137,7 @@ pub fn view(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
         return Err("unknown record kind");
     }
     let slot =
-        u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * word::GRANULE;
+        u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * entry_word::GRANULE;
     let (key, value) = record[start..].split_at(key_len);
     Ok((Item { kind: record[0], db: record[1], slot, key, value }, end))
 }

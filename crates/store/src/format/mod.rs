@@ -3,7 +3,7 @@
 
 pub mod creating;
 pub mod digest;
+pub mod entry_word;
 pub mod item;
 pub mod payload;
 pub mod superblock;
-pub mod word;

@@ -12,9 +12,9 @@ use crate::{
     engine::Engine,
     format::{
         digest::Digest,
+        entry_word::WINDOW,
         item,
         payload::{self, corrupt_batch},
-        word::WINDOW,
     },
     txn::Txn,
 };

@@ -12,7 +12,7 @@ use crate::{
     engine::Engine,
     format::digest::Digest,
     partition::{Partition, budget::Memory, databases::DATABASES, index::CURSOR_BITS, shared::Shared},
-    txn::{Txn, eviction::Tried},
+    txn::{Txn, eviction::EvictOutcome},
 };
 use fastrand::Rng;
 use holdfast_log::{Admission, Purpose};
@@ -24,7 +24,7 @@ use std::{
 
 /// Which keys may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Among {
+pub enum EvictionScope {
     /// All.
     All,
     /// Those that have an expiry.
@@ -33,7 +33,7 @@ pub enum Among {
 
 /// Which of them go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
+pub enum EvictionOrder {
     /// Those that were used longest ago, or least often, whichever is kept ([`Uses`](crate::Uses)).
     LeastUsed,
     /// Those that expire soonest. Only among such that expire.
@@ -45,10 +45,10 @@ pub enum First {
 /// How keys are chosen that are to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Among which.
-    pub among: Among,
+    /// Which keys may go.
+    pub scope: EvictionScope,
     /// Who is the first.
-    pub first: First,
+    pub first: EvictionOrder,
     /// How many are looked at for each that goes: 1 to 64.
     pub samples: usize,
 }
@@ -120,7 +120,7 @@ impl Evictions {
     /// Sets whether and how keys are evicted.
     pub fn set(&self, shared: &Shared, eviction: Option<Eviction>) {
         // One is as good as another.
-        let max = |how: Eviction| if how.first == First::Random { 1 } else { SAMPLES_MAX };
+        let max = |how: Eviction| if how.first == EvictionOrder::Random { 1 } else { SAMPLES_MAX };
         *self.how.lock() = eviction.map(|how| Eviction { samples: how.samples.clamp(1, max(how)), ..how });
         self.version.fetch_add(1, Relaxed);
         shared.budget.evicts.store(eviction.is_some(), Relaxed);
@@ -198,7 +198,7 @@ struct Evictor {
     /// Keys that there are.
     keys: u64,
     /// Partitions in which something is being freed, which counts until it is.
-    rubbish: Vec<u16>,
+    garbage: Vec<u16>,
     /// Bytes that indexes take in the heap.
     index_bytes: u64,
     /// The worst that were seen, in the order of their scores, and the version of how these were given.
@@ -213,7 +213,7 @@ impl Evictor {
             groups: Vec::new(),
             candidates: 0,
             keys: 0,
-            rubbish: Vec::new(),
+            garbage: Vec::new(),
             index_bytes: 0,
             pool: Vec::new(),
             version: 0,
@@ -222,21 +222,21 @@ impl Evictor {
     }
 
     /// Counts the keys, and looks what else is to be known of the partitions.
-    fn count(&mut self, engine: &Engine, among: Among) {
+    fn count(&mut self, engine: &Engine, scope: EvictionScope) {
         (self.candidates, self.keys, self.index_bytes) = (0, 0, 0);
         self.groups.clear();
-        self.rubbish.clear();
+        self.garbage.clear();
         for partition in 0..engine.partitions.len() as u16 {
             // One that is held for long, maybe by a script of this very thread, is left out.
             let Ok(part) = engine.try_lock(partition) else { continue };
             self.index_bytes += part.index_heap_bytes();
-            if part.has_rubbish(&engine.shared) {
-                self.rubbish.push(partition);
+            if part.has_garbage(&engine.shared) {
+                self.garbage.push(partition);
             }
             for logical in 0..DATABASES as u8 {
                 let db = engine.shared.databases.physical(logical);
                 self.keys += part.len(db);
-                let keys = if among == Among::All { part.len(db) } else { part.expires_len(db) };
+                let keys = if scope == EvictionScope::All { part.len(db) } else { part.expires_len(db) };
                 if keys > 0 {
                     self.candidates += keys;
                     self.groups.push(Group { partition, db, keys, cursor: 0 });
@@ -275,7 +275,7 @@ impl Evictor {
         let mut seen = Vec::with_capacity(how.samples);
         let Ok(mut part) = engine.try_lock(partition) else { return 0 };
         part.set_now(engine.shared.io.now_ms());
-        if !engine.shared.databases.is_rubbish(db) {
+        if !engine.shared.databases.is_garbage(db) {
             part.sample(&engine.shared, db, how, &mut group.cursor, &mut seen);
         }
         drop(part);
@@ -317,15 +317,15 @@ impl Evictor {
             while let Some(candidate) = self.pool.pop() {
                 let partition = candidate.partition;
                 match evict(engine, candidate, how) {
-                    Tried::Evicted(bytes) => {
+                    EvictOutcome::Evicted(bytes) => {
                         self.subtract(candidate);
-                        if engine.partitions[partition as usize].lock().has_rubbish(&engine.shared) {
-                            self.rubbish.push(partition);
+                        if engine.partitions[partition as usize].lock().has_garbage(&engine.shared) {
+                            self.garbage.push(partition);
                         }
                         return Ok(bytes);
                     }
-                    Tried::Changed => {}
-                    Tried::Refused => return Err(Room::Soon),
+                    EvictOutcome::Changed => {}
+                    EvictOutcome::Refused => return Err(Room::Soon),
                 }
             }
         }
@@ -353,7 +353,7 @@ impl Partition {
         let mut digests = Vec::with_capacity(32);
         let (start, mut is_around) = (*cursor, false);
         for _ in 0..BUCKETS {
-            *cursor = self.digests(db, how.among == Among::Expiring, *cursor, &mut digests);
+            *cursor = self.digests(db, how.scope == EvictionScope::Expiring, *cursor, &mut digests);
             let was_around = is_around;
             is_around |= *cursor == 0;
             if digests.len() >= how.samples || was_around && (*cursor == 0 || *cursor > start) {
@@ -369,13 +369,13 @@ impl Partition {
     /// How much a key is to be evicted, if it may be.
     pub fn score(&mut self, shared: &Shared, db: u8, digest: Digest, how: Eviction) -> Option<u64> {
         let found = self.find(shared, db, digest)?;
-        if how.among == Among::Expiring && !found.word.has_expiry() {
+        if how.scope == EvictionScope::Expiring && !found.word.has_expiry() {
             return None;
         }
         Some(match how.first {
-            First::Random => 0,
-            First::LeastUsed => u64::from(self.meter().coldness(self.known(db, found.slot))),
-            First::SoonestToExpire => u64::MAX - self.expiry(db, digest, found.word)?,
+            EvictionOrder::Random => 0,
+            EvictionOrder::LeastUsed => u64::from(self.meter().coldness(self.known(db, found.slot))),
+            EvictionOrder::SoonestToExpire => u64::MAX - self.expiry(db, digest, found.word)?,
         })
     }
 }
@@ -414,7 +414,7 @@ impl Evictions {
         if std::mem::replace(&mut evictor.version, version) != version {
             evictor.pool.clear();
         }
-        evictor.count(engine, how.among);
+        evictor.count(engine, how.scope);
         let others = self.other_bytes();
         loop {
             let mut items = engine.shared.log.live_bytes().max(0) as u64;
@@ -422,13 +422,13 @@ impl Evictions {
                 if others + data_bytes(engine, items, evictor.keys, evictor.index_bytes) <= limit {
                     return Room::Enough;
                 }
-                if let Some(&partition) = evictor.rubbish.last() {
+                if let Some(&partition) = evictor.garbage.last() {
                     if engine.shared.log.admit_for(SWEEP_BYTES, Purpose::Remove) != Admission::Ok {
                         return Room::Soon;
                     }
                     let begun = Txn::try_begin(engine, &[partition], engine.shared.io.now_ms());
                     if !begun.is_ok_and(|mut txn| txn.sweep()) {
-                        evictor.rubbish.pop();
+                        evictor.garbage.pop();
                     }
                     break;
                 }
@@ -457,12 +457,12 @@ impl Evictions {
 
 /// Evicts a key, if it is still one of those that go first. Its name, if somebody wants to know that, may have to be
 /// read from the medium.
-fn evict(engine: &Engine, candidate: Candidate, how: Eviction) -> Tried {
+fn evict(engine: &Engine, candidate: Candidate, how: Eviction) -> EvictOutcome {
     let Candidate { partition, db, digest, score } = candidate;
     let mut name: Option<Vec<u8>> = None;
     loop {
         let Ok(mut txn) = Txn::try_begin(engine, &[partition], engine.shared.io.now_ms()) else {
-            return Tried::Changed;
+            return EvictOutcome::Changed;
         };
         let may_go = |part: &mut Partition| part.score(&engine.shared, db, digest, how) >= Some(score);
         match txn.evict(db, digest, may_go, name.as_deref()) {
@@ -472,7 +472,7 @@ fn evict(engine: &Engine, candidate: Candidate, how: Eviction) -> Tried {
                 match engine.shared.read_item(cold) {
                     Ok(key) => name = Some(key),
                     // It has moved, or is damaged.
-                    Err(_) => return Tried::Changed,
+                    Err(_) => return EvictOutcome::Changed,
                 }
             }
         }

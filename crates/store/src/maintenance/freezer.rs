@@ -84,7 +84,7 @@ impl Hand {
 
 /// How freezing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Froze {
+pub(crate) enum FreezeOutcome {
     /// It was enough.
     Enough,
     /// There is nothing more to freeze.
@@ -101,7 +101,11 @@ pub(crate) struct Freezer {
 
 impl Freezer {
     /// Freezes collections until `enough` says so of the bytes of heap that they took.
-    pub fn freeze(&self, engine: &Engine, mut enough: impl FnMut(u64) -> bool) -> Result<(Froze, u64)> {
+    pub fn freeze(
+        &self,
+        engine: &Engine,
+        mut enough: impl FnMut(u64) -> bool,
+    ) -> Result<(FreezeOutcome, u64)> {
         let mut hand = self.hand.lock();
         if !hand.is_attached {
             engine.attach_all();
@@ -114,17 +118,17 @@ impl Freezer {
                 if hand.rounds == begun {
                     hand.spared = (2 * hand.spared).clamp(1, SPARED_MAX);
                 }
-                break Froze::Enough;
+                break FreezeOutcome::Enough;
             }
             if hand.rounds >= change_at {
                 if hand.spared == 0 {
-                    break Froze::All;
+                    break FreezeOutcome::All;
                 }
                 (hand.spared, change_at) = (hand.spared / 4, hand.rounds + 1);
             }
             match log.admit(SLICE_LOG_BYTES) {
                 Admission::Ok => bytes += freeze_slice(engine, &mut hand)?,
-                other => break Froze::LogStops(other),
+                other => break FreezeOutcome::LogStops(other),
             }
         };
         log.kick();
@@ -135,7 +139,7 @@ impl Freezer {
     }
 
     /// Freezes until the data that memory is short of has room again.
-    fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<Froze> {
+    fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<FreezeOutcome> {
         let shared = &engine.shared;
         let enough = |_| {
             shared.judge_memory();
@@ -206,8 +210,8 @@ fn run(engine: &Engine, freezer: &Freezer, stop: &AtomicBool) {
         if can_freeze && shared.budget.wants_freezing() && shared.log.failed().is_none() {
             let started = Instant::now();
             match freezer.freeze_down(engine, stop) {
-                Ok(Froze::Enough) => rest_until = None,
-                Ok(Froze::LogStops(Admission::Busy)) => {
+                Ok(FreezeOutcome::Enough) => rest_until = None,
+                Ok(FreezeOutcome::LogStops(Admission::Busy)) => {
                     thread::park_timeout(LOG_RETRY);
                     continue;
                 }

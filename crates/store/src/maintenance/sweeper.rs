@@ -3,10 +3,10 @@
 use crate::{engine::Engine, txn::Txn};
 use holdfast_log::{Admission, Purpose};
 
-/// Bytes of log that freeing a slice of rubbish may take.
+/// Bytes of log that freeing a slice of garbage may take.
 pub(crate) const SWEEP_BYTES: usize = 256 << 10;
 
-/// Frees a slice of rubbish in each partition; whether there may be more and room in the log to go on.
+/// Frees a slice of garbage in each partition; whether there may be more and room in the log to go on.
 pub fn sweep(engine: &Engine) -> bool {
     let (log, now_ms) = (&engine.shared.log, engine.shared.io.now_ms());
     let left_over = engine.shared.left_over();

@@ -3,8 +3,8 @@
 use crate::{
     format::{
         digest::Digest,
+        entry_word::{EntryWord, Type, size_class},
         item,
-        word::{Type, Word, size_class},
     },
     partition::observers::Tell,
 };
@@ -63,16 +63,16 @@ impl Batch {
         ty: Type,
         key: &[u8],
         value: &[u8],
-    ) -> Word {
+    ) -> EntryWord {
         let kind = if ty == Type::String { item::STRING } else { item::FROZEN };
         let at = item::encode(&mut self.tx.buf, kind, db, slot, key, value);
         let class = size_class(item::record_len(key.len(), value.len()));
         self.items.push(Pending { slot, at, class, partition, wanted: true });
-        Word::pending(ty, self.items.len() - 1)
+        EntryWord::pending(ty, self.items.len() - 1)
     }
 
     /// The size class of a pending item, by the word of its entry.
-    pub(crate) fn class(&self, word: Word) -> u8 {
+    pub(crate) fn class(&self, word: EntryWord) -> u8 {
         self.items[word.pending_number().expect("an item of this batch")].class
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 /// What was done to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ChangeKind {
     /// It, or its value, or its expiry was changed, or it was removed, by the transaction's will.
     Written,
     /// It was not there before.
@@ -32,19 +32,19 @@ pub enum What {
 
 /// A set of kinds of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted(u8);
+pub struct ChangeFilter(u8);
 
-impl Wanted {
+impl ChangeFilter {
     /// Everything that changes a key.
-    pub const WRITTEN: Wanted = Wanted(1);
-    /// [`What::Added`].
-    pub const ADDED: Wanted = Wanted(2);
-    /// [`What::Expired`], [`What::FieldsExpired`] and [`What::LastFieldExpired`].
-    pub const EXPIRED: Wanted = Wanted(4);
-    /// [`What::Missed`].
-    pub const MISSED: Wanted = Wanted(8);
-    /// [`What::Evicted`].
-    pub const EVICTED: Wanted = Wanted(16);
+    pub const WRITTEN: ChangeFilter = ChangeFilter(1);
+    /// [`ChangeKind::Added`].
+    pub const ADDED: ChangeFilter = ChangeFilter(2);
+    /// [`ChangeKind::Expired`], [`ChangeKind::FieldsExpired`] and [`ChangeKind::LastFieldExpired`].
+    pub const EXPIRED: ChangeFilter = ChangeFilter(4);
+    /// [`ChangeKind::Missed`].
+    pub const MISSED: ChangeFilter = ChangeFilter(8);
+    /// [`ChangeKind::Evicted`].
+    pub const EVICTED: ChangeFilter = ChangeFilter(16);
 
     /// Whether nobody wants to know anything.
     #[inline]
@@ -52,22 +52,24 @@ impl Wanted {
         self.0 == 0
     }
 
-    pub(crate) fn has(self, what: What) -> bool {
-        let bits = match what {
-            What::Written => Wanted::WRITTEN,
-            What::Added => Wanted::ADDED,
-            What::Expired | What::FieldsExpired | What::LastFieldExpired => Wanted::EXPIRED | Wanted::WRITTEN,
-            What::Missed => Wanted::MISSED,
-            What::Evicted => Wanted::EVICTED | Wanted::WRITTEN,
+    pub(crate) fn has(self, kind: ChangeKind) -> bool {
+        let bits = match kind {
+            ChangeKind::Written => ChangeFilter::WRITTEN,
+            ChangeKind::Added => ChangeFilter::ADDED,
+            ChangeKind::Expired | ChangeKind::FieldsExpired | ChangeKind::LastFieldExpired => {
+                ChangeFilter::EXPIRED | ChangeFilter::WRITTEN
+            }
+            ChangeKind::Missed => ChangeFilter::MISSED,
+            ChangeKind::Evicted => ChangeFilter::EVICTED | ChangeFilter::WRITTEN,
         };
         self.0 & bits.0 != 0
     }
 }
 
-impl BitOr for Wanted {
-    type Output = Wanted;
-    fn bitor(self, more: Wanted) -> Wanted {
-        Wanted(self.0 | more.0)
+impl BitOr for ChangeFilter {
+    type Output = ChangeFilter;
+    fn bitor(self, more: ChangeFilter) -> ChangeFilter {
+        ChangeFilter(self.0 | more.0)
     }
 }
 
@@ -75,7 +77,7 @@ impl BitOr for Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// What was done.
-    pub what: What,
+    pub kind: ChangeKind,
     /// The database, by the number that clients know it by ([`crate::Store::database`]).
     pub db: u8,
     /// The key.
@@ -96,12 +98,12 @@ pub(crate) struct Following {
 
 impl Following {
     #[inline]
-    pub fn wanted(&self) -> Wanted {
-        Wanted(self.wanted.load(Relaxed))
+    pub fn wanted(&self) -> ChangeFilter {
+        ChangeFilter(self.wanted.load(Relaxed))
     }
 
     /// Says what is wanted from now on.
-    pub fn want(&self, wanted: Wanted) {
+    pub fn want(&self, wanted: ChangeFilter) {
         self.wanted.store(wanted.0, Relaxed);
     }
 
@@ -111,10 +113,10 @@ impl Following {
         debug_assert!(first, "there is one follower");
     }
 
-    /// Tells what was done, by what is durable beyond `gate`.
-    pub fn tell(&self, changes: Vec<Change>, gate: Lsn) {
+    /// Tells what was done, by what is durable beyond `wait_lsn`.
+    pub fn tell(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         if let Some(follow) = self.follow.get() {
-            follow(changes, gate);
+            follow(changes, wait_lsn);
         }
     }
 }

@@ -3,21 +3,21 @@
 use super::{Database, Partition, shared::Shared};
 use crate::{
     collections::{Context, any, object},
-    format::{digest::Digest, word::Word},
+    format::{digest::Digest, entry_word::EntryWord},
 };
 use std::collections::HashSet;
 
 impl Partition {
-    /// Checks a database's indexes, and against each other unless they are rubbish, calls `f` with each entry, and returns
+    /// Checks a database's indexes, and against each other unless they are garbage, calls `f` with each entry, and returns
     /// the number of keys.
     pub fn check_database(
         &self,
         shared: &Shared,
         db: u8,
-        mut f: impl FnMut(Digest, Word),
+        mut f: impl FnMut(Digest, EntryWord),
     ) -> Result<u64, String> {
         let Database { keys, expires, .. } = &self.databases[db as usize];
-        if shared.databases.is_rubbish(db) {
+        if shared.databases.is_garbage(db) {
             for segment in 0..keys.segment_count() {
                 keys.for_each_in(&self.arena, segment, |_, digest, word| f(digest, word));
             }
@@ -91,10 +91,10 @@ impl Partition {
         let (mut used, mut freeing) = (0, false);
         for (db, Database { keys, expires, .. }) in self.databases.iter().enumerate() {
             used += keys.heap_bytes() + expires.heap_bytes();
-            let is_rubbish = shared.databases.is_rubbish(db as u8);
+            let is_garbage = shared.databases.is_garbage(db as u8);
             for segment in 0..keys.segment_count() {
                 keys.for_each_in(&self.arena, segment, |_, _, word| {
-                    if word.in_heap() && is_rubbish {
+                    if word.in_heap() && is_garbage {
                         freeing = true;
                     } else if word.in_heap() {
                         used += any::heap_bytes(&self.arena, word.offset());

@@ -3,8 +3,8 @@
 use super::shared::Shared;
 use crate::format::{
     digest::Digest,
+    entry_word::{EntryWord, Type, class_bytes},
     item,
-    word::{Type, Word, class_bytes},
 };
 use holdfast_io::{Error, ReadQueue, Result};
 use holdfast_log::Lsn;
@@ -21,13 +21,13 @@ pub struct Cold {
 }
 
 impl Cold {
-    pub(crate) fn new(shared: &Shared, word: Word) -> Cold {
+    pub(crate) fn new(shared: &Shared, word: EntryWord) -> Cold {
         let len_max = class_bytes(word.class()) as usize;
         Cold { lsn: word.lsn(shared.log.tail()), len_max, ty: word.ty(), key_of: None }
     }
 
     /// The key of an item, of which the index has the digest.
-    pub(crate) fn key(shared: &Shared, word: Word, digest: Digest) -> Cold {
+    pub(crate) fn key(shared: &Shared, word: EntryWord, digest: Digest) -> Cold {
         Cold { key_of: Some(digest), ..Cold::new(shared, word) }
     }
 

@@ -10,7 +10,7 @@ pub(crate) const PHYSICAL_DATABASES: usize = 40;
 /// The physical database of what the server itself keeps: no logical one, so that clients neither see nor flush it.
 pub const SYSTEM_DATABASE: u8 = PHYSICAL_DATABASES as u8 - 1;
 
-/// Which physical database each logical one is. A physical one that none is, is rubbish, but for the system's. To change that, all partitions
+/// Which physical database each logical one is. A physical one that none is, is garbage, but for the system's. To change that, all partitions
 /// must be locked; so who has locked one may rely on it.
 #[derive(Default)]
 pub(crate) struct Databases([AtomicU8; DATABASES]);
@@ -24,29 +24,29 @@ impl Databases {
         self.0[logical as usize].store(physical, Relaxed);
     }
 
-    /// The logical database that a physical one is; `None`: it is rubbish.
+    /// The logical database that a physical one is; `None`: it is garbage.
     pub fn logical(&self, physical: u8) -> Option<u8> {
         self.0.iter().position(|p| p.load(Relaxed) == physical).map(|logical| logical as u8)
     }
 
-    /// A bit for each physical database that is rubbish.
-    fn rubbish_bits(&self) -> u64 {
+    /// A bit for each physical database that is garbage.
+    fn garbage_bits(&self) -> u64 {
         let all = (1 << PHYSICAL_DATABASES) - 1;
         all & !self.0.iter().fold(1 << SYSTEM_DATABASE, |used, physical| used | 1 << physical.load(Relaxed))
     }
 
-    /// One that is rubbish.
-    pub fn rubbish(&self) -> u8 {
-        self.rubbish_bits().trailing_zeros() as u8
+    /// One that is garbage.
+    pub fn garbage(&self) -> u8 {
+        self.garbage_bits().trailing_zeros() as u8
     }
 
-    pub fn is_rubbish(&self, physical: u8) -> bool {
-        self.rubbish_bits() >> physical & 1 == 1
+    pub fn is_garbage(&self, physical: u8) -> bool {
+        self.garbage_bits() >> physical & 1 == 1
     }
 
-    /// All that are rubbish.
-    pub fn all_rubbish(&self) -> impl Iterator<Item = u8> + use<> {
-        let bits = self.rubbish_bits();
+    /// All that are garbage.
+    pub fn all_garbage(&self) -> impl Iterator<Item = u8> + use<> {
+        let bits = self.garbage_bits();
         (0..PHYSICAL_DATABASES as u8).filter(move |physical| bits >> physical & 1 == 1)
     }
 }

@@ -4,8 +4,8 @@
 use super::{Found, Partition, batch::Written, index::Slot, observers::Tell, shared::Shared};
 use crate::format::{
     digest::Digest,
+    entry_word::{class_bytes_min, size_class},
     item,
-    word::{class_bytes_min, size_class},
 };
 use holdfast_log::{BATCH_HEADER, Lsn, SMALL_BYTES};
 use std::{

@@ -8,7 +8,7 @@ use crate::{
         object::{self, Type},
         redo_max, serial, string,
     },
-    format::word::{Word, class_bytes_min},
+    format::entry_word::{EntryWord, class_bytes_min},
     partition::{batch::Batch, shared::Shared},
 };
 use holdfast_heap::Arena;
@@ -29,7 +29,7 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     /// Counts an entry that has appeared.
-    pub fn add(&mut self, word: Word, class: u8) {
+    pub fn add(&mut self, word: EntryWord, class: u8) {
         if is_frozen(word) {
             self.keys += 1;
             self.bytes += class_bytes_min(class);
@@ -37,7 +37,7 @@ impl Frozen {
     }
 
     /// Counts an entry that is gone.
-    pub fn subtract(&mut self, word: Word, class: u8) {
+    pub fn subtract(&mut self, word: EntryWord, class: u8) {
         if is_frozen(word) {
             self.keys -= 1;
             self.bytes -= class_bytes_min(class);
@@ -46,7 +46,7 @@ impl Frozen {
 }
 
 /// Whether an entry names a frozen collection.
-fn is_frozen(word: Word) -> bool {
+fn is_frozen(word: EntryWord) -> bool {
     !word.in_heap() && word.ty() != Type::String
 }
 
@@ -135,7 +135,7 @@ impl Partition {
     pub fn thaw(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, obj: u64) -> Found {
         self.release_item(shared, batch, found.word);
         self.drop_copy(db, found.slot);
-        let word = Word::object(found.word.ty(), obj).with_expiry(found.word.has_expiry());
+        let word = EntryWord::object(found.word.ty(), obj).with_expiry(found.word.has_expiry());
         self.databases[db as usize].keys.set_word(&mut self.arena, batch, found.slot, word);
         Found { slot: found.slot, word }
     }

@@ -12,7 +12,7 @@ use crate::{
     cache::{Handle, uses::MARK},
     format::{
         digest::Digest,
-        word::{PAYLOAD_BITS, Word},
+        entry_word::{EntryWord, PAYLOAD_BITS},
     },
     partition::batch::Batch,
     util::probe,
@@ -224,8 +224,8 @@ impl Index {
     }
 
     /// The payload of an entry.
-    pub fn word(&self, arena: &Arena, slot: Slot) -> Word {
-        Word(arena.u64(self.offset(slot)) & PAYLOAD_MASK)
+    pub fn word(&self, arena: &Arena, slot: Slot) -> EntryWord {
+        EntryWord(arena.u64(self.offset(slot)) & PAYLOAD_MASK)
     }
 
     /// The entry with this digest.
@@ -236,7 +236,7 @@ impl Index {
 
     /// The entry with this digest, and its payload.
     #[inline]
-    pub fn get(&self, arena: &Arena, digest: Digest) -> Option<(Slot, Word)> {
+    pub fn get(&self, arena: &Arena, digest: Digest) -> Option<(Slot, EntryWord)> {
         let (number, home) = (self.segment_of(digest.h0)?, home(digest.h0));
         let segment = &self.segments[number as usize];
         let [first, second] = segment.two_buckets(arena, home);
@@ -254,7 +254,7 @@ impl Index {
 
     /// The payload of the entry in a slot, which was this index's once or another's, if its digest is this one.
     #[inline]
-    pub fn get_at(&self, arena: &Arena, slot: Slot, digest: Digest) -> Option<Word> {
+    pub fn get_at(&self, arena: &Arena, slot: Slot, digest: Digest) -> Option<EntryWord> {
         let bucket = self.segments.get(slot.segment as usize)?.bucket(arena, slot.bucket as usize);
         word_if(bucket, slot.entry as usize, digest).filter(|_| bucket[slot.entry as usize] != 0)
     }
@@ -327,7 +327,7 @@ impl Index {
     }
 
     /// Overwrites an entry's payload.
-    pub fn set_word(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, word: Word) {
+    pub fn set_word(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, word: EntryWord) {
         let offset = self.offset(slot);
         let tag = arena.u64(offset) & !PAYLOAD_MASK;
         arena.write_u64(&mut batch.tx, offset, word.0 | tag);
@@ -336,13 +336,13 @@ impl Index {
     /// Sets or clears an entry's has-expiry bit, and leaves its location alone.
     pub fn set_expiry_bit(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, on: bool) {
         let offset = self.offset(slot);
-        let word = Word(arena.u64(offset)).with_expiry(on);
+        let word = EntryWord(arena.u64(offset)).with_expiry(on);
         arena.write_u16(&mut batch.tx, offset + 6, (word.0 >> 48) as u16);
     }
 
     /// Overwrites the type and flags of an entry with redo, and its location without: the redo of the location is
     /// the item's record. If the item leaves the entry before the batch is committed, the location is overwritten with redo.
-    pub fn set_item_word(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, word: Word) {
+    pub fn set_item_word(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot, word: EntryWord) {
         let offset = self.offset(slot);
         let old = arena.u64(offset);
         let new = word.0 | old & !PAYLOAD_MASK;
@@ -515,7 +515,7 @@ impl Index {
         if self.items {
             if let Some(number) = self.word(arena, to).pending_number() {
                 batch.retarget(number, self.offset(to));
-                arena.write(&mut batch.tx, self.offset(from), &Word::NO_ITEM); // I-14
+                arena.write(&mut batch.tx, self.offset(from), &EntryWord::NO_ITEM); // I-14
             }
         }
     }
@@ -591,7 +591,7 @@ impl Index {
     }
 
     /// Calls `f` with each entry (slot, what is known of the digest, word) of a segment.
-    pub fn for_each_in(&self, arena: &Arena, segment: u32, mut f: impl FnMut(Slot, Digest, Word)) {
+    pub fn for_each_in(&self, arena: &Arena, segment: u32, mut f: impl FnMut(Slot, Digest, EntryWord)) {
         for number in 0..BUCKETS {
             let bytes = self.bucket(arena, segment, number);
             for i in (0..SLOTS).filter(|&i| bytes[i] != 0) {
@@ -607,7 +607,12 @@ impl Index {
     /// A cursor is the upper half of `h0`, which is as much as a directory can tell apart, and a bucket. Segments only ever split, so what a
     /// scan has passed stays behind it, and what it has not yet seen stays ahead: an entry that is there throughout is
     /// seen at least once.
-    pub fn scan(&self, arena: &Arena, cursor: u64, mut f: impl FnMut(Slot, Digest, Word)) -> Option<u64> {
+    pub fn scan(
+        &self,
+        arena: &Arena,
+        cursor: u64,
+        mut f: impl FnMut(Slot, Digest, EntryWord),
+    ) -> Option<u64> {
         let (prefix, number) = (cursor / BUCKETS as u64, cursor as usize % BUCKETS);
         let segment = self.segment_of(prefix << (64 - MAX_DEPTH))?;
         for bucket in [number, (number + 1) % BUCKETS] {
@@ -710,9 +715,9 @@ fn h0_of(bucket: &[u8; BUCKET_BYTES as usize], entry: usize) -> u64 {
     u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn word_of(bucket: &[u8; BUCKET_BYTES as usize], entry: usize) -> Word {
+fn word_of(bucket: &[u8; BUCKET_BYTES as usize], entry: usize) -> EntryWord {
     let at = 16 + entry * 16;
-    Word(u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes")) & PAYLOAD_MASK)
+    EntryWord(u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes")) & PAYLOAD_MASK)
 }
 
 /// As much of an entry's digest as the index keeps: enough to find it again.
@@ -738,15 +743,15 @@ fn candidates(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> u32 {
 
 /// The word of an entry, unless it is another digest's; the fingerprint is not looked at.
 #[inline]
-fn word_if(bucket: &[u8; BUCKET_BYTES as usize], entry: usize, digest: Digest) -> Option<Word> {
+fn word_if(bucket: &[u8; BUCKET_BYTES as usize], entry: usize, digest: Digest) -> Option<EntryWord> {
     let at = 16 + entry * 16;
     let word = u64::from_le_bytes(bucket[at..at + 8].try_into().expect("eight bytes"));
     let is_its = h0_of(bucket, entry) == digest.h0 && word & !PAYLOAD_MASK == tag(digest);
-    is_its.then_some(Word(word & PAYLOAD_MASK))
+    is_its.then_some(EntryWord(word & PAYLOAD_MASK))
 }
 
 #[inline]
-fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<(u8, Word)> {
+fn find_in(bucket: &[u8; BUCKET_BYTES as usize], digest: Digest) -> Option<(u8, EntryWord)> {
     let mut candidates = candidates(bucket, digest);
     while candidates != 0 {
         let entry = candidates.trailing_zeros() as usize;

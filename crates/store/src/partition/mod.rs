@@ -9,9 +9,9 @@ mod copies;
 pub mod databases;
 mod direct;
 pub mod frozen;
+mod garbage;
 pub mod index;
 pub mod observers;
-mod rubbish;
 pub mod scan;
 pub mod shared;
 mod transfer;
@@ -21,7 +21,7 @@ use crate::{
     collections::{Limits, hash, object},
     format::{
         digest::Digest,
-        word::{Type, Word, class_bytes_min},
+        entry_word::{EntryWord, Type, class_bytes_min},
     },
 };
 use batch::{Batch, Written};
@@ -87,12 +87,12 @@ pub(crate) struct Counts {
     pub cached: u64,
     /// Batches whose first change was here.
     pub changes: u64,
-    /// What was rubbish and is freed.
+    /// What was garbage and is freed.
     pub swept: u64,
 }
 
 /// What [`Partition::expired_keys`] found.
-pub(crate) struct Due {
+pub(crate) struct ExpirySample {
     /// How many keys were looked at.
     pub seen: usize,
     /// Those that have expired.
@@ -103,7 +103,7 @@ pub(crate) struct Due {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub slot: Slot,
-    pub word: Word,
+    pub word: EntryWord,
 }
 
 impl Partition {
@@ -194,10 +194,10 @@ impl Partition {
         self.recent[Partition::class(digest)]
     }
 
-    /// Remembers that the batch at `gate` wrote this key, and tells those who want to know.
+    /// Remembers that the batch at `wait_lsn` wrote this key, and tells those who want to know.
     #[inline]
-    pub fn note_written(&mut self, shared: &Shared, written: &Written, gate: Lsn) {
-        self.recent[Partition::class(written.digest)] = gate;
+    pub fn note_written(&mut self, shared: &Shared, written: &Written, wait_lsn: Lsn) {
+        self.recent[Partition::class(written.digest)] = wait_lsn;
         self.version += 1;
         if !self.observers.is_empty() && written.tell != Tell::Nobody {
             if let Some(logical) = shared.databases.logical(written.db) {
@@ -220,9 +220,9 @@ impl Partition {
         self.observers = observers;
     }
 
-    /// Remembers that the batch at `gate` may have written any key.
-    pub fn note_flushed(&mut self, gate: Lsn) {
-        self.recent.fill(gate);
+    /// Remembers that the batch at `wait_lsn` may have written any key.
+    pub fn note_flushed(&mut self, wait_lsn: Lsn) {
+        self.recent.fill(wait_lsn);
         self.version += 1;
     }
 
@@ -311,12 +311,12 @@ impl Partition {
 
     /// Takes an entry's item out of the accounting, or out of the batch that it still waits in.
     #[inline]
-    fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: Word) {
+    fn release_item(&mut self, shared: &Shared, batch: &mut Batch, word: EntryWord) {
         match word.pending_number() {
             Some(number) => {
                 self.frozen.subtract(word, batch.class(word));
                 let entry = batch.cancel(number);
-                self.arena.write(&mut batch.tx, entry, &Word::NO_ITEM); // I-14
+                self.arena.write(&mut batch.tx, entry, &EntryWord::NO_ITEM); // I-14
             }
             None => {
                 self.frozen.subtract(word, word.class());
@@ -387,7 +387,7 @@ impl Partition {
     ) -> Result<(), Full> {
         let keys = &mut self.databases[db as usize].keys;
         let slot = keys.insert(&mut self.arena, batch, digest)?;
-        keys.set_word(&mut self.arena, batch, slot, Word::object(ty, offset));
+        keys.set_word(&mut self.arena, batch, slot, EntryWord::object(ty, offset));
         keys.set_handle(slot, self.meter.mark(self.meter.new_key()));
         Ok(())
     }
@@ -417,7 +417,7 @@ impl Partition {
 
     /// When a key expires: Unix time in milliseconds.
     #[inline]
-    pub fn expiry(&self, db: u8, digest: Digest, word: Word) -> Option<u64> {
+    pub fn expiry(&self, db: u8, digest: Digest, word: EntryWord) -> Option<u64> {
         if !word.has_expiry() {
             return None;
         }
@@ -441,7 +441,7 @@ impl Partition {
                     Some(slot) => slot,
                     None => expires.insert(&mut self.arena, batch, digest)?,
                 };
-                expires.set_word(&mut self.arena, batch, slot, Word::expiry(at));
+                expires.set_word(&mut self.arena, batch, slot, EntryWord::expiry(at));
             }
             None if found.word.has_expiry() => self.remove_expiry(batch, db, digest),
             None => return Ok(()),
@@ -455,7 +455,7 @@ impl Partition {
 
     /// The LSN of an item, whose entry has waited for it, is known now. The item's record is the redo of this.
     pub fn settle(&mut self, slot: u64, lsn: Lsn, class: u8) {
-        self.arena.patch(slot, &Word::item_bytes(lsn, class));
+        self.arena.patch(slot, &EntryWord::item_bytes(lsn, class));
     }
 
     /// One step of a scan over a database ([`Index::scan`]): the keys that have not expired.
@@ -486,10 +486,10 @@ impl Partition {
     }
 
     /// The keys that have expired among some that have an expiry, from a cursor on.
-    pub fn expired_keys(&self, db: u8, cursor: &mut u64, sample: usize, now_ms: u64) -> Due {
+    pub fn expired_keys(&self, db: u8, cursor: &mut u64, sample: usize, now_ms: u64) -> ExpirySample {
         /// Few keys may be left of many: then most buckets are empty.
         const BUCKETS: usize = 64;
-        let mut due = Due { seen: 0, keys: Vec::new() };
+        let mut due = ExpirySample { seen: 0, keys: Vec::new() };
         let expires = &self.databases[db as usize].expires;
         if expires.len() == 0 {
             return due;

@@ -4,7 +4,7 @@
 //! exact integer in clients whose numbers are doubles.
 
 use crate::{
-    format::word::Type,
+    format::entry_word::Type,
     partition::{cold::Cold, index::CURSOR_BITS},
 };
 

@@ -5,7 +5,7 @@ use crate::{
     collections::{Hasher, Limits},
     format::{
         digest::{Digest, Secret},
-        word::Word,
+        entry_word::EntryWord,
     },
     partition::{budget::Budget, changes::Following, databases::Databases},
 };
@@ -110,12 +110,12 @@ impl Shared {
     }
 
     /// Whether an item can be read back from the medium, so that its copy may go.
-    pub fn is_readable(&self, word: Word) -> bool {
+    pub fn is_readable(&self, word: EntryWord) -> bool {
         self.is_below(word, self.log.written())
     }
 
     /// Whether an item has its place in the log, below an LSN.
-    pub fn is_below(&self, word: Word, lsn: Lsn) -> bool {
+    pub fn is_below(&self, word: EntryWord, lsn: Lsn) -> bool {
         word.pending_number().is_none() && word.lsn(self.log.tail()) < lsn
     }
 }

@@ -4,7 +4,7 @@ use super::{Found, Partition};
 use crate::{
     format::{
         digest::Digest,
-        word::{Type, Word},
+        entry_word::{EntryWord, Type},
     },
     partition::{batch::Batch, shared::Shared},
 };
@@ -57,12 +57,12 @@ impl Partition {
             Some(at) => {
                 let expires = &mut self.databases[db as usize].expires;
                 let slot = expires.find(&self.arena, digest).expect("it was there or was inserted above");
-                expires.set_word(&mut self.arena, batch, slot, Word::expiry(at));
+                expires.set_word(&mut self.arena, batch, slot, EntryWord::expiry(at));
             }
             None if expired_before => self.remove_expiry(batch, db, digest),
             None => {}
         }
-        let word = Word::object(ty, offset).with_expiry(expiry.is_some());
+        let word = EntryWord::object(ty, offset).with_expiry(expiry.is_some());
         self.databases[db as usize].keys.set_word(&mut self.arena, batch, slot, word);
         self.set_known(db, slot, known);
         Ok(())

@@ -6,8 +6,8 @@ use crate::{
     engine::Engine,
     format::{
         digest::Digest,
+        entry_word::{EntryWord, Type, class_bytes, class_bytes_min},
         item,
-        word::{Type, Word, class_bytes, class_bytes_min},
     },
     partition::{Partition, cold::Cold, databases::PHYSICAL_DATABASES},
     txn::scratch::Scratch,
@@ -45,7 +45,7 @@ const GAP_BYTES: u64 = 128 << 10;
 /// An index entry that names an item.
 struct Entry {
     lsn: Lsn,
-    word: Word,
+    word: EntryWord,
     /// Of its key's digest.
     h0: u64,
     partition: u16,
@@ -100,7 +100,7 @@ impl Engine {
             let wrong =
                 |what: String| Error::corrupt("heap", 0, format!("partition {}: {what}", part.number));
             for db in 0..PHYSICAL_DATABASES as u8 {
-                let entry = |digest: Digest, word: Word| {
+                let entry = |digest: Digest, word: EntryWord| {
                     if !word.in_heap() {
                         findings.live += class_bytes_min(word.class());
                         let lsn = Cold::new(&self.shared, word).lsn;

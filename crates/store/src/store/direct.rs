@@ -76,7 +76,7 @@ impl Store {
         set.map(|((), lsn)| lsn)
     }
 
-    /// As [`Store::set_directly`], in a database that is no rubbish.
+    /// As [`Store::set_directly`], in a database that is no garbage.
     fn replace_directly(&self, db: u8, key: &[u8], value: &[u8]) -> Option<Lsn> {
         let expected = self.derive(key);
         let mut part = self.enter_directly(expected, self.shared.io.about_now_ms())?;

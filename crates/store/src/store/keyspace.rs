@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::{
-    engine::locks::HeldUp,
+    engine::locks::LockBusy,
     partition::{
         databases::DATABASES,
         scan::{self, ScanStep},
@@ -18,12 +18,12 @@ impl Store {
     }
 
     /// As [`Store::len`].
-    pub fn try_len(&self, db: u8) -> Result<u64, HeldUp> {
+    pub fn try_len(&self, db: u8) -> Result<u64, LockBusy> {
         (0..self.partitions()).map(|number| Ok(self.engine().try_lock(number)?.len(db))).sum()
     }
 
     /// Number of keys with an expiry in a database.
-    pub fn try_expires_len(&self, db: u8) -> Result<u64, HeldUp> {
+    pub fn try_expires_len(&self, db: u8) -> Result<u64, LockBusy> {
         (0..self.partitions()).map(|number| Ok(self.engine().try_lock(number)?.expires_len(db))).sum()
     }
 
@@ -43,18 +43,18 @@ impl Store {
     }
 
     /// As [`Store::scan`].
-    pub fn try_scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, HeldUp> {
+    pub fn try_scan(&self, db: u8, cursor: u64, count: usize) -> Result<ScanStep, LockBusy> {
         let (now_ms, mut held_up) = (self.now_ms(), false);
         let step = scan::scan(self.partitions(), cursor, count, |number, at, step| {
             let part = if held_up { None } else { self.engine().try_lock(number).ok() };
             held_up = part.is_none();
             part?.scan_keys(&self.shared, db, at, now_ms, step)
         });
-        if held_up { Err(HeldUp) } else { Ok(step) }
+        if held_up { Err(LockBusy) } else { Ok(step) }
     }
 
     /// A random key, of equal chance; none if there is none. `random` returns random numbers.
-    pub fn try_random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, HeldUp> {
+    pub fn try_random_key(&self, db: u8, random: impl FnMut() -> u64) -> Result<ScanStep, LockBusy> {
         let (now_ms, mut held_up) = (self.now_ms(), false);
         let lens = (0..self.partitions()).map(|number| Ok(self.engine().try_lock(number)?.len(db)));
         let lens: Vec<u64> = lens.collect::<Result<_, _>>()?;
@@ -63,6 +63,6 @@ impl Store {
             held_up = part.is_none();
             part?.scan_keys(&self.shared, db, at, now_ms, step)
         });
-        if held_up { Err(HeldUp) } else { Ok(step) }
+        if held_up { Err(LockBusy) } else { Ok(step) }
     }
 }

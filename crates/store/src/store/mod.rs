@@ -19,7 +19,7 @@ use crate::{
     engine::Engine,
     maintenance::{self, Maintenance, freezer},
     partition::{
-        changes::{Follow, Wanted},
+        changes::{ChangeFilter, Follow},
         shared::Shared,
     },
     util::background::Background,
@@ -126,7 +126,7 @@ impl Store {
 
     /// Has transactions that begin from now on note what they do to keys. Where they do not end with
     /// [`crate::Txn::commit_then`], [`Store::follow_changes`] is told.
-    pub fn want_changes(&self, wanted: Wanted) {
+    pub fn want_changes(&self, wanted: ChangeFilter) {
         self.shared.following.want(wanted);
     }
 

@@ -5,10 +5,11 @@ use crate::{
     cache::pool::Pool,
     engine::Engine,
     format::{
-        creating, item,
+        creating,
+        entry_word::{EntryWord, size_class},
+        item,
         payload::{self, Next, corrupt_batch},
         superblock::{self, Superblock},
-        word::{Word, size_class},
     },
     maintenance::{
         Maintenance,
@@ -140,7 +141,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
                 Next::Item(item, len) => {
                     if item.kind != item::CANCELLED {
                         let at = lsn + (holdfast_log::BATCH_HEADER + at) as u64;
-                        items.push((item.slot, Word::item_bytes(at, size_class(len))));
+                        items.push((item.slot, EntryWord::item_bytes(at, size_class(len))));
                     }
                     len
                 }

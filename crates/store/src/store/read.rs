@@ -80,7 +80,7 @@ impl Store {
         if usize::from(db) >= PHYSICAL_DATABASES {
             return Err(Error::NoDatabase(db));
         }
-        let (now_ms, mut gate) = (self.shared().io.about_now_ms(), 0);
+        let (now_ms, mut wait_lsn) = (self.shared().io.about_now_ms(), 0);
         let mut expected = Vec::with_capacity(EXPECTED_MAX);
         for (some, first) in keys.chunks(EXPECTED_MAX).zip((0..).step_by(EXPECTED_MAX)) {
             let mut held = Some(self.look_ahead(db, some.iter().copied(), &mut expected));
@@ -92,7 +92,7 @@ impl Store {
                 if let Some(part) = held.as_mut().and_then(|held| held.partition(at)) {
                     if let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, slot) {
                         f(first + at, Some(value));
-                        gate = gate.max(recent);
+                        wait_lsn = wait_lsn.max(recent);
                         continue;
                     }
                 }
@@ -103,9 +103,9 @@ impl Store {
                     f(first + at, value);
                     Ok(())
                 })?;
-                gate = gate.max(lsn);
+                wait_lsn = wait_lsn.max(lsn);
             }
         }
-        Ok(gate)
+        Ok(wait_lsn)
     }
 }

@@ -8,7 +8,7 @@
 use super::Store;
 use crate::{
     collections::{hash::Expiry, list::End, redo_max, stream::Stream},
-    format::word::Type,
+    format::entry_word::Type,
     partition::{
         budget::Memory,
         cold::{Cold, Fetched},

@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::{
-    engine::locks::HeldUp,
+    engine::locks::LockBusy,
     maintenance::{Maintenance, checkpoint::Checkpoints},
     partition::{Partition, shared::Shared},
     txn::Txn,
@@ -69,7 +69,7 @@ pub struct Stats {
     /// Batches that changed keys since the last checkpoint began.
     pub changes: u64,
     /// Keys and collections that nothing leads to any more and that are still to be freed.
-    pub rubbish: u64,
+    pub garbage: u64,
     /// Those that were freed.
     pub swept: u64,
     /// Whether a checkpoint is being taken.
@@ -145,7 +145,7 @@ impl Stats {
         self.cache_hits += part.counts.cached;
         self.changes += part.counts.changes;
         self.swept += part.counts.swept;
-        self.rubbish += part.rubbish_len(shared);
+        self.garbage += part.garbage_len(shared);
         self.frozen_keys += part.frozen.keys;
         self.frozen_bytes += part.frozen.bytes;
         self.cache_bytes += part.cache().bytes() as u64;
@@ -175,7 +175,7 @@ impl Store {
     }
 
     /// As [`Store::stats`]; fails where a partition is [held for long](Txn::hold_long).
-    pub fn try_stats(&self) -> Result<Stats, HeldUp> {
+    pub fn try_stats(&self) -> Result<Stats, LockBusy> {
         let mut stats = Stats::new(&self.maintenance);
         for number in self.engine().numbers() {
             stats.add(&self.shared, &*self.engine().try_lock(number)?);

@@ -2,14 +2,14 @@
 
 use super::Txn;
 use crate::partition::{
-    changes::{Change, Wanted, What},
+    changes::{Change, ChangeFilter, ChangeKind},
     shared::Shared,
 };
 use holdfast_log::Lsn;
 
 /// A transaction's changes.
 pub(crate) struct Changes {
-    wanted: Wanted,
+    wanted: ChangeFilter,
     list: Vec<Change>,
 }
 
@@ -27,15 +27,15 @@ impl Changes {
     }
 
     #[inline]
-    pub fn add(&mut self, what: What, db: u8, key: &[u8]) {
-        if self.wanted.has(what) {
-            self.list.push(Change { what, db, key: key.to_vec() });
+    pub fn add(&mut self, kind: ChangeKind, db: u8, key: &[u8]) {
+        if self.wanted.has(kind) {
+            self.list.push(Change { kind, db, key: key.to_vec() });
         }
     }
 
     /// Whether the names of keys to which this is done are wanted.
-    pub fn want_names(&self, what: What) -> bool {
-        self.wanted.has(what)
+    pub fn want_names(&self, kind: ChangeKind) -> bool {
+        self.wanted.has(kind)
     }
 
     /// Takes them, with the databases by the numbers that clients know; those of databases that are being freed are
@@ -53,10 +53,10 @@ impl Changes {
 
     /// Tells what was not taken.
     #[inline]
-    pub fn tell(&mut self, shared: &Shared, gate: Lsn) {
+    pub fn tell(&mut self, shared: &Shared, wait_lsn: Lsn) {
         if !self.list.is_empty() {
             let list = self.take_some(shared);
-            shared.following.tell(list, gate);
+            shared.following.tell(list, wait_lsn);
         }
     }
 }
@@ -74,9 +74,9 @@ impl Txn<'_> {
     #[inline]
     pub fn commit_then(&mut self, then: impl FnOnce(Vec<Change>, Lsn)) -> Lsn {
         let changes = self.take_changes();
-        let gate = self.end();
-        then(changes, gate);
-        gate
+        let wait_lsn = self.end();
+        then(changes, wait_lsn);
+        wait_lsn
     }
 
     /// Unlocks what was locked for a transaction that has ended by [`Txn::commit_then`].

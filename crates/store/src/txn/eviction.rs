@@ -2,13 +2,13 @@
 
 use super::{REMOVAL_BYTES, Txn};
 use crate::{
-    format::{digest::Digest, word::class_bytes_min},
-    partition::{Partition, changes::What, cold::Cold},
+    format::{digest::Digest, entry_word::class_bytes_min},
+    partition::{Partition, changes::ChangeKind, cold::Cold},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What came of trying to evict a key.
-pub(crate) enum Tried {
+pub(crate) enum EvictOutcome {
     /// It is gone, and so many bytes of live items with it.
     Evicted(u64),
     /// It is not what it was when it was looked at.
@@ -26,24 +26,24 @@ impl Txn<'_> {
         digest: Digest,
         may_go: impl FnOnce(&mut Partition) -> bool,
         name: Option<&[u8]>,
-    ) -> Result<Tried, Cold> {
+    ) -> Result<EvictOutcome, Cold> {
         let shared = self.shared();
-        if shared.databases.is_rubbish(db) {
-            return Ok(Tried::Changed);
+        if shared.databases.is_garbage(db) {
+            return Ok(EvictOutcome::Changed);
         }
         if !self.takes_removal(REMOVAL_BYTES) {
-            return Ok(Tried::Refused);
+            return Ok(EvictOutcome::Refused);
         }
         let part = self.locks.first().1;
         let Some(found) = part.find(shared, db, digest).filter(|_| may_go(part)) else {
-            return Ok(Tried::Changed);
+            return Ok(EvictOutcome::Changed);
         };
         let bytes = if found.word.in_heap() { 0 } else { class_bytes_min(found.word.class()) };
-        match self.remove_found(db, digest, found, What::Evicted, name) {
+        match self.remove_found(db, digest, found, ChangeKind::Evicted, name) {
             Some(cold) => Err(cold),
             None => {
                 self.engine.counters.evicted.fetch_add(1, Relaxed);
-                Ok(Tried::Evicted(bytes))
+                Ok(EvictOutcome::Evicted(bytes))
             }
         }
     }

@@ -162,8 +162,8 @@ impl Txn<'_> {
         let shared = self.shared();
         let Txn { locks, batch, allowance, .. } = self;
         let part = locks.first().1;
-        // What is rubbish may be freed in part. That a database is none holds as long as the lock.
-        if shared.databases.is_rubbish(db) || part.len(db) == 0 {
+        // What is garbage may be freed in part. That a database is none holds as long as the lock.
+        if shared.databases.is_garbage(db) || part.len(db) == 0 {
             return Slice { ended: true, ..Slice::default() };
         }
         let has_room = |bytes| allowance.add(bytes);

@@ -1,7 +1,7 @@
 //! Transactions that lock more partitions than they began with ([`locks`](crate::engine::locks)).
 
 use super::Txn;
-use crate::engine::locks::{HeldUp, SetDown};
+use crate::engine::locks::{LockBusy, ReleasedLocks};
 
 impl Txn<'_> {
     /// Locks the partition of a key, if it is not locked, unless that takes longer than a millisecond; whether it is locked.
@@ -59,16 +59,16 @@ impl Txn<'_> {
         self.batch.is_empty()
     }
 
-    /// Unlocks everything; there must be nothing to commit. It goes on with [`Txn::take_up`].
-    pub fn set_down(&mut self) -> SetDown {
+    /// Unlocks everything; there must be nothing to commit. It goes on with [`Txn::reacquire_locks`].
+    pub fn release_locks(&mut self) -> ReleasedLocks {
         debug_assert!(self.is_clean());
         self.forget_views();
-        self.locks.set_down()
+        self.locks.release_locks()
     }
 
     /// Locks again what was unlocked; whether none of its keys was written meanwhile.
-    pub fn take_up(&mut self, set_down: &SetDown) -> Result<bool, HeldUp> {
-        let is_as_before = self.locks.take_up(set_down)?;
+    pub fn reacquire_locks(&mut self, released: &ReleasedLocks) -> Result<bool, LockBusy> {
+        let is_as_before = self.locks.reacquire_locks(released)?;
         self.locks.each(|part| part.set_now(self.now_ms));
         self.changes.follow(self.shared());
         Ok(is_as_before)

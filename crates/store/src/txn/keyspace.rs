@@ -26,7 +26,7 @@ impl Txn<'_> {
     }
 
     fn empty_databases(&self) -> impl Iterator<Item = u8> {
-        self.shared().databases.all_rubbish().filter(|&physical| self.len(physical) == 0)
+        self.shared().databases.all_garbage().filter(|&physical| self.len(physical) == 0)
     }
 
     /// Removes all keys of a database, by its logical number: it gets another, empty physical one. What was in the old one
@@ -37,7 +37,7 @@ impl Txn<'_> {
         let old = shared.databases.physical(logical);
         if self.len(old) == 0 {
             // Others have left it so, by what may not be durable yet. With all partitions locked nothing else is in the log.
-            self.gate = self.gate.max(self.shared().log.tail());
+            self.wait_lsn = self.wait_lsn.max(self.shared().log.tail());
             return true;
         }
         let Some(empty) = self.empty_databases().next() else { return false };
@@ -104,13 +104,13 @@ impl Txn<'_> {
 }
 
 impl Txn<'_> {
-    /// Frees a slice of what is rubbish in the transaction's first partition, or of what keys have left that are all gone;
+    /// Frees a slice of what is garbage in the transaction's first partition, or of what keys have left that are all gone;
     /// whether there may be more.
     pub(crate) fn sweep(&mut self) -> bool {
         let shared = self.shared();
         let part = self.locks.first().1;
-        let rubbish = shared.databases.all_rubbish().find(|&db| part.needs_sweep(db));
-        let db = rubbish.or_else(|| (0..PHYSICAL_DATABASES as u8).find(|&db| part.is_hollow(db)));
+        let garbage = shared.databases.all_garbage().find(|&db| part.needs_sweep(db));
+        let db = garbage.or_else(|| (0..PHYSICAL_DATABASES as u8).find(|&db| part.is_hollow(db)));
         match db {
             Some(db) => part.sweep(shared, &mut self.batch, db),
             None => return part.free_hollow_expiries(&mut self.batch),

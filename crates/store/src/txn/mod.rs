@@ -23,17 +23,17 @@ use crate::{
     },
     engine::{
         Engine,
-        locks::{HeldUp, Locks, Patience},
+        locks::{LockBusy, LockWait, Locks},
     },
     format::{
         digest::Digest,
+        entry_word::{Type, class_bytes_min},
         item::{self, Item},
-        word::{Type, class_bytes_min},
     },
     partition::{
         Found,
         batch::{Batch, Written},
-        changes::What,
+        changes::ChangeKind,
         cold::{Cold, Fetched},
         observers::{Observer, ObserverId, Tell, Turn},
         shared::Shared,
@@ -56,7 +56,7 @@ use std::{
 use target::{Expected, Known, KnownKey, Target};
 
 /// A transaction, unless another one holds it up.
-pub type Begun<'s> = std::result::Result<Txn<'s>, HeldUp>;
+pub type Begun<'s> = std::result::Result<Txn<'s>, LockBusy>;
 
 /// Bytes of log that the entries of a key take, beside its value, unless an index grows for it.
 const REDO_OF_KEY: usize = 256;
@@ -94,7 +94,7 @@ pub struct Txn<'s> {
     counts_lookups: bool,
     /// Looking at a key is a use of it.
     notes_uses: bool,
-    gate: Lsn,
+    wait_lsn: Lsn,
     has_ended: bool,
 }
 
@@ -128,7 +128,7 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn begin(engine: &'s Engine, partitions: &[u16], now_ms: u64) -> Txn<'s> {
         engine.steps.before(partitions);
-        let Ok(locks) = Locks::take(engine, partitions, Patience::Endless) else {
+        let Ok(locks) = Locks::take(engine, partitions, LockWait::Endless) else {
             unreachable!("it waits however long it takes");
         };
         Txn::with(engine, locks, now_ms)
@@ -136,7 +136,7 @@ impl<'s> Txn<'s> {
 
     #[inline]
     pub(crate) fn try_begin(engine: &'s Engine, partitions: &[u16], now_ms: u64) -> Begun<'s> {
-        Ok(Txn::with(engine, Locks::take(engine, partitions, Patience::UntilHeldUp)?, now_ms))
+        Ok(Txn::with(engine, Locks::take(engine, partitions, LockWait::UntilBusy)?, now_ms))
     }
 
     #[inline]
@@ -158,7 +158,7 @@ impl<'s> Txn<'s> {
             has_passed_over: false,
             counts_lookups: true,
             notes_uses: true,
-            gate: 0,
+            wait_lsn: 0,
             has_ended: false,
         }
     }
@@ -228,10 +228,10 @@ impl<'s> Txn<'s> {
     fn find(&mut self, target: Target<'_>) -> Option<Found> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
-        self.gate = self.gate.max(part.recent(target.digest));
+        self.wait_lsn = self.wait_lsn.max(part.recent(target.digest));
         let Some(found) = part.find_near(shared, target.db, target.digest, target.slot) else {
             part.counts.misses += u64::from(self.counts_lookups);
-            self.changes.add(What::Missed, target.db, target.key);
+            self.changes.add(ChangeKind::Missed, target.db, target.key);
             return None;
         };
         if part.expiry(target.db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
@@ -242,7 +242,7 @@ impl<'s> Txn<'s> {
                 // As long as the log takes no removals it is as good as gone.
                 self.has_passed_over = true;
             }
-            self.changes.add(What::Missed, target.db, target.key);
+            self.changes.add(ChangeKind::Missed, target.db, target.key);
             return None;
         }
         part.counts.hits += u64::from(self.counts_lookups);
@@ -268,7 +268,7 @@ impl<'s> Txn<'s> {
         let Some(found) = part.find(shared, target.db, target.digest) else { return };
         part.remove(shared, &mut self.batch, target.db, target.digest, found);
         self.note(target, Tell::All);
-        self.changes.add(What::Expired, target.db, target.key);
+        self.changes.add(ChangeKind::Expired, target.db, target.key);
         self.engine.counters.expired.fetch_add(1, Relaxed);
     }
 
@@ -297,10 +297,10 @@ impl<'s> Txn<'s> {
         }
         if purged > 0 {
             self.note(target, Tell::All);
-            self.changes.add(What::FieldsExpired, target.db, target.key);
+            self.changes.add(ChangeKind::FieldsExpired, target.db, target.key);
         }
         if is_empty {
-            self.changes.add(What::LastFieldExpired, target.db, target.key);
+            self.changes.add(ChangeKind::LastFieldExpired, target.db, target.key);
         }
         !is_empty
     }
@@ -594,7 +594,7 @@ impl<'s> Txn<'s> {
     #[inline]
     fn written(&mut self, target: Target<'_>) {
         self.note(target, Tell::All);
-        self.changes.add(What::Written, target.db, target.key);
+        self.changes.add(ChangeKind::Written, target.db, target.key);
     }
 
     /// Has those told who observe a key.
@@ -611,7 +611,7 @@ impl<'s> Txn<'s> {
     fn put(&mut self, target: Target<'_>, is_new: bool) {
         self.written(target);
         if is_new {
-            self.changes.add(What::Added, target.db, target.key);
+            self.changes.add(ChangeKind::Added, target.db, target.key);
         }
     }
 
@@ -712,7 +712,7 @@ impl<'s> Txn<'s> {
         sample: usize,
     ) -> (usize, usize, Vec<Cold>) {
         let shared = self.shared();
-        if shared.databases.is_rubbish(db) {
+        if shared.databases.is_garbage(db) {
             return (0, 0, Vec::new());
         }
         let part = self.locks.first().1;
@@ -726,7 +726,7 @@ impl<'s> Txn<'s> {
     fn expire_one(&mut self, db: u8, digest: Digest) -> Option<Cold> {
         let shared = self.shared();
         let found = self.locks.first().1.find(shared, db, digest).expect("a key with an expiry has an entry");
-        let cold = self.remove_found(db, digest, found, What::Expired, None);
+        let cold = self.remove_found(db, digest, found, ChangeKind::Expired, None);
         if cold.is_none() {
             self.engine.counters.expired.fetch_add(1, Relaxed);
         }
@@ -740,7 +740,7 @@ impl<'s> Txn<'s> {
         db: u8,
         digest: Digest,
         found: Found,
-        why: What,
+        why: ChangeKind,
         name: Option<&[u8]>,
     ) -> Option<Cold> {
         let shared = self.shared();
@@ -762,7 +762,7 @@ impl<'s> Txn<'s> {
         /// Some hundred keys.
         const BUCKETS: usize = 8;
         let (shared, now_ms) = (self.shared(), self.now_ms);
-        if shared.databases.is_rubbish(db) {
+        if shared.databases.is_garbage(db) {
             return false;
         }
         let mut next = *cursor;
@@ -801,10 +801,10 @@ impl<'s> Txn<'s> {
             }
             self.batch.settle_released(log);
             self.batch.tx.committed();
-            self.gate = lsn + 1;
+            self.wait_lsn = lsn + 1;
             if self.batch.flushed {
-                let gate = self.gate;
-                self.locks.each(|part| part.note_flushed(gate));
+                let wait_lsn = self.wait_lsn;
+                self.locks.each(|part| part.note_flushed(wait_lsn));
             }
             if let Some(first) = self.batch.written.first() {
                 self.locks.get(first.partition).counts.changes += 1;
@@ -813,14 +813,14 @@ impl<'s> Txn<'s> {
                 self.locks.get(written.partition).note_written(
                     self.engine.shared.as_ref(),
                     written,
-                    self.gate,
+                    self.wait_lsn,
                 );
             }
         }
         self.batch.clear();
-        self.changes.tell(self.shared(), self.gate);
+        self.changes.tell(self.shared(), self.wait_lsn);
         self.has_ended = true;
-        self.gate
+        self.wait_lsn
     }
 }
 

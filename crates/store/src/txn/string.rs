@@ -10,7 +10,7 @@ use crate::{
         any,
         string::{self, Change, LARGE, LEN_MAX},
     },
-    format::word::Type,
+    format::entry_word::Type,
     partition::Found,
     txn::{scratch::Scratch, string_value::StringValue},
 };

@@ -11,7 +11,7 @@ use crate::{
         serial::{self, ImportError},
         stream::Draft,
     },
-    format::word::Type,
+    format::entry_word::Type,
     partition::Found,
 };
 use holdfast_heap::Full;

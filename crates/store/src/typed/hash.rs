@@ -13,7 +13,7 @@ use crate::{
         hash::{self, Fields, Writer},
         object::Encoding,
     },
-    format::word::Type,
+    format::entry_word::Type,
     txn::{Txn, error::Result},
 };
 use holdfast_heap::Arena;

@@ -6,7 +6,7 @@ use crate::{
         list::{self, Iter, Writer},
         object::Encoding,
     },
-    format::word::Type,
+    format::entry_word::Type,
     txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };
 use holdfast_heap::Arena;

@@ -18,7 +18,7 @@ pub mod zset_algebra;
 
 use crate::{
     collections::{object, serial},
-    format::word::Type,
+    format::entry_word::Type,
     txn::{Txn, error::Result},
 };
 use std::ops::Range;

@@ -7,7 +7,7 @@ use crate::{
         packed::{Entries, Piece, Value},
         set::{self, Members, Writer},
     },
-    format::word::Type,
+    format::entry_word::Type,
     txn::{Txn, error::Result, frozen::Located},
 };
 use holdfast_heap::Arena;

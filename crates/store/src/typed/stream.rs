@@ -12,7 +12,7 @@ use crate::{
         object::Encoding,
         stream::{Claimed, Writer},
     },
-    format::word::Type,
+    format::entry_word::Type,
     partition::observers::Tell,
     txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };

@@ -7,7 +7,7 @@ use crate::{
         object::Encoding,
         zset::{self, Iter, Writer},
     },
-    format::word::Type,
+    format::entry_word::Type,
     txn::{Txn, error::Result, frozen::Located, room::FEW_ELEMENTS},
 };
 use holdfast_heap::Arena;

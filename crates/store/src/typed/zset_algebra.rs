@@ -2,7 +2,7 @@
 
 use super::{set::Set, zset::Zset};
 use crate::{
-    format::word::Type,
+    format::entry_word::Type,
     txn::{
         Txn,
         error::{Error, Result},

@@ -56,17 +56,17 @@ impl Type {
 
 /// An index entry's payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Word(pub u64);
+pub struct EntryWord(pub u64);
 
-impl Word {
+impl EntryWord {
     /// An item of `ty` in the log, at `lsn`, of a size class.
-    pub fn item(ty: Type, lsn: u64, class: u8) -> Word {
-        Word((lsn / GRANULE) & LOCATION_MASK | u64::from(class) << 40 | (ty as u64) << 48)
+    pub fn item(ty: Type, lsn: u64, class: u8) -> EntryWord {
+        EntryWord((lsn / GRANULE) & LOCATION_MASK | u64::from(class) << 40 | (ty as u64) << 48)
     }
 
     /// What of an item's word its record is the redo of: location and size class.
     pub fn item_bytes(lsn: u64, class: u8) -> [u8; 6] {
-        let word = Word::item(Type::String, lsn, class).0.to_le_bytes();
+        let word = EntryWord::item(Type::String, lsn, class).0.to_le_bytes();
         *word.first_chunk().expect("a word has eight bytes")
     }
 
@@ -74,18 +74,18 @@ impl Word {
     pub const NO_ITEM: [u8; 6] = [0; 6];
 
     /// The `number`th item of the uncommitted batch.
-    pub fn pending(ty: Type, number: usize) -> Word {
-        Word(number as u64 | u64::from(PENDING) << 40 | (ty as u64) << 48)
+    pub fn pending(ty: Type, number: usize) -> EntryWord {
+        EntryWord(number as u64 | u64::from(PENDING) << 40 | (ty as u64) << 48)
     }
 
     /// An object at a heap offset.
-    pub fn object(ty: Type, offset: u64) -> Word {
-        Word((offset / GRANULE) | ((ty as u64) << 48) | HEAP_BIT)
+    pub fn object(ty: Type, offset: u64) -> EntryWord {
+        EntryWord((offset / GRANULE) | ((ty as u64) << 48) | HEAP_BIT)
     }
 
     /// The word of the index of expiries: Unix time in milliseconds, up to the year 287396.
-    pub fn expiry(at_ms: u64) -> Word {
-        Word(at_ms.min((1 << PAYLOAD_BITS) - 1))
+    pub fn expiry(at_ms: u64) -> EntryWord {
+        EntryWord(at_ms.min((1 << PAYLOAD_BITS) - 1))
     }
 
     /// The value's type.
@@ -135,16 +135,16 @@ impl Word {
     }
 
     /// The same entry with or without an expiry.
-    pub fn with_expiry(self, on: bool) -> Word {
-        Word(if on { self.0 | EXPIRY_BIT } else { self.0 & !EXPIRY_BIT })
+    pub fn with_expiry(self, on: bool) -> EntryWord {
+        EntryWord(if on { self.0 | EXPIRY_BIT } else { self.0 & !EXPIRY_BIT })
     }
 }
 
-impl fmt::Debug for Word {
+impl fmt::Debug for EntryWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Word({:#x}, {:?}, heap {}, expiry {})",
+            "EntryWord({:#x}, {:?}, heap {}, expiry {})",
             self.0,
             self.ty(),
             self.in_heap(),
@@ -205,7 +205,7 @@ mod tests {
         for tail in [4096, WINDOW - 16, WINDOW, WINDOW + 4096, 5 * WINDOW + 160] {
             for back in [0, 16, 4096, WINDOW / 2] {
                 if back <= tail {
-                    assert_eq!(Word::item(Type::String, tail - back, 3).lsn(tail), tail - back);
+                    assert_eq!(EntryWord::item(Type::String, tail - back, 3).lsn(tail), tail - back);
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! The reply gate: a reply leaves only when what it depends on is durable (I-1).
+//! Replies that wait for durability: one leaves only when what it depends on is durable (I-1).
 //!
 //! [`Progress`] is shared: the log's callback moves the durable mark and wakes every worker. Each worker has a
-//! [`Gate`], where its connections wait; only that worker touches it, so it has no lock.
+//! [`DurabilityQueue`], where its connections wait; only that worker touches it, so it has no lock.
 
 use std::{
     cell::RefCell,
@@ -62,7 +62,7 @@ impl Progress {
 }
 
 /// A worker's connections that wait for the durable mark.
-pub struct Gate {
+pub struct DurabilityQueue {
     progress: Arc<Progress>,
     changed: Arc<Notify>,
     waiting: RefCell<BinaryHeap<Waiting>>,
@@ -73,16 +73,16 @@ struct Waiting {
     waker: Waker,
 }
 
-impl Gate {
-    /// The gate of worker number `worker`.
+impl DurabilityQueue {
+    /// That of worker number `worker`.
     pub fn new(progress: Arc<Progress>, worker: usize) -> Self {
         let changed = progress.workers[worker].clone();
-        Gate { progress, changed, waiting: RefCell::default() }
+        DurabilityQueue { progress, changed, waiting: RefCell::default() }
     }
 
     /// Ready when everything below `lsn` is durable. Leaves the caller's waker here until then, so a caller that is
     /// polled again for the same position must remember that it waits.
-    pub fn poll_open(&self, lsn: Lsn, cx: &mut Context) -> Poll<Result<(), LogFailed>> {
+    pub fn poll_durable(&self, lsn: Lsn, cx: &mut Context) -> Poll<Result<(), LogFailed>> {
         if self.progress.durable() >= lsn {
             return Poll::Ready(Ok(()));
         }
@@ -156,26 +156,26 @@ mod tests {
     #[test]
     fn opens_in_order_and_not_early() {
         let progress = Arc::new(Progress::new(1));
-        let gate = Gate::new(progress.clone(), 0);
+        let queue = DurabilityQueue::new(progress.clone(), 0);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         for (lsn, count) in [30, 10, 20].into_iter().zip(&counts) {
             let waker = Waker::from(count.clone());
-            assert!(gate.poll_open(lsn, &mut Context::from_waker(&waker)).is_pending());
+            assert!(queue.poll_durable(lsn, &mut Context::from_waker(&waker)).is_pending());
         }
         let woken = || counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>();
         progress.advance(19);
-        gate.release();
+        queue.release();
         assert_eq!(woken(), [0, 1, 0]);
         progress.advance(20);
         progress.advance(5);
-        gate.release();
+        queue.release();
         assert_eq!(woken(), [0, 1, 1]);
-        assert!(gate.is_decided(20) && !gate.is_decided(30));
+        assert!(queue.is_decided(20) && !queue.is_decided(30));
         progress.fail();
-        gate.release();
+        queue.release();
         assert_eq!(woken(), [1, 1, 1]);
         let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(gate.poll_open(20, &mut cx), Poll::Ready(Ok(())));
-        assert_eq!(gate.poll_open(30, &mut cx), Poll::Ready(Err(LogFailed)));
+        assert_eq!(queue.poll_durable(20, &mut cx), Poll::Ready(Ok(())));
+        assert_eq!(queue.poll_durable(30, &mut cx), Poll::Ready(Err(LogFailed)));
     }
 }

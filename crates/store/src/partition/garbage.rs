@@ -1,4 +1,4 @@
-//! Rubbish: what is in databases that no number leads to. FLUSHDB gives a number another database, and a large collection
+//! Garbage: what is in databases that no number leads to. FLUSHDB gives a number another database, and a large collection
 //! that loses its key goes to such a database, under a digest that is no key's; maintenance frees all that in slices.
 
 use super::{Database, Found, Partition};
@@ -7,7 +7,7 @@ use crate::{
         any::{self, Destroyed},
         object,
     },
-    format::word::Word,
+    format::entry_word::EntryWord,
     partition::{batch::Batch, shared::Shared},
 };
 
@@ -25,7 +25,7 @@ impl Partition {
     pub(super) fn discard(&mut self, shared: &Shared, batch: &mut Batch, offset: u64) {
         let is_much = batch.tx.buf.len() > MUCH_BYTES && any::parts(&self.arena, offset) > 1;
         if is_much || any::is_large(&self.arena, offset, LARGE) {
-            let db = shared.databases.rubbish();
+            let db = shared.databases.garbage();
             let digest = shared.secret.digest(&offset.to_le_bytes());
             let keys = &mut self.databases[db as usize].keys;
             if let Some(segment) = keys.attach(digest) {
@@ -35,19 +35,19 @@ impl Partition {
             // Without room for an entry it has to be now.
             if let Ok(slot) = keys.insert(&mut self.arena, batch, digest) {
                 shared.leave_over();
-                let word = Word::object(object::ty(&self.arena, offset), offset);
+                let word = EntryWord::object(object::ty(&self.arena, offset), offset);
                 return keys.set_word(&mut self.arena, batch, slot, word);
             }
         }
         any::destroy(&mut self.arena, &mut batch.tx, offset, usize::MAX);
     }
 
-    /// Whether there is something to free in any database that is rubbish.
-    pub fn has_rubbish(&self, shared: &Shared) -> bool {
-        shared.databases.all_rubbish().any(|db| self.needs_sweep(db))
+    /// Whether there is something to free in any database that is garbage.
+    pub fn has_garbage(&self, shared: &Shared) -> bool {
+        shared.databases.all_garbage().any(|db| self.needs_sweep(db))
     }
 
-    /// Whether there is something to free in a database that is rubbish.
+    /// Whether there is something to free in a database that is garbage.
     pub fn needs_sweep(&self, db: u8) -> bool {
         let Database { keys, expires, .. } = &self.databases[db as usize];
         keys.segment_count() + expires.segment_count() > 0
@@ -65,11 +65,11 @@ impl Partition {
     }
 
     /// How many keys and collections are still to be freed.
-    pub fn rubbish_len(&self, shared: &Shared) -> u64 {
-        shared.databases.all_rubbish().map(|db| self.databases[db as usize].keys.len()).sum()
+    pub fn garbage_len(&self, shared: &Shared) -> u64 {
+        shared.databases.all_garbage().map(|db| self.databases[db as usize].keys.len()).sum()
     }
 
-    /// Frees a slice of a database that is rubbish.
+    /// Frees a slice of a database that is garbage.
     pub fn sweep(&mut self, shared: &Shared, batch: &mut Batch, db: u8) {
         let Database { keys, expires, swept } = &mut self.databases[db as usize];
         expires.clear_all(&mut self.arena, batch);
