@@ -77,7 +77,7 @@ impl Cleaner {
             return Ok(false);
         }
         let segments = log.segments();
-        // What has emptied a segment lies below this end of the log; see `Batch::settle_released`.
+        // What has emptied a segment lies below this end of the log; see `batch::release`.
         fence(Acquire);
         let (size, tail) = (self.segment_size, log.tail());
         let kept_from = checkpoints.lsn();

@@ -103,12 +103,9 @@ impl Batch {
         self.released.push((lsn, bytes));
     }
 
-    /// Takes what the batch has released out of the log's live bytes (I-6). Not before the batch is appended: until then a
-    /// crash brings those items back, so the cleaner must not find their segments empty.
+    /// Takes what the batch has released out of the log's live bytes, as [`release`] does.
     pub(crate) fn settle_released(&self, log: &Log) {
-        // Pairs with the fence in the cleaner: who sees the bytes gone sees the batch below the log's end.
-        fence(Release);
-        self.released.iter().for_each(|&(lsn, bytes)| log.account(lsn, -(bytes as i64)));
+        release(log, self.released.iter().copied());
     }
 
     /// An item of the batch.
@@ -135,6 +132,15 @@ impl Batch {
         forget(&mut self.written);
         self.flushed = false;
     }
+}
+
+/// Takes items, with the bytes that they count as, out of the log's live bytes (I-6). Not before the batch that releases
+/// them is appended: until then a crash brings them back, so the cleaner must not find their segments empty.
+#[inline]
+pub(super) fn release(log: &Log, items: impl IntoIterator<Item = (Lsn, u64)>) {
+    // Pairs with the fence in the cleaner: who sees the bytes gone sees the batch below the log's end.
+    fence(Release);
+    items.into_iter().for_each(|(lsn, bytes)| log.account(lsn, -(bytes as i64)));
 }
 
 /// Empties a list, of which little memory is kept.

@@ -1,17 +1,20 @@
 //! What one command does to one string, without a transaction around it: the same batch, of one item, put together and
 //! appended in one pass. Everything that is rare is left to transactions.
 
-use super::{Found, Partition, batch::Written, index::Slot, observers::Tell, shared::Shared};
+use super::{
+    Found, Partition,
+    batch::{Written, release},
+    index::Slot,
+    observers::Tell,
+    shared::Shared,
+};
 use crate::format::{
     digest::Digest,
     entry_word::{class_bytes_min, size_class},
     item,
 };
 use holdfast_log::{BATCH_HEADER, Lsn, SMALL_BYTES};
-use std::{
-    cell::Cell,
-    sync::atomic::{Ordering::Release, fence},
-};
+use std::cell::Cell;
 
 thread_local! {
     /// Where this thread puts payloads together.
@@ -62,9 +65,7 @@ impl Partition {
         PAYLOAD.set(payload);
         let (item, class) = (lsn + (BATCH_HEADER + at) as u64, size_class(len));
         log.account(item, class_bytes_min(class) as i64);
-        // As in `Batch::settle_released`: the batch is appended, so what it replaces is garbage.
-        fence(Release);
-        log.account(word.lsn(item), -(class_bytes_min(word.class()) as i64));
+        release(log, [(word.lsn(item), class_bytes_min(word.class()))]);
         self.settle(entry, item, class);
         self.cache_value(shared, db, slot, digest, key, value, known);
         self.counts.changes += 1;

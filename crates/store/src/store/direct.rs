@@ -51,7 +51,11 @@ impl Store {
 
     /// Locks the partition of an expected key, if nobody is at work in it.
     #[inline]
-    fn enter_directly(&self, expected: Expected, now_ms: u64) -> Option<MutexGuard<'_, Partition>> {
+    pub(super) fn enter_directly(
+        &self,
+        expected: Expected,
+        now_ms: u64,
+    ) -> Option<MutexGuard<'_, Partition>> {
         let mut part = self.engine().partitions[usize::from(expected.partition)].try_lock()?;
         part.follow_limits(&self.shared);
         part.set_now(now_ms);

@@ -51,16 +51,13 @@ impl Store {
         now_ms: u64,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Option<(T, Lsn)> {
-        let Expected { partition, digest, slot } = expected;
-        let mut part = self.engine().partitions[usize::from(partition)].try_lock()?;
+        let mut part = self.enter_directly(expected, now_ms)?;
         if part.observers.keeps_any() {
             return None;
         }
-        part.follow_limits(self.shared());
-        part.set_now(now_ms);
         // Known only now: with the partition locked no databases are exchanged.
         let db = self.database(logical);
-        let (value, recent) = part.read_copy(self.shared(), db, key, digest, slot)?;
+        let (value, recent) = part.read_copy(self.shared(), db, key, expected.digest, expected.slot)?;
         Some((f(value), recent))
     }
 
