@@ -1,0 +1,451 @@
+//! A connection to one server: making it, sending what its outbox has, giving replies to those who wait.
+
+use crate::{
+    command::Wire,
+    config::Address,
+    decoder::{Decoded, Decoder, Gap},
+    error::{Error, Executed},
+    outbox::{Outbox, SLICES},
+    request::{RequestId, Requests},
+    slots::Redirect,
+    transport::{Network, Transport},
+};
+use holdfast_resp::Reply;
+use std::{
+    io::{self, ErrorKind, IoSlice, Read},
+    mem,
+    time::{Duration, Instant},
+};
+
+const INPUT_BYTES: usize = 64 << 10;
+/// Strings with this much to come are read right to where they belong.
+const GAP_MIN: usize = 16 << 10;
+/// Reads after which others have their turn.
+const READS_MAX: usize = 64;
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+enum Link {
+    /// There is none, and none is tried before this time.
+    Down {
+        until: Option<Instant>,
+    },
+    /// It is being made.
+    Connecting {
+        transport: Box<dyn Transport>,
+        since: Instant,
+    },
+    /// So much of the greeting is sent, and so many replies to it have come.
+    Greeting {
+        transport: Box<dyn Transport>,
+        since: Instant,
+        sent: usize,
+        replies: usize,
+    },
+    Up(Box<dyn Transport>),
+}
+
+/// A request that is to be sent to another server.
+pub struct Redirected {
+    pub id: RequestId,
+    /// `None` if what was lent was given back.
+    pub wire: Option<Wire>,
+    pub redirect: Redirect,
+    pub text: Vec<u8>,
+}
+
+/// What all connections of a client share.
+pub struct Shared {
+    pub requests: Requests,
+    pub redirected: Vec<Redirected>,
+    pub network: Box<dyn Network>,
+    /// What is said first, and the number of replies.
+    pub greeting: (Vec<u8>, usize),
+    pub reply_bytes_max: usize,
+    pub connect_timeout: Duration,
+    pub resends_max: u32,
+    /// Whether lent bytes are given back once they are sent: there is one server, which has all keys.
+    pub gives_back: bool,
+    /// Bytes of all requests in outboxes.
+    pub pending_bytes: usize,
+}
+
+pub struct Connection {
+    pub address: Address,
+    link: Link,
+    /// Attempts to connect since the last that succeeded.
+    attempts: u32,
+    /// Why there is no link.
+    cause: String,
+    pub outbox: Outbox,
+    input: Box<[u8]>,
+    input_start: usize,
+    input_end: usize,
+    decoder: Decoder,
+    /// When something was read last, or was sent while nothing was awaited.
+    pub heard: Instant,
+    /// Whether writing would block.
+    full: bool,
+    /// Counts links: each is registered anew.
+    pub links: u64,
+    /// Which link is registered, and whether for writing.
+    pub registered: Option<(u64, bool)>,
+    /// Whether there may be more to read, though the descriptor may not say so.
+    pub more: bool,
+}
+
+impl Connection {
+    pub fn new(address: Address, reply_bytes_max: usize) -> Connection {
+        Connection {
+            address,
+            link: Link::Down { until: None },
+            attempts: 0,
+            cause: "no attempt was made to connect".into(),
+            outbox: Outbox::default(),
+            input: Box::default(),
+            input_start: 0,
+            input_end: 0,
+            decoder: Decoder::new(reply_bytes_max),
+            heard: Instant::now(),
+            full: false,
+            links: 0,
+            registered: None,
+            more: false,
+        }
+    }
+
+    pub fn transport(&self) -> Option<&dyn Transport> {
+        match &self.link {
+            Link::Down { .. } => None,
+            Link::Connecting { transport, .. } | Link::Greeting { transport, .. } | Link::Up(transport) => {
+                Some(&**transport)
+            }
+        }
+    }
+
+    /// Whether the descriptor is to be watched for writing.
+    pub fn wants_write(&self) -> bool {
+        match &self.link {
+            Link::Down { .. } => false,
+            Link::Connecting { .. } => true,
+            Link::Greeting { transport, .. } | Link::Up(transport) => transport.wants_write(self.full),
+        }
+    }
+
+    /// Whether a request would be alone on its way, so that nothing is gained by waiting for others.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.link, Link::Up(_)) && !self.outbox.awaits_reply() && !self.full
+    }
+
+    pub fn is_up(&self) -> bool {
+        matches!(self.link, Link::Up(_))
+    }
+
+    /// What requests wait for.
+    pub fn waits_for(&self) -> String {
+        match &self.link {
+            Link::Up(_) => format!("{} has not replied", self.address),
+            Link::Down { .. } => format!("{}: {}", self.address, self.cause),
+            Link::Connecting { .. } => format!("{} has not accepted the connection", self.address),
+            Link::Greeting { .. } => format!("{} has not replied to the greeting", self.address),
+        }
+    }
+
+    /// When something is to be done even if nothing arrives.
+    pub fn timer(&self, connect_timeout: Duration) -> Option<Instant> {
+        match &self.link {
+            Link::Down { until } if !self.outbox.is_empty() => *until,
+            Link::Connecting { since, .. } | Link::Greeting { since, .. } => Some(*since + connect_timeout),
+            _ => None,
+        }
+    }
+
+    /// Connects if there is a reason to, and writes as much as goes.
+    pub fn flush(&mut self, shared: &mut Shared, now: Instant) {
+        match &self.link {
+            Link::Down { until } => {
+                if self.outbox.is_empty() || until.is_some_and(|until| until > now) {
+                    return;
+                }
+                match shared.network.connect(&self.address, self.attempts) {
+                    Ok(transport) => self.begin(transport, shared, now),
+                    Err(e) => self.down(&e.to_string(), shared, now),
+                }
+            }
+            Link::Connecting { since, .. } | Link::Greeting { since, .. }
+                if *since + shared.connect_timeout <= now =>
+            {
+                let cause = format!("no connection after {:?}", shared.connect_timeout);
+                self.down(&cause, shared, now);
+            }
+            _ if self.full => {}
+            _ => self.write(shared, now),
+        }
+    }
+
+    fn begin(&mut self, transport: Box<dyn Transport>, shared: &mut Shared, now: Instant) {
+        self.links += 1;
+        self.link = Link::Connecting { transport, since: now };
+        self.decoder = Decoder::new(shared.reply_bytes_max);
+        if self.input.is_empty() {
+            self.input = vec![0; INPUT_BYTES].into();
+        }
+        (self.input_start, self.input_end) = (0, 0);
+        (self.full, self.more) = (false, false);
+    }
+
+    /// The descriptor is writable.
+    pub fn writable(&mut self, shared: &mut Shared, now: Instant) {
+        if let Link::Connecting { transport, since } = &self.link {
+            if let Err(e) = transport.connected() {
+                return self.down(&e.to_string(), shared, now);
+            }
+            let since = *since;
+            if let Link::Connecting { transport, .. } = self.unlink() {
+                self.link = Link::Greeting { transport, since, sent: 0, replies: 0 };
+            }
+        }
+        self.write(shared, now);
+    }
+
+    fn unlink(&mut self) -> Link {
+        mem::replace(&mut self.link, Link::Down { until: None })
+    }
+
+    fn write(&mut self, shared: &mut Shared, now: Instant) {
+        self.full = false;
+        if let Err(e) = self.try_write(shared, now) {
+            if e.kind() == ErrorKind::WouldBlock {
+                self.full = true;
+            } else {
+                self.down(&e.to_string(), shared, now);
+            }
+        }
+    }
+
+    fn try_write(&mut self, shared: &mut Shared, now: Instant) -> io::Result<()> {
+        if let Link::Greeting { transport, sent, replies, .. } = &mut self.link {
+            let (greeting, expected) = &shared.greeting;
+            while *sent < greeting.len() {
+                *sent += not_interrupted(|| transport.write(&greeting[*sent..]))?;
+            }
+            transport.flush()?;
+            if *replies < *expected {
+                return Ok(());
+            }
+            if let Link::Greeting { transport, .. } = self.unlink() {
+                self.link = Link::Up(transport);
+                self.attempts = 0;
+            }
+        }
+        let Link::Up(transport) = &mut self.link else { return Ok(()) };
+        loop {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let (count, _) = self.outbox.unsent_slices(&mut slices);
+            if count == 0 {
+                return transport.flush();
+            }
+            let written = not_interrupted(|| transport.write_vectored(&slices[..count]))?;
+            if !self.outbox.awaits_reply() {
+                self.heard = now;
+            }
+            self.outbox.advance(written, shared.gives_back, &mut shared.requests);
+        }
+    }
+
+    /// Reads what has arrived.
+    pub fn readable(&mut self, shared: &mut Shared, now: Instant) {
+        self.more = false;
+        for _ in 0..READS_MAX {
+            match self.try_read(shared, now) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => return self.down(&e.to_string(), shared, now),
+            }
+        }
+        self.more = true;
+    }
+
+    /// Reads once; whether there may be more.
+    fn try_read(&mut self, shared: &mut Shared, now: Instant) -> io::Result<bool> {
+        let (Link::Greeting { transport, .. } | Link::Up(transport)) = &mut self.link else {
+            return Ok(false);
+        };
+        let id = self.outbox.front().flatten();
+        if self.input_start == self.input_end {
+            if let Some(gap) = self.decoder.gap() {
+                let read = match gap {
+                    Gap::Collect(data, left) if left >= GAP_MIN => collect(&mut **transport, data, left),
+                    Gap::Target(from, to) if to - from >= GAP_MIN => {
+                        let target = id.and_then(|id| shared.requests.in_flight_mut(id)?.target.as_mut());
+                        target.map(|target| not_interrupted(|| transport.read(&mut target.bytes()[from..to])))
+                    }
+                    _ => None,
+                };
+                if let Some(read) = read {
+                    return self.filled(read, now);
+                }
+            }
+            (self.input_start, self.input_end) = (0, 0);
+        } else if self.input_end == self.input.len() {
+            // What is left is a part of a line.
+            self.input.copy_within(self.input_start.., 0);
+            self.input_end -= self.input_start;
+            self.input_start = 0;
+        }
+        let room = &mut self.input[self.input_end..];
+        let room_bytes = room.len();
+        let n = match not_interrupted(|| transport.read(room)) {
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(closed(e)),
+        };
+        self.heard = now;
+        self.input_end += n;
+        self.decode(shared, now)?;
+        // What is not all that there is room for is all that there is, but for transports with buffers of their own.
+        Ok(n == room_bytes || self.transport().is_some_and(|transport| transport.buffers()))
+    }
+
+    fn filled(&mut self, read: io::Result<usize>, now: Instant) -> io::Result<bool> {
+        match read {
+            Ok(n) => {
+                self.heard = now;
+                self.decoder.filled(n);
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(closed(e)),
+        }
+    }
+
+    /// Takes the replies out of what was read.
+    fn decode(&mut self, shared: &mut Shared, now: Instant) -> io::Result<()> {
+        while self.input_start < self.input_end && self.transport().is_some() {
+            let id = self.outbox.front().flatten();
+            let up = matches!(self.link, Link::Up(_));
+            let target = id.filter(|_| up).and_then(|id| shared.requests.in_flight_mut(id)?.target.as_mut());
+            let input = &self.input[self.input_start..self.input_end];
+            let decoded = self.decoder.decode(input, target.map(|target| target.bytes()));
+            let (used, decoded) = decoded.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+            self.input_start += used;
+            match decoded {
+                None => return Ok(()),
+                Some(Decoded::Push(_)) => {}
+                Some(decoded) if up => self.replied(decoded, shared)?,
+                Some(Decoded::Reply(Reply::Error(text))) => {
+                    self.refused(&String::from_utf8_lossy(&text), shared, now);
+                    return Ok(());
+                }
+                Some(_) => {
+                    if let Link::Greeting { replies, .. } = &mut self.link {
+                        *replies += 1;
+                    }
+                    self.write(shared, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replied(&mut self, decoded: Decoded, shared: &mut Shared) -> io::Result<()> {
+        let Some(id) = self.outbox.front() else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a reply that nobody has asked for"));
+        };
+        let whole = self.outbox.front_is_sent();
+        let (result, filled) = match decoded {
+            Decoded::Reply(Reply::Error(text)) => {
+                let redirect = Redirect::parse(&text);
+                if let (Some(redirect), Some(id), true) = (redirect, id, whole) {
+                    let (bytes, wire) = self.outbox.pop_wire();
+                    shared.pending_bytes -= bytes;
+                    shared.redirected.push(Redirected { id, wire, redirect, text });
+                    return Ok(());
+                }
+                (Err(Error::Server(text)), None)
+            }
+            Decoded::Reply(reply) | Decoded::Push(reply) => (Ok(reply), None),
+            Decoded::Filled(len) => (Ok(Reply::Int(len as i64)), Some(len)),
+            Decoded::TooSmall(needed) => (Err(Error::TooSmall { needed }), None),
+        };
+        if let Some(id) = id {
+            shared.requests.complete(id, result, filled);
+        }
+        if !whole {
+            // The server has not waited for the rest, so there is no telling what it will make of that.
+            return Err(io::Error::new(ErrorKind::InvalidData, "a reply to half a request"));
+        }
+        shared.pending_bytes -= self.outbox.pop();
+        Ok(())
+    }
+
+    /// The server lets nobody in: those who wait for it need not wait longer.
+    fn refused(&mut self, text: &str, shared: &mut Shared, now: Instant) {
+        let (requests, bytes) = self.outbox.clear();
+        shared.pending_bytes -= bytes;
+        for returned in requests {
+            shared.requests.complete(returned.id, Err(Error::Refused(text.to_owned())), None);
+        }
+        self.down(text, shared, now);
+    }
+
+    /// The link is lost, or could not be made.
+    pub fn down(&mut self, cause: &str, shared: &mut Shared, now: Instant) {
+        let was_up = matches!(self.unlink(), Link::Up(_));
+        self.registered = None;
+        self.cause = cause.to_owned();
+        self.attempts = self.attempts.saturating_add(1);
+        // The first attempt after a loss is made at once.
+        let wait = if was_up { Duration::ZERO } else { BACKOFF_MIN * (1 << (self.attempts - 1).min(8)) };
+        self.link = Link::Down { until: Some(now + wait.min(BACKOFF_MAX)) };
+        if !was_up {
+            return;
+        }
+        self.attempts = 0;
+        let (requests, bytes) = self.outbox.clear();
+        shared.pending_bytes -= bytes;
+        for returned in requests {
+            let Some(request) = shared.requests.in_flight_mut(returned.id) else { continue };
+            request.resends += u32::from(returned.begun);
+            let again = (!returned.sent || request.read_only) && request.resends <= shared.resends_max;
+            match returned.wire {
+                Some(wire) if again => {
+                    shared.pending_bytes += self.outbox.push_wire(Some(returned.id), wire);
+                }
+                _ => {
+                    let executed = if returned.sent { Executed::Unknown } else { Executed::No };
+                    let error = Error::Lost { executed, cause: cause.to_owned() };
+                    shared.requests.complete(returned.id, Err(error), None);
+                }
+            }
+        }
+    }
+}
+
+fn not_interrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Reads up to `left` bytes behind `data`, as many as there are. Its memory is not cleared first.
+fn collect(transport: &mut dyn Transport, data: &mut Vec<u8>, left: usize) -> Option<io::Result<usize>> {
+    let before = data.len();
+    let result = transport.take(left as u64).read_to_end(data);
+    Some(match (data.len() - before, result) {
+        (0, Ok(_)) => Err(ErrorKind::UnexpectedEof.into()),
+        (0, Err(e)) => Err(e),
+        (n, _) => Ok(n),
+    })
+}
+
+fn closed(e: io::Error) -> io::Error {
+    if e.kind() == ErrorKind::UnexpectedEof {
+        return io::Error::new(e.kind(), "the server has closed the connection");
+    }
+    e
+}

@@ -1,0 +1,300 @@
+//! All of a client but who waits: which server a request goes to, what happens to it on the way, and when.
+
+use crate::{
+    command::{Command, Wire},
+    config::{Address, Config},
+    connection::{Connection, Redirected, Shared},
+    error::{Error, Executed},
+    outbox::Outbox,
+    poller::{Poller, Ready},
+    request::{Outcome, Request, RequestId, Requests, State},
+    slots::{SlotMap, hash_slot},
+    transport::Sockets,
+};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
+
+/// Copied bytes from which on they are sent without waiting for more.
+const FLUSH_BYTES: usize = 32 << 10;
+/// Servers that a client may come to know.
+const SERVERS_MAX: usize = 1024;
+const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+
+pub struct Core {
+    servers: Vec<Connection>,
+    slots: SlotMap,
+    shared: Shared,
+    pub poller: Poller,
+    bytes_max: usize,
+    request_timeout: Option<Duration>,
+    /// Whether somebody waits with the poller.
+    pub polling: bool,
+    /// How many wait for another one's progress.
+    pub waiting: usize,
+    /// Whether the thread is to end.
+    pub closed: bool,
+}
+
+impl Core {
+    pub fn new(config: Config) -> Result<Core, Error> {
+        if config.servers.is_empty() || config.servers.len() > SERVERS_MAX {
+            return Err(Error::Invalid("a client has 1 to 1024 servers"));
+        }
+        if config.requests_max == 0 || config.requests_max > u32::MAX as usize {
+            return Err(Error::Invalid("the number of requests is 1 to 4294967295"));
+        }
+        let greeting = config.greeting();
+        let network = match config.network {
+            Some(network) => network,
+            None => Box::new(Sockets::new(config.tls.as_ref())?),
+        };
+        let reply_bytes_max = config.reply_bytes_max;
+        let servers: Vec<Connection> =
+            config.servers.into_iter().map(|address| Connection::new(address, reply_bytes_max)).collect();
+        Ok(Core {
+            slots: SlotMap::even(servers.len()),
+            shared: Shared {
+                requests: Requests::new(config.requests_max),
+                redirected: Vec::new(),
+                network,
+                greeting,
+                reply_bytes_max,
+                connect_timeout: config.connect_timeout,
+                resends_max: config.resends_max,
+                gives_back: servers.len() == 1,
+                pending_bytes: 0,
+            },
+            servers,
+            poller: Poller::new(!config.thread)?,
+            bytes_max: config.bytes_max,
+            request_timeout: config.request_timeout,
+            polling: false,
+            waiting: 0,
+            closed: false,
+        })
+    }
+
+    /// Takes a request in. Whether its connection should be flushed now is for the caller to see to.
+    pub fn submit(&mut self, mut command: Command<'_>) -> Result<RequestId, Error> {
+        command.check()?;
+        let now = Instant::now();
+        let held = self.shared.pending_bytes + self.shared.requests.held_bytes;
+        if held > 0 && held.saturating_add(command.bytes()) > self.bytes_max {
+            return Err(Error::Full);
+        }
+        let key = command.key.and_then(|at| command.arg_bytes(at));
+        let server = key.map_or(0, |key| self.slots.server(hash_slot(key)));
+        let id = self.shared.requests.insert(Request {
+            server,
+            holds_lent: false,
+            read_only: command.read_only,
+            listed: command.listed,
+            resends: 0,
+            deadline: self.request_timeout.filter(|_| !command.untimed).map(|timeout| now + timeout),
+            target: command.target.take(),
+            outcome: None,
+        })?;
+        let connection = &mut self.servers[server];
+        let (lent, bytes) = connection.outbox.push(id, command.args);
+        self.shared.pending_bytes += bytes;
+        if lent > 0 {
+            if let Some(request) = self.shared.requests.in_flight_mut(id) {
+                request.holds_lent = true;
+            }
+        }
+        if connection.is_idle() || lent > 0 || connection.outbox.unsent() >= FLUSH_BYTES {
+            connection.flush(&mut self.shared, now);
+            self.settle(now);
+        }
+        Ok(id)
+    }
+
+    /// Sends what waits, does what is due, and watches what is to be watched.
+    pub fn flush(&mut self) {
+        let now = Instant::now();
+        for connection in &mut self.servers {
+            connection.flush(&mut self.shared, now);
+        }
+        self.settle(now);
+    }
+
+    /// Something has come of connections.
+    pub fn ready(&mut self, ready: &[Ready]) {
+        let now = Instant::now();
+        self.poller.woken();
+        for news in ready {
+            // Of a server that is there: servers are only added.
+            let connection = &mut self.servers[news.server];
+            if news.readable {
+                connection.readable(&mut self.shared, now);
+            }
+            let buffers = connection.transport().is_some_and(|transport| transport.buffers());
+            if news.writable || buffers {
+                connection.writable(&mut self.shared, now);
+            }
+        }
+        for connection in &mut self.servers {
+            if connection.more {
+                connection.readable(&mut self.shared, now);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Whether there is something to do without waiting.
+    pub fn has_more(&self) -> bool {
+        self.servers.iter().any(|connection| connection.more)
+    }
+
+    /// What follows from what connections did.
+    fn settle(&mut self, now: Instant) {
+        while !self.shared.redirected.is_empty() {
+            for redirected in mem::take(&mut self.shared.redirected) {
+                self.redirect(redirected, now);
+            }
+        }
+        self.time_out(now);
+        let mut timer = self.shared.requests.deadline;
+        for server in 0..self.servers.len() {
+            let connection = &mut self.servers[server];
+            if let Err(cause) = self.poller.watch(server, connection) {
+                connection.down(&cause, &mut self.shared, now);
+            }
+            let due = connection.timer(self.shared.connect_timeout);
+            timer = timer.into_iter().chain(due).min();
+        }
+        self.poller.timer_is_over(now);
+        self.poller.set_timer(timer, now);
+        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+    }
+
+    fn redirect(&mut self, redirected: Redirected, now: Instant) {
+        let Redirected { id, wire, redirect, text } = redirected;
+        let target = self.redirect_target(id, &redirect);
+        let Some(request) = self.shared.requests.in_flight_mut(id) else { return };
+        request.resends += 1;
+        match (wire, target) {
+            (Some(wire), Some(server)) if request.resends <= self.shared.resends_max => {
+                request.server = server;
+                let connection = &mut self.servers[server];
+                if redirect.ask {
+                    let asking = Wire { bytes: ASKING.to_vec(), lent: Vec::new() };
+                    self.shared.pending_bytes += connection.outbox.push_wire(None, asking);
+                }
+                self.shared.pending_bytes += connection.outbox.push_wire(Some(id), wire);
+                connection.flush(&mut self.shared, now);
+            }
+            _ => {
+                let text = String::from_utf8_lossy(&text).into_owned();
+                self.shared.requests.complete(id, Err(Error::Redirected(text)), None);
+            }
+        }
+    }
+
+    /// The server that a redirection names; that of MOVED has the slot from now on.
+    fn redirect_target(&mut self, id: RequestId, redirect: &crate::slots::Redirect) -> Option<usize> {
+        let from = self.shared.requests.get(id).ok()?.server;
+        let host = match (&redirect.host[..], &self.servers[from].address) {
+            ("", Address::Tcp { host, .. }) => host.clone(),
+            ("", Address::Unix(_)) => return None,
+            (host, _) => host.to_owned(),
+        };
+        let address = Address::Tcp { host, port: redirect.port };
+        let known = self.servers.iter().position(|connection| connection.address == address);
+        let server = match known {
+            Some(server) => server,
+            None if self.servers.len() == SERVERS_MAX => return None,
+            None => {
+                self.servers.push(Connection::new(address, self.shared.reply_bytes_max));
+                self.servers.len() - 1
+            }
+        };
+        // From now on what was lent may be needed once more.
+        self.shared.gives_back = false;
+        if !redirect.ask {
+            self.slots.assign(redirect.slot, server);
+        }
+        Some(server)
+    }
+
+    fn time_out(&mut self, now: Instant) {
+        for id in self.shared.requests.overdue(now) {
+            let Ok(request) = self.shared.requests.get(id) else { continue };
+            let cause = self.servers[request.server].waits_for();
+            self.abandon(id, |executed| Error::TimedOut { executed, cause });
+            self.close_if_silent(id, now);
+        }
+    }
+
+    /// A server that has sent nothing for half the time that a request may take, and owes the next reply for all of
+    /// it, is taken for gone.
+    fn close_if_silent(&mut self, id: RequestId, now: Instant) {
+        let Ok(request) = self.shared.requests.get(id) else { return };
+        let connection = &mut self.servers[request.server];
+        let Some(timeout) = self.request_timeout else { return };
+        if connection.outbox.front() == Some(Some(id))
+            && connection.is_up()
+            && connection.heard + timeout / 2 <= now
+        {
+            connection.down("the server was silent for too long", &mut self.shared, now);
+        }
+    }
+
+    /// Ends a request without its reply.
+    fn abandon(&mut self, id: RequestId, error: impl FnOnce(Executed) -> Error) {
+        let Some(request) = self.shared.requests.in_flight_mut(id) else { return };
+        let outbox: &mut Outbox = &mut self.servers[request.server].outbox;
+        let begun = outbox.is_begun(id);
+        self.shared.pending_bytes -= outbox.abandon(id);
+        // The rest of what was begun will be sent.
+        let executed = if begun { Executed::Unknown } else { Executed::No };
+        self.shared.requests.complete(id, Err(error(executed)), None);
+    }
+
+    pub fn cancel(&mut self, id: RequestId) -> Result<(), Error> {
+        self.shared.requests.get(id)?;
+        self.abandon(id, |executed| Error::Cancelled { executed });
+        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        Ok(())
+    }
+
+    pub fn state(&self, id: RequestId) -> Result<State, Error> {
+        Ok(self.shared.requests.get(id)?.state())
+    }
+
+    pub fn take(&mut self, id: RequestId) -> Result<Outcome, Error> {
+        let outcome = self.shared.requests.take(id)?;
+        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        Ok(outcome)
+    }
+
+    pub fn next_completion(&mut self) -> Option<RequestId> {
+        let id = self.shared.requests.completed.pop_front();
+        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        id
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.shared.requests.in_flight
+    }
+
+    /// Counts the requests that are done.
+    pub fn outcomes(&self) -> u64 {
+        self.shared.requests.outcomes
+    }
+
+    /// Has the thread end.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.poller.wake();
+    }
+}
+
+impl Command<'_> {
+    /// The bytes of the arguments.
+    fn bytes(&self) -> usize {
+        (0..self.args.len()).filter_map(|at| self.arg_bytes(at)).map(<[u8]>::len).sum()
+    }
+}

@@ -1,0 +1,140 @@
+//! A client of Holdfast and Redis that lets its caller go on while requests are on their way. It needs no runtime, and
+//! is the core of the libraries for C, C++, Fortran and Python.
+//!
+//! ```no_run
+//! use holdfast_client::{Client, Command, Config, Target};
+//!
+//! let client = Client::new(Config::new(["127.0.0.1:6379"])?)?;
+//! let set = client.iset(b"grid", Box::new(vec![0u8; 1 << 20]))?;
+//! // ... compute ...
+//! client.wait(set, None)?;
+//! client.take(set)?;
+//! let get = client.iget(b"grid", Target::Vec(vec![0; 1 << 20]))?;
+//! client.wait(get, None)?;
+//! let grid = client.take_into(get)?.buffer;
+//! client.call(Command::new("HSET").arg("h").arg("field").arg(b"\0\xff"))?;
+//! # Ok::<(), holdfast_client::Error>(())
+//! ```
+//!
+//! # A request
+//!
+//! [`Client::submit`] takes a request in, under a number ([`RequestId`]). From then on it is in one of three states:
+//!
+//! ```text
+//!            the last byte is handed to the system,
+//! submit     and there is one server            a reply, or an error
+//!   ──▶ Queued ─────────────────▶ BufferFree ────────────────▶ Done ──▶ take, release
+//!          │                           │ ▲                      ▲
+//!          └─── nothing was lent ──────┼─┘                      │
+//!          └───────────────────────────┴── a reply, an error ───┘
+//! ```
+//!
+//! Who has which bytes:
+//!
+//! | bytes | until when they are the library's |
+//! |---|---|
+//! | an argument that was copied ([`Command::arg`], [`Client::bset`], keys) | never: they are the caller's when the call returns |
+//! | an argument that was lent ([`Command::lent`], [`Client::iset`]) | until [`State::BufferFree`] |
+//! | the buffer for the reply ([`Command::into`], [`Client::iget`]) | until [`State::Done`] |
+//!
+//! The library keeps a request's bytes until the reply has come, since it may have to send them again. Only where there
+//! is one server are lent ones dropped once they are sent. If that server then says that another one has the key
+//! (MOVED), the request ends with [`Error::Redirected`]: it was not executed, and the caller, who has the bytes, may
+//! send it again. With several servers, or after the first MOVED, what was lent is kept until the request is done.
+//!
+//! # A lost connection
+//!
+//! A server executes a request when it has all its bytes. So it matters whether the last byte was handed to the system:
+//!
+//! | the request | what happens |
+//! |---|---|
+//! | not sent, or in part | it was not executed. It is sent again on the next connection, in its old place |
+//! | sent in full, read-only ([`Command::read_only`]) | it is sent again: a second execution changes nothing |
+//! | sent in full, any other | [`Error::Lost`], [`Executed::Unknown`]: the reply was lost, or the request was |
+//! | replied to with MOVED or ASK | it was not executed. It is sent to the server that was named |
+//!
+//! A request that was sent, even in part, is sent again [`Config::resends_max`] times at most.
+//!
+//! A request that takes longer than [`Config::request_timeout`], or is cancelled, ends likewise: with [`Executed::No`]
+//! if no byte of it was sent, and then none will be; else with `Unknown`. Its reply, if one comes, is dropped. What was
+//! lent is the caller's again in any case.
+//!
+//! # A connection
+//!
+//! ```text
+//!   Down ──▶ Connecting ──▶ Greeting ──▶ Up
+//!    ▲            │             │         │
+//!    └────────────┴─────────────┴─────────┘
+//! ```
+//!
+//! * *Down*: requests queue up. The first of them opens the connection; after a failure it waits 10 ms, then twice as
+//!   long each time up to 1 s, whatever is asked for meanwhile. After a loss the first attempt is made at once.
+//! * *Connecting*, and for TLS a part of *Greeting*: for [`Config::connect_timeout`] at most.
+//! * *Greeting*: `HELLO 3 AUTH …`, `CLIENT SETNAME`, `SELECT`, whose replies are awaited before anything else is sent.
+//!   An error ends all requests that wait, with [`Error::Refused`].
+//! * *Up*: requests are sent in the order in which they came, and replied to in this order.
+//!
+//! A server that owes the first reply for the whole time-out of its request, and has sent nothing for half of it, is
+//! taken for gone. Requests to different servers are in no order, nor are those that are sent elsewhere by MOVED.
+//!
+//! # Progress
+//!
+//! Nothing happens behind the caller's back: bytes are sent and replies are read in calls, by whoever waits or tests, or
+//! by a thread if [`Config::thread`] asks for one. Waiting is done by the system; nobody spins. A request is sent at
+//! once if its server has nothing else to do for this client, if it lends bytes, or if 32 KiB are to be sent;
+//! others are sent together, at the next call that makes progress, or by [`Client::flush`]. Those with a loop of their own watch
+//! [`Client::event_fd`].
+//!
+//! # Limits
+//!
+//! Requests ([`Config::requests_max`]), bytes of requests on their way and results that were not taken
+//! ([`Config::bytes_max`]), bytes of one reply ([`Config::reply_bytes_max`]). Beyond the first two, [`Client::submit`]
+//! returns [`Error::Full`] and has done nothing: take a result, or make progress, and try again.
+//!
+//! Commands that change what a connection is (MULTI, SUBSCRIBE, SELECT, HELLO …) are refused, since a connection is
+//! shared by all requests and may be another one a moment later. Messages that a server sends unasked are dropped.
+//!
+//! # Several servers
+//!
+//! Keys are spread over the servers of [`Config::servers`] by hash slot, in equal ranges and in their order, as in a
+//! Redis Cluster just made of them; a server that answers MOVED changes that for its slot. The first key of a command is its
+//! argument 1, unless [`Command::key`] says otherwise.
+//!
+//! # Files
+//!
+//! ```text
+//! client      who waits, and who makes progress
+//! core        which server a request goes to, and when its time is over
+//! connection  one server: its link, and what arrives
+//! poller      what the system waits for
+//! outbox      what was not replied to, with its bytes
+//! request     all requests by number
+//! transport   sockets, TLS; the seam for others
+//! decoder     replies, in pieces
+//! command, config, slots, error
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod command;
+mod config;
+mod connection;
+mod core;
+mod decoder;
+mod error;
+mod outbox;
+mod poller;
+mod request;
+mod slots;
+mod transport;
+
+pub use client::{Client, Filled};
+pub use command::{COPIED_MAX, Command, Lent, Target};
+pub use config::{Address, Config, Protocol, Tls};
+pub use decoder::{Decoded, Decoder, Gap};
+pub use error::{Error, Executed};
+pub use holdfast_resp::Reply;
+pub use request::{RequestId, State};
+pub use slots::{SLOTS, hash_slot};
+pub use transport::{Network, Transport};

@@ -1,0 +1,280 @@
+//! The requests of one connection that were not replied to, with their bytes.
+//!
+//! The bytes of a request stay here until it is replied to, so that a lost connection, or another server that has the
+//! key, costs no copy of every request beforehand. `copied` holds what was copied; between its bytes go the lent ones.
+//! Positions count the bytes that were ever in `copied`.
+
+use crate::{
+    command::{Arg, Lent, Wire, encode},
+    request::{RequestId, Requests},
+};
+use std::{collections::VecDeque, io::IoSlice};
+
+/// Slices that are written at once.
+pub const SLICES: usize = 32;
+/// Bytes of requests that were replied to, after which the others are moved down.
+const TRIM_BYTES: usize = 256 << 10;
+
+struct Pending {
+    /// `None`: the client's own, whose reply is nobody's.
+    id: Option<RequestId>,
+    start: u64,
+    end: u64,
+    /// How many of the lent pieces are its own.
+    lent: usize,
+    /// Bytes on the wire.
+    bytes: usize,
+}
+
+/// Bytes that are not in `copied`.
+struct Piece {
+    /// Before the byte at this position.
+    at: u64,
+    len: usize,
+    /// `None` once they were given back.
+    bytes: Option<Lent>,
+}
+
+/// A request that comes back from the outbox when the connection is lost.
+pub struct Returned {
+    pub id: RequestId,
+    /// Whether any of it was sent, and whether all was.
+    pub begun: bool,
+    pub sent: bool,
+    /// `None` if what was lent was given back.
+    pub wire: Option<Wire>,
+}
+
+#[derive(Default)]
+pub struct Outbox {
+    copied: Vec<u8>,
+    /// The position of its first byte.
+    base: u64,
+    /// The position up to which all is sent.
+    sent: u64,
+    lent: VecDeque<Piece>,
+    /// How many of `lent` are sent, and how many bytes of the next one.
+    lent_sent: usize,
+    piece_sent: usize,
+    pending: VecDeque<Pending>,
+    /// How many of `pending` are sent in full, and how many of `lent` belong to those.
+    pending_sent: usize,
+    lent_of_sent: usize,
+}
+
+impl Outbox {
+    fn end(&self) -> u64 {
+        self.base + self.copied.len() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether requests that are sent wait for their replies.
+    pub fn awaits_reply(&self) -> bool {
+        self.pending_sent > 0
+    }
+
+    /// Copied bytes that are not sent.
+    pub fn unsent(&self) -> usize {
+        (self.end() - self.sent) as usize
+    }
+
+    /// The request that the next reply is for; `Some(None)` if it is nobody's.
+    pub fn front(&self) -> Option<Option<RequestId>> {
+        self.pending.front().map(|pending| pending.id)
+    }
+
+    /// Whether that request is sent in full.
+    pub fn front_is_sent(&self) -> bool {
+        self.pending_sent > 0
+    }
+
+    /// Appends a command; returns how many pieces are lent, and its bytes on the wire.
+    pub fn push(&mut self, id: RequestId, args: Vec<Arg<'_>>) -> (usize, usize) {
+        let (base, start, before) = (self.base, self.end(), self.lent.len());
+        let lent = &mut self.lent;
+        let bytes = encode(args, &mut self.copied, |at, bytes| {
+            lent.push_back(Piece { at: base + at as u64, len: (*bytes).as_ref().len(), bytes: Some(bytes) });
+        });
+        let lent = self.lent.len() - before;
+        self.pending.push_back(Pending { id: Some(id), start, end: self.end(), lent, bytes });
+        (lent, bytes)
+    }
+
+    /// Appends what has been in an outbox before, or a command of the client's own; returns its bytes on the wire.
+    pub fn push_wire(&mut self, id: Option<RequestId>, wire: Wire) -> usize {
+        let start = self.end();
+        let (lent, mut bytes) = (wire.lent.len(), wire.bytes.len());
+        self.copied.extend_from_slice(&wire.bytes);
+        for (at, piece) in wire.lent {
+            let len = (*piece).as_ref().len();
+            bytes += len;
+            self.lent.push_back(Piece { at: start + at as u64, len, bytes: Some(piece) });
+        }
+        self.pending.push_back(Pending { id, start, end: self.end(), lent, bytes });
+        bytes
+    }
+
+    /// What is to be sent next, in as many slices as there is room for; returns how many, and their bytes.
+    pub fn unsent_slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES]) -> (usize, usize) {
+        let (mut count, mut total) = (0, 0);
+        let (mut at, mut next, mut skip) = (self.sent, self.lent_sent, self.piece_sent);
+        while count < SLICES {
+            let end = self.lent.get(next).map_or(self.end(), |piece| piece.at);
+            let slice = if at < end {
+                let slice = &self.copied[(at - self.base) as usize..(end - self.base) as usize];
+                at = end;
+                slice
+            } else if let Some(piece) = self.lent.get(next) {
+                let bytes = piece.bytes.as_ref().expect("not given back before it is sent");
+                next += 1;
+                &(**bytes).as_ref()[std::mem::take(&mut skip)..piece.len]
+            } else {
+                break;
+            };
+            total += slice.len();
+            slices[count] = IoSlice::new(slice);
+            count += 1;
+        }
+        (count, total)
+    }
+
+    /// So many more bytes are sent. Requests whose last byte is among them may be executed from now on; what they have
+    /// lent is given back if `gives_back`.
+    pub fn advance(&mut self, mut bytes: usize, gives_back: bool, requests: &mut Requests) {
+        while bytes > 0 {
+            let end = self.lent.get(self.lent_sent).map_or(self.end(), |piece| piece.at);
+            if self.sent < end {
+                let part = bytes.min((end - self.sent) as usize);
+                self.sent += part as u64;
+                bytes -= part;
+            } else {
+                let left = self.lent[self.lent_sent].len - self.piece_sent;
+                let part = bytes.min(left);
+                self.piece_sent += part;
+                bytes -= part;
+                if part == left {
+                    self.lent_sent += 1;
+                    self.piece_sent = 0;
+                }
+            }
+        }
+        while let Some(pending) =
+            self.pending.get(self.pending_sent).filter(|pending| pending.end <= self.sent)
+        {
+            let pieces = self.lent_of_sent..self.lent_of_sent + pending.lent;
+            self.pending_sent += 1;
+            self.lent_of_sent = pieces.end;
+            if gives_back && !pieces.is_empty() {
+                for piece in self.lent.range_mut(pieces) {
+                    piece.bytes = None;
+                }
+                let request = pending.id.and_then(|id| requests.in_flight_mut(id));
+                if let Some(request) = request {
+                    request.holds_lent = false;
+                }
+            }
+        }
+    }
+
+    /// Removes the first request, which was replied to; returns its bytes on the wire.
+    pub fn pop(&mut self) -> usize {
+        let (pending, _) = self.pop_pieces();
+        self.trim();
+        pending.bytes
+    }
+
+    /// The same for one that is to be sent elsewhere: also its bytes, unless what was lent was given back.
+    pub fn pop_wire(&mut self) -> (usize, Option<Wire>) {
+        let (pending, pieces) = self.pop_pieces();
+        let wire = self.wire(&pending, pieces);
+        self.trim();
+        (pending.bytes, wire)
+    }
+
+    fn pop_pieces(&mut self) -> (Pending, Vec<Piece>) {
+        let pending = self.pending.pop_front().expect("a request");
+        let pieces: Vec<Piece> = self.lent.drain(..pending.lent).collect();
+        self.lent_sent = self.lent_sent.saturating_sub(pending.lent);
+        if self.pending_sent > 0 {
+            self.pending_sent -= 1;
+            self.lent_of_sent -= pending.lent;
+        }
+        (pending, pieces)
+    }
+
+    fn wire(&self, pending: &Pending, pieces: Vec<Piece>) -> Option<Wire> {
+        let range = (pending.start - self.base) as usize..(pending.end - self.base) as usize;
+        let lent = pieces.into_iter().map(|piece| Some(((piece.at - pending.start) as usize, piece.bytes?)));
+        Some(Wire { bytes: self.copied[range].to_vec(), lent: lent.collect::<Option<_>>()? })
+    }
+
+    fn trim(&mut self) {
+        let done = self.pending.front().map_or(self.end(), |pending| pending.start);
+        let bytes = (done - self.base) as usize;
+        if bytes == self.copied.len() {
+            self.copied.clear();
+            if self.copied.capacity() > 4 * TRIM_BYTES {
+                self.copied = Vec::new();
+            }
+        } else if bytes >= TRIM_BYTES && bytes >= self.copied.len() / 2 {
+            self.copied.drain(..bytes);
+        } else {
+            return;
+        }
+        self.base = done;
+    }
+
+    /// Whether any byte of a request is sent.
+    pub fn is_begun(&self, id: RequestId) -> bool {
+        self.pending.iter().any(|pending| pending.id == Some(id) && pending.start < self.sent)
+    }
+
+    /// Lets go of a request whose caller wants it no more: nothing that was lent is held afterwards. If none of it was
+    /// sent, it is gone, and its bytes on the wire are returned; else it stays for its reply, and the rest of a
+    /// lent piece that was begun is copied.
+    pub fn abandon(&mut self, id: RequestId) -> usize {
+        let Some(at) = self.pending.iter().position(|pending| pending.id == Some(id)) else { return 0 };
+        let first = self.pending.iter().take(at).map(|pending| pending.lent).sum::<usize>();
+        let Pending { start, end, lent, bytes, .. } = self.pending[at];
+        if at < self.pending_sent || start < self.sent {
+            let all_sent = at < self.pending_sent;
+            for piece in self.lent.range_mut(first..first + lent) {
+                piece.bytes = match piece.bytes.take() {
+                    Some(bytes) if !all_sent => Some(Box::new((*bytes).as_ref().to_vec())),
+                    _ => None,
+                };
+            }
+            return 0;
+        }
+        let length = end - start;
+        self.copied.drain((start - self.base) as usize..(end - self.base) as usize);
+        self.lent.drain(first..first + lent);
+        self.lent.range_mut(first..).for_each(|piece| piece.at -= length);
+        self.pending.remove(at);
+        for later in self.pending.range_mut(at..) {
+            later.start -= length;
+            later.end -= length;
+        }
+        bytes
+    }
+
+    /// Empties it, since the connection was lost: the requests in their order, and the bytes of all on the wire.
+    pub fn clear(&mut self) -> (Vec<Returned>, usize) {
+        let mut returned = Vec::with_capacity(self.pending.len());
+        let mut bytes = 0;
+        while !self.pending.is_empty() {
+            let sent = self.pending_sent > 0;
+            let (pending, pieces) = self.pop_pieces();
+            bytes += pending.bytes;
+            let Some(id) = pending.id else { continue };
+            let begun = pending.start < self.sent;
+            let wire = self.wire(&pending, pieces);
+            returned.push(Returned { id, begun, sent, wire });
+        }
+        *self = Outbox::default();
+        (returned, bytes)
+    }
+}

@@ -1,0 +1,129 @@
+//! Which server has which keys: hash slots as in Redis Cluster, from the first request on, be the servers a cluster
+//! or not.
+
+/// The number of hash slots (Redis Cluster specification).
+pub const SLOTS: usize = 16384;
+
+/// The hash slot of a key: CRC16 (XMODEM) of the key, or of its hash tag `{…}` if it has one that is not empty.
+pub fn hash_slot(key: &[u8]) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key)) % SLOTS as u16
+}
+
+/// What is between the first `{` and the next `}`.
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let rest = &key[key.iter().position(|&b| b == b'{')? + 1..];
+    rest.iter().position(|&b| b == b'}').filter(|&close| close > 0).map(|close| &rest[..close])
+}
+
+static TABLE: [u16; 256] = {
+    let mut table = [0u16; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &b| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ b)])
+}
+
+/// The server of each slot, by its number.
+pub(crate) struct SlotMap(Vec<u16>);
+
+impl SlotMap {
+    /// Slots in equal ranges over `servers` servers, in their order.
+    pub fn even(servers: usize) -> SlotMap {
+        SlotMap((0..SLOTS).map(|slot| (slot * servers / SLOTS) as u16).collect())
+    }
+
+    pub fn server(&self, slot: u16) -> usize {
+        usize::from(self.0[usize::from(slot)])
+    }
+
+    pub fn assign(&mut self, slot: u16, server: usize) {
+        self.0[usize::from(slot)] = server as u16;
+    }
+}
+
+/// Where a reply of `MOVED` or `ASK` sends a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// For this request only, after ASKING.
+    pub ask: bool,
+    pub slot: u16,
+    /// Empty: the host that has replied.
+    pub host: String,
+    pub port: u16,
+}
+
+impl Redirect {
+    /// Reads an error reply; `None` if it is another one, or not of this form.
+    pub fn parse(error: &[u8]) -> Option<Redirect> {
+        let text = std::str::from_utf8(error).ok()?;
+        let (ask, rest) = match text.split_once(' ')? {
+            ("MOVED", rest) => (false, rest),
+            ("ASK", rest) => (true, rest),
+            _ => return None,
+        };
+        let (slot, address) = rest.split_once(' ')?;
+        let slot = slot.parse().ok().filter(|&slot: &u16| usize::from(slot) < SLOTS)?;
+        // The host may be an IPv6 address, with colons of its own.
+        let (host, port) = address.rsplit_once(':')?;
+        Some(Redirect { ask, slot, host: host.to_owned(), port: port.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        // The specification's check value, and slots as Redis tells them.
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        for (key, slot) in [("", 0), ("foo", 12182), ("bar", 5061), ("123456789", 0x31C3)] {
+            assert_eq!(hash_slot(key.as_bytes()), slot, "{key}");
+        }
+        assert_eq!(hash_slot(b"{user1000}.following"), hash_slot(b"user1000"));
+        assert_eq!(hash_slot(b"foo{{bar}}zap"), hash_slot(b"{bar"));
+        assert_eq!(hash_slot(b"foo{bar}{zap}"), hash_slot(b"bar"));
+        assert_eq!(hash_slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16384);
+    }
+
+    #[test]
+    fn slots_are_spread_evenly() {
+        let map = SlotMap::even(3);
+        let mut counts = [0; 3];
+        (0..SLOTS as u16).for_each(|slot| counts[map.server(slot)] += 1);
+        assert_eq!(counts, [5462, 5461, 5461]);
+    }
+
+    #[test]
+    fn redirects_are_read_strictly() {
+        let moved = |host: &str| Redirect { ask: false, slot: 3999, host: host.into(), port: 6381 };
+        assert_eq!(Redirect::parse(b"MOVED 3999 127.0.0.1:6381"), Some(moved("127.0.0.1")));
+        assert_eq!(Redirect::parse(b"MOVED 3999 :6381"), Some(moved("")));
+        assert_eq!(Redirect::parse(b"MOVED 3999 ::1:6381"), Some(moved("::1")));
+        assert_eq!(Redirect::parse(b"ASK 3999 h:6381"), Some(Redirect { ask: true, ..moved("h") }));
+        for text in [
+            "MOVED",
+            "MOVED 1",
+            "MOVED 16384 h:1",
+            "MOVED -1 h:1",
+            "MOVED 1 h",
+            "MOVED 1 h:70000",
+            "ERR 1 h:1",
+        ] {
+            assert_eq!(Redirect::parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(Redirect::parse(b"MOVED 1 \xff:1"), None);
+    }
+}
