@@ -192,6 +192,18 @@ impl Client {
         Ok(Filled { result: outcome.result, buffer, len: outcome.filled })
     }
 
+    /// Looks at the result of a request that is done, with the length of what is in its buffer, and leaves it where it
+    /// is. Bytes of the reply stay where they are in memory until the request is released.
+    pub fn peek<R>(
+        &self,
+        id: RequestId,
+        look: impl FnOnce(&Result<Reply, Error>, Option<usize>) -> R,
+    ) -> Result<R, Error> {
+        let core = self.inner.core.lock();
+        let outcome = core.outcome(id)?;
+        Ok(look(&outcome.result, outcome.filled))
+    }
+
     /// Lets go of a request, which is cancelled if it is not done.
     pub fn release(&self, id: RequestId) -> Result<(), Error> {
         self.inner.change(|core| {

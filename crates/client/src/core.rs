@@ -264,6 +264,10 @@ impl Core {
         Ok(self.shared.requests.get(id)?.state())
     }
 
+    pub fn outcome(&self, id: RequestId) -> Result<&Outcome, Error> {
+        self.shared.requests.get(id)?.outcome.as_ref().ok_or(Error::InProgress)
+    }
+
     pub fn take(&mut self, id: RequestId) -> Result<Outcome, Error> {
         let outcome = self.shared.requests.take(id)?;
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
