@@ -120,3 +120,48 @@ fn the_first_c_program_finds_the_library_by_pkg_config_and_cmake() {
         );
     }
 }
+
+#[test]
+fn cpp_values_in_two_standards() {
+    let (folder, server) = (installed(), Server::start(&[]));
+    let include = format!("-I{}", folder.join("include"));
+    for (standard, name) in [
+        ("-std=c++17", "tests/values.cpp"),
+        ("-std=c++20", "tests/values.cpp"),
+        ("-std=c++17", "examples/first.cpp"),
+    ] {
+        let program = folder.join("program");
+        run(Command::new("c++")
+            .args([
+                standard,
+                "-Wall",
+                "-Wextra",
+                "-Wpedantic",
+                "-Werror",
+                "-g",
+                "-fsanitize=address,undefined",
+            ])
+            .args([&source(&format!("cpp/{name}")), "-o", &program, &include])
+            .args([&folder.join("lib/libholdfast.a"), "-lpthread", "-ldl", "-lm"]));
+        let printed = run(Command::new(&program).arg(server.folder().join("socket")));
+        assert_eq!(printed, if name.starts_with("tests") { "ok\n" } else { FIRST }, "{name}, {standard}");
+        run(Command::new("rm").arg(&program));
+        server.client().call("flushall");
+    }
+}
+
+#[test]
+fn the_first_fortran_program_runs() {
+    let (folder, server) = (installed(), Server::start(&[]));
+    let program = folder.join("first");
+    run(Command::new("gfortran")
+        .current_dir(folder.path())
+        .args(["-std=f2008", "-Wall", "-Wextra", "-Werror", "-fcheck=all", "-g"])
+        .args([&source("fortran/holdfast.f90"), &source("fortran/examples/first.f90"), "-o", &program])
+        .args([&folder.join("lib/libholdfast.a"), "-lpthread", "-ldl", "-lm"]));
+    let printed = run(Command::new(&program).arg(server.folder().join("socket")));
+    assert_eq!(printed, "1048576 bytes, sum 16876371968. last 256512.\n");
+    // The first index is the fastest.
+    let grid = server.client().call("getrange grid 8 15");
+    assert_eq!(grid.as_bytes(), Some(&1002f64.to_le_bytes()[..]));
+}
