@@ -287,6 +287,26 @@ fn a_silent_server_is_left() {
     assert!(matches!(client.call(Command::new("GET").arg("k").read_only()), Ok(Reply::Bulk(_))));
 }
 
+/// A connection that was closed while nothing was asked for is found closed before anything is sent.
+#[test]
+fn a_server_that_went_away_meanwhile_makes_nothing_unknown() {
+    let (mut server, port) = Server::start_with_port(&["--appendfsync", "always"]);
+    for threaded in [false, true] {
+        let mut config = Config::new([format!("127.0.0.1:{port}")]).unwrap();
+        config.thread = threaded;
+        let client = Client::new(config).unwrap();
+        for _ in 0..3 {
+            let before = client.call(Command::new("INCR").arg("n")).unwrap();
+            server = server.restart(Server::kill);
+            let after = client.call(Command::new("INCR").arg("n"));
+            assert!(
+                matches!((before, &after), (Reply::Int(a), Ok(Reply::Int(b))) if *b == a + 1),
+                "{after:?}"
+            );
+        }
+    }
+}
+
 /// The server is killed again and again while keys are counted up. What was acknowledged is there; what was not sent in full
 /// goes on by itself; and no increment is made twice.
 #[test]

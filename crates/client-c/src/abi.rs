@@ -18,7 +18,6 @@ use holdfast_client::{
     COPIED_MAX, Client, Command, Config, Error, Executed, Protocol, Reply, RequestId, State, Target, Tls,
 };
 use std::{
-    collections::hash_map::Entry,
     ffi::{CStr, c_char, c_int, c_void},
     os::fd::AsRawFd,
     ptr, slice,
@@ -771,18 +770,14 @@ pub unsafe extern "C" fn hf_result(client: hf_client, id: hf_request, out: *mut 
                 let reply = hf_reply { r#type: hf_type::HF_FILLED, len, ..nil(hf_executed::HF_EXECUTED) };
                 (HF_OK, reply)
             }
+            (Ok(reply), None) if !has_items(reply) => (HF_OK, scalar(reply, hf_executed::HF_EXECUTED)),
             (Ok(reply), None) => {
-                let executed = hf_executed::HF_EXECUTED;
-                let top = match trees.entry(id.to_u64()) {
-                    Entry::Occupied(tree) => top(reply, tree.get(), executed),
-                    Entry::Vacant(place) if has_items(reply) => {
-                        let mut tree = Tree(Vec::new());
-                        lay_out(items(reply), &mut tree);
-                        top(reply, place.insert(tree), executed)
-                    }
-                    Entry::Vacant(_) => scalar(reply, executed),
-                };
-                (HF_OK, top)
+                let tree = trees.entry(id.to_u64()).or_insert_with(|| {
+                    let mut tree = Tree(Vec::new());
+                    lay_out(items(reply), &mut tree);
+                    tree
+                });
+                (HF_OK, top(reply, tree))
             }
             (Err(error), _) => (status(error), of_error(error)),
         });
@@ -824,7 +819,9 @@ pub extern "C" fn hf_release(client: hf_client, id: hf_request) -> hf_status {
     with(client, |handle| {
         let mut trees = handle.trees.lock();
         handle.client.release(request(id)?).map_err(|e| status(&e))?;
-        trees.remove(&id);
+        if !trees.is_empty() {
+            trees.remove(&id);
+        }
         Ok(HF_OK)
     })
 }
@@ -907,7 +904,7 @@ fn lay_out(items: Vec<&Reply>, tree: &mut Tree) {
 }
 
 /// The reply whose elements the tree has.
-fn top(reply: &Reply, tree: &Tree, executed: hf_executed) -> hf_reply {
+fn top(reply: &Reply, tree: &Tree) -> hf_reply {
     let items = tree.0.last().expect("a tree has the elements of its reply");
-    hf_reply { items: items.as_ptr(), count: items.len(), ..scalar(reply, executed) }
+    hf_reply { items: items.as_ptr(), count: items.len(), ..scalar(reply, hf_executed::HF_EXECUTED) }
 }

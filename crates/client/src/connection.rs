@@ -22,6 +22,8 @@ const INPUT_BYTES: usize = 64 << 10;
 const GAP_MIN: usize = 16 << 10;
 /// Reads after which others have their turn.
 const READS_MAX: usize = 64;
+/// After so long without a word it is looked whether the server has closed the connection, before a request is sent.
+const SILENCE: Duration = Duration::from_millis(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -179,8 +181,18 @@ impl Connection {
                 self.down(&cause, shared, now);
             }
             _ if self.full => {}
+            Link::Up(_) if self.may_be_closed(now) => {
+                self.heard = now;
+                self.readable(shared, now);
+                self.flush(shared, now);
+            }
             _ => self.write(shared, now),
         }
+    }
+
+    /// Whether a request is to be sent that could be lost for nothing.
+    fn may_be_closed(&self, now: Instant) -> bool {
+        !self.outbox.is_empty() && !self.outbox.awaits_reply() && self.heard + SILENCE <= now
     }
 
     fn begin(&mut self, transport: Box<dyn Transport>, shared: &mut Shared, now: Instant) {

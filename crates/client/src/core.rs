@@ -84,7 +84,7 @@ impl Core {
         if held > 0 && held.saturating_add(command.bytes()) > self.bytes_max {
             return Err(Error::Full);
         }
-        let key = command.key.and_then(|at| command.arg_bytes(at));
+        let key = command.key.filter(|_| self.servers.len() > 1).and_then(|at| command.arg_bytes(at));
         let server = key.map_or(0, |key| self.slots.server(hash_slot(key)));
         let id = self.shared.requests.insert(Request {
             server,

@@ -53,6 +53,9 @@
 //! | sent in full, any other | [`Error::Lost`], [`Executed::Unknown`]: the reply was lost, or the request was |
 //! | replied to with MOVED or ASK | it was not executed. It is sent to the server that was named |
 //!
+//! A connection on which nothing was on its way for 5 ms is looked at before a request is sent on it, so that a server
+//! that went away meanwhile makes nothing unknown.
+//!
 //! A request that was sent, even in part, is sent again [`Config::resends_max`] times at most.
 //!
 //! A request that takes longer than [`Config::request_timeout`], or is cancelled, ends likewise: with [`Executed::No`]
