@@ -18,9 +18,19 @@ const SPARE_LEN: usize = 4 * BLOCK;
 /// must have a limit of its own.
 pub struct ReadQueue {
     ring: Option<Ring>,
-    waiting: VecDeque<Read>,
+    waiting: VecDeque<Request>,
     ended: VecDeque<(Read, io::Result<()>)>,
     spares: Vec<AlignedBuf>,
+}
+
+/// A read that was asked for and is not on its way; it has no memory yet.
+struct Request {
+    tag: u64,
+    file: Arc<fs::File>,
+    offset: u64,
+    len: usize,
+    /// What is read begins and ends at multiples of this.
+    unit: usize,
 }
 
 /// A read.
@@ -80,12 +90,19 @@ impl ReadQueue {
     /// # Errors
     /// The kernel does not take it now. What was asked for is kept for the next call.
     pub fn submit(&mut self) -> io::Result<()> {
-        let Some(ring) = &mut self.ring else { return Ok(()) };
-        while ring.has_room() {
-            let Some(read) = self.waiting.pop_front() else { break };
-            ring.push(read);
+        while self.ring.as_ref().is_some_and(Ring::has_room) {
+            let Some(request) = self.waiting.pop_front() else { break };
+            let skip = (request.offset % request.unit as u64) as usize;
+            let wanted = skip..skip + request.len;
+            let len = wanted.end.next_multiple_of(request.unit);
+            let mut read = self.read(request.tag, wanted, len);
+            read.offset = request.offset - skip as u64;
+            read.file = Some(request.file);
+            if let Some(ring) = &mut self.ring {
+                ring.push(read);
+            }
         }
-        ring.submit()
+        self.ring.as_mut().map_or(Ok(()), Ring::submit)
     }
 
     /// Shows `each` what has arrived: the tag that it was asked for with, and the bytes.
@@ -116,9 +133,7 @@ impl ReadQueue {
         tag: u64,
     ) -> bool {
         if self.ring.is_some() {
-            let skip = (offset % unit as u64) as usize;
-            let read = self.read(tag, skip..skip + len, (skip + len).next_multiple_of(unit));
-            self.waiting.push_back(Read { offset: offset - skip as u64, file: Some(file.clone()), ..read });
+            self.waiting.push_back(Request { tag, file: file.clone(), offset, len, unit });
         }
         self.ring.is_some()
     }
