@@ -2,14 +2,15 @@
 
 use crate::{
     Error, Fields, Members, Result, Strings, Value, kind, packed,
-    reader::{Reader, open, parse_score},
+    reader::{Input, Reader, open, parse_score},
     stream,
 };
 
-const EMPTY: Error = Error::Malformed("a collection without elements");
+pub const EMPTY: Error = Error::Malformed("a collection without elements");
 const TWICE: Error = Error::Malformed("an element is there twice");
 const ODD: Error = Error::Malformed("an element without its other half");
 const BAD_TIME: Error = Error::Malformed("a time that is out of range");
+const UNKNOWN: Error = Error::Malformed("unknown type of a value");
 const NOT_A_NUMBER: Error = Error::Malformed("a score that is no number");
 /// The latest time at which a field can expire: Redis's.
 const TIME_MAX: u64 = 0xffff_ffff_fffe;
@@ -18,19 +19,26 @@ const TIME_MAX: u64 = 0xffff_ffff_fffe;
 pub fn decode(payload: &[u8]) -> Result<Value> {
     let mut reader = Reader::new(open(payload)?);
     let kind = reader.u8()?;
+    if kind == kind::HASH_VALKEY {
+        return Err(UNKNOWN);
+    }
     let value = read(&mut reader, kind)?;
     if reader.is_at_end() { Ok(value) } else { Err(Error::Malformed("bytes behind the value")) }
 }
 
-fn read(reader: &mut Reader, kind: u8) -> Result<Value> {
+fn read(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
+    const ALL: PieceLimit = PieceLimit { elements: usize::MAX, bytes: usize::MAX };
+    match Elements::begin(reader, kind)? {
+        Some(mut elements) => elements.next(reader, ALL),
+        None => whole(reader, kind),
+    }
+}
+
+/// A value that cannot be read in pieces: a string, a stream, or a collection that is packed into one string.
+pub fn whole(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
     match kind {
         kind::STRING => Ok(Value::String(reader.string()?)),
-        kind::LIST => list(strings(reader, 1)?),
-        kind::SET => set(strings(reader, 1)?),
-        kind::HASH => hash(strings(reader, 2)?),
-        kind::ZSET | kind::ZSET_2 => scored(reader, kind),
         kind::LIST_ZIPLIST => list(packed::ziplist(&reader.string()?)?),
-        kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => quicklist(reader, kind),
         kind::SET_INTSET => set(packed::intset(&reader.string()?)?),
         kind::SET_LISTPACK => set(packed::listpack(&reader.string()?)?),
         kind::ZSET_ZIPLIST => zset(packed::ziplist(&reader.string()?)?),
@@ -41,24 +49,143 @@ fn read(reader: &mut Reader, kind: u8) -> Result<Value> {
         kind::STREAM | kind::STREAM_2 | kind::STREAM_3 => {
             Ok(Value::Stream(Box::new(stream::read(reader, kind)?)))
         }
-        kind::HASH_METADATA => expiring_hash(reader),
         kind::HASH_LISTPACK_EX => {
             // When the first field expires; each says so itself.
             reader.bytes::<8>()?;
             expiring_listpack(packed::listpack(&reader.string()?)?)
         }
-        _ => Err(Error::Malformed("unknown type of a value")),
+        kind::HASH_LISTPACK_EX_EARLY => expiring_listpack(packed::listpack(&reader.string()?)?),
+        _ => Err(UNKNOWN),
     }
 }
 
-/// A number of elements, and as many times so many strings.
-fn strings(reader: &mut Reader, of_each: u64) -> Result<Strings> {
-    let count = reader.length()?.checked_mul(of_each).ok_or(ODD)?;
-    let mut strings = Strings::default();
-    for _ in 0..count {
-        strings.push(&reader.string()?)?;
+/// How much of a collection is read at once, at least one element.
+#[derive(Clone, Copy)]
+pub struct PieceLimit {
+    /// Elements.
+    pub elements: usize,
+    /// Bytes of their strings, after which no other is read.
+    pub bytes: usize,
+}
+
+/// A collection whose elements, or nodes, are counted and follow one another, so that it can be read in pieces.
+pub struct Elements {
+    kind: u8,
+    left: u64,
+    /// What the times of fields are counted from.
+    first_expiry: u64,
+}
+
+impl Elements {
+    /// Begins with a value, if it is such a collection.
+    pub fn begin(reader: &mut Reader<impl Input>, kind: u8) -> Result<Option<Elements>> {
+        let first_expiry = match kind {
+            kind::HASH_METADATA => u64::from_le_bytes(reader.bytes()?),
+            kind::LIST | kind::SET | kind::HASH | kind::ZSET | kind::ZSET_2 => 0,
+            kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => 0,
+            // Times are absolute.
+            kind::HASH_METADATA_EARLY | kind::HASH_VALKEY => 1,
+            _ => return Ok(None),
+        };
+        Ok(Some(Elements { kind, left: reader.length()?, first_expiry }))
     }
-    Ok(strings)
+
+    /// Whether all were read.
+    pub fn is_at_end(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The elements that follow.
+    pub fn next(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
+        match self.kind {
+            kind::LIST => list(self.strings(reader, 1, limit)?),
+            kind::SET => set(self.strings(reader, 1, limit)?),
+            kind::HASH => hash(self.strings(reader, 2, limit)?),
+            kind::ZSET | kind::ZSET_2 => self.scored(reader, limit),
+            kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => self.nodes(reader, limit),
+            _ => self.expiring(reader, limit),
+        }
+    }
+
+    /// Counts one element, unless there is none or the piece is full.
+    fn take_one(&mut self, so_far: &Strings, of_each: usize, limit: PieceLimit) -> bool {
+        let goes_on =
+            self.left > 0 && so_far.len() / of_each < limit.elements && so_far.bytes() < limit.bytes;
+        self.left -= u64::from(goes_on);
+        goes_on
+    }
+
+    fn strings(
+        &mut self,
+        reader: &mut Reader<impl Input>,
+        of_each: usize,
+        limit: PieceLimit,
+    ) -> Result<Strings> {
+        let mut strings = Strings::default();
+        while self.take_one(&strings, of_each, limit) {
+            for _ in 0..of_each {
+                strings.push(&reader.string()?)?;
+            }
+        }
+        Ok(strings)
+    }
+
+    fn scored(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
+        let mut all = Members::default();
+        while self.take_one(&all.members, 1, limit) {
+            all.members.push(&reader.string()?)?;
+            all.scores.push(match self.kind {
+                kind::ZSET => reader.score_text()?,
+                _ => f64::from_le_bytes(reader.bytes()?),
+            });
+        }
+        sorted(all)
+    }
+
+    /// Nodes, each a string: one element, or a packed list of them.
+    fn nodes(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
+        const PLAIN: u64 = 1;
+        const PACKED: u64 = 2;
+        let mut elements = Strings::default();
+        while self.take_one(&elements, 1, limit) {
+            let is_old = self.kind == kind::LIST_QUICKLIST;
+            let container = if is_old { PACKED } else { reader.length()? };
+            let node = reader.string()?;
+            let entries = match container {
+                PLAIN if !node.is_empty() => {
+                    elements.push(&node)?;
+                    continue;
+                }
+                PACKED if is_old => packed::ziplist(&node)?,
+                PACKED => packed::listpack(&node)?,
+                _ => return Err(Error::Malformed("unknown node of a list")),
+            };
+            entries.iter().try_for_each(|entry| elements.push(entry))?;
+        }
+        list(elements)
+    }
+
+    /// Fields, each with its expiry, if it has one: Redis counts that from one less than the first one's, 0 is none;
+    /// Valkey writes the time behind the value, -1 is none.
+    fn expiring(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
+        let (mut strings, mut times) = (Strings::default(), Vec::new());
+        while self.take_one(&strings, 2, limit) {
+            let is_redis = self.kind != kind::HASH_VALKEY;
+            let mut expires = if is_redis { reader.length()? } else { 0 };
+            strings.push(&reader.string()?)?;
+            strings.push(&reader.string()?)?;
+            if !is_redis {
+                // Without a sign it is the greatest number, and 1 more is 0.
+                expires = u64::from_le_bytes(reader.bytes()?).wrapping_add(1);
+            }
+            times.push(match expires {
+                0 => 0,
+                after if is_redis => self.first_expiry.checked_add(after - 1).ok_or(BAD_TIME)?,
+                after => after - 1,
+            });
+        }
+        fields(strings, times)
+    }
 }
 
 fn list(elements: Strings) -> Result<Value> {
@@ -87,18 +214,6 @@ fn sorted(all: Members) -> Result<Value> {
     Ok(Value::Zset(all))
 }
 
-fn scored(reader: &mut Reader, kind: u8) -> Result<Value> {
-    let mut all = Members::default();
-    for _ in 0..reader.length()? {
-        all.members.push(&reader.string()?)?;
-        all.scores.push(match kind {
-            kind::ZSET => reader.score_text()?,
-            _ => f64::from_le_bytes(reader.bytes()?),
-        });
-    }
-    sorted(all)
-}
-
 fn hash(entries: Strings) -> Result<Value> {
     fields(entries, Vec::new())
 }
@@ -115,21 +230,6 @@ fn fields(strings: Strings, expires: Vec<u64>) -> Result<Value> {
     Ok(Value::Hash(Fields::new(strings, expires)))
 }
 
-/// Fields whose expiry is counted from that of the first one to expire, plus 1; 0: none.
-fn expiring_hash(reader: &mut Reader) -> Result<Value> {
-    let first = u64::from_le_bytes(reader.bytes()?);
-    let (mut strings, mut times) = (Strings::default(), Vec::new());
-    for _ in 0..reader.length()? {
-        times.push(match reader.length()? {
-            0 => 0,
-            after => first.checked_add(after - 1).ok_or(BAD_TIME)?,
-        });
-        strings.push(&reader.string()?)?;
-        strings.push(&reader.string()?)?;
-    }
-    fields(strings, times)
-}
-
 /// Name, value and expiry in turn.
 fn expiring_listpack(entries: Strings) -> Result<Value> {
     let (mut strings, mut times) = (Strings::default(), Vec::new());
@@ -140,28 +240,6 @@ fn expiring_listpack(entries: Strings) -> Result<Value> {
         times.push(time.ok_or(BAD_TIME)?);
     }
     fields(strings, times)
-}
-
-/// Nodes, each a string: one element, or a packed list of them.
-fn quicklist(reader: &mut Reader, kind: u8) -> Result<Value> {
-    const PLAIN: u64 = 1;
-    const PACKED: u64 = 2;
-    let mut elements = Strings::default();
-    for _ in 0..reader.length()? {
-        let container = if kind == kind::LIST_QUICKLIST { PACKED } else { reader.length()? };
-        let node = reader.string()?;
-        let entries = match container {
-            PLAIN if !node.is_empty() => {
-                elements.push(&node)?;
-                continue;
-            }
-            PACKED if kind == kind::LIST_QUICKLIST => packed::ziplist(&node)?,
-            PACKED => packed::listpack(&node)?,
-            _ => return Err(Error::Malformed("unknown node of a list")),
-        };
-        entries.iter().try_for_each(|entry| elements.push(entry))?;
-    }
-    list(elements)
 }
 
 /// Entries by so many.

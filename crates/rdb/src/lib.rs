@@ -1,4 +1,5 @@
-//! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes, and [`functions`] likewise.
+//! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes, and [`functions`] likewise;
+//! and those files themselves ([`file`]).
 //!
 //! A *payload* is a type (1 byte), the value, the version of the format (2 bytes) and a checksum of all that (CRC-64, 8
 //! bytes); numbers of the footer are little-endian. [`decode`] reads everything that Redis up to 7.4 writes and its
@@ -11,6 +12,7 @@
 mod crc;
 mod decode;
 pub mod encode;
+pub mod file;
 pub mod functions;
 mod lzf;
 mod packed;
@@ -56,8 +58,13 @@ mod kind {
     pub const STREAM_2: u8 = 19;
     pub const SET_LISTPACK: u8 = 20;
     pub const STREAM_3: u8 = 21;
+    /// Of release candidates of Redis 7.4, likewise the next one.
+    pub const HASH_METADATA_EARLY: u8 = 22;
+    pub const HASH_LISTPACK_EX_EARLY: u8 = 23;
     pub const HASH_METADATA: u8 = 24;
     pub const HASH_LISTPACK_EX: u8 = 25;
+    /// What Valkey 9 writes as type 22.
+    pub const HASH_VALKEY: u8 = 255;
 }
 
 /// A value. Collections have at least one element, and no element twice where that matters.

@@ -4,7 +4,7 @@ use crate::{Error, FOOTER, Result, VERSION_MAX, crc64, lzf};
 
 /// Bytes of the longest string.
 const STRING_MAX: usize = 512 << 20;
-const CUT: Error = Error::Malformed("cut short");
+pub const CUT: Error = Error::Malformed("cut short");
 
 /// What a payload has before its footer, which is checked.
 pub fn open(payload: &[u8]) -> Result<&[u8]> {
@@ -18,9 +18,23 @@ pub fn open(payload: &[u8]) -> Result<&[u8]> {
     Ok(bytes)
 }
 
+/// Where a reader takes its bytes from.
+pub trait Input {
+    /// The next bytes.
+    fn take(&mut self, len: usize) -> Result<&[u8]>;
+}
+
+impl Input for &[u8] {
+    fn take(&mut self, len: usize) -> Result<&[u8]> {
+        let (taken, rest) = self.split_at_checked(len).ok_or(CUT)?;
+        *self = rest;
+        Ok(taken)
+    }
+}
+
 /// What is left to read.
-pub struct Reader<'p> {
-    rest: &'p [u8],
+pub struct Reader<I> {
+    pub input: I,
     /// Bytes that compressed strings may still come to, so that a small payload cannot fill the memory.
     room: usize,
 }
@@ -32,19 +46,24 @@ enum Length {
     Special(u8),
 }
 
-impl<'p> Reader<'p> {
+impl<'p> Reader<&'p [u8]> {
     pub fn new(bytes: &'p [u8]) -> Self {
-        Reader { rest: bytes, room: bytes.len().saturating_mul(8).max(1 << 30) }
+        Reader { input: bytes, room: bytes.len().saturating_mul(8).max(1 << 30) }
     }
 
     pub fn is_at_end(&self) -> bool {
-        self.rest.is_empty()
+        self.input.is_empty()
+    }
+}
+
+impl<I: Input> Reader<I> {
+    /// Reads what somebody trusts as much as to decompress it to any size, which is less than 100 times as large.
+    pub fn unlimited(input: I) -> Self {
+        Reader { input, room: usize::MAX }
     }
 
-    pub fn take(&mut self, len: usize) -> Result<&'p [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
-        self.rest = rest;
-        Ok(taken)
+    pub fn take(&mut self, len: usize) -> Result<&[u8]> {
+        self.input.take(len)
     }
 
     pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {

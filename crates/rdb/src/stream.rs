@@ -10,7 +10,7 @@ use crate::{
     encode::{begin, finish, put_length, put_string},
     kind,
     packed::{self, PackedWriter},
-    reader::Reader,
+    reader::{Input, Reader},
     strings::Strings,
 };
 use std::{
@@ -108,7 +108,7 @@ pub struct Pending {
     pub deliveries: u64,
 }
 
-pub(crate) fn read(reader: &mut Reader, kind: u8) -> Result<Stream> {
+pub(crate) fn read(reader: &mut Reader<impl Input>, kind: u8) -> Result<Stream> {
     let mut stream = Stream::default();
     let (mut bytes, mut repeated) = (0usize, 0);
     for _ in 0..reader.length()? {
@@ -150,7 +150,7 @@ pub(crate) fn read(reader: &mut Reader, kind: u8) -> Result<Stream> {
     Ok(stream)
 }
 
-fn read_id(reader: &mut Reader) -> Result<Id> {
+fn read_id(reader: &mut Reader<impl Input>) -> Result<Id> {
     Ok((reader.length()?, reader.length()?))
 }
 
@@ -232,7 +232,7 @@ fn read_node(key: &[u8], bytes: &[u8], entries: &mut Vec<Entry>) -> Result<()> {
     if items.left() == 0 { Ok(()) } else { Err(NODE) }
 }
 
-fn read_group(reader: &mut Reader, kind: u8, stream: &Stream) -> Result<Group> {
+fn read_group(reader: &mut Reader<impl Input>, kind: u8, stream: &Stream) -> Result<Group> {
     let (name, last) = (reader.string()?, read_id(reader)?);
     let read = match kind {
         kind::STREAM => read_so_far(stream, last),
