@@ -7,6 +7,7 @@ use crate::{
         options::edit_distance,
     },
     document,
+    import::{self, Destination},
     util::version::VERSION,
 };
 use std::{
@@ -20,6 +21,8 @@ pub enum Request {
     Serve(Box<Config>),
     /// Verify a data folder.
     Check(PathBuf),
+    /// Import what another server has saved.
+    Import(Box<import::Request>),
     /// Print this and exit.
     Print(String),
 }
@@ -30,12 +33,30 @@ Holdfast: a Redis-compatible store that never loses an acknowledged write
 Usage:
   holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input), as redis-server does
   holdfast check DIR                           verify a data folder that is not in use; changes nothing
+  holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
+  holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
   holdfast --version                           print the version
 
 Without arguments it serves on port 6379, with its data in ./holdfast-data, or in the current folder if that is a data
 folder already.
+";
+
+const IMPORT_USAGE: &str = "\
+Usage:
+  holdfast import FROM [--OPTION VALUE …]
+  holdfast import FROM --to ADDRESS [--user NAME] [--password PASSWORD] [--replace]
+
+FROM is an RDB file, of Redis (versions up to 12 of the format) or of Valkey (up to 9.0), an append-only file, or the folder
+of one with its manifest.
+
+Without --to, it makes a new data folder: --dir names it, and must not exist or be empty; other options of the server may
+follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none.
+
+With --to HOST:PORT or the path of a Unix socket, a server that runs takes the data, one key after another. The server must
+be empty, unless --replace is given: then keys that it has give way. All of the file is verified before anything is sent.
+Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
 ";
 
 /// Understands the arguments after the program's name.
@@ -51,6 +72,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
                 "check needs the data folder, and nothing else: holdfast check DIR".into(),
             )),
         },
+        ["import", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(IMPORT_USAGE.into())),
+        ["import", rest @ ..] => import(rest),
         ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
         ["--version" | "-v", ..] => Ok(Request::Print(format!("holdfast {VERSION}\n"))),
         ["serve", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(serve_help())),
@@ -66,7 +89,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     }
 }
 
-const COMMANDS: [&str; 4] = ["serve", "check", "commands", "help"];
+const COMMANDS: [&str; 5] = ["serve", "check", "import", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -86,20 +109,65 @@ fn serve(args: &[&str]) -> Result<Request, ConfigError> {
             rest = after;
         }
     }
+    set_options(&config, rest)?;
+    Ok(Request::Serve(Box::new(config)))
+}
+
+/// Sets options from `--OPTION VALUE …` and `--OPTION=VALUE`.
+fn set_options(config: &Config, mut rest: &[&str]) -> Result<(), ConfigError> {
     while let [flag, after @ ..] = rest {
         let Some(name) = flag.strip_prefix("--") else {
             return Err(ConfigError::new(format!("unexpected argument '{flag}'; see holdfast --help")));
         };
         if let Some((name, value)) = name.split_once('=') {
-            file::set(&config, name, &[value])?;
+            file::set(config, name, &[value])?;
             rest = after;
         } else {
             let values = after.iter().take_while(|arg| !arg.starts_with("--")).count();
-            file::set(&config, name, &after[..values])?;
+            file::set(config, name, &after[..values])?;
             rest = &after[values..];
         }
     }
-    Ok(Request::Serve(Box::new(config)))
+    Ok(())
+}
+
+fn import(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast import --help"));
+    let Some((from, rest)) = args.split_first().filter(|(from, _)| !from.starts_with('-')) else {
+        return Err(wrong("import needs a file, or the folder of an append-only file"));
+    };
+    let (from, to) = (PathBuf::from(from), rest.iter().position(|arg| *arg == "--to"));
+    if to.is_none() {
+        let config = Config::default();
+        config.set(Opt::LogLevel, &["warning"]).expect("a level");
+        set_options(&config, rest)?;
+        let to = Destination::Folder(Box::new(config));
+        return Ok(Request::Import(Box::new(import::Request { from, to })));
+    }
+    let (mut address, mut user, mut replace) = (None, None, false);
+    let mut password = std::env::var("HOLDFAST_PASSWORD").ok();
+    let mut rest = rest.iter();
+    while let Some(flag) = rest.next() {
+        let mut value = || rest.next().map(|value| value.to_string());
+        let value = match *flag {
+            "--replace" => {
+                replace = true;
+                continue;
+            }
+            "--to" | "--user" | "--password" => {
+                value().ok_or_else(|| wrong(&format!("{flag} needs a value")))?
+            }
+            _ => return Err(wrong(&format!("unexpected argument '{flag}'"))),
+        };
+        match *flag {
+            "--to" => address = Some(value.parse().map_err(|what: String| wrong(&what))?),
+            "--user" => user = Some(value),
+            _ => password = Some(value),
+        }
+    }
+    let address = address.expect("it is among the arguments");
+    let to = Destination::Server { address, user, password, replace };
+    Ok(Request::Import(Box::new(import::Request { from, to })))
 }
 
 fn serve_help() -> String {

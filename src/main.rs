@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`commands`], [`net`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`commands`], [`net`], [`import`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -15,6 +15,7 @@ mod commit;
 mod config;
 mod document;
 mod exec;
+mod import;
 mod net;
 mod push;
 mod script;
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
             print!("{text}");
             Ok(())
         }
-        Ok(cli::Request::Serve(config)) => serve::serve(*config),
+        Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
+        Ok(cli::Request::Import(request)) => import::import(*request, serve::serve),
         Ok(cli::Request::Check(dir)) => check::check(&dir),
         Err(error) => Err(error.to_string()),
     };

@@ -16,7 +16,7 @@ use crate::{
     util::{allocator, version::VERSION},
 };
 use holdfast_io::Moment;
-use holdfast_store::{OpenError, Options, Recovery, Store};
+use holdfast_store::{OpenError, Options, RealIo, Recovery, Store};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -30,9 +30,12 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Serves until a signal or SHUTDOWN; the error says why it could not start.
-pub fn serve(config: Config) -> Result<(), String> {
+/// Serves until a signal or SHUTDOWN; the error says why it could not start. If a time is given, in milliseconds, the clock by
+/// which keys expire stands still there.
+pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), String> {
     open_log_file(&config)?;
+    // The first messages come before the options are applied.
+    log::set_level(config.number(Opt::LogLevel) as u8);
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -46,7 +49,7 @@ pub fn serve(config: Config) -> Result<(), String> {
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
-    let store = Arc::new(open_store(&config)?);
+    let store = Arc::new(open_store(&config, clock_stopped_at_ms)?);
     let server = Server::new(&ROWS.table, config, store, mailboxes);
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {
@@ -120,7 +123,7 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     }
 }
 
-fn open_store(config: &Config) -> Result<Store, String> {
+fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store, String> {
     choose_data_folder(config, Path::new("."));
     let dir = config.text(Opt::Dir);
     let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
@@ -135,7 +138,12 @@ fn open_store(config: &Config) -> Result<Store, String> {
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;
     }
-    let store = Store::open(&dir, options).map_err(|error| {
+    let open = || {
+        let io = RealIo::new(&dir)?.with_clock_stopped(clock_stopped_at_ms);
+        io.lock()?;
+        Store::open_on(Arc::new(io), options)
+    };
+    let store = open().map_err(|error| {
         let advice = match error {
             OpenError::Corrupt { .. } => format!(
                 "\nThe server does not start with damaged data. 'holdfast check {dir}' changes nothing and names what it finds \

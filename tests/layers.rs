@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 15] = [
+const SERVER: [&str; 16] = [
     "util",
     "config",
     "command",
@@ -22,6 +22,7 @@ const SERVER: [&str; 15] = [
     "exec",
     "commands",
     "net",
+    "import",
 ];
 
 /// The same of the store.

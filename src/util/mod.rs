@@ -4,5 +4,6 @@ pub mod allocator;
 pub mod counter;
 pub mod extended;
 pub mod glob;
+pub mod progress;
 pub mod random;
 pub mod version;

@@ -29,6 +29,7 @@ pub struct RealIo {
     read_only: bool,
     lock: OnceLock<[Option<fs::File>; 2]>,
     start: Instant,
+    stopped_at_ms: Option<u64>,
 }
 
 impl RealIo {
@@ -37,18 +38,23 @@ impl RealIo {
         let dir = dir.into();
         create_folder(&dir).map_err(|e| Error::io("create the folder", e))?;
         let (lock, start) = (OnceLock::new(), Instant::now());
-        Ok(Self { dir, direct: true, read_only: false, lock, start })
+        Ok(Self { dir, direct: true, read_only: false, lock, start, stopped_at_ms: None })
     }
 
     /// Uses the folder `dir` as it is: nothing in it will change.
     pub fn read_only(dir: impl Into<PathBuf>) -> Self {
         let (lock, start) = (OnceLock::new(), Instant::now());
-        Self { dir: dir.into(), direct: true, read_only: true, lock, start }
+        Self { dir: dir.into(), direct: true, read_only: true, lock, start, stopped_at_ms: None }
     }
 
     /// Whether files opened from now on bypass the page cache where they can. The default is to do so.
     pub fn with_direct(self, direct: bool) -> Self {
         Self { direct, ..self }
+    }
+
+    /// Has the wall clock stand still at a time, if there is one: for who replays what was done earlier.
+    pub fn with_clock_stopped(self, stopped_at_ms: Option<u64>) -> Self {
+        Self { stopped_at_ms, ..self }
     }
 
     /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it. Those who
@@ -160,12 +166,18 @@ impl Io for RealIo {
     }
 
     fn now_ms(&self) -> u64 {
+        if let Some(stopped_at_ms) = self.stopped_at_ms {
+            return stopped_at_ms;
+        }
         // Not the coarse clock, which is 4 ms behind at times: a client that reads its own clock would see keys outlive their
         // expiry. A clock set before 1970 reads as 1970.
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
     }
 
     fn about_now_ms(&self) -> u64 {
+        if let Some(stopped_at_ms) = self.stopped_at_ms {
+            return stopped_at_ms;
+        }
         let time = clock_gettime(ClockId::RealtimeCoarse);
         u64::try_from(time.tv_sec).unwrap_or_default() * 1000 + time.tv_nsec as u64 / 1_000_000
     }

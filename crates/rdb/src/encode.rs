@@ -71,6 +71,11 @@ pub fn stream(value: &Stream) -> Vec<u8> {
     stream::encode(value)
 }
 
+/// The same with when consumers were last active, which takes Redis 7.2.
+pub fn stream_with_activity(value: &Stream) -> Vec<u8> {
+    stream::encode_with_activity(value)
+}
+
 fn strings<E: Deref<Target = [u8]>>(kind: u8, len: u64, strings: impl IntoIterator<Item = E>) -> Vec<u8> {
     let mut out = begin(kind, len);
     strings.into_iter().for_each(|string| put_string(&mut out, &string));

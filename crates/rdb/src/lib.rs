@@ -32,6 +32,8 @@ pub const VERSION_MAX: u16 = 12;
 const VERSION: u16 = 9;
 /// The version that has streams which know what was deleted.
 const VERSION_STREAM: u16 = 10;
+/// The version that has streams which know when consumers were last active.
+const VERSION_ACTIVITY: u16 = 11;
 /// The version that has hashes with expiring fields.
 const VERSION_EXPIRING: u16 = 12;
 /// Bytes of version and checksum.

@@ -6,7 +6,7 @@
 //! turn, and how many items of the listpack it has had so far.
 
 use crate::{
-    Error, Result, VERSION_STREAM,
+    Error, Result, VERSION_ACTIVITY, VERSION_STREAM,
     encode::{begin, finish, put_length, put_string},
     kind,
     packed::{self, PackedWriter},
@@ -286,8 +286,17 @@ fn read_so_far(stream: &Stream, last: Id) -> Option<u64> {
 
 /// The payload of a stream. When consumers were last active is not in it: that takes Redis 7.2, the rest 7.0.
 pub(crate) fn encode(stream: &Stream) -> Vec<u8> {
+    finish(body(stream, kind::STREAM_2), VERSION_STREAM)
+}
+
+/// The same with when consumers were last active.
+pub(crate) fn encode_with_activity(stream: &Stream) -> Vec<u8> {
+    finish(body(stream, kind::STREAM_3), VERSION_ACTIVITY)
+}
+
+fn body(stream: &Stream, kind: u8) -> Vec<u8> {
     let nodes: Vec<&[Entry]> = nodes(&stream.entries);
-    let mut out = begin(kind::STREAM_2, nodes.len() as u64);
+    let mut out = begin(kind, nodes.len() as u64);
     for node in nodes {
         put_string(&mut out, &raw(node[0].id));
         put_string(&mut out, &pack(node));
@@ -300,15 +309,15 @@ pub(crate) fn encode(stream: &Stream) -> Vec<u8> {
     }
     put_length(&mut out, stream.added);
     put_length(&mut out, stream.groups.len() as u64);
-    stream.groups.iter().for_each(|group| put_group(&mut out, group));
-    finish(out, VERSION_STREAM)
+    stream.groups.iter().for_each(|group| put_group(&mut out, group, kind));
+    out
 }
 
 fn raw((ms, seq): Id) -> [u8; 16] {
     (u128::from(ms) << 64 | u128::from(seq)).to_be_bytes()
 }
 
-fn put_group(out: &mut Vec<u8>, group: &Group) {
+fn put_group(out: &mut Vec<u8>, group: &Group, kind: u8) {
     put_string(out, &group.name);
     put_length(out, group.last.0);
     put_length(out, group.last.1);
@@ -327,6 +336,9 @@ fn put_group(out: &mut Vec<u8>, group: &Group) {
     for (consumer, ids) in group.consumers.iter().zip(of_consumer) {
         put_string(out, &consumer.name);
         out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
+        if kind == kind::STREAM_3 {
+            out.extend_from_slice(&consumer.active_ms.unwrap_or(UNKNOWN).to_le_bytes());
+        }
         put_length(out, ids.len() as u64);
         ids.into_iter().for_each(|id| out.extend_from_slice(&raw(id)));
     }

@@ -1,0 +1,270 @@
+//! What is read becomes commands: small values go by RESTORE, large collections piece by piece.
+
+use super::{
+    source::Sink,
+    target::{Closed, Outcome, Pipeline, What},
+};
+use holdfast_rdb::{
+    Fields, Value, encode,
+    file::{Key, Record},
+};
+use holdfast_resp::write_double;
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// What was imported.
+#[derive(Default)]
+pub struct Summary {
+    keys: u64,
+    expired: u64,
+    empty: u64,
+    libraries: u64,
+    commands: u64,
+    notes: Vec<String>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        writeln!(f, "keys: {}", self.keys)?;
+        for (name, count) in [
+            ("expired keys, left out", self.expired),
+            ("collections without elements, left out", self.empty),
+            ("libraries of functions", self.libraries),
+            ("commands executed again", self.commands),
+        ] {
+            if count > 0 {
+                writeln!(f, "{name}: {count}")?;
+            }
+        }
+        writeln!(f, "ok")
+    }
+}
+
+/// Takes everything and does nothing with it: what is not sound has been found then.
+#[derive(Default)]
+pub struct Verify;
+
+impl Sink for Verify {
+    fn record(&mut self, _: Record) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn command(&mut self, _: &[u8], _: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn note(&mut self, _: String) {}
+
+    fn give_up_transaction(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Sends everything.
+pub struct Feed {
+    /// Gone once it has failed.
+    pipeline: Option<Pipeline>,
+    replace: bool,
+    skip_expired: bool,
+    key: Key,
+    /// Elements of the key's value so far.
+    elements: i64,
+    summary: Summary,
+}
+
+impl Feed {
+    /// Sends to a server, in which keys that are there are replaced or not. Keys that have expired are left out or not.
+    pub fn new(pipeline: Pipeline, replace: bool, skip_expired: bool) -> Feed {
+        let pipeline = Some(pipeline);
+        Feed {
+            pipeline,
+            replace,
+            skip_expired,
+            key: Key::default(),
+            elements: 0,
+            summary: Summary::default(),
+        }
+    }
+
+    /// Waits until the server has taken everything.
+    pub fn finish(mut self) -> Result<Summary, String> {
+        self.pipeline.take().expect("nothing has failed").finish()?;
+        Ok(self.summary)
+    }
+
+    /// Does something with the pipeline; if it was closed, says why.
+    fn with(&mut self, send: impl FnOnce(&mut Pipeline) -> Result<(), Closed>) -> Result<(), String> {
+        let pipeline = self.pipeline.as_mut().expect("nothing has failed");
+        send(pipeline).map_err(|Closed| {
+            let pipeline = self.pipeline.take().expect("it was there just now");
+            pipeline.finish().expect_err("it was closed because of an error")
+        })
+    }
+
+    fn send<A: AsRef<[u8]>>(&mut self, args: &[A], outcome: Outcome) -> Result<(), String> {
+        let what = What::Key(self.key.name.clone());
+        self.with(|pipeline| pipeline.send(args, what, outcome))
+    }
+
+    fn other<A: AsRef<[u8]>>(&mut self, args: &[A], what: &'static str) -> Result<(), String> {
+        self.with(|pipeline| pipeline.send(args, What::Other(what), Outcome::Any))
+    }
+
+    /// Whether the key has expired, as it is when a server loads a file.
+    fn is_expired(&self) -> bool {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.skip_expired && self.key.expires_ms.is_some_and(|at| u128::from(at) <= now())
+    }
+
+    fn whole(&mut self, value: &Value) -> Result<(), String> {
+        let Key { name, expires_ms, idle_s, frequency } = self.key.clone();
+        // A time of 0 would be none.
+        let ttl = expires_ms.map(|at| at.max(1).to_string());
+        if let (Value::String(string), None, None) = (value, idle_s, frequency) {
+            let mut args = vec![b"SET", &name[..], string];
+            if let Some(ttl) = &ttl {
+                args.extend([b"PXAT", ttl.as_bytes()]);
+            }
+            if !self.replace {
+                args.push(b"NX");
+            }
+            return self.send(&args, Outcome::Ok);
+        }
+        let payload = match value {
+            Value::String(string) => encode::string(string),
+            Value::List(strings) => encode::list(strings.len() as u64, strings.iter()),
+            Value::Set(strings) => encode::set(strings.len() as u64, strings.iter()),
+            Value::Zset(members) => encode::zset(members.len() as u64, members.iter()),
+            Value::Hash(fields) => {
+                let fields = fields.iter();
+                let fields =
+                    fields.map(|f| encode::Field { name: f.name, value: f.value, expires: f.expires });
+                encode::hash(&fields.collect::<Vec<_>>())
+            }
+            Value::Stream(stream) => encode::stream_with_activity(stream),
+        };
+        let ttl = ttl.as_deref().unwrap_or("0");
+        let mut args = vec![b"RESTORE", &name[..], ttl.as_bytes(), &payload, b"ABSTTL"];
+        if self.replace {
+            args.push(b"REPLACE");
+        }
+        let (idle, frequency) = (idle_s.map(|it| it.to_string()), frequency.map(|it| it.to_string()));
+        match (&idle, &frequency) {
+            (_, Some(frequency)) => args.extend([b"FREQ", frequency.as_bytes()]),
+            (Some(idle), None) => args.extend([b"IDLETIME", idle.as_bytes()]),
+            (None, None) => {}
+        }
+        self.send(&args, Outcome::Ok)
+    }
+
+    fn piece(&mut self, value: &Value, is_first: bool, is_last: bool) -> Result<(), String> {
+        let name = self.key.name.clone();
+        if is_first {
+            self.elements = 0;
+            if self.replace {
+                self.send(&[b"DEL", &name[..]], Outcome::Any)?;
+            }
+        }
+        let digits: Vec<Vec<u8>>;
+        let (command, args): (&[u8], Vec<&[u8]>) = match value {
+            Value::List(strings) => (b"RPUSH", strings.iter().collect()),
+            Value::Set(strings) => (b"SADD", strings.iter().collect()),
+            Value::Zset(members) => {
+                let written = members.iter().map(|(_, score)| {
+                    let mut text = Vec::new();
+                    write_double(&mut text, score);
+                    text
+                });
+                digits = written.collect();
+                let pairs = members.iter().zip(&digits);
+                (b"ZADD", pairs.flat_map(|((member, _), score)| [&score[..], member]).collect())
+            }
+            Value::Hash(fields) => {
+                (b"HSET", fields.iter().flat_map(|field| [field.name, field.value]).collect())
+            }
+            Value::String(_) | Value::Stream(_) => return Err("a value in pieces that has none".into()),
+        };
+        let each = if matches!(value, Value::Zset(_) | Value::Hash(_)) { 2 } else { 1 };
+        let added = (args.len() / each) as i64;
+        self.elements += added;
+        if added > 0 {
+            // RPUSH tells how many elements there are, the others how many are new.
+            let expected = if matches!(value, Value::List(_)) { self.elements } else { added };
+            let args: Vec<&[u8]> = [command, &name].into_iter().chain(args).collect();
+            self.send(&args, Outcome::Number(expected))?;
+        }
+        if let Value::Hash(fields) = value {
+            self.expire_fields(fields)?;
+        }
+        match self.key.expires_ms {
+            Some(at) if is_last => {
+                let at = at.max(1).to_string();
+                self.send(&[b"PEXPIREAT", &name[..], at.as_bytes()], Outcome::Any)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn expire_fields(&mut self, fields: &Fields) -> Result<(), String> {
+        let name = self.key.name.clone();
+        for field in fields.iter().filter(|field| field.expires != 0) {
+            let at = field.expires.to_string();
+            self.send(&[b"HPEXPIREAT", &name[..], at.as_bytes(), b"FIELDS", b"1", field.name], Outcome::Any)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Feed {
+    fn record(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Aux(..) => Ok(()),
+            Record::Library(source) => {
+                self.summary.libraries += 1;
+                let mut args = vec![&b"FUNCTION"[..], b"LOAD"];
+                if self.replace {
+                    args.push(b"REPLACE");
+                }
+                args.push(&source);
+                self.other(&args, "a library of functions")
+            }
+            Record::Database(number) => {
+                self.other(&[b"SELECT", number.to_string().as_bytes()], "the number of a database")
+            }
+            Record::Key(key) => {
+                self.key = key;
+                Ok(())
+            }
+            Record::Nothing => {
+                self.summary.empty += 1;
+                Ok(())
+            }
+            Record::Value { is_last, .. } if self.is_expired() => {
+                self.summary.expired += u64::from(is_last);
+                Ok(())
+            }
+            Record::Value { value, is_first, is_last } => {
+                self.summary.keys += u64::from(is_last);
+                if is_first && is_last { self.whole(&value) } else { self.piece(&value, is_first, is_last) }
+            }
+        }
+    }
+
+    fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String> {
+        self.summary.commands += 1;
+        self.with(|pipeline| pipeline.send_bytes(bytes, What::Offset(offset), Outcome::Any))
+    }
+
+    fn note(&mut self, note: String) {
+        self.summary.notes.push(note);
+    }
+
+    fn give_up_transaction(&mut self) -> Result<(), String> {
+        self.other(&[b"DISCARD"], "the end of a transaction")
+    }
+}

@@ -1,0 +1,432 @@
+//! The files: an RDB file, an append-only file, or a folder with a manifest that names such files.
+//!
+//! A manifest has a line for each file, `file NAME seq N type T`: of type `b`, the base, there is one at most; those of
+//! type `i`, increments, follow it in the order of their numbers; `h` is history and not read. A base may be an RDB file,
+//! behind which commands may follow. Commands are as clients send them, except for lines that begin with `#`.
+
+use super::Progress;
+use holdfast_rdb::file::{FileError, Reader, Record};
+use holdfast_resp::split_line;
+use std::{
+    cell::RefCell,
+    fs,
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+/// Bytes of a manifest at most.
+const MANIFEST_MAX: u64 = 1 << 20;
+/// Bytes of a line of an append-only file at most, other than of data.
+const LINE_MAX: u64 = 1 << 10;
+/// Arguments of a command, and bytes of one, at most: Redis's limits.
+const ARGS_MAX: usize = 1 << 20;
+const ARG_MAX: usize = 512 << 20;
+/// Facts that an RDB file tells of itself if commands follow it.
+const BEFORE_COMMANDS: [&[u8]; 2] = [b"aof-base", b"aof-preamble"];
+
+/// What takes that which is read.
+pub trait Sink {
+    /// Takes a record of an RDB file.
+    fn record(&mut self, record: Record) -> Result<(), String>;
+    /// Takes a command as it was found at an offset of a file.
+    fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String>;
+    /// A line to be told at the end.
+    fn note(&mut self, note: String);
+    /// The commands have ended within a transaction.
+    fn give_up_transaction(&mut self) -> Result<(), String>;
+}
+
+/// Files to be read one after another.
+pub struct Source {
+    files: Vec<PathBuf>,
+    bytes: u64,
+    has_commands: bool,
+}
+
+impl Source {
+    /// The files of a path.
+    pub fn find(path: &Path) -> Result<Source, String> {
+        let failed = |e: io::Error| format!("{}: {e}", path.display());
+        let files = match fs::metadata(path).map_err(failed)?.is_dir() {
+            true => in_manifest(path)?,
+            false => vec![path.to_owned()],
+        };
+        let (mut bytes, mut has_commands) = (0, path.is_dir());
+        for file in &files {
+            let failed = |e: io::Error| format!("{}: {e}", file.display());
+            bytes += fs::metadata(file).map_err(failed)?.len();
+            let mut start = Vec::new();
+            fs::File::open(file).and_then(|file| file.take(6).read_to_end(&mut start)).map_err(failed)?;
+            has_commands |= !is_rdb(&start);
+        }
+        if !has_commands {
+            has_commands = has_commands_behind(&files[0])?;
+        }
+        Ok(Source { files, bytes, has_commands })
+    }
+
+    /// Whether there are commands, or may be, and not only keys.
+    pub fn has_commands(&self) -> bool {
+        self.has_commands
+    }
+
+    /// Reads everything.
+    pub fn read(&self, sink: &mut impl Sink) -> Result<(), String> {
+        let progress = Rc::new(RefCell::new((Progress::new(), 0)));
+        let result = self.files.iter().enumerate().try_for_each(|(at, path)| {
+            let named = |what: String| format!("{}: {what}", path.display());
+            let file = fs::File::open(path).map_err(|e| named(e.to_string()))?;
+            let mut file = BufReader::with_capacity(
+                256 << 10,
+                Counted { file, all: self.bytes, progress: progress.clone() },
+            );
+            let start = file.fill_buf().map_err(|e| named(e.to_string()))?;
+            let is_last = at + 1 == self.files.len();
+            if is_rdb(start) { read_rdb(file, is_last, sink) } else { read_commands(file, 0, is_last, sink) }
+                .map_err(named)
+        });
+        progress.borrow_mut().0.end();
+        result
+    }
+}
+
+fn is_rdb(start: &[u8]) -> bool {
+    start.starts_with(b"REDIS") || start.starts_with(b"VALKEY")
+}
+
+/// Whether an RDB file says that commands follow it. What it says of itself comes first.
+fn has_commands_behind(path: &Path) -> Result<bool, String> {
+    let named = |e: FileError| format!("{}: {e}", path.display());
+    let file = fs::File::open(path).map_err(|e| named(FileError::Io(e)))?;
+    let mut reader = Reader::new(file).map_err(named)?;
+    while let Some(Record::Aux(name, value)) = reader.next_record().map_err(named)? {
+        if BEFORE_COMMANDS.contains(&&name[..]) && value == b"1" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A file whose bytes are counted as they are read.
+struct Counted {
+    file: fs::File,
+    all: u64,
+    progress: Rc<RefCell<(Progress, u64)>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.read(out)?;
+        let (progress, done) = &mut *self.progress.borrow_mut();
+        *done += len as u64;
+        progress.show(*done, self.all);
+        Ok(len)
+    }
+}
+
+fn read_rdb(file: impl Read, is_last: bool, sink: &mut impl Sink) -> Result<(), String> {
+    let named = |e: FileError| e.to_string();
+    let mut reader = Reader::new(file).map_err(named)?;
+    let mut has_commands = false;
+    while let Some(record) = reader.next_record().map_err(named)? {
+        if let Record::Aux(name, value) = &record {
+            has_commands |= BEFORE_COMMANDS.contains(&&name[..]) && value == b"1";
+        }
+        sink.record(record)?;
+    }
+    if has_commands {
+        let offset = reader.position();
+        read_commands(BufReader::new(reader.into_rest()), offset, is_last, sink)
+    } else {
+        reader.end().map_err(named)
+    }
+}
+
+/// Reads commands until the end. Within the last one, a crash may have cut the file, then that one is left out.
+fn read_commands(
+    mut file: impl BufRead,
+    mut offset: u64,
+    is_last: bool,
+    sink: &mut impl Sink,
+) -> Result<(), String> {
+    let mut command = Vec::new();
+    let (mut in_transaction, mut transaction_at) = (false, 0);
+    let cut = loop {
+        command.clear();
+        match read_command(&mut file, &mut command) {
+            Ok(Some(name)) => {
+                if name.eq_ignore_ascii_case(b"multi") {
+                    (in_transaction, transaction_at) = (true, offset);
+                } else if name.eq_ignore_ascii_case(b"exec") || name.eq_ignore_ascii_case(b"discard") {
+                    in_transaction = false;
+                }
+                if !name.is_empty() {
+                    sink.command(&command, offset)?;
+                }
+                offset += command.len() as u64;
+            }
+            Ok(None) if in_transaction => break transaction_at,
+            Ok(None) => return Ok(()),
+            Err(Broken::Cut) => break if in_transaction { transaction_at } else { offset },
+            Err(Broken::Io(error)) => return Err(error.to_string()),
+            Err(Broken::Malformed(what)) => return Err(format!("at byte {offset}: {what}")),
+        }
+    };
+    if !is_last {
+        return Err(format!("at byte {cut}: the file is cut short, and others follow"));
+    }
+    if in_transaction {
+        sink.give_up_transaction()?;
+    }
+    let left_out = offset + command.len() as u64 - cut;
+    sink.note(format!(
+        "the last command or transaction, at byte {cut} of the last file, is cut short: {left_out} bytes were left out"
+    ));
+    Ok(())
+}
+
+/// Why there is no next command.
+enum Broken {
+    Io(io::Error),
+    Cut,
+    Malformed(&'static str),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        Broken::Io(error)
+    }
+}
+
+/// Appends the next command to `out` as it is, and returns its name: none of a line that is no command, `None` at the end.
+fn read_command(file: &mut impl BufRead, out: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Broken> {
+    const COUNT: Broken = Broken::Malformed("no command: a number of arguments is expected");
+    const LENGTH: Broken = Broken::Malformed("no command: the length of an argument is expected");
+    match file.fill_buf()?.first() {
+        None => return Ok(None),
+        Some(b'#') => {
+            read_line(file, out)?;
+            return Ok(Some(Vec::new()));
+        }
+        Some(_) => {}
+    }
+    let count = read_number(file, out, b'*', ARGS_MAX).map_err(|broken| broken.unwrap_or(COUNT))?;
+    if count == 0 {
+        return Err(COUNT);
+    }
+    let mut name = Vec::new();
+    for at in 0..count {
+        let len = read_number(file, out, b'$', ARG_MAX).map_err(|broken| broken.unwrap_or(LENGTH))?;
+        let start = out.len();
+        if file.by_ref().take(len as u64 + 2).read_to_end(out)? < len + 2 {
+            return Err(Broken::Cut);
+        }
+        if &out[start + len..] != b"\r\n" {
+            return Err(Broken::Malformed("an argument is not as long as it says"));
+        }
+        if at == 0 {
+            name = out[start..start + len].to_vec();
+        }
+    }
+    if name.is_empty() { Err(Broken::Malformed("a command without a name")) } else { Ok(Some(name)) }
+}
+
+/// Appends a line.
+fn read_line(file: &mut impl BufRead, out: &mut Vec<u8>) -> Result<(), Broken> {
+    let len = file.by_ref().take(LINE_MAX).read_until(b'\n', out)?;
+    match out.last() {
+        Some(b'\n') => Ok(()),
+        _ if len as u64 == LINE_MAX => Err(Broken::Malformed("a line that is too long")),
+        _ => Err(Broken::Cut),
+    }
+}
+
+/// A number on a line of its own; `Err(None)` if there is something else.
+fn read_number(
+    file: &mut impl BufRead,
+    out: &mut Vec<u8>,
+    mark: u8,
+    max: usize,
+) -> Result<usize, Option<Broken>> {
+    let start = out.len();
+    read_line(file, out).map_err(Some)?;
+    let digits = out[start..].strip_prefix(&[mark]).and_then(|rest| rest.strip_suffix(b"\r\n"));
+    let number = digits.filter(|digits| digits.iter().all(u8::is_ascii_digit));
+    let number = number.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    number.filter(|number| *number <= max).ok_or(None)
+}
+
+/// The files that the manifest of a folder names, or that of the folder `appendonlydir` in it.
+fn in_manifest(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let within = dir.join("appendonlydir");
+    let manifests = |dir: &Path| -> Result<Vec<PathBuf>, String> {
+        let failed = |e: io::Error| format!("{}: {e}", dir.display());
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|extension| extension == "manifest") {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    };
+    let mut found = manifests(dir)?;
+    if found.is_empty() && within.is_dir() {
+        found = manifests(&within)?;
+    }
+    match &found[..] {
+        [manifest] => read_manifest(manifest),
+        [] => Err(format!(
+            "{}: there is no manifest of an append-only file; name an RDB file by its path",
+            dir.display()
+        )),
+        _ => Err(format!("{}: there is more than one manifest", dir.display())),
+    }
+}
+
+fn read_manifest(path: &Path) -> Result<Vec<PathBuf>, String> {
+    let named = |what: String| format!("{}: {what}", path.display());
+    let mut text = Vec::new();
+    let file = fs::File::open(path).map_err(|e| named(e.to_string()))?;
+    file.take(MANIFEST_MAX).read_to_end(&mut text).map_err(|e| named(e.to_string()))?;
+    parse_manifest(&text)
+        .map(|names| names.iter().map(|name| path.with_file_name(name)).collect())
+        .map_err(named)
+}
+
+/// The names of files in the order in which they are read.
+fn parse_manifest(text: &[u8]) -> Result<Vec<String>, String> {
+    let (mut base, mut increments) = (None, Vec::new());
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let at = |what: String| format!("line {}: {what}", number + 1);
+        let mut line = line.trim_ascii().to_vec();
+        if line.is_empty() || line[0] == b'#' {
+            continue;
+        }
+        let mut spans = Vec::new();
+        split_line(&mut line, &mut spans).map_err(|_| at("unbalanced quotes".into()))?;
+        let words: Option<Vec<&str>> =
+            spans.iter().map(|span| std::str::from_utf8(&line[span.start..span.end]).ok()).collect();
+        let words = words.ok_or_else(|| at("not UTF-8".into()))?;
+        let (mut name, mut sequence, mut kind) = (None, None, None);
+        for pair in words.chunks(2) {
+            match pair {
+                ["file", value] => name = Some(*value),
+                ["seq", value] => sequence = value.parse::<u64>().ok(),
+                ["type", value] => kind = Some(*value),
+                [word, ..] => return Err(at(format!("'{word}' is not known"))),
+                [] => {}
+            }
+        }
+        let (Some(name), Some(sequence), Some(kind)) = (name, sequence, kind) else {
+            return Err(at("it needs a file, a seq and a type".into()));
+        };
+        if name.is_empty() || name.contains('/') || name == ".." {
+            return Err(at(format!("'{name}' is not a file beside the manifest")));
+        }
+        match kind {
+            "b" if base.is_none() => base = Some(name.to_owned()),
+            "b" => return Err(at("a second base".into())),
+            "i" => increments.push((sequence, name.to_owned())),
+            "h" => {}
+            _ => return Err(at(format!("type '{kind}' is not known"))),
+        }
+    }
+    if !increments.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err("the increments are out of order".into());
+    }
+    let names: Vec<String> = base.into_iter().chain(increments.into_iter().map(|(_, name)| name)).collect();
+    if names.is_empty() { Err("it names no file".into()) } else { Ok(names) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_read_in_order() {
+        let text = b"# by hand\nfile a.base.rdb seq 1 type b\nfile a.old seq 1 type h\nfile \"a b.incr\" seq 1 type i\r\n\nfile a.2 seq 2 type i\n";
+        assert_eq!(parse_manifest(text).unwrap(), ["a.base.rdb", "a b.incr", "a.2"]);
+        for (text, error) in [
+            (&b"file a seq 1 type b\nfile b seq 2 type b\n"[..], "line 2: a second base"),
+            (b"file a seq 2 type i\nfile b seq 1 type i\n", "the increments are out of order"),
+            (b"file ../a seq 2 type i\n", "line 1: '../a' is not a file beside the manifest"),
+            (b"file a seq 2 type x\n", "line 1: type 'x' is not known"),
+            (b"file a seq 2\n", "line 1: it needs a file, a seq and a type"),
+            (b"file a seq 2 type i endoffset 5\n", "line 1: 'endoffset' is not known"),
+            (b"file \"a seq 2 type i\n", "line 1: unbalanced quotes"),
+            (b"file a seq 1 type h\n", "it names no file"),
+            (b"", "it names no file"),
+        ] {
+            assert_eq!(parse_manifest(text), Err(error.to_owned()));
+        }
+    }
+
+    /// Keeps what it is given.
+    #[derive(Default)]
+    struct Kept {
+        commands: Vec<(Vec<u8>, u64)>,
+        notes: Vec<String>,
+        given_up: bool,
+    }
+
+    impl Sink for Kept {
+        fn record(&mut self, _: Record) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String> {
+            self.commands.push((bytes.to_vec(), offset));
+            Ok(())
+        }
+
+        fn note(&mut self, note: String) {
+            self.notes.push(note);
+        }
+
+        fn give_up_transaction(&mut self) -> Result<(), String> {
+            self.given_up = true;
+            Ok(())
+        }
+    }
+
+    const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+    const MULTI: &[u8] = b"*1\r\n$5\r\nmulti\r\n";
+    const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+
+    #[test]
+    fn commands_are_read_up_to_a_torn_end() {
+        let text = [&b"#TS:1700000000\r\n"[..], SELECT, MULTI, SELECT, EXEC].concat();
+        for len in 0..=text.len() {
+            let (mut last, mut not_last) = (Kept::default(), Kept::default());
+            read_commands(&text[..len], 0, true, &mut last).unwrap();
+            let whole = [0, 16, 16 + SELECT.len(), text.len()].contains(&len);
+            assert_eq!(last.notes.is_empty(), whole, "{len}");
+            assert_eq!(last.given_up, (54..text.len()).contains(&len), "{len}");
+            assert_eq!(read_commands(&text[..len], 0, false, &mut not_last).is_ok(), whole, "{len}");
+            let found = last.commands.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
+            assert!(found <= len.saturating_sub(16));
+            for (bytes, offset) in &last.commands {
+                assert!(text[*offset as usize..].starts_with(bytes), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_named() {
+        for (text, error) in [
+            (&b"GET a\r\n"[..], "at byte 0: no command: a number of arguments is expected"),
+            (b"*0\r\n", "at byte 0: no command: a number of arguments is expected"),
+            (b"*-1\r\n", "at byte 0: no command: a number of arguments is expected"),
+            (b"*1048577\r\n", "at byte 0: no command: a number of arguments is expected"),
+            (b"*1\r\n+OK\r\n", "at byte 0: no command: the length of an argument is expected"),
+            (b"*1\r\n$536870913\r\n", "at byte 0: no command: the length of an argument is expected"),
+            (b"*1\r\n$4\r\nPINGPONG\r\n", "at byte 0: an argument is not as long as it says"),
+            (b"*1\r\n$0\r\n\r\n", "at byte 0: a command without a name"),
+            (&[b'*'; 2000], "at byte 0: a line that is too long"),
+        ] {
+            assert_eq!(read_commands(text, 0, true, &mut Kept::default()), Err(error.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The server that takes the data, as its client: commands are sent without waiting for their replies, up to a limit, and a
+//! thread looks at each reply.
+
+use holdfast_resp::{Reply, write_command};
+use std::{
+    fmt,
+    io::{self, BufWriter, ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    str::FromStr,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Commands whose replies may be awaited at the same time.
+const WINDOW: usize = 10_000;
+/// Bytes that are sent at once, unless a command is longer.
+const BUFFER: usize = 64 << 10;
+/// Bytes of a key or a reply that an error shows.
+const SHOWN: usize = 200;
+/// How long a server may be silent. A large value takes its time.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host and a port.
+    Tcp(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// `HOST:PORT`, or a path, in which there is a `/`.
+    fn from_str(text: &str) -> Result<Address, String> {
+        if text.contains('/') {
+            return Ok(Address::Unix(text.into()));
+        }
+        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match parts {
+            Some((host, port)) if !host.is_empty() => {
+                let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+                Ok(Address::Tcp(host.to_owned(), port))
+            }
+            _ => Err(format!("'{text}' is neither HOST:PORT nor the path of a Unix socket")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Who connects.
+#[derive(Default)]
+pub struct Login {
+    /// The user; the default user if there is none.
+    pub user: Option<String>,
+    /// The password, if one is needed.
+    pub password: Option<String>,
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
+            Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
+        })
+    }
+
+    fn shut_down(&self) {
+        // It may be shut down already.
+        let _ = match self {
+            Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read(out),
+            Socket::Unix(socket) => socket.read(out),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.write(bytes),
+            Socket::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Address {
+    /// Connects.
+    pub fn connect(&self) -> io::Result<Connection> {
+        let socket = match self {
+            Address::Tcp(host, port) => {
+                let socket = TcpStream::connect((&host[..], *port))?;
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                Socket::Tcp(socket)
+            }
+            Address::Unix(path) => {
+                let socket = UnixStream::connect(path)?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                Socket::Unix(socket)
+            }
+        };
+        Ok(Connection { replies: Replies { socket, input: Vec::new(), next: 0 } })
+    }
+}
+
+/// Replies as they arrive.
+struct Replies {
+    socket: Socket,
+    input: Vec<u8>,
+    /// Where the next one begins.
+    next: usize,
+}
+
+impl Replies {
+    fn read(&mut self) -> io::Result<Reply> {
+        loop {
+            let parsed = Reply::parse(&self.input[self.next..]);
+            if let Some((reply, len)) = parsed.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))? {
+                self.next += len;
+                return Ok(reply);
+            }
+            self.input.drain(..self.next);
+            self.next = 0;
+            let start = self.input.len();
+            self.input.resize(start + BUFFER, 0);
+            let read = self.socket.read(&mut self.input[start..]);
+            self.input.truncate(start + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => {
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(io::Error::new(ErrorKind::TimedOut, "the server does not answer"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A connection.
+pub struct Connection {
+    replies: Replies,
+}
+
+impl Connection {
+    /// Sends a command and waits for the reply; one that is an error is an error.
+    pub fn call(&mut self, args: &[&[u8]]) -> io::Result<Reply> {
+        let mut request = Vec::new();
+        write_command(&mut request, args);
+        self.replies.socket.write_all(&request)?;
+        match self.replies.read()? {
+            Reply::Error(text) => Err(io::Error::other(String::from_utf8_lossy(&text).into_owned())),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Says who it is.
+    pub fn log_in(mut self, login: &Login) -> io::Result<Connection> {
+        match (&login.user, &login.password) {
+            (Some(user), Some(password)) => {
+                drop(self.call(&[b"AUTH", user.as_bytes(), password.as_bytes()])?)
+            }
+            (None, Some(password)) => drop(self.call(&[b"AUTH", password.as_bytes()])?),
+            (Some(user), None) => drop(self.call(&[b"AUTH", user.as_bytes(), b""])?),
+            (None, None) => {}
+        }
+        Ok(self)
+    }
+
+    /// Whether there is no key in any database.
+    pub fn is_empty(&mut self) -> io::Result<bool> {
+        let info = self.call(&[b"INFO", b"keyspace"])?;
+        let text = info.as_bytes().unwrap_or_default();
+        Ok(!text.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"db")))
+    }
+
+    /// Has the server end in order.
+    pub fn shut_down(mut self) -> io::Result<()> {
+        match self.call(&[b"SHUTDOWN"]) {
+            Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                Ok(())
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// From now on sends commands without waiting.
+    pub fn pipeline(self) -> io::Result<Pipeline> {
+        let socket = self.replies.socket.try_clone()?;
+        let (expected, inbox) = sync_channel(WINDOW);
+        let replies = self.replies;
+        let checker = thread::Builder::new().name("replies".into()).spawn(move || check(replies, &inbox))?;
+        let socket = BufWriter::with_capacity(BUFFER, socket);
+        Ok(Pipeline { socket, expected, checker, request: Vec::new() })
+    }
+}
+
+/// What a reply must be.
+pub struct Expected {
+    /// What was sent, for the error.
+    pub what: What,
+    /// The reply.
+    pub reply: Outcome,
+}
+
+/// What was sent.
+pub enum What {
+    /// Something of a key.
+    Key(Vec<u8>),
+    /// The command at an offset of a file.
+    Offset(u64),
+    /// Anything else.
+    Other(&'static str),
+}
+
+/// A reply that is as it must be.
+pub enum Outcome {
+    /// OK.
+    Ok,
+    /// This number.
+    Number(i64),
+    /// Anything but an error.
+    Any,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Key(name) => {
+                let more = if name.len() > SHOWN { "..." } else { "" };
+                write!(f, "the key \"{}\"{more}", name[..name.len().min(SHOWN)].escape_ascii())
+            }
+            What::Offset(offset) => write!(f, "the command at byte {offset}"),
+            What::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Looks at replies until no more commands are sent, or one is not as expected: then it shuts the connection.
+fn check(mut replies: Replies, inbox: &Receiver<Expected>) -> Result<(), String> {
+    while let Ok(Expected { what, reply: expected }) = inbox.recv() {
+        let result = match (replies.read(), expected) {
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(reply), expected) => match (error_in(&reply), expected) {
+                (Some(text), _) => Err(format!("{what} is refused: {text}")),
+                (None, Outcome::Any) => Ok(()),
+                (None, Outcome::Ok) if reply == Reply::Simple(b"OK".to_vec()) => Ok(()),
+                (None, Outcome::Ok) if reply == Reply::Null => Err(format!("{what} is there already")),
+                (None, Outcome::Number(number)) if reply == Reply::Int(number) => Ok(()),
+                (None, Outcome::Number(_)) => {
+                    Err(format!("{what} has an element twice, or was there already"))
+                }
+                (None, Outcome::Ok) => Err(format!("{what}: an unexpected reply, {reply:?}")),
+            },
+        };
+        if result.is_err() {
+            replies.socket.shut_down();
+            return result;
+        }
+    }
+    Ok(())
+}
+
+/// The error that a reply is, or has in it.
+fn error_in(reply: &Reply) -> Option<String> {
+    match reply {
+        Reply::Error(text) => Some(String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()),
+        Reply::Array(replies) | Reply::Set(replies) => replies.iter().find_map(error_in),
+        _ => None,
+    }
+}
+
+/// A connection on which commands are sent without waiting.
+pub struct Pipeline {
+    socket: BufWriter<Socket>,
+    expected: SyncSender<Expected>,
+    checker: JoinHandle<Result<(), String>>,
+    request: Vec<u8>,
+}
+
+/// The connection was shut; why is told by [`Pipeline::finish`].
+pub struct Closed;
+
+impl Pipeline {
+    /// Sends a command.
+    pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A], what: What, reply: Outcome) -> Result<(), Closed> {
+        let mut request = std::mem::take(&mut self.request);
+        request.clear();
+        write_command(&mut request, args);
+        let sent = self.send_bytes(&request, what, reply);
+        if request.capacity() <= 4 * BUFFER {
+            self.request = request;
+        }
+        sent
+    }
+
+    /// Sends a command that is written already.
+    pub fn send_bytes(&mut self, bytes: &[u8], what: What, reply: Outcome) -> Result<(), Closed> {
+        let expected = Expected { what, reply };
+        if let Err(full) = self.expected.try_send(expected) {
+            // What its replies are awaited of must have been sent.
+            self.socket.flush().map_err(|_| Closed)?;
+            let (std::sync::mpsc::TrySendError::Full(expected)
+            | std::sync::mpsc::TrySendError::Disconnected(expected)) = full;
+            self.expected.send(expected).map_err(|_| Closed)?;
+        }
+        self.socket.write_all(bytes).map_err(|_| Closed)
+    }
+
+    /// Waits for all replies. The error is the first one that there was.
+    pub fn finish(mut self) -> Result<(), String> {
+        let flushed = self.socket.flush();
+        drop(self.expected);
+        let checked = self.checker.join().expect("a panic ends the process");
+        // Dropping it would flush once more, in vain.
+        drop(self.socket.into_parts());
+        checked?;
+        flushed.map_err(|e| e.to_string())
+    }
+}
