@@ -2,7 +2,7 @@
 
 use std::{fs, io::ErrorKind};
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, File, Io, RealIo};
+use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, File, Io, ReadQueue, RealIo};
 use tempfile::TempDir;
 
 /// A folder of its own for a test, removed at its end, on the file system of the build folder.
@@ -159,14 +159,24 @@ fn knows_the_machine() {
     assert!(bytes.iter().filter(|&&byte| byte == 0).count() < 100);
 }
 
-/// Reads all of `asked` (offset, length) through a queue of the depth; what came for each, by its place.
+/// A queue of the operating system's; none where the kernel has none for us, as in some containers.
+fn queue(io: &RealIo, depth: u32) -> Option<ReadQueue> {
+    match io.read_queue(depth) {
+        Ok(queue) => Some(queue),
+        Err(e) if [ErrorKind::PermissionDenied, ErrorKind::Unsupported].contains(&e.kind()) => {
+            eprintln!("not tested, there is no io_uring: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Reads all of `asked` (offset, length) through a queue; what came for each, by its place.
 fn read_queued(
-    io: &RealIo,
+    mut queue: ReadQueue,
     file: &dyn File,
-    depth: u32,
     asked: &[(u64, usize)],
 ) -> Vec<Result<Vec<u8>, ErrorKind>> {
-    let mut queue = io.read_queue(depth).expect("io_uring, which this test is about");
     for (tag, &(offset, len)) in asked.iter().enumerate() {
         file.begin_read(&mut queue, offset, len, tag as u64);
     }
@@ -197,7 +207,8 @@ fn a_queue_reads_what_reads_do() {
         let asked: Vec<(u64, usize)> = (0..200)
             .map(|i| (i * 977, if i % 9 == 0 { 5 * BLOCK + 3 } else { 1 + i as usize * 31 % 5000 }))
             .collect();
-        let came = read_queued(&io, &*file, 4, &asked);
+        let Some(queue) = queue(&io, 4) else { return };
+        let came = read_queued(queue, &*file, &asked);
         for (&(offset, len), came) in asked.iter().zip(&came) {
             let end = offset as usize + len;
             match came {
@@ -219,7 +230,7 @@ fn a_queue_that_is_dropped_waits_for_what_is_under_way() {
     let file = io.open("data", true).unwrap();
     file.write_at(&[&pattern(64 * BLOCK)], 0, Durable).unwrap();
     for submitted in [false, true] {
-        let mut queue = io.read_queue(8).expect("io_uring, which this test is about");
+        let Some(mut queue) = queue(&io, 8) else { return };
         for tag in 0..64 {
             file.begin_read(&mut queue, tag * BLOCK as u64, BLOCK, tag);
         }
