@@ -236,7 +236,7 @@ fn read_command(file: &mut impl BufRead, out: &mut Vec<u8>) -> Result<Option<Vec
 fn read_line(file: &mut impl BufRead, out: &mut Vec<u8>) -> Result<(), Broken> {
     let len = file.by_ref().take(LINE_MAX).read_until(b'\n', out)?;
     match out.last() {
-        Some(b'\n') => Ok(()),
+        Some(b'\n') if len > 0 => Ok(()),
         _ if len as u64 == LINE_MAX => Err(Broken::Malformed("a line that is too long")),
         _ => Err(Broken::Cut),
     }
