@@ -32,6 +32,9 @@ impl Arena {
     /// used by other arenas after [`Tx::committed`].
     pub fn free(&mut self, tx: &mut Tx, offset: u64, size: usize) {
         let fit = Fit::of(size);
+        if size % PAGE == 0 {
+            self.unpin(offset, size);
+        }
         match fit {
             Fit::Slot(class) => self.free_slot(tx, class, offset),
             Fit::Pages(pages) => self.free_run(tx, pages, offset),

@@ -33,7 +33,7 @@ use std::{
 use holdfast_io::{AlignedBuf, Result};
 
 use crate::{
-    Arena, EXTENT, Heap, PAGE, PAGES,
+    Arena, Heap, PAGE, PAGES,
     file::{ENTRY, Entry, HeapRoot, NOBODY, NOWHERE, PageRef, State, TABLE, TABLES, Table},
     memory::page_mask,
 };
@@ -185,7 +185,7 @@ impl Checkpoint {
             *effort = effort.saturating_sub(VISITS_PER_PAGE);
             dirty &= dirty - 1;
             arena.memory.clean(number, page);
-            let bytes = arena.bytes(u64::from(number) * EXTENT + (page * PAGE) as u64, PAGE);
+            let bytes = arena.memory.page(number, page);
             let is_zero = bytes == ZEROES;
             if !is_zero {
                 self.stage[staged.stage_len..][..PAGE].copy_from_slice(bytes);
@@ -355,8 +355,12 @@ impl Drop for Staged {
             return;
         }
         let memory = &self.heap.memory;
-        self.extents.iter().for_each(|(&extent, staged)| memory.mark_dirty(extent, staged.pages));
-        self.copied.iter().for_each(|copied| memory.mark_dirty(copied.extent, 1 << copied.page));
+        let staged = self.extents.iter().map(|(&extent, staged)| (extent, staged.pages));
+        let copied = self.copied.iter().map(|copied| (copied.extent, 1 << copied.page));
+        staged.chain(copied).for_each(|(extent, pages)| {
+            memory.mark_dirty(extent, pages);
+            memory.settle(extent, pages);
+        });
         let mut state = memory.file.state();
         release_all(&mut state, self.extents.values().flat_map(|staged| staged.table.slots()));
         release_all(&mut state, self.table_slots.drain(..));
@@ -399,6 +403,8 @@ impl Finished {
             }
             *old = new;
         }
+        let staged = &self.staged;
+        staged.extents.iter().for_each(|(&extent, of)| staged.heap.memory.settle(extent, of.pages));
         let mut state = file.state();
         if let Some(old) = state.root.replace(self.root) {
             release_all(&mut state, old.slots());

@@ -163,8 +163,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 /// What is known of the file.
 pub(crate) struct State {
-    /// The last complete checkpoint, by extent. It names every page that is absent from memory, since absent pages
-    /// cannot have changed.
+    /// The last complete checkpoint, by extent. It names every page that is absent from memory: absent pages cannot have
+    /// changed, and leave memory only when it does.
     pub(crate) entries: Vec<Entry>,
     /// In use by that checkpoint, or by one that is being written.
     pub(crate) slots: Slots,
@@ -251,6 +251,33 @@ impl PageFile {
         let at = self.state.lock().entries[extent as usize].page(page);
         assert_ne!(at.slot, NOWHERE, "a page of zeroes is never absent");
         at
+    }
+
+    /// Copies an absent page that was read from `slot`, maybe before it came to memory and left it again: then it may lie
+    /// elsewhere by now, and is read anew.
+    pub(crate) fn copy_page(
+        &self,
+        extent: u32,
+        page: usize,
+        slot: u32,
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<()> {
+        let at = self.page_ref(extent, page);
+        if at.slot != slot || holdfast_io::crc32c(from) != at.crc {
+            return self.read_page(extent, page, to);
+        }
+        to.copy_from_slice(from);
+        Ok(())
+    }
+
+    /// The pages of an extent for which the last complete checkpoint has slots, as bits.
+    pub(crate) fn pages_in_slots(&self, extent: u32) -> u64 {
+        let state = self.state.lock();
+        let Some(table) = state.entries.get(extent as usize).and_then(|entry| entry.table.as_ref()) else {
+            return 0;
+        };
+        (0..PAGES).filter(|&page| table.0[page].slot != NOWHERE).fold(0, |pages, page| pages | 1 << page)
     }
 
     /// Compares a page with its checksum (I-8).

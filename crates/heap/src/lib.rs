@@ -2,7 +2,7 @@
 //!
 //! A heap is an address space of *extents*. Each belongs to one [`Arena`], which a partition has for itself. Changes
 //! go through a [`Tx`], which collects redo records for the log. A [`Checkpoint`] brings the pages that changed to the
-//! heap's file; after a restart, [`Heap::open`] finds them there, and a [`Recovery`] applies the records since.
+//! heap's file; from then on they may leave memory ([`Arena::evict`]) until they are used again. After a restart, [`Heap::open`] finds them there, and a [`Recovery`] applies the records since.
 //! docs/format.md says what is in the file and in the records.
 //!
 //! ```
@@ -36,6 +36,7 @@ mod alloc;
 mod arena;
 mod checkpoint;
 mod class;
+mod evict;
 mod file;
 mod header;
 mod image;
@@ -59,9 +60,10 @@ use parking_lot::Mutex;
 
 pub use arena::{Arena, Full};
 pub use checkpoint::{Checkpoint, Finished};
+pub use evict::Evicted;
 pub use file::HeapRoot;
 pub use image::Image;
-pub use load::VerifyReport;
+pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
 pub use tx::{Tx, record_len};
 
@@ -188,7 +190,7 @@ impl Heap {
             owned: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
             on_growth: OnceLock::new(),
-            loader: Mutex::new(Loader::NotStarted),
+            loader: Mutex::default(),
             exclusive: AtomicBool::new(false),
         }))
     }
@@ -233,11 +235,16 @@ impl Heap {
         self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum()
     }
 
-    /// Bytes of RAM for the extents that arenas own, free pages included that were not given back ([`Arena::give_back`]),
+    /// Bytes of RAM for the pages that are in memory, free ones included that were not given back ([`Arena::give_back`]),
     /// as if all had been touched.
     pub fn held_bytes(&self) -> u64 {
         let owned = self.owned.load(Relaxed) * EXTENT;
-        owned.saturating_sub(self.discarded.load(Relaxed) * PAGE as u64)
+        owned.saturating_sub((self.discarded.load(Relaxed) + self.memory.absent()) * PAGE as u64)
+    }
+
+    /// Bytes of pages that are not in memory.
+    pub fn absent_bytes(&self) -> u64 {
+        self.memory.absent() * PAGE as u64
     }
 
     /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.

@@ -10,11 +10,22 @@ use crate::{
 use std::sync::Arc;
 
 /// What is still to be loaded.
-pub(crate) enum Loader {
-    /// Everything that is absent.
-    NotStarted,
-    /// These pages by slot, from `next` on, if they are absent still.
-    Loading { pages: Vec<(u32, PageAt)>, next: usize },
+#[derive(Default)]
+pub(crate) struct Loader {
+    /// What the pages are; `None` before the first call.
+    what: Option<Load>,
+    /// These by slot, from `next` on, if they are absent still.
+    pages: Vec<(u32, PageAt)>,
+    next: usize,
+}
+
+/// Which of the pages that are absent after a start are to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Those that are [pinned](crate::Arena::pin).
+    Pinned,
+    /// All.
+    All,
 }
 
 /// A page of an extent.
@@ -37,36 +48,40 @@ pub struct VerifyReport {
 
 impl Heap {
     /// Loads some absent pages, reading at most `max_bytes` (1 MiB at most) of the file at once, in the file's order.
-    /// Returns false when all pages were loaded. Arenas can be used meanwhile; whoever needs a page that is just being
-    /// filled waits for a copy of 4 KiB.
-    pub fn load_next(&self, max_bytes: usize) -> Result<bool> {
+    /// Returns false when all of these pages were loaded. Arenas can be used meanwhile; whoever needs a page that is just
+    /// being filled waits for a copy of 4 KiB. Pages that were loaded and leave memory again are not loaded anew.
+    pub fn load_next(&self, what: Load, max_bytes: usize) -> Result<bool> {
         let file = &self.memory.file;
         let mut loader = self.loader.lock();
-        if let Loader::NotStarted = *loader {
-            *loader = Loader::Loading { pages: pages_by_slot(file), next: 0 };
+        if loader.what != Some(what) {
+            let mut pages = pages_by_slot(file);
+            pages.retain(|(_, at)| what == Load::All || self.is_pinned(at));
+            *loader = Loader { what: Some(what), pages, next: 0 };
         }
-        let Loader::Loading { pages, next } = &mut *loader else { unreachable!("it was started above") };
+        let Loader { pages, next, .. } = &mut *loader;
         *next += pages[*next..].iter().take_while(|(_, at)| self.is_claimed(at)).count();
         if *next == pages.len() {
             *pages = Vec::new();
             *next = 0;
             return Ok(false);
         }
-        let (n, first, bytes) = file.read_window(&pages[*next..], max_bytes)?;
+        let Ok((n, first, bytes)) = file.read_window(&pages[*next..], max_bytes) else {
+            // Maybe the slots are no longer in use, and the file is shorter.
+            let at = pages[*next].1;
+            *next += 1;
+            return self.memory.page_in(at.extent, usize::from(at.page)).map(|()| true);
+        };
         for &(slot, PageAt { extent, page }) in &pages[*next..*next + n] {
             let page = usize::from(page);
-            self.memory.fill(extent, page, |to| {
-                // The page was absent until now, so its slot was in use, and what was read from it is right.
-                let at = file.page_ref(extent, page);
-                debug_assert_eq!(at.slot, slot);
-                let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
-                file.check_page(at, extent, page, from)?;
-                to.copy_from_slice(from);
-                Ok(())
-            })?;
+            let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
+            self.memory.fill(extent, page, |to| file.copy_page(extent, page, slot, from, to))?;
         }
         *next += n;
         Ok(true)
+    }
+
+    fn is_pinned(&self, at: &PageAt) -> bool {
+        self.memory.pinned(at.extent) & 1 << at.page != 0
     }
 
     fn is_claimed(&self, at: &PageAt) -> bool {

@@ -6,7 +6,8 @@
 //!   itself: `&Owned` gives `&[u8]` into them, `&mut Owned` gives `&mut [u8]`.
 //! * A page whose `present` bit is not set is in nobody's slice: slices are handed out only after the bits are
 //!   checked. It may be filled by whoever sets its `claimed` bit first (an accessor or the background loader).
-//!   A page never becomes absent again; so no slice ever covers a page that is being filled.
+//!   It becomes absent again only by `&mut Owned`, which gives the claim up last; so no slice ever covers a page that is
+//!   being filled or whose RAM is given back.
 //! * An extent whose [`REDO`] bit is set is in nobody's slice either: it is set by `&mut Owned` only, and slices are
 //!   handed out only after it is clear. Whoever takes the redo out of the map is the one to apply it.
 //! * A released extent is zeroed by whoever moves its word from [`RELEASED`] to [`ZEROING`].
@@ -35,7 +36,7 @@ const FREE: u32 = 0;
 /// Given up by an arena in a transaction that is not committed yet.
 const RELEASED: u32 = 0xfffe;
 const ZEROING: u32 = 0xfffd;
-/// Set beside the owner when all pages are present, so that one compare answers both questions.
+/// Set beside the owner when all pages are present and touched, so that one compare answers all three questions.
 const RESIDENT: u32 = 1 << 31;
 /// Set beside the owner while redo waits to be applied; [`RESIDENT`] is not set then.
 const REDO: u32 = 1 << 30;
@@ -47,9 +48,15 @@ struct ExtentState {
     place: AtomicU32,
     /// Pages that changed since a checkpoint copied them.
     dirty: AtomicU64,
+    /// Pages that were copied by a checkpoint which is not complete: what they hold is nowhere else yet.
+    pending: AtomicU64,
     /// Pages that are present or being filled.
     claimed: AtomicU64,
     present: AtomicU64,
+    /// Pages that were used since [`Owned::cool`] was called last, if it ever was.
+    touched: AtomicU64,
+    /// Pages that do not leave memory.
+    pinned: AtomicU64,
 }
 
 /// The owner word of an arena.
@@ -95,6 +102,8 @@ pub(crate) struct Memory {
     redo: Mutex<HashMap<u32, Redo>>,
     /// Whether the system was told to back it with small pages only.
     is_small_paged: AtomicBool,
+    /// Pages of arenas' extents that are not in memory.
+    absent: AtomicU64,
     pub(crate) file: PageFile,
     /// Ends the process when a page cannot be read.
     pub(crate) on_unreadable: OnceLock<fn(&Error) -> !>,
@@ -115,7 +124,8 @@ impl Memory {
         let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
         let redo = Mutex::default();
         let on_unreadable = OnceLock::new();
-        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, file, on_unreadable }))
+        let absent = AtomicU64::new(0);
+        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, absent, file, on_unreadable }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
@@ -138,6 +148,21 @@ impl Memory {
     /// Number of pages of an extent that are in memory.
     pub(crate) fn present(&self, extent: u32) -> u32 {
         self.extents[extent as usize].present.load(Relaxed).count_ones()
+    }
+
+    /// Number of pages of arenas' extents that are not in memory.
+    pub(crate) fn absent(&self) -> u64 {
+        self.absent.load(Relaxed)
+    }
+
+    /// Pages of an extent that do not leave memory.
+    pub(crate) fn pinned(&self, extent: u32) -> u64 {
+        self.extents[extent as usize].pinned.load(Relaxed)
+    }
+
+    /// Notes that the last complete checkpoint names what pages held when they were copied.
+    pub(crate) fn settle(&self, extent: u32, pages: u64) {
+        self.extents[extent as usize].pending.fetch_and(!pages, Release);
     }
 
     /// Whether a page is in memory or about to be.
@@ -178,7 +203,10 @@ impl Memory {
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset), PAGE) };
         let result = fill(bytes);
         match result {
-            Ok(()) => state.present.fetch_or(bit, Release),
+            Ok(()) => {
+                self.absent.fetch_sub(1, Relaxed);
+                state.present.fetch_or(bit, Release)
+            }
             Err(_) => state.claimed.fetch_and(!bit, Release),
         };
         result
@@ -206,11 +234,7 @@ impl Memory {
             let (n, first, bytes) = self.file.read_window(rest, usize::MAX)?;
             for &(slot, page) in &rest[..n] {
                 let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
-                self.fill(extent, page, |to| {
-                    self.file.check_page(self.file.page_ref(extent, page), extent, page, from)?;
-                    to.copy_from_slice(from);
-                    Ok(())
-                })?;
+                self.fill(extent, page, |to| self.file.copy_page(extent, page, slot, from, to))?;
             }
             rest = &rest[n..];
         }
@@ -233,6 +257,21 @@ impl Memory {
                 process::abort()
             }
         }
+    }
+
+    /// Zeroes pages by giving their RAM back.
+    ///
+    /// # Safety
+    /// The caller is the pages' owner and exclusive, and their claims are set, so that nobody fills them.
+    unsafe fn give_back(&self, extent: u32, first: usize, count: usize) {
+        if !self.is_small_paged.swap(true, Relaxed) {
+            // Else the system would fill the holes again to make huge pages.
+            mapping::forbid_huge_pages(self.base, self.extents.len() * EXTENT as usize);
+        }
+        assert!(first + count <= PAGES && (extent as usize) < self.extents.len(), "pages of an extent");
+        let offset = extent as usize * EXTENT as usize + first * PAGE;
+        // SAFETY: in range; nobody else uses the pages, by contract.
+        unsafe { mapping::zero(self.base.add(offset), count * PAGE) };
     }
 
     /// Zeroes a released extent; it is free then.
@@ -358,9 +397,12 @@ impl Owned {
             assert!(self.owns(extent), "arena {} does not own extent {extent} (offset {offset})", self.id);
             self.apply_redo(extent)?;
             let state = &self.memory.extents[extent as usize];
-            let present = state.present.load(Acquire);
+            let (present, mut touched) = (state.present.load(Acquire), state.touched.load(Relaxed));
+            if touched & pages != pages {
+                touched = state.touched.fetch_or(pages, Relaxed) | pages;
+            }
             bits(pages & !present).try_for_each(|page| self.memory.page_in(extent, page))?;
-            if present == !0 {
+            if present & touched == !0 {
                 state.owner.store(self.resident, Release);
             }
         }
@@ -372,8 +414,16 @@ impl Owned {
         if self.memory.extents[extent as usize].present.load(Acquire) & 1 << page == 0 {
             return self.memory.file.read_page(extent, page, to);
         }
-        to.copy_from_slice(self.bytes(u64::from(extent) * EXTENT + (page * PAGE) as u64, PAGE));
+        to.copy_from_slice(self.page(extent, page));
         Ok(())
+    }
+
+    /// A page of an extent of ours that is in memory, and for which no redo waits. This is not a use of it.
+    pub(crate) fn page(&self, extent: u32, page: usize) -> &[u8] {
+        assert!(self.present(extent) & 1 << page != 0, "page {page} of extent {extent} is absent");
+        let offset = extent as usize * EXTENT as usize + page * PAGE;
+        // SAFETY: the page is reserved, ours and present. `&self` keeps `bytes_mut` away.
+        unsafe { std::slice::from_raw_parts(self.memory.base.as_ptr().add(offset), PAGE) }
     }
 
     /// Lets redo wait until the extent is needed.
@@ -441,19 +491,65 @@ impl Owned {
     pub(crate) fn discard(&mut self, extent: u32, first: usize, count: usize) {
         let pages = page_mask(first, first + count - 1);
         assert!(self.present(extent) & pages == pages, "pages of extent {extent} are absent");
-        if !self.memory.is_small_paged.swap(true, Relaxed) {
-            // Else the system would fill the holes again to make huge pages.
-            mapping::forbid_huge_pages(self.memory.base, self.memory.extents.len() * EXTENT as usize);
-        }
-        let offset = extent as usize * EXTENT as usize + first * PAGE;
-        // SAFETY: in range, ours and present, so that nobody fills it; `&mut self` is exclusive.
-        unsafe { mapping::zero(self.memory.base.add(offset), count * PAGE) };
+        // SAFETY: ours and present, so claimed; `&mut self` is exclusive.
+        unsafe { self.memory.give_back(extent, first, count) };
         self.memory.mark_dirty(extent, pages);
     }
 
-    /// Forgets that a page changed.
+    /// Notes from now on which pages of an extent of ours are used, and returns those that were not since the last call; none
+    /// at the first, and while redo waits for it.
+    pub(crate) fn cool(&mut self, extent: u32) -> u64 {
+        assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        let state = &self.memory.extents[extent as usize];
+        if state.owner.load(Acquire) & REDO != 0 {
+            return 0;
+        }
+        state.owner.store(word_of(self.id), Release);
+        !state.touched.swap(state.pinned.load(Relaxed), Relaxed)
+    }
+
+    /// Pages of an extent of ours that may leave memory, if the last complete checkpoint has a slot for them: in memory, not
+    /// changed since that checkpoint copied them, and not pinned.
+    pub(crate) fn evictable(&self, extent: u32) -> u64 {
+        let state = &self.memory.extents[extent as usize];
+        // Settled by another thread: what was pending is clean only once the checkpoint names it.
+        let pending = state.pending.load(Acquire);
+        self.present(extent) & !(state.dirty.load(Relaxed) | pending | state.pinned.load(Relaxed))
+    }
+
+    /// Takes pages out of memory, all of which are [`Owned::evictable`] and have a slot.
+    pub(crate) fn evict(&mut self, extent: u32, pages: u64) {
+        assert!(self.evictable(extent) & pages == pages, "pages of extent {extent} cannot leave memory");
+        let state = &self.memory.extents[extent as usize];
+        state.owner.store(word_of(self.id), Release);
+        state.present.fetch_and(!pages, Release);
+        self.memory.absent.fetch_add(pages.count_ones().into(), Relaxed);
+        let mut rest = pages;
+        while rest != 0 {
+            let first = rest.trailing_zeros() as usize;
+            let count = (rest >> first).trailing_ones() as usize;
+            // SAFETY: ours and claimed until all is done; `&mut self` is exclusive.
+            unsafe { self.memory.give_back(extent, first, count) };
+            rest &= !page_mask(first, first + count - 1);
+        }
+        state.claimed.fetch_and(!pages, Release);
+    }
+
+    /// Keeps pages of an extent of ours in memory, once they are there, or no more.
+    pub(crate) fn pin(&mut self, extent: u32, pages: u64, pinned: bool) {
+        let state = &self.memory.extents[extent as usize].pinned;
+        if pinned {
+            state.fetch_or(pages, Relaxed)
+        } else {
+            state.fetch_and(!pages, Relaxed)
+        };
+    }
+
+    /// Forgets that a page changed, since a checkpoint copies it.
     pub(crate) fn clean(&mut self, extent: u32, page: usize) {
-        self.memory.extents[extent as usize].dirty.fetch_and(!(1 << page), Relaxed);
+        let state = &self.memory.extents[extent as usize];
+        state.pending.fetch_or(1 << page, Relaxed);
+        state.dirty.fetch_and(!(1 << page), Relaxed);
     }
 
     /// Where the arena keeps what it knows of an extent, if it is its own.
@@ -482,6 +578,10 @@ impl Owned {
         let state = &self.memory.extents[extent as usize];
         let taken = state.owner.compare_exchange(FREE, word_of(self.id), AcqRel, Relaxed);
         assert!(taken.is_ok(), "extent {extent} is not free");
+        self.memory.absent.fetch_add(present.count_zeros().into(), Relaxed);
+        state.touched.store(!0, Relaxed);
+        state.pending.store(0, Relaxed);
+        state.pinned.store(0, Relaxed);
         state.present.store(present, Release);
         state.claimed.store(present, Release);
         if present == !0 {
@@ -497,6 +597,7 @@ impl Owned {
         let mut spins = 0;
         loop {
             let absent = !state.claimed.fetch_or(!0, AcqRel);
+            self.memory.absent.fetch_sub(absent.count_ones().into(), Relaxed);
             if state.present.fetch_or(absent, AcqRel) | absent == !0 {
                 break;
             }

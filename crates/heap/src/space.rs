@@ -60,12 +60,21 @@ pub(crate) struct Space {
     unscanned: Vec<u32>,
     /// An extent in which nothing is allocated; it is kept, so that it does not come and go.
     spare: Option<u32>,
+    /// The place of the extent that eviction looks at next.
+    pub(crate) hand: usize,
 }
 
 impl Space {
     pub(crate) fn new() -> Space {
         let partial = std::array::from_fn(|_| Vec::new());
-        Space { extents: Vec::new(), partial, spacious: Vec::new(), unscanned: Vec::new(), spare: None }
+        Space {
+            extents: Vec::new(),
+            partial,
+            spacious: Vec::new(),
+            unscanned: Vec::new(),
+            spare: None,
+            hand: 0,
+        }
     }
 }
 
@@ -123,6 +132,10 @@ impl Arena {
     /// Notes an extent that this arena has got.
     pub(crate) fn add(&mut self, extent: Extent) {
         self.memory.set_place(extent.number, self.space.extents.len());
+        if self.is_home(extent.number) {
+            // The header and the roots.
+            self.memory.pin(extent.number, 0b11, true);
+        }
         self.space.extents.push(extent);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::world::checkpoint_now;
-use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, PAGE, Tx};
+use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, Load, PAGE, Tx};
 use holdfast_io::{Io, RealIo, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
@@ -166,7 +166,7 @@ fn loading_and_touching_go_together() {
     let (heap, mut arenas) = open(&sim, &root, &[]);
     assert!(heap.stats().resident_bytes <= 2 * EXTENT);
     std::thread::scope(|scope| {
-        let loader = scope.spawn(|| while heap.load_next(64 << 10).unwrap() {});
+        let loader = scope.spawn(|| while heap.load_next(Load::All, 64 << 10).unwrap() {});
         for page in (0..640).rev() {
             let bytes = arenas[0].bytes(big + page * PAGE as u64, PAGE);
             assert!(bytes.iter().all(|&byte| byte == page as u8 | 1));

@@ -2,34 +2,47 @@
 
 use crate::world::World;
 use holdfast_heap::EXTENT;
-use holdfast_io::{Fault, Io};
+use holdfast_io::Fault;
+use std::panic::{self, AssertUnwindSafe};
 
 const MAX_BYTES: u64 = 48 * EXTENT;
 
-/// Runs a world until `steps` are over, or an operation of the machine fails; then restarts it.
-fn run(world: &mut World, steps: u64) {
+/// Runs a world until `steps` are over, or an operation of the machine fails; returns how many pages have left memory.
+fn run(world: &mut World, steps: u64) -> u64 {
+    let mut evicted = 0;
     for step in 0..steps {
         let growth = if step / 60 % 2 == 0 { 5 } else { 2 };
-        let result = match world.random.below(3) {
+        let result = match world.random.below(4) {
             0 => world.checkpoint_step(),
-            _ => world.transact(growth),
+            1 => {
+                evicted += world.evict();
+                Ok(())
+            }
+            // A page that is needed cannot be read: that ends the process, too.
+            _ => panic::catch_unwind(AssertUnwindSafe(|| world.transact(growth))).unwrap_or_else(|why| {
+                if world.is_powered() {
+                    panic::resume_unwind(why)
+                }
+                Ok(())
+            }),
         };
         // Shortening the file after a checkpoint may fail, and so cut the power, without a word.
-        let is_powered = world.sim.free_bytes().is_ok();
-        if result.is_err() || !is_powered {
-            return;
+        if result.is_err() || !world.is_powered() {
+            break;
         }
     }
+    evicted
 }
 
 #[test]
 fn nothing_is_lost_or_torn_by_a_crash_at_any_time() {
+    let mut evicted = 0;
     for seed in 0..15 {
         println!("seed {seed}");
         let mut world = World::new(seed, MAX_BYTES, 3);
         for _ in 0..6 {
-            let steps = world.random.below(200);
-            run(&mut world, steps);
+            let steps = world.random.below(300);
+            evicted += run(&mut world, steps);
             let power_cut = world.random.chance(2);
             world.restart(power_cut).unwrap();
         }
@@ -37,6 +50,7 @@ fn nothing_is_lost_or_torn_by_a_crash_at_any_time() {
         world.clear();
         world.check_blocks();
     }
+    assert!(evicted > 1000, "only {evicted} pages have left memory");
 }
 
 #[test]

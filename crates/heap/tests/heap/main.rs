@@ -3,5 +3,6 @@
 mod alloc;
 mod checkpoint;
 mod crash;
+mod evict;
 mod media;
 mod world;

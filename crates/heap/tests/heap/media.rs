@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::world::{Random, checkpoint_now};
-use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, PAGE, Tx};
+use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, HeapRoot, Load, PAGE, Tx};
 use holdfast_io::{Error, Io, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
@@ -74,7 +74,9 @@ fn a_flipped_bit_is_found() {
                     Ok((heap, arenas)) => (heap, arenas),
                     Err(_) => continue,
                 };
-                let result = (0..).map(|_| loaded.load_next(1 << 20)).find(|more| !matches!(more, Ok(true)));
+                let result = (0..)
+                    .map(|_| loaded.load_next(Load::All, 1 << 20))
+                    .find(|more| !matches!(more, Ok(true)));
                 assert!(matches!(result, Some(Err(Error::Corrupt { .. }))));
             }
             Err(e) => panic!("{e}"),

@@ -1,9 +1,9 @@
 //! A heap with a log in memory and a model beside it, on a simulated machine.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, panic, sync::Arc};
 
-use holdfast_heap::{Arena, Checkpoint, Heap, HeapOptions, HeapRoot, PAGE, Tx};
-use holdfast_io::{Io, Result, SimIo};
+use holdfast_heap::{Arena, Checkpoint, Heap, HeapOptions, HeapRoot, Load, PAGE, Tx};
+use holdfast_io::{Error, Io, Result, SimIo};
 
 /// A small generator, so that a failing case is its seed.
 pub struct Random(pub u64);
@@ -110,6 +110,7 @@ impl World {
         let file = sim.open("heap", true).unwrap();
         sim.sync_dir("").unwrap();
         let (heap, mut arenas) = Heap::create(file, options).unwrap();
+        heap.on_unreadable(end);
         let finished = checkpoint_now(&heap, &mut arenas).unwrap();
         let superblock = Superblock { root: *finished.root(), replay_from: 0 };
         finished.commit();
@@ -161,6 +162,18 @@ impl World {
         self.log.push(batch);
         self.tx.committed();
         result
+    }
+
+    /// Whether the machine still does what it is asked to.
+    pub fn is_powered(&self) -> bool {
+        self.sim.free_bytes().is_ok()
+    }
+
+    /// Takes pages out of memory that were not used of late.
+    pub fn evict(&mut self) -> u64 {
+        let arena = self.random.below(self.arenas.len() as u64) as usize;
+        let extents_max = 1 + self.random.below(60) as usize;
+        self.arenas[arena].evict(extents_max).pages
     }
 
     fn some_bytes(&mut self, len: usize) -> Vec<u8> {
@@ -298,19 +311,20 @@ impl World {
     /// The process ends, or the power fails; then everything is recovered and compared.
     pub fn restart(&mut self, power_cut: bool) -> Result<()> {
         self.running = None;
-        if power_cut {
-            self.sim = self.sim.crash();
-        }
         let volatile = (self.log.len() - self.durable) as u64;
         let lost = if self.random.chance(2) { 0 } else { self.random.below(volatile + 1) as usize };
         let kept = self.log.len() - lost;
         // I-14: what replay makes is what was there, if nothing was lost.
         let images = |arenas: &[Arena]| arenas.iter().map(Arena::image).collect::<Vec<_>>();
-        let expected = (lost == 0 && !self.is_open).then(|| images(&self.arenas));
+        let expected = (lost == 0 && !self.is_open && self.is_powered()).then(|| images(&self.arenas));
+        if power_cut {
+            self.sim = self.sim.crash();
+        }
         self.log.truncate(kept);
         self.durable = kept;
         let file = self.sim.open("heap", false).unwrap();
         let (heap, mut recovery) = Heap::open(file, self.options, &self.superblock.root)?;
+        heap.on_unreadable(end);
         for record in self.log[self.superblock.replay_from..].iter().flat_map(|batch| &batch.records) {
             match record {
                 Record::Redo(redo) => {
@@ -322,18 +336,18 @@ impl World {
                 Record::Item(offset, bytes) => recovery.write(*offset, bytes)?,
             }
             if self.random.chance(100) {
-                heap.load_next(10_000)?;
+                heap.load_next(Load::All, 10_000)?;
             }
         }
         self.arenas = recovery.finish()?;
         self.heap = heap;
-        self.tx = Tx::new();
+        (self.tx, self.is_open) = (Tx::new(), false);
         self.blocks = Blocks::new();
         let changes = self.log.iter().flat_map(|batch| &batch.changes);
         changes.for_each(|c| change(&mut self.blocks, c.clone()));
         match self.random.below(3) {
-            0 => while self.heap.load_next(100_000)? {},
-            1 => drop(self.heap.load_next(1 << 20)?),
+            0 => while self.heap.load_next(Load::All, 100_000)? {},
+            1 => drop(self.heap.load_next(Load::All, 1 << 20)?),
             _ => {}
         }
         if self.random.chance(2) {
@@ -358,6 +372,7 @@ impl World {
             assert_eq!(arena.allocated_bytes(), allocated);
             arena.check().unwrap();
         }
+        assert_eq!(self.heap.held_bytes(), self.heap.stats().resident_bytes, "every byte is accounted for");
     }
 
     /// Frees all blocks.
@@ -367,6 +382,11 @@ impl World {
         }
         self.tx.committed();
     }
+}
+
+/// How the process ends that cannot read a page: a machine without power gives none back.
+fn end(error: &Error) -> ! {
+    panic::panic_any(error.to_string())
 }
 
 /// A checkpoint without anything going on beside it.

@@ -1,0 +1,60 @@
+//! Pages leave memory: like the hand of a clock, [`Arena::evict`] goes around an arena's extents and takes out what was not
+//! used since it came by last, as vmcache and LeanStore do (Leis et al., SIGMOD 2023; ICDE 2018). Nothing is written: a page
+//! leaves only if the last complete checkpoint has it. It comes back when it is used.
+//!
+//! That a page was used is noted in a word of its extent, which costs nothing while the extent is *resident*: all its pages are
+//! there and were used since. The hand ends that, and the uses that follow bring it about again.
+
+use crate::{Arena, PAGE, memory::ranges};
+
+/// What a step of eviction has come upon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// Pages that have left memory.
+    pub pages: u64,
+    /// Pages that would have if a checkpoint had them.
+    pub unwritten: u64,
+    /// Whether the step ended at the arena's last extent, so that the next begins at its first.
+    pub is_around: bool,
+}
+
+impl Arena {
+    /// Takes pages out of memory that were not used since the last call came by, in so many extents at most. To be called
+    /// between transactions.
+    pub fn evict(&mut self, extents_max: usize) -> Evicted {
+        let mut evicted = Evicted::default();
+        for _ in 0..extents_max {
+            let Some(extent) = self.space.extents.get(self.space.hand) else { break };
+            let number = extent.number;
+            let unused = self.memory.cool(number) & self.memory.present(number);
+            let may_leave = unused & self.memory.evictable(number);
+            evicted.unwritten += u64::from((unused & !may_leave).count_ones());
+            if may_leave != 0 {
+                let leave = may_leave & self.memory.memory().file.pages_in_slots(number);
+                self.memory.evict(number, leave);
+                evicted.pages += u64::from(leave.count_ones());
+            }
+            self.space.hand += 1;
+        }
+        if self.space.hand >= self.space.extents.len() {
+            self.space.hand = 0;
+            evicted.is_around = true;
+        }
+        evicted
+    }
+
+    /// Keeps an allocation of whole pages in memory, once it is there, until it is freed.
+    pub fn pin(&mut self, offset: u64, len: usize) {
+        assert!(offset % PAGE as u64 == 0 && len % PAGE == 0, "whole pages are pinned");
+        ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, true));
+    }
+
+    pub(crate) fn unpin(&mut self, offset: u64, len: usize) {
+        ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, false));
+    }
+
+    /// Whether a range is in memory as it should be.
+    pub fn is_present(&self, offset: u64, len: usize) -> bool {
+        ranges(offset, len).all(|(extent, pages)| self.memory.present(extent) & pages == pages)
+    }
+}

@@ -1,0 +1,168 @@
+//! Pages leave memory and come back.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use crate::world::{Random, checkpoint_now};
+use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, Load, PAGE, Tx};
+use holdfast_io::{Io, SimIo};
+
+const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 1 };
+/// Raw extents, none of whose pages is a header.
+const LEN: usize = 4 * EXTENT as usize;
+const PAGES: u64 = (LEN / PAGE) as u64;
+
+/// A heap with one allocation, each of whose pages is full of its own number.
+fn numbered_pages() -> (Arc<Heap>, Arena, u64) {
+    let (heap, mut arenas) = Heap::create(SimIo::new(1).open("heap", true).unwrap(), OPTIONS).unwrap();
+    let (mut arena, mut tx) = (arenas.remove(0), Tx::new());
+    let offset = arena.alloc(&mut tx, LEN).unwrap();
+    (0..PAGES).for_each(|page| arena.fill(&mut tx, offset + page * PAGE as u64, PAGE, number(page)));
+    (heap, arena, offset)
+}
+
+fn number(page: u64) -> u8 {
+    1 + (page % 250) as u8
+}
+
+fn checkpoint(heap: &Arc<Heap>, arena: &mut Arena) {
+    checkpoint_now(heap, std::slice::from_mut(arena)).unwrap().commit();
+}
+
+/// Takes out what was not used since the hand came by.
+fn evict(arena: &mut Arena) {
+    assert!(arena.evict(100).is_around);
+}
+
+fn is_present(arena: &Arena, offset: u64, page: u64) -> bool {
+    arena.is_present(offset + page * PAGE as u64, PAGE)
+}
+
+fn check(arena: &Arena, offset: u64, page: u64) {
+    let bytes = arena.bytes(offset + page * PAGE as u64, PAGE);
+    assert!(bytes.iter().all(|&byte| byte == number(page)), "page {page} is not what it was");
+}
+
+#[test]
+fn what_is_not_used_leaves_and_comes_back() {
+    let (heap, mut arena, offset) = numbered_pages();
+    checkpoint(&heap, &mut arena);
+    let held = heap.held_bytes();
+    // The hand comes by for the first time: nobody knows what was used.
+    assert_eq!((arena.evict(100).pages, arena.evict(0)), (0, Default::default()));
+    [3, 70, 71].iter().for_each(|&page| check(&arena, offset, page));
+    let evicted = arena.evict(100);
+    assert!(evicted.is_around);
+    assert_eq!(evicted.pages, PAGES - 3);
+    assert_eq!(heap.held_bytes(), held - evicted.pages * PAGE as u64);
+    assert_eq!(heap.absent_bytes(), evicted.pages * PAGE as u64);
+    assert!([3, 70, 71].iter().all(|&page| is_present(&arena, offset, page)));
+    assert!(!is_present(&arena, offset, 4));
+    (0..PAGES).for_each(|page| check(&arena, offset, page));
+    assert_eq!((heap.held_bytes(), heap.absent_bytes()), (held, 0));
+    // All was used since.
+    assert_eq!(arena.evict(100).pages, 0);
+    assert_eq!(arena.evict(100).pages, PAGES);
+}
+
+#[test]
+fn what_no_complete_checkpoint_has_stays() {
+    let (heap, mut arena, offset) = numbered_pages();
+    let mut tx = Tx::new();
+    arena.evict(100);
+    assert_eq!(arena.evict(100).pages, 0, "there was no checkpoint");
+    assert!(arena.evict(100).unwritten >= PAGES);
+    checkpoint(&heap, &mut arena);
+    arena.write_u8(&mut tx, offset, number(0));
+    arena.evict(100);
+    assert!(is_present(&arena, offset, 0), "it has changed since");
+    assert!(!is_present(&arena, offset, 1));
+
+    for is_completed in [false, true] {
+        let mut running = heap.begin_checkpoint();
+        while running.copy(&mut arena, 100) {}
+        arena.evict(100);
+        arena.evict(100);
+        assert!(is_present(&arena, offset, 0), "only a checkpoint has it that is not complete");
+        let finished = running.finish().unwrap();
+        arena.evict(100);
+        assert!(is_present(&arena, offset, 0), "the superblock does not name it");
+        if is_completed {
+            finished.commit();
+        }
+        arena.evict(100);
+        assert_eq!(is_present(&arena, offset, 0), !is_completed);
+    }
+    (0..PAGES).for_each(|page| check(&arena, offset, page));
+}
+
+#[test]
+fn what_is_pinned_stays_until_it_is_freed() {
+    let (heap, mut arena, offset) = numbered_pages();
+    let mut tx = Tx::new();
+    let run = arena.alloc(&mut tx, 2 * PAGE).unwrap();
+    arena.fill(&mut tx, run, 2 * PAGE, 1);
+    arena.pin(run, 2 * PAGE);
+    checkpoint(&heap, &mut arena);
+    evict(&mut arena);
+    arena.pin(offset + 63 * PAGE as u64, 2 * PAGE);
+    (0..3).for_each(|_| evict(&mut arena));
+    assert!(arena.is_present(run, 2 * PAGE));
+    assert!(is_present(&arena, offset, 63) && is_present(&arena, offset, 64));
+    assert!(!is_present(&arena, offset, 62) && !is_present(&arena, offset, 65));
+    assert!(arena.is_present(arena.root(), PAGE));
+
+    arena.free(&mut tx, run, 2 * PAGE);
+    assert_eq!(arena.alloc(&mut tx, 2 * PAGE).unwrap(), run);
+    arena.fill(&mut tx, run, 2 * PAGE, 2);
+    checkpoint(&heap, &mut arena);
+    (0..3).for_each(|_| evict(&mut arena));
+    assert!(!arena.is_present(run, PAGE), "its next owner has not pinned it");
+    assert!(arena.bytes(run, 2 * PAGE).iter().all(|&byte| byte == 2));
+}
+
+#[test]
+fn pinned_pages_can_be_loaded_first() {
+    let (heap, mut arena, offset) = numbered_pages();
+    checkpoint(&heap, &mut arena);
+    (0..3).for_each(|_| evict(&mut arena));
+    arena.pin(offset + 5 * PAGE as u64, PAGE);
+    while heap.load_next(Load::Pinned, 1 << 20).unwrap() {}
+    let present = |arena: &Arena| (0..PAGES).filter(|&page| is_present(arena, offset, page)).count();
+    assert_eq!((present(&arena), is_present(&arena, offset, 5)), (1, true));
+    while heap.load_next(Load::All, 1 << 20).unwrap() {}
+    assert_eq!(present(&arena), PAGES as usize);
+}
+
+/// Somebody loads while pages leave, change and come back.
+#[test]
+fn loading_beside_eviction_brings_what_was_there() {
+    let (heap, mut arena, offset) = numbered_pages();
+    let (mut tx, mut random, is_done) = (Tx::new(), Random(1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                [Load::Pinned, Load::All]
+                    .iter()
+                    .for_each(|&what| while heap.load_next(what, 1 << 20).unwrap() {});
+            }
+        });
+        for _ in 0..200 {
+            checkpoint(&heap, &mut arena);
+            for _ in 0..200 {
+                arena.evict(1);
+                let page = random.below(PAGES);
+                check(&arena, offset, page);
+                if random.chance(4) {
+                    arena.write_u8(&mut tx, offset + page * PAGE as u64, number(page));
+                }
+            }
+            tx.clear();
+        }
+        is_done.store(true, Relaxed);
+    });
+    (0..PAGES).for_each(|page| check(&arena, offset, page));
+    assert_eq!(heap.held_bytes(), heap.stats().resident_bytes);
+}
