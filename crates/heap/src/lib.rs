@@ -132,6 +132,8 @@ pub struct HeapStats {
     pub file_slots_free: u64,
     /// Pages, those of tables included, that were written since the start.
     pub pages_written: u64,
+    /// Pages that were read since the start because somebody used them, who waited for that.
+    pub page_faults: u64,
 }
 
 impl Heap {
@@ -242,6 +244,12 @@ impl Heap {
         owned.saturating_sub((self.discarded.load(Relaxed) + self.memory.absent()) * PAGE as u64)
     }
 
+    /// Has memory backed by small pages from now on. For a heap that will not all be in memory: else each page that comes in
+    /// may take a huge one.
+    pub fn use_small_pages(&self) {
+        self.memory.use_small_pages();
+    }
+
     /// Bytes of pages that are not in memory.
     pub fn absent_bytes(&self) -> u64 {
         self.memory.absent() * PAGE as u64
@@ -274,6 +282,7 @@ impl Heap {
             file_slots_used: state.slots.used() as u64,
             file_slots_free: (state.slots.len() - state.slots.used()) as u64,
             pages_written: self.memory.file.pages_written(),
+            page_faults: self.memory.faults(),
         }
     }
 }

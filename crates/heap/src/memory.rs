@@ -104,6 +104,8 @@ pub(crate) struct Memory {
     is_small_paged: AtomicBool,
     /// Pages of arenas' extents that are not in memory.
     absent: AtomicU64,
+    /// Pages that were read while somebody waited who used them.
+    faults: AtomicU64,
     pub(crate) file: PageFile,
     /// Ends the process when a page cannot be read.
     pub(crate) on_unreadable: OnceLock<fn(&Error) -> !>,
@@ -124,8 +126,18 @@ impl Memory {
         let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
         let redo = Mutex::default();
         let on_unreadable = OnceLock::new();
-        let absent = AtomicU64::new(0);
-        Ok(Arc::new(Memory { base, extents, owners_made, redo, is_small_paged, absent, file, on_unreadable }))
+        let (absent, faults) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Memory {
+            base,
+            extents,
+            owners_made,
+            redo,
+            is_small_paged,
+            absent,
+            faults,
+            file,
+            on_unreadable,
+        }))
     }
 
     /// The exclusive rights of arenas `0..n`. Panics at a second call.
@@ -153,6 +165,11 @@ impl Memory {
     /// Number of pages of arenas' extents that are not in memory.
     pub(crate) fn absent(&self) -> u64 {
         self.absent.load(Relaxed)
+    }
+
+    /// Number of pages that were read while somebody waited who used them.
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults.load(Relaxed)
     }
 
     /// Pages of an extent that do not leave memory.
@@ -217,7 +234,10 @@ impl Memory {
         let state = &self.extents[extent as usize];
         let mut spins = 0;
         while state.present.load(Acquire) & 1 << page == 0 {
-            self.fill(extent, page, |bytes| self.file.read_page(extent, page, bytes))?;
+            self.fill(extent, page, |bytes| {
+                self.faults.fetch_add(1, Relaxed);
+                self.file.read_page(extent, page, bytes)
+            })?;
             wait(&mut spins);
         }
         Ok(())
@@ -259,15 +279,20 @@ impl Memory {
         }
     }
 
+    /// Has the memory backed by small pages from now on.
+    pub(crate) fn use_small_pages(&self) {
+        if !self.is_small_paged.swap(true, Relaxed) {
+            mapping::forbid_huge_pages(self.base, self.extents.len() * EXTENT as usize);
+        }
+    }
+
     /// Zeroes pages by giving their RAM back.
     ///
     /// # Safety
     /// The caller is the pages' owner and exclusive, and their claims are set, so that nobody fills them.
     unsafe fn give_back(&self, extent: u32, first: usize, count: usize) {
-        if !self.is_small_paged.swap(true, Relaxed) {
-            // Else the system would fill the holes again to make huge pages.
-            mapping::forbid_huge_pages(self.base, self.extents.len() * EXTENT as usize);
-        }
+        // Else the system would fill the holes again to make huge pages.
+        self.use_small_pages();
         assert!(first + count <= PAGES && (extent as usize) < self.extents.len(), "pages of an extent");
         let offset = extent as usize * EXTENT as usize + first * PAGE;
         // SAFETY: in range; nobody else uses the pages, by contract.
@@ -381,9 +406,26 @@ impl Owned {
         let state = &self.memory.extents[(offset / EXTENT) as usize];
         let fits = len as u64 <= EXTENT - offset % EXTENT;
         if !fits || state.owner.load(Acquire) != self.resident {
-            self.ensure_slowly(offset, len);
+            self.ensure_pages(state, offset, len);
         }
         state
+    }
+
+    /// As [`Owned::ensure`], of an extent not all of whose pages are there and were used.
+    #[inline(never)]
+    fn ensure_pages(&self, state: &ExtentState, offset: u64, len: usize) {
+        let within = (offset % EXTENT) as usize;
+        if within + len <= EXTENT as usize && len > 0 && state.owner.load(Acquire) == word_of(self.id) {
+            let pages = page_mask(within / PAGE, (within + len - 1) / PAGE);
+            let ready = state.present.load(Acquire) & state.touched.load(Relaxed);
+            if ready & pages == pages {
+                if ready == !0 {
+                    state.owner.store(self.resident, Release);
+                }
+                return;
+            }
+        }
+        self.ensure_slowly(offset, len);
     }
 
     #[cold]

@@ -148,6 +148,7 @@ fn history(seed: u64) {
         FREED.fetch_add(stats.freed_segments, Relaxed);
         MOVED.fetch_add(stats.moved_bytes, Relaxed);
         FROZEN.fetch_add(stats.freezes, Relaxed);
+        EVICTED.fetch_add(stats.heap_pages_evicted, Relaxed);
         THAWED.fetch_add(stats.thaws, Relaxed);
         sim = sim.crash();
     }
@@ -158,6 +159,7 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 static MOVED: AtomicU64 = AtomicU64::new(0);
 static FROZEN: AtomicU64 = AtomicU64::new(0);
 static THAWED: AtomicU64 = AtomicU64::new(0);
+static EVICTED: AtomicU64 = AtomicU64::new(0);
 /// Cuts that came while a store was opened.
 static CUT_OPENINGS: AtomicU64 = AtomicU64::new(0);
 /// Heaps that were compared, byte for byte, after a cut.
@@ -173,6 +175,8 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     assert!(freed > 500 && moved > 25_000, "the cleaner freed {freed} segments and moved {moved} bytes only");
     let (frozen, thawed) = (FROZEN.load(Relaxed), THAWED.load(Relaxed));
     assert!(thawed > 1000 && frozen > thawed, "{frozen} collections were frozen, and {thawed} thawed only");
+    let evicted = EVICTED.load(Relaxed);
+    assert!(evicted > 5000, "{evicted} pages only left memory");
     let cut = CUT_OPENINGS.load(Relaxed);
     assert!(cut > 30, "{cut} cuts only while a store was opened");
     let (compared, all) = (COMPARED_AFTER_CUTS.load(Relaxed), oracle::COMPARED.load(Relaxed));

@@ -2,8 +2,7 @@
 
 use crate::world::World;
 use holdfast_heap::EXTENT;
-use holdfast_io::Fault;
-use std::panic::{self, AssertUnwindSafe};
+use holdfast_io::{Fault, Io};
 
 const MAX_BYTES: u64 = 48 * EXTENT;
 
@@ -18,16 +17,10 @@ fn run(world: &mut World, steps: u64) -> u64 {
                 evicted += world.evict();
                 Ok(())
             }
-            // A page that is needed cannot be read: that ends the process, too.
-            _ => panic::catch_unwind(AssertUnwindSafe(|| world.transact(growth))).unwrap_or_else(|why| {
-                if world.is_powered() {
-                    panic::resume_unwind(why)
-                }
-                Ok(())
-            }),
+            _ => world.transact(growth),
         };
         // Shortening the file after a checkpoint may fail, and so cut the power, without a word.
-        if result.is_err() || !world.is_powered() {
+        if result.is_err() || world.sim.free_bytes().is_err() {
             break;
         }
     }

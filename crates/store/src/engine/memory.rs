@@ -28,6 +28,12 @@ impl Engine {
         }
     }
 
+    /// Whether more of the heap may be loaded that nobody has asked for.
+    pub fn has_room_to_load(&self) -> bool {
+        let budget = &self.shared.budget;
+        budget.max() == usize::MAX || budget.ram_of_data().all < budget.freeze_to()
+    }
+
     /// Lets copies go until there are no more than may be, or none can go; for the memory thread.
     pub fn fit_copies(&self, stop: &AtomicBool) {
         let mut yielded = self.yield_copies(CHUNKS_A_LOOK);

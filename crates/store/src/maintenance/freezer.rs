@@ -5,6 +5,10 @@
 //! round was not enough. A slice of the walk is a batch of the log like any other: the items, the release of the objects, and
 //! the entries that name the items instead.
 //!
+//! Between two partitions the walk goes around the pages of the first one's heap, and has those leave memory that were not used
+//! since it came by last ([`Arena::evict`](holdfast_heap::Arena::evict)): what is too large to be frozen outgrows memory that way.
+//! Nothing is written for that, but pages that have changed can leave only after a checkpoint.
+//!
 //! A thread of its own does so when memory runs short, since a checkpoint may take longer than memory lasts. Until it has
 //! made room, or found that there is nothing to freeze, what makes data grow beyond the limit waits.
 
@@ -12,6 +16,7 @@ use super::Maintenance;
 use crate::{
     engine::Engine, partition::databases::PHYSICAL_DATABASES, txn::Txn, util::background::Background,
 };
+use holdfast_heap::{Evicted, PAGE};
 use holdfast_io::{Error, Result};
 use holdfast_log::{Admission, Purpose};
 use parking_lot::Mutex;
@@ -44,9 +49,15 @@ const SLICE_ENTRIES: usize = 512;
 /// Bytes of log that a slice may take: one collection may be larger than the rest of it.
 const SLICE_LOG_BYTES: usize = 512 << 10;
 
+/// Extents whose pages are looked at under one hold of a partition's lock.
+const SLICE_EXTENTS: usize = 4;
+/// Where the walk is when it is at a partition's pages.
+const PAGES_OF_HEAP: u8 = PHYSICAL_DATABASES as u8;
+
 /// Where the walk is.
 pub(crate) struct Hand {
     partition: u16,
+    /// A database, or [`PAGES_OF_HEAP`].
     db: u8,
     cursor: u64,
     /// How often it has been around.
@@ -69,10 +80,10 @@ impl Default for Hand {
 }
 
 impl Hand {
-    /// Goes to the next database, or from the last one to the next partition.
+    /// Goes to the next database, from the last one to the pages, and from those to the next partition.
     fn next(&mut self, partitions: u16) {
         (self.db, self.cursor) = (self.db + 1, 0);
-        if self.db as usize == PHYSICAL_DATABASES {
+        if self.db > PAGES_OF_HEAP {
             (self.db, self.partition) = (0, self.partition + 1);
         }
         if self.partition == partitions {
@@ -87,8 +98,10 @@ impl Hand {
 pub(crate) enum FreezeOutcome {
     /// It was enough.
     Enough,
-    /// There is nothing more to freeze.
+    /// There is nothing more to freeze, and no page to leave memory.
     All,
+    /// The same, but pages could leave after a checkpoint.
+    Unwritten,
     /// The log takes no more now.
     LogStops(Admission),
 }
@@ -100,7 +113,7 @@ pub(crate) struct Freezer {
 }
 
 impl Freezer {
-    /// Freezes collections until `enough` says so of the bytes of heap that they took.
+    /// Freezes collections and takes pages out of memory until `enough` says so of the bytes of heap that they took.
     pub fn freeze(
         &self,
         engine: &Engine,
@@ -112,7 +125,7 @@ impl Freezer {
             hand.is_attached = true;
         }
         let (begun, mut change_at) = (hand.rounds, hand.rounds + 2);
-        let (log, mut bytes) = (&engine.shared.log, 0);
+        let (log, mut bytes, mut unwritten) = (&engine.shared.log, 0, 0);
         let ended = loop {
             if enough(bytes) {
                 if hand.rounds == begun {
@@ -122,9 +135,15 @@ impl Freezer {
             }
             if hand.rounds >= change_at {
                 if hand.spared == 0 {
-                    break FreezeOutcome::All;
+                    break if unwritten == 0 { FreezeOutcome::All } else { FreezeOutcome::Unwritten };
                 }
                 (hand.spared, change_at) = (hand.spared / 4, hand.rounds + 1);
+            }
+            if hand.db == PAGES_OF_HEAP {
+                let evicted = evict_slice(engine, &mut hand);
+                bytes += evicted.pages * PAGE as u64;
+                unwritten += evicted.unwritten;
+                continue;
             }
             match log.admit(SLICE_LOG_BYTES) {
                 Admission::Ok => bytes += freeze_slice(engine, &mut hand)?,
@@ -139,13 +158,13 @@ impl Freezer {
     }
 
     /// Freezes until the data that memory is short of has room again.
-    fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<FreezeOutcome> {
+    fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<(FreezeOutcome, u64)> {
         let shared = &engine.shared;
         let enough = |_| {
             shared.judge_memory();
             shared.budget.ram_of_data().all <= shared.budget.freeze_to() || stop.load(Relaxed)
         };
-        self.freeze(engine, enough).map(|(ended, _)| ended)
+        self.freeze(engine, enough)
     }
 }
 
@@ -160,6 +179,15 @@ fn give_back(engine: &Engine, partition: u16) {
     {}
 }
 
+fn evict_slice(engine: &Engine, hand: &mut Hand) -> Evicted {
+    let evicted = engine.enter(hand.partition).arena.evict(SLICE_EXTENTS);
+    engine.counters.evicted_pages.fetch_add(evicted.pages, Relaxed);
+    if evicted.is_around {
+        hand.next(engine.partitions.len() as u16);
+    }
+    evicted
+}
+
 fn freeze_slice(engine: &Engine, hand: &mut Hand) -> Result<u64> {
     let (log, partitions, partition) = (&engine.shared.log, engine.partitions.len() as u16, hand.partition);
     let mut txn = Txn::begin(engine, &[partition], engine.shared.io.now_ms());
@@ -169,7 +197,7 @@ fn freeze_slice(engine: &Engine, hand: &mut Hand) -> Result<u64> {
         hand.next(partitions);
     }
     hand.frozen_here += slice.keys;
-    if hand.partition != partition && std::mem::take(&mut hand.frozen_here) > 0 {
+    if hand.db == PAGES_OF_HEAP && std::mem::take(&mut hand.frozen_here) > 0 {
         give_back(engine, partition);
     }
     if slice.keys > 0 {
@@ -182,16 +210,17 @@ fn freeze_slice(engine: &Engine, hand: &mut Hand) -> Result<u64> {
 /// Starts the thread that freezes.
 pub(crate) fn start(maintenance: Arc<Maintenance>) -> Background {
     let shared = maintenance.engine.shared.clone();
-    let background = Background::start("holdfast-freeze", move |stop| {
-        run(&maintenance.engine, &maintenance.freezer, stop)
-    });
+    let background = Background::start("holdfast-freeze", move |stop| run(&maintenance, stop));
     shared.budget.set_thread(background.thread().clone());
     background
 }
 
-fn run(engine: &Engine, freezer: &Freezer, stop: &AtomicBool) {
+fn run(maintenance: &Maintenance, stop: &AtomicBool) {
+    let Maintenance { engine, freezer, checkpoints, .. } = maintenance;
     let shared = &engine.shared;
     let (mut rest_until, mut gave_back) = (None::<Instant>, None::<Instant>);
+    // The checkpoint after which more pages may leave.
+    let mut awaited = None;
     while !stop.load(Relaxed) {
         shared.budget.take_request();
         if shared.budget.max() == usize::MAX {
@@ -207,11 +236,17 @@ fn run(engine: &Engine, freezer: &Freezer, stop: &AtomicBool) {
             shared.judge_memory();
         }
         engine.fit_copies(stop);
-        if can_freeze && shared.budget.wants_freezing() && shared.log.failed().is_none() {
+        let is_awaited = awaited.is_some_and(|number| checkpoints.result(number).is_none());
+        if can_freeze && !is_awaited && shared.budget.wants_freezing() && shared.log.failed().is_none() {
             let started = Instant::now();
+            let was_awaited = awaited.take();
             match freezer.freeze_down(engine, stop) {
-                Ok(FreezeOutcome::Enough) => rest_until = None,
-                Ok(FreezeOutcome::LogStops(Admission::Busy)) => {
+                Ok((FreezeOutcome::Enough, _)) => rest_until = None,
+                Ok((FreezeOutcome::Unwritten, bytes)) if bytes > 0 || was_awaited.is_none() => {
+                    awaited = Some(checkpoints.request());
+                    engine.wake_maintenance();
+                }
+                Ok((FreezeOutcome::LogStops(Admission::Busy), _)) => {
                     thread::park_timeout(LOG_RETRY);
                     continue;
                 }

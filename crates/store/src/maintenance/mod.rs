@@ -17,6 +17,7 @@ use cleaner::Cleaner;
 use eviction::Evictions;
 use expiry::{EXPIRE_SLICE, ExpireHand, Expiry};
 use freezer::Freezer;
+use holdfast_heap::Load;
 use holdfast_io::{Error, Result};
 use std::{
     sync::{
@@ -31,6 +32,8 @@ use std::{
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes of the medium that are left free beside what the next checkpoint may take.
 const MEDIUM_SLACK: u64 = 4 << 20;
+/// Bytes of the heap that are loaded at once after a start.
+const LOAD_BYTES: usize = 1 << 20;
 /// Log that an idle store may leave to be replayed, in bytes.
 const IDLE_REPLAY_BYTES: u64 = 1 << 20;
 
@@ -85,7 +88,11 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
             false
         }
     };
-    while !stop.load(Relaxed) && report("load", heap.load_next(1 << 20)) {}
+    while !stop.load(Relaxed) && report("load", heap.load_next(Load::Pinned, LOAD_BYTES)) {}
+    while !stop.load(Relaxed)
+        && engine.has_room_to_load()
+        && report("load", heap.load_next(Load::All, LOAD_BYTES))
+    {}
     report("apply redo", engine.finish_replay().map(|()| true));
     engine.attach_all();
     let mut hand = ExpireHand::new(engine.partitions.len());

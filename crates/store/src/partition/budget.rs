@@ -255,8 +255,10 @@ impl Budget {
 
     /// Bytes that data takes which is no copy.
     pub fn ram_of_data(&self) -> Taken {
-        let (max, allocated) = (self.max(), self.heap.allocated_bytes() as usize);
+        let (max, absent) = (self.max(), self.heap.absent_bytes() as usize);
         let first = self.partitions * EXTENT as usize;
+        // Of what is absent nobody knows what is free.
+        let allocated = (self.heap.allocated_bytes() as usize).saturating_sub(absent);
         let free = (self.heap.held_bytes() as usize).saturating_sub(allocated);
         let beside = self.beside.load(Relaxed).saturating_sub(self.beside_max());
         let data = allocated + self.index.load(Relaxed) + beside;

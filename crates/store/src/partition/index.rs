@@ -118,7 +118,7 @@ fn home(h0: u64) -> usize {
 impl Index {
     /// Opens the index whose root is at `root`; all zero is an empty one. `items`: its words may name items of a batch.
     pub fn open(
-        arena: &Arena,
+        arena: &mut Arena,
         root: u64,
         items: bool,
         handle_bytes: Arc<AtomicUsize>,
@@ -168,6 +168,7 @@ impl Index {
             index.segments[segment as usize].depth = index.depth - run.ilog2();
             at += run;
         }
+        index.segments.iter().for_each(|segment| arena.pin(segment.offset, SEGMENT_BYTES));
         Ok(index)
     }
 
@@ -418,6 +419,7 @@ impl Index {
 
     fn new_segment(&mut self, arena: &mut Arena, batch: &mut Batch, depth: u32) -> Result<u32, Full> {
         let offset = arena.alloc(&mut batch.tx, SEGMENT_BYTES)?;
+        arena.pin(offset, SEGMENT_BYTES);
         self.segments.push(Segment { offset, depth, attached: true, handles: None });
         Ok(self.segments.len() as u32 - 1)
     }

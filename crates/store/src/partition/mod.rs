@@ -110,15 +110,15 @@ impl Partition {
     /// `index_bytes`: where the indexes count what they hold beside the heap.
     pub fn open(
         number: u16,
-        arena: Arena,
+        mut arena: Arena,
         pool: Arc<Pool>,
         index_bytes: Arc<AtomicUsize>,
     ) -> Result<Partition, String> {
         let databases = (0..PHYSICAL_DATABASES as u64)
             .map(|db| {
                 let root = arena.root() + db * DATABASE_ROOT_BYTES;
-                let keys = Index::open(&arena, root, true, index_bytes.clone())?;
-                let expires = Index::open(&arena, root + ROOT_BYTES, false, index_bytes.clone())?;
+                let keys = Index::open(&mut arena, root, true, index_bytes.clone())?;
+                let expires = Index::open(&mut arena, root + ROOT_BYTES, false, index_bytes.clone())?;
                 Ok(Database { keys, expires, swept: 0 })
             })
             .collect::<Result<_, String>>()?;

@@ -12,7 +12,7 @@ use crate::{
     partition::{Partition, cold::Cold, databases::PHYSICAL_DATABASES},
     txn::scratch::Scratch,
 };
-use holdfast_heap::Image;
+use holdfast_heap::{Image, Load};
 use holdfast_io::{AlignedBuf, BLOCK, Error, Result};
 use holdfast_log::Lsn;
 use parking_lot::MutexGuard;
@@ -77,7 +77,7 @@ impl Store {
             self.shared().heap.verify()?.pages
         };
         // Else each page is read by itself when it is looked at.
-        while self.shared().heap.load_next(RUN_BYTES as usize)? {}
+        while self.shared().heap.load_next(Load::All, RUN_BYTES as usize)? {}
         self.engine().attach_all();
         Ok(CheckReport { heap_pages, ..self.engine().check(tell)? })
     }

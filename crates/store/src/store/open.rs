@@ -130,6 +130,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
     let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
     heap.on_unreadable(options.on_unreadable);
+    if heap.absent_bytes() > options.memory_bytes_max as u64 / 2 {
+        heap.use_small_pages();
+    }
     let mut items = Vec::new();
     let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
         items.clear();

@@ -52,6 +52,12 @@ pub struct Stats {
     pub heap_allocated_bytes: u64,
     /// Heap pages written since the store was opened, their tables included.
     pub heap_pages_written: u64,
+    /// Heap pages that left memory since the store was opened.
+    pub heap_pages_evicted: u64,
+    /// Heap pages that were read since the store was opened because somebody used them, who waited for that.
+    pub heap_page_faults: u64,
+    /// Heap pages that are not in memory.
+    pub heap_absent_bytes: u64,
     /// RAM in which the log's batches are collected.
     pub log_buffer_bytes: u64,
     /// The log on the medium, garbage included.
@@ -123,6 +129,9 @@ impl Stats {
             heap_resident_bytes: heap.resident_bytes,
             heap_allocated_bytes: heap.allocated_bytes,
             heap_pages_written: heap.pages_written,
+            heap_page_faults: heap.page_faults,
+            heap_pages_evicted: counters.evicted_pages.load(Relaxed),
+            heap_absent_bytes: shared.heap.absent_bytes(),
             log_buffer_bytes: log.stats().buffer_bytes,
             log_bytes: log.segments().iter().map(|segment| segment.bytes).sum(),
             log_live_bytes: log.live_bytes().max(0) as u64,

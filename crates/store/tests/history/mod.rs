@@ -339,7 +339,7 @@ pub fn run_batch(store: &Store, ops: &mut Vec<Op>) -> Option<u64> {
                 }
                 // Nothing of a batch can be undone, so that a server waits here, too.
                 Err(Error::Cold(cold)) => txn.supply(vec![store.fetch(cold)]),
-                Err(Error::Corrupt(why)) if is_cut(&why) => return None,
+                Err(_) if store.log().failed().is_some_and(|why| is_cut(&why)) => return None,
                 Err(other) => panic!("{:?}: {other}", ops[at]),
             }
         }
