@@ -1,14 +1,17 @@
-//! A collection that is larger than `maxmemory`: it is all there, memory stays within the limit, and a crash takes nothing.
+//! Collections that are larger than `maxmemory`: all is there, memory stays within the limit, a crash takes nothing, and who looks
+//! for elements that are not in memory holds up nobody meanwhile.
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, bulk, seed};
+use harness::{Client, Folder, Rng, Server, array, bulk, seed};
 use holdfast_resp::{Reply, write_command};
 use std::collections::HashMap;
 
 const LIMIT: u64 = 64 << 20;
 const OPTIONS: &[&str] = &["--maxmemory", "64mb", "--workers", "2"];
-const FIELDS: u64 = 600_000;
+const FIELDS: u64 = 400_000;
+/// Elements of a set, a sorted set and a list, each.
+const ELEMENTS: u64 = 120_000;
 
 fn field(n: u64) -> String {
     format!("field:{n:08}")
@@ -35,6 +38,42 @@ fn set(client: &mut Client, fields: impl Iterator<Item = (u64, u64)>) {
     }
 }
 
+fn element(n: u64) -> String {
+    format!("an element of some length, which is not in memory and has the number {n}")
+}
+
+fn add_elements(client: &mut Client, numbers: impl Iterator<Item = u64>) {
+    let (mut set, mut zset, mut list) = (vec!["SADD", "set"], vec!["ZADD", "zset"], vec!["RPUSH", "list"]);
+    let elements: Vec<_> = numbers.map(|n| (n.to_string(), element(n))).collect();
+    for (number, element) in &elements {
+        set.push(element);
+        zset.extend([&number[..], element]);
+        list.push(element);
+    }
+    for call in [set, zset, list] {
+        assert!(matches!(client.call_args(&call), Reply::Int(_)));
+    }
+}
+
+fn check_elements(client: &mut Client, numbers: &[u64]) {
+    let calls = numbers.iter().flat_map(|&n| {
+        [
+            vec!["SISMEMBER".to_owned(), "set".into(), element(n)],
+            vec!["SISMEMBER".to_owned(), "set".into(), element(n + ELEMENTS)],
+            vec!["ZSCORE".to_owned(), "zset".into(), element(n)],
+            vec!["ZRANGE".to_owned(), "zset".into(), n.to_string(), n.to_string()],
+            vec!["LINDEX".to_owned(), "list".into(), n.to_string()],
+            vec!["LINDEX".to_owned(), "list".into(), (n as i64 - ELEMENTS as i64).to_string()],
+        ]
+    });
+    let replies = pipeline(client, &calls.collect::<Vec<_>>());
+    for (&n, replies) in numbers.iter().zip(replies.chunks(6)) {
+        let (found, at) = (bulk(element(n)), array([bulk(element(n))]));
+        let expected = [Reply::Int(1), Reply::Int(0), bulk(n.to_string()), at, found.clone(), found];
+        assert_eq!(replies, expected, "element {n}");
+    }
+}
+
 fn check(client: &mut Client, rounds: &HashMap<u64, u64>, fields: &[u64]) {
     let calls: Vec<_> = fields.iter().map(|&n| vec!["HGET".into(), "huge".into(), field(n)]).collect();
     for (&n, reply) in fields.iter().zip(pipeline(client, &calls)) {
@@ -56,7 +95,7 @@ fn assert_within(client: &mut Client) {
 }
 
 #[test]
-fn a_hash_outgrows_memory_and_survives_a_kill() {
+fn collections_outgrow_memory_and_survive_a_kill() {
     let mut rng = Rng(seed());
     let mut rounds = HashMap::new();
     let mut folder: Option<Folder> = None;
@@ -70,10 +109,27 @@ fn a_hash_outgrows_memory_and_survives_a_kill() {
             for first in (0..FIELDS).step_by(500) {
                 set(&mut client, (first..first + 500).map(|n| (n, 0)));
             }
+            for first in (0..ELEMENTS).step_by(1000) {
+                add_elements(&mut client, first..first + 1000);
+            }
             let heap = number(&mut client, "mem_heap_allocated");
             assert!(heap > 2 * LIMIT, "{heap} bytes are no more than memory");
         }
         assert_eq!(client.call("HLEN huge"), Reply::Int(FIELDS as i64));
+        // Who looks for elements waits without holding up others.
+        let waits =
+            |client: &mut Client| (number(client, "heap_pages_fetched"), number(client, "heap_page_faults"));
+        let before = waits(&mut client);
+        for _ in 0..10 {
+            let some: Vec<u64> = (0..50).map(|_| rng.below(ELEMENTS)).collect();
+            check_elements(&mut client, &some);
+            let some: Vec<u64> = (0..100).map(|_| rng.below(FIELDS)).collect();
+            check(&mut client, &rounds, &some);
+        }
+        let after = waits(&mut client);
+        let (fetched, faults) = (after.0 - before.0, after.1 - before.1);
+        assert!(fetched > 500, "{fetched} pages have come");
+        assert!(faults * 10 <= fetched, "{faults} pages were waited for under a lock, {fetched} without");
         // Reads and writes all over it, while pages leave and come back.
         for round in 0..20 {
             let some: Vec<u64> = (0..200).map(|_| rng.below(FIELDS)).collect();
@@ -93,5 +149,7 @@ fn a_hash_outgrows_memory_and_survives_a_kill() {
     let mut client = server.client();
     let all: Vec<u64> = (0..FIELDS).collect();
     all.chunks(500).for_each(|some| check(&mut client, &rounds, some));
+    let all: Vec<u64> = (0..ELEMENTS).collect();
+    all.chunks(500).step_by(10).for_each(|some| check_elements(&mut client, some));
     assert_within(&mut client);
 }

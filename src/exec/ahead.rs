@@ -1,8 +1,8 @@
 //! Commands of a pipeline behind one that waits for the medium: what they will need is read with it.
 
 use crate::{
-    command::{KeyAccess, keys::each_key, table::Lookup},
-    exec::{handler::Handler, turn::Turn},
+    command::{Command, KeyAccess, keys::each_key, table::Lookup},
+    exec::{dispatch::absent_pages, handler::Handler, turn::Turn},
     session::Session,
 };
 use holdfast_resp::Args;
@@ -23,9 +23,13 @@ impl Turn<'_> {
         fetched: Vec<Fetched>,
     ) -> Vec<Cold> {
         let store = &self.worker.server.store;
-        let mut keys = Vec::new();
+        let (mut keys, mut calls) = (Vec::new(), Vec::new());
         for args in commands {
-            self.each_value(args, |key| keys.push(key));
+            let whole = self.each_value(args, |key| keys.push(key));
+            if keys.len() > KEYS_MAX {
+                break;
+            }
+            calls.extend(whole.map(|command| (command, args)));
         }
         keys.truncate(KEYS_MAX);
         if keys.is_empty() {
@@ -39,6 +43,12 @@ impl Turn<'_> {
         txn.note_uses(false);
         txn.supply(fetched);
         let mut cold = txn.cold(db, keys);
+        if store.has_absent() {
+            for (command, args) in calls {
+                // What is damaged is told by the command that meets it.
+                cold.extend(absent_pages(&mut txn, db, command, args).unwrap_or_default());
+            }
+        }
         txn.take_changes();
         let mut bytes = 0;
         cold.retain(|cold| {
@@ -48,17 +58,21 @@ impl Turn<'_> {
         cold
     }
 
-    /// Calls `f` with the keys of which a command looks at the values.
-    fn each_value<'a>(&self, args: Args<'a>, mut f: impl FnMut(&'a [u8])) {
-        let Lookup::Found(id) = self.worker.server.table.lookup(args) else { return };
+    /// Calls `f` with the keys of which a command looks at the values; returns the command if these are all that it has.
+    fn each_value<'a>(&self, args: Args<'a>, mut f: impl FnMut(&'a [u8])) -> Option<&Command> {
+        let Lookup::Found(id) = self.worker.server.table.lookup(args) else { return None };
         let row = self.worker.rows.row(id);
-        if matches!(row.handler, Handler::Keyed(_)) && row.command.accepts(args.len()) {
-            // What does not tell its keys will fail.
-            let _ = each_key(&row.command, args, |index, access| {
-                if access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
-                    f(args.at(index));
-                }
-            });
+        if !matches!(row.handler, Handler::Keyed(_)) || !row.command.accepts(args.len()) {
+            return None;
         }
+        let mut are_all = true;
+        let found = each_key(&row.command, args, |index, access| {
+            match access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
+                true => f(args.at(index)),
+                false => are_all = false,
+            }
+        });
+        // What does not tell its keys will fail.
+        (found.is_ok() && are_all).then_some(&row.command)
     }
 }

@@ -249,7 +249,17 @@ impl Turn<'_> {
         if self.worker.server.pause.is_on() && !command.flags.has(Flags::WRITE) {
             txn.keep_expired();
         }
-        let mut outcome = self.call(session, id, args, out, wake, Some(txn));
+        let absent = match row.handler {
+            Handler::Keyed(_) if store.has_absent() => {
+                absent_pages(txn, store.database(session.db as u8), command, args)
+            }
+            _ => Ok(Vec::new()),
+        };
+        let mut outcome = match absent {
+            Ok(cold) if cold.is_empty() => self.call(session, id, args, out, wake, Some(txn)),
+            Ok(cold) => Outcome::Fetch(cold),
+            Err(error) => self.stop(error.into(), false, out).0,
+        };
         match &mut outcome {
             // While one is fetched, so can be the others that the command may want.
             Outcome::Fetch(cold) => {
@@ -591,7 +601,31 @@ pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<
             keys.push(args.at(index));
         }
     });
-    if found.is_ok() { txn.cold(db, keys) } else { Vec::new() }
+    if found.is_err() {
+        return Vec::new();
+    }
+    let mut cold = txn.cold(db, keys);
+    // What is damaged is told by the command that meets it.
+    cold.extend(absent_pages(txn, db, command, args).unwrap_or_default());
+    cold
+}
+
+/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first.
+pub fn absent_pages(
+    txn: &mut Txn,
+    db: u8,
+    command: &Command,
+    args: Args,
+) -> Result<Vec<Cold>, holdfast_store::Error> {
+    let mut is_key = vec![false; args.len()];
+    if each_key(command, args, |index, _| is_key[index] = true).is_err() {
+        return Ok(Vec::new());
+    }
+    let is_key = &is_key;
+    let of_kind =
+        |kind| (1..args.len()).filter(move |&index| is_key[index] == kind).map(|index| args.at(index));
+    let elements: Vec<&[u8]> = of_kind(false).collect();
+    txn.absent(db, of_kind(true), &elements)
 }
 
 /// The error of a command that has looked at a key which its key specifications do not name, so that nobody has checked

@@ -71,13 +71,13 @@ impl Keyspace<'_, '_> {
     pub fn names(&self, step: ScanStep) -> Result<Names, Stop> {
         let mut names = step.keys;
         for cold in &step.cold {
-            match self.fetched(cold) {
+            match self.fetched(&Cold::from(*cold)) {
                 Some(fetched) => {
                     let key = fetched.key().map_err(|why| Stop::from(format!("ERR {why}")))?;
                     names.push((key.to_vec(), cold.ty()));
                 }
                 // Not only this one: what was fetched before is given up.
-                None => return Ok(Names::Cold(step.cold)),
+                None => return Ok(Names::Cold(step.cold.into_iter().map(Cold::from).collect())),
             }
         }
         Ok(Names::Known(names))

@@ -5,7 +5,30 @@
 //! That a page was used is noted in a word of its extent, which costs nothing while the extent is *resident*: all its pages are
 //! there and were used since. The hand ends that, and the uses that follow bring it about again.
 
-use crate::{Arena, PAGE, memory::ranges};
+use std::io;
+
+use holdfast_io::{ReadQueue, Result};
+
+use crate::{Arena, Heap, PAGE, PAGES, memory::ranges};
+
+/// The number of a page that is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AbsentPage(u32);
+
+impl AbsentPage {
+    /// Its place in the heap, in pages.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    fn extent(self) -> u32 {
+        self.0 / PAGES as u32
+    }
+
+    fn page(self) -> usize {
+        self.0 as usize % PAGES
+    }
+}
 
 /// What a step of eviction has come upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +76,38 @@ impl Arena {
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, false));
     }
 
-    /// Whether a range is in memory as it should be.
-    pub fn is_present(&self, offset: u64, len: usize) -> bool {
-        ranges(offset, len).all(|(extent, pages)| self.memory.present(extent) & pages == pages)
+    /// The first page of a range that is not in memory: whoever uses the range waits for it. (Not so if redo waits for its
+    /// extent, which brings in what it needs.)
+    pub fn absent(&self, offset: u64, len: usize) -> Option<AbsentPage> {
+        ranges(offset, len).find_map(|(extent, pages)| {
+            let absent = pages & self.memory.absent(extent);
+            (absent != 0).then(|| AbsentPage(extent * PAGES as u32 + absent.trailing_zeros()))
+        })
+    }
+}
+
+impl Heap {
+    /// Asks a queue for a page, without waiting for anything. False if it is in memory or about to be.
+    pub fn begin_read(&self, page: AbsentPage, queue: &mut ReadQueue, tag: u64) -> bool {
+        !self.memory.is_claimed(page.extent(), page.page())
+            && self.memory.file.begin_read_page(page.extent(), page.page(), queue, tag)
+    }
+
+    /// Puts what came for [`Heap::begin_read`] into its place, checked, unless the page is there already.
+    pub fn end_read(&self, page: AbsentPage, read: io::Result<&[u8]>) -> Result<()> {
+        // Maybe its slot is in use no longer, and the file shorter.
+        let Ok(bytes) = read else { return self.read(page) };
+        let (extent, page) = (page.extent(), page.page());
+        self.memory.fill(extent, page, |to| self.memory.file.copy_page(extent, page, bytes, to))?;
+        self.memory.touch(extent, page);
+        Ok(())
+    }
+
+    /// Reads a page, unless it is there already. Waits for the medium.
+    pub fn read(&self, page: AbsentPage) -> Result<()> {
+        let (extent, page) = (page.extent(), page.page());
+        self.memory.fill(extent, page, |to| self.memory.file.read_page(extent, page, to))?;
+        self.memory.touch(extent, page);
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use holdfast_io::{AlignedBuf, Durability, Error, File, Result};
+use holdfast_io::{AlignedBuf, Durability, Error, File, ReadQueue, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{EXTENT, PAGE, PAGES, header::GRANULE, slots::Slots, space::RAW};
@@ -253,22 +253,25 @@ impl PageFile {
         at
     }
 
-    /// Copies an absent page that was read from `slot`, maybe before it came to memory and left it again: then it may lie
-    /// elsewhere by now, and is read anew.
-    pub(crate) fn copy_page(
-        &self,
-        extent: u32,
-        page: usize,
-        slot: u32,
-        from: &[u8],
-        to: &mut [u8],
-    ) -> Result<()> {
-        let at = self.page_ref(extent, page);
-        if at.slot != slot || holdfast_io::crc32c(from) != at.crc {
+    /// Copies an absent page that was read, maybe before it came to memory and left it again: then it may lie elsewhere by
+    /// now, and is read anew.
+    pub(crate) fn copy_page(&self, extent: u32, page: usize, from: &[u8], to: &mut [u8]) -> Result<()> {
+        if holdfast_io::crc32c(from) != self.page_ref(extent, page).crc {
             return self.read_page(extent, page, to);
         }
         to.copy_from_slice(from);
         Ok(())
+    }
+
+    /// Asks a queue for a page; false if it has no slot.
+    pub(crate) fn begin_read_page(&self, extent: u32, page: usize, queue: &mut ReadQueue, tag: u64) -> bool {
+        let slot =
+            self.state.lock().entries.get(extent as usize).map_or(NOWHERE, |entry| entry.page(page).slot);
+        if slot == NOWHERE {
+            return false;
+        }
+        self.file.begin_read(queue, u64::from(slot) * PAGE as u64, PAGE, tag);
+        true
     }
 
     /// The pages of an extent for which the last complete checkpoint has slots, as bits.

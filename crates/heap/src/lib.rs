@@ -60,7 +60,7 @@ use parking_lot::Mutex;
 
 pub use arena::{Arena, Full};
 pub use checkpoint::{Checkpoint, Finished};
-pub use evict::Evicted;
+pub use evict::{AbsentPage, Evicted};
 pub use file::HeapRoot;
 pub use image::Image;
 pub use load::{Load, VerifyReport};
@@ -241,7 +241,7 @@ impl Heap {
     /// as if all had been touched.
     pub fn held_bytes(&self) -> u64 {
         let owned = self.owned.load(Relaxed) * EXTENT;
-        owned.saturating_sub((self.discarded.load(Relaxed) + self.memory.absent()) * PAGE as u64)
+        owned.saturating_sub((self.discarded.load(Relaxed) + self.memory.absent_pages()) * PAGE as u64)
     }
 
     /// Has memory backed by small pages from now on. For a heap that will not all be in memory: else each page that comes in
@@ -250,9 +250,15 @@ impl Heap {
         self.memory.use_small_pages();
     }
 
+    /// Whether any page is not in memory.
+    #[inline]
+    pub fn has_absent(&self) -> bool {
+        self.memory.absent_pages() != 0
+    }
+
     /// Bytes of pages that are not in memory.
     pub fn absent_bytes(&self) -> u64 {
-        self.memory.absent() * PAGE as u64
+        self.memory.absent_pages() * PAGE as u64
     }
 
     /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.

@@ -74,7 +74,7 @@ impl Heap {
         for &(slot, PageAt { extent, page }) in &pages[*next..*next + n] {
             let page = usize::from(page);
             let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
-            self.memory.fill(extent, page, |to| file.copy_page(extent, page, slot, from, to))?;
+            self.memory.fill(extent, page, |to| file.copy_page(extent, page, from, to))?;
         }
         *next += n;
         Ok(true)

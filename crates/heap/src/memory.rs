@@ -162,8 +162,13 @@ impl Memory {
         self.extents[extent as usize].present.load(Relaxed).count_ones()
     }
 
+    /// Notes that a page is to be used.
+    pub(crate) fn touch(&self, extent: u32, page: usize) {
+        self.extents[extent as usize].touched.fetch_or(1 << page, Relaxed);
+    }
+
     /// Number of pages of arenas' extents that are not in memory.
-    pub(crate) fn absent(&self) -> u64 {
+    pub(crate) fn absent_pages(&self) -> u64 {
         self.absent.load(Relaxed)
     }
 
@@ -254,7 +259,7 @@ impl Memory {
             let (n, first, bytes) = self.file.read_window(rest, usize::MAX)?;
             for &(slot, page) in &rest[..n] {
                 let from = &bytes[(slot - first) as usize * PAGE..][..PAGE];
-                self.fill(extent, page, |to| self.file.copy_page(extent, page, slot, from, to))?;
+                self.fill(extent, page, |to| self.file.copy_page(extent, page, from, to))?;
             }
             rest = &rest[n..];
         }
@@ -527,6 +532,13 @@ impl Owned {
         assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
         let state = &self.memory.extents[extent as usize];
         if state.owner.load(Acquire) & REDO != 0 { 0 } else { state.present.load(Acquire) }
+    }
+
+    /// Which pages of an extent of ours are not in memory; none while redo waits for it.
+    pub(crate) fn absent(&self, extent: u32) -> u64 {
+        assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
+        let state = &self.memory.extents[extent as usize];
+        if state.owner.load(Acquire) & REDO != 0 { 0 } else { !state.present.load(Acquire) }
     }
 
     /// Zeroes some pages of an extent, which must be in memory, by giving their RAM back; marks them dirty.

@@ -48,7 +48,7 @@ pub use maintenance::eviction::{Eviction, EvictionOrder, EvictionScope, Room};
 pub use partition::{
     budget::{Memory, Process},
     changes::{Change, ChangeFilter, ChangeKind, Follow},
-    cold::{Cold, Fetched},
+    cold::{Cold, ColdItem, Fetched},
     databases::{DATABASES, SYSTEM_DATABASE},
     observers::{Observer, ObserverId, Tell, Turn},
     scan::ScanStep,

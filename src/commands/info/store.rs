@@ -165,6 +165,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "checkpoint_us_total": stats.checkpoint_us_sum,
         "checkpoint_pages_written": stats.heap_pages_written,
         "heap_pages_evicted": stats.heap_pages_evicted,
+        "heap_pages_fetched": stats.heap_pages_fetched,
         "heap_page_faults": stats.heap_page_faults,
         "log_bytes_since_checkpoint": stats.replay_bytes,
         "recovery_us": recovery.us,

@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::world::{Random, checkpoint_now};
 use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, Load, PAGE, Tx};
-use holdfast_io::{Io, SimIo};
+use holdfast_io::{Io, ReadQueue, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 1 };
 /// Raw extents, none of whose pages is a header.
@@ -37,7 +37,7 @@ fn evict(arena: &mut Arena) {
 }
 
 fn is_present(arena: &Arena, offset: u64, page: u64) -> bool {
-    arena.is_present(offset + page * PAGE as u64, PAGE)
+    arena.absent(offset + page * PAGE as u64, PAGE).is_none()
 }
 
 fn check(arena: &Arena, offset: u64, page: u64) {
@@ -109,17 +109,17 @@ fn what_is_pinned_stays_until_it_is_freed() {
     evict(&mut arena);
     arena.pin(offset + 63 * PAGE as u64, 2 * PAGE);
     (0..3).for_each(|_| evict(&mut arena));
-    assert!(arena.is_present(run, 2 * PAGE));
+    assert!(arena.absent(run, 2 * PAGE).is_none());
     assert!(is_present(&arena, offset, 63) && is_present(&arena, offset, 64));
     assert!(!is_present(&arena, offset, 62) && !is_present(&arena, offset, 65));
-    assert!(arena.is_present(arena.root(), PAGE));
+    assert!(arena.absent(arena.root(), PAGE).is_none());
 
     arena.free(&mut tx, run, 2 * PAGE);
     assert_eq!(arena.alloc(&mut tx, 2 * PAGE).unwrap(), run);
     arena.fill(&mut tx, run, 2 * PAGE, 2);
     checkpoint(&heap, &mut arena);
     (0..3).for_each(|_| evict(&mut arena));
-    assert!(!arena.is_present(run, PAGE), "its next owner has not pinned it");
+    assert!(arena.absent(run, PAGE).is_some(), "its next owner has not pinned it");
     assert!(arena.bytes(run, 2 * PAGE).iter().all(|&byte| byte == 2));
 }
 
@@ -136,12 +136,57 @@ fn pinned_pages_can_be_loaded_first() {
     assert_eq!(present(&arena), PAGES as usize);
 }
 
+#[test]
+fn pages_are_read_by_a_queue_and_those_of_old_are_read_anew() {
+    let (heap, mut arena, offset) = numbered_pages();
+    let mut tx = Tx::new();
+    checkpoint(&heap, &mut arena);
+    (0..2).for_each(|_| evict(&mut arena));
+    let page_of = |arena: &Arena, page: u64| arena.absent(offset + page * PAGE as u64, 1);
+    let (first, second) = (page_of(&arena, 3).unwrap(), page_of(&arena, 4).unwrap());
+    let mut queue = ReadQueue::immediate();
+    assert!(heap.begin_read(first, &mut queue, 1) && heap.begin_read(second, &mut queue, 2));
+    // Meanwhile somebody else has used the second, and changed it, and it has left again.
+    arena.write_u8(&mut tx, offset + 4 * PAGE as u64 + 9, 77);
+    checkpoint(&heap, &mut arena);
+    (0..2).for_each(|_| evict(&mut arena));
+    assert_eq!(page_of(&arena, 4), Some(second));
+    let mut tags = Vec::new();
+    queue
+        .reap(|tag, read| {
+            heap.end_read([first, second][tag as usize - 1], read).unwrap();
+            tags.push(tag);
+        })
+        .unwrap();
+    assert_eq!(tags, [1, 2]);
+    assert!(is_present(&arena, offset, 3) && is_present(&arena, offset, 4));
+    let faults = heap.stats().page_faults;
+    check(&arena, offset, 3);
+    assert_eq!(arena.u8(offset + 4 * PAGE as u64 + 9), 77);
+    assert_eq!(heap.stats().page_faults, faults, "nobody has waited for them");
+    assert!(!heap.begin_read(first, &mut queue, 3), "it is there");
+    heap.read(first).unwrap();
+    // They have just been wanted.
+    evict(&mut arena);
+    assert!(is_present(&arena, offset, 3));
+}
+
+/// Sets a flag when it goes, also when the test fails.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Somebody loads while pages leave, change and come back.
 #[test]
 fn loading_beside_eviction_brings_what_was_there() {
     let (heap, mut arena, offset) = numbered_pages();
     let (mut tx, mut random, is_done) = (Tx::new(), Random(1), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _end = Set(&is_done);
         scope.spawn(|| {
             while !is_done.load(Relaxed) {
                 [Load::Pinned, Load::All]
@@ -161,7 +206,6 @@ fn loading_beside_eviction_brings_what_was_there() {
             }
             tx.clear();
         }
-        is_done.store(true, Relaxed);
     });
     (0..PAGES).for_each(|page| check(&arena, offset, page));
     assert_eq!(heap.held_bytes(), heap.stats().resident_bytes);

@@ -16,6 +16,7 @@ pub(crate) mod node;
 
 use holdfast_heap::{Arena, Full, Tx};
 use node::{Layout, View, view};
+use std::convert::Infallible;
 
 /// What no tree outgrows: a heap has room for 2^29 inner nodes, and of two neighbours one has 16 slots in use at least,
 /// so that a level has some eight times as many nodes as the one above it.
@@ -144,23 +145,47 @@ impl<const KEY: usize> Tree<KEY> {
 
     /// Descends from the root; `choose` picks a slot's index in each node.
     #[inline]
-    fn descend(&self, arena: &Arena, mut choose: impl FnMut(View) -> usize) -> Path {
+    fn descend(&self, arena: &Arena, choose: impl FnMut(View) -> usize) -> Path {
+        let Ok(path) = self.try_descend(arena, |_, _| Ok::<_, Infallible>(()), choose);
+        path
+    }
+
+    /// The same, unless `look` fails of a node before it is read, by its place and length.
+    #[inline]
+    fn try_descend<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut choose: impl FnMut(View) -> usize,
+    ) -> Result<Path, E> {
         let (root, height) = self.top(arena);
         assert!(root != 0, "descent into an empty tree");
         let mut path = Path { height, leaf: root, ..Path::EMPTY };
         for step in &mut path.steps[..height] {
+            look(path.leaf, Self::INNER.size)?;
             let view = view(arena, Self::INNER, path.leaf);
             let index = choose(view);
             *step = Step::new(path.leaf, view, index);
             path.leaf = child(view.slot(index));
         }
-        path
+        Ok(path)
     }
 
     /// The leaf with the element of that rank, and the element's index in it; the last leaf if the rank is beyond.
     pub fn by_rank(&self, arena: &Arena, rank: u64) -> (Path, u64) {
+        let Ok(found) = self.try_by_rank(arena, rank, |_, _| Ok::<_, Infallible>(()));
+        found
+    }
+
+    /// The same, unless `look` fails of a node before it is read, by its place and length.
+    pub fn try_by_rank<E>(
+        &self,
+        arena: &Arena,
+        rank: u64,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<(Path, u64), E> {
         let mut rest = rank;
-        let path = self.descend(arena, |view| {
+        let path = self.try_descend(arena, look, |view| {
             let last = view.len() - 1;
             let mut index = 0;
             while index < last && count(view.slot(index)) <= rest {
@@ -168,8 +193,8 @@ impl<const KEY: usize> Tree<KEY> {
                 index += 1;
             }
             index
-        });
-        (path, rest)
+        })?;
+        Ok((path, rest))
     }
 
     /// The last leaf whose key satisfies `at_most`; the first leaf counts as satisfying it.

@@ -7,7 +7,7 @@
 mod large;
 mod small;
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 use large::{Large, Put};
 use small::{Placed, Small};
 
@@ -76,6 +76,14 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
         small.field(arena, small.find(arena, &piece)?)
     };
     field.is_alive(cx.now_ms).then_some(field)
+}
+
+/// Looks for the pages that a search for the field with this name will use, in a hash whose object is in memory.
+///
+/// # Errors
+/// The first that is not in memory.
+pub fn look(arena: &Arena, cx: Context, obj: u64, name: &[u8]) -> Result<(), AbsentPage> {
+    if is_large(arena, obj) { Large::of(obj).look(arena, cx.hasher.hash(name)) } else { Ok(()) }
 }
 
 /// All fields; those of a small hash in the order in which they were added.

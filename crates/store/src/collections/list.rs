@@ -11,10 +11,10 @@ mod tests;
 
 use std::ops::Range;
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 
 use super::{
-    Context, Limits,
+    Context, Limits, absent,
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Edit, Entry, New, Room, Run},
@@ -56,6 +56,20 @@ pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
     }
     let (path, in_leaf) = tree(obj).by_rank(arena, index);
     Some(entry_at(arena, obj, &path, in_leaf).value)
+}
+
+/// Looks for the pages that a look at the element at `index` will use, in a list whose object is in memory.
+///
+/// # Errors
+/// The first that is not in memory.
+pub fn look(arena: &Arena, obj: u64, index: u64) -> Result<(), AbsentPage> {
+    if index >= len(arena, obj) {
+        return Ok(());
+    }
+    let look = |at, len| absent::look(arena, at, len);
+    let (path, _) = tree(obj).try_by_rank(arena, index, look)?;
+    look(path.leaf, run::HEADER)?;
+    look(path.leaf, Run::block_size(arena, path.leaf))
 }
 
 /// The entry at `index` in the path's leaf.

@@ -8,6 +8,7 @@
 //! A growing operation that returns [`Full`](holdfast_heap::Full) has left the collection as it was, though perhaps
 //! in another encoding. An emptied collection is still an object: its owner removes it, unless it is a stream.
 
+pub mod absent;
 pub mod any;
 pub mod btree;
 pub mod hash;

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::{convert::Infallible, ops::Range};
 
 use holdfast_heap::{Arena, Full, Tx};
 
@@ -92,11 +92,24 @@ impl<const SLOT: usize> Ordered<SLOT> {
 
     /// The key with that many keys before it.
     pub fn by_rank(&self, arena: &Arena, rank: u64) -> Option<Position> {
+        let Ok(position) = self.try_by_rank(arena, rank, |_, _| Ok::<_, Infallible>(()));
+        position
+    }
+
+    /// The same, unless `look` fails of a node before it is read, by its place and length.
+    pub fn try_by_rank<E>(
+        &self,
+        arena: &Arena,
+        rank: u64,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<Option<Position>, E> {
         if self.tree.is_empty(arena) {
-            return None;
+            return Ok(None);
         }
-        let (path, index) = self.tree.by_rank(arena, rank);
-        (index < self.leaf_len(arena, path.leaf) as u64).then_some(Position { path, index: index as usize })
+        let (path, index) = self.tree.try_by_rank(arena, rank, &look)?;
+        look(path.leaf, Self::LEAF.size)?;
+        let is_there = index < self.leaf_len(arena, path.leaf) as u64;
+        Ok(is_there.then_some(Position { path, index: index as usize }))
     }
 
     /// The slots from a position on, or, if `reverse`, back from it.

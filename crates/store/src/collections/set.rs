@@ -8,10 +8,10 @@
 //! | 0x80 ..= 0x87 | 0 ..= 7 bytes of text, the first in the lowest byte |
 //! | 0xC0 | an integer of 56 bits, whose text has more than 7 bytes |
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 
 use super::{
-    Context,
+    Context, absent,
     intset::{self, Intset},
     object::{self, Encoding, Type},
     packed::{self, Entries, Entry, Inline, Packed, Piece, Value, parse_int},
@@ -50,6 +50,22 @@ pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
             table(obj).find(arena, cx.hasher.hash(member), |word| sought.is(arena, word)).is_some()
         }
     }
+}
+
+/// Looks for the pages that a search for this member will use, in a set whose object is in memory.
+///
+/// # Errors
+/// The first that is not in memory.
+pub fn look(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<(), AbsentPage> {
+    if object::encoding(arena, obj) != Encoding::Hashtable {
+        return Ok(());
+    }
+    table(obj).look(arena, cx.hasher.hash(member), |word| {
+        if !is_block(word) {
+            return Ok(());
+        }
+        Entry::try_at(arena, word, |at, len| absent::look(arena, at, len)).map(drop)
+    })
 }
 
 /// All members; integers of the small encoding come in order.

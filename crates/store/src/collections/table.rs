@@ -16,12 +16,12 @@
 //! A full bucket splits in two (about 150 bytes of redo) and two siblings that together are half empty merge. A
 //! chain or a probe into a neighbour would fill buckets better than 69 %, but costs every miss a second bucket.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, convert::Infallible};
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::sample::choose;
+use super::{absent::look, sample::choose};
 use crate::util::probe;
 
 const BUCKET: usize = 256;
@@ -375,14 +375,39 @@ impl Table {
     /// The bucket of a hash.
     #[inline]
     fn bucket(self, arena: &Arena, hash: u64) -> u64 {
+        let Ok(bucket) = self.try_bucket(arena, hash, |_| Ok::<_, Infallible>(()));
+        bucket
+    }
+
+    /// The same, unless `look` fails of a slot before it is read.
+    #[inline]
+    fn try_bucket<E>(self, arena: &Arena, hash: u64, look: impl Fn(u64) -> Result<(), E>) -> Result<u64, E> {
         let mut word = arena.u64(self.root);
         let mut hash = hash;
         while word & NODE != 0 {
             let bits = slot_bits(word);
-            word = arena.u64((word & OFFSET) + (hash >> (64 - bits)) * 8);
+            let at = (word & OFFSET) + (hash >> (64 - bits)) * 8;
+            look(at)?;
+            word = arena.u64(at);
             hash <<= bits;
         }
-        word & OFFSET
+        Ok(word & OFFSET)
+    }
+
+    /// Fails with the first page that is not in memory of those that a search for a hash will use; `element` looks for those of
+    /// the element of a word. The table's owner is in memory.
+    pub fn look(
+        self,
+        arena: &Arena,
+        hash: u64,
+        element: impl Fn(u64) -> Result<(), AbsentPage>,
+    ) -> Result<(), AbsentPage> {
+        let bucket = self.try_bucket(arena, hash, |at| look(arena, at, 8))?;
+        look(arena, bucket, BUCKET)?;
+        Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
+            .map(|index| entry_at(bucket, index))
+            .filter(|entry| arena.u64(entry + 8) == hash)
+            .try_for_each(|entry| element(arena.u64(entry)))
     }
 
     fn descend(self, arena: &Arena, hash: u64) -> Place {

@@ -18,10 +18,10 @@ use std::{
     ops::{Bound, Range},
 };
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 
 use super::{
-    Context,
+    Context, absent,
     object::{self, AUX, AUX2, Encoding, ROOT, Type},
     ordered::{self, Key, Ordered},
     sample::below,
@@ -93,6 +93,37 @@ fn key_precedes(arena: &Arena, key: &Key, scored: Scored) -> bool {
 
 fn search(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<Found, Gap> {
     table(obj).search(arena, cx.hasher.hash(member), |element| member_of(arena, element) == member)
+}
+
+/// Looks for the pages that a search for this member will use, in a sorted set whose object is in memory.
+///
+/// # Errors
+/// The first that is not in memory.
+pub fn look(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<(), AbsentPage> {
+    if is_small(arena, obj) {
+        return Ok(());
+    }
+    table(obj).look(arena, cx.hasher.hash(member), |element| look_at(arena, element))
+}
+
+/// Looks for the pages that a look at the members from one rank on will use, those of as many as are in the first leaf, in a
+/// sorted set whose object is in memory.
+///
+/// # Errors
+/// The first that is not in memory.
+pub fn look_at_ranks(arena: &Arena, obj: u64, ranks: Range<u64>) -> Result<(), AbsentPage> {
+    if is_small(arena, obj) || ranks.start >= len(arena, obj) {
+        return Ok(());
+    }
+    let position = tree(obj).try_by_rank(arena, ranks.start, |at, len| absent::look(arena, at, len))?;
+    let keys = position.map(|position| tree(obj).keys_in_leaf(arena, position));
+    let wanted = ranks.end.saturating_sub(ranks.start) as usize;
+    keys.into_iter().flatten().take(wanted).try_for_each(|key| look_at(arena, element_of(key)))
+}
+
+fn look_at(arena: &Arena, element: u64) -> Result<(), AbsentPage> {
+    absent::look(arena, element, ELEMENT)?;
+    absent::look(arena, element, block_size(arena, element))
 }
 
 fn find_element(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {

@@ -13,6 +13,8 @@ pub(crate) struct Counters {
     pub fetched: AtomicU64,
     /// Keys read from the medium for scans.
     pub fetched_keys: AtomicU64,
+    /// Pages of the heap read for commands that waited for them without a lock.
+    pub fetched_pages: AtomicU64,
     /// Bytes of items that cleaning appended again.
     pub moved_bytes: AtomicU64,
     pub freed_segments: AtomicU64,

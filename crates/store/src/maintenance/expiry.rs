@@ -2,7 +2,7 @@
 
 use crate::{
     engine::Engine,
-    partition::{cold::Cold, databases::PHYSICAL_DATABASES},
+    partition::{cold::ColdItem, databases::PHYSICAL_DATABASES},
     txn::Txn,
 };
 use holdfast_io::Result;
@@ -118,8 +118,8 @@ fn admits_expiry(engine: &Engine, sent: &mut Lsn) -> Result<bool> {
 
 /// Removes keys that have expired and whose names must be fetched, and returns how many are gone. Where the name cannot
 /// be read, since the item has moved or is damaged, the key is left for the next time, or for who looks at it.
-fn expire_cold(engine: &Engine, db: u8, cold: Vec<Cold>, now_ms: u64) -> usize {
-    let expire = |cold: Cold| {
+fn expire_cold(engine: &Engine, db: u8, cold: Vec<ColdItem>, now_ms: u64) -> usize {
+    let expire = |cold: ColdItem| {
         let key = engine.shared.read_item(cold).ok()?;
         (!Txn::begin(engine, &[engine.partition_of(&key)], now_ms).exists(db, &key)).then_some(())
     };

@@ -1,4 +1,4 @@
-//! Items that are on the medium only, and what was read of them.
+//! What is on the medium only, and what was read of it: items of the log, and pages of the heap.
 
 use super::shared::Shared;
 use crate::format::{
@@ -6,29 +6,73 @@ use crate::format::{
     entry_word::{EntryWord, Type, class_bytes},
     item,
 };
+use holdfast_heap::{AbsentPage, PAGE};
 use holdfast_io::{Error, ReadQueue, Result};
 use holdfast_log::Lsn;
 use std::ops::Range;
 
+/// What a transaction needs that is not in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cold {
+    /// An item that is not in the cache.
+    Item(ColdItem),
+    /// A page of the heap.
+    Page(AbsentPage),
+}
+
+impl From<ColdItem> for Cold {
+    fn from(item: ColdItem) -> Cold {
+        Cold::Item(item)
+    }
+}
+
+impl Cold {
+    pub(crate) fn item(shared: &Shared, word: EntryWord) -> Cold {
+        Cold::Item(ColdItem::new(shared, word))
+    }
+
+    /// A number of its own among all that are cold at a time.
+    pub fn id(&self) -> u64 {
+        const PAGE: u64 = 1 << 63;
+        match self {
+            Cold::Item(item) => item.lsn << 1 | u64::from(item.key_of.is_some()),
+            Cold::Page(page) => PAGE | u64::from(page.number()),
+        }
+    }
+
+    /// Bytes that it takes at most.
+    pub fn len_max(&self) -> usize {
+        match self {
+            Cold::Item(item) => item.len_max,
+            Cold::Page(_) => PAGE,
+        }
+    }
+}
+
 /// An item that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cold {
+pub struct ColdItem {
     pub(crate) lsn: Lsn,
-    pub(crate) len_max: usize,
+    len_max: usize,
     ty: Type,
     /// Only the key is wanted; this much is known of its digest.
     pub(crate) key_of: Option<Digest>,
 }
 
-impl Cold {
-    pub(crate) fn new(shared: &Shared, word: EntryWord) -> Cold {
+impl ColdItem {
+    pub(crate) fn new(shared: &Shared, word: EntryWord) -> ColdItem {
         let len_max = class_bytes(word.class()) as usize;
-        Cold { lsn: word.lsn(shared.log.tail()), len_max, ty: word.ty(), key_of: None }
+        ColdItem { lsn: word.lsn(shared.log.tail()), len_max, ty: word.ty(), key_of: None }
     }
 
     /// The key of an item, of which the index has the digest.
-    pub(crate) fn key(shared: &Shared, word: EntryWord, digest: Digest) -> Cold {
-        Cold { key_of: Some(digest), ..Cold::new(shared, word) }
+    pub(crate) fn key(shared: &Shared, word: EntryWord, digest: Digest) -> ColdItem {
+        ColdItem { key_of: Some(digest), ..ColdItem::new(shared, word) }
+    }
+
+    /// The type of the value.
+    pub fn ty(&self) -> Type {
+        self.ty
     }
 
     /// How many bytes of the record are read at first.
@@ -36,21 +80,6 @@ impl Cold {
         /// Bytes that hold nearly all keys.
         const KEY_LEN: usize = 4096;
         if self.key_of.is_some() { self.len_max.min(KEY_LEN) } else { self.len_max }
-    }
-
-    /// A number of its own among all that are cold at a time.
-    pub fn id(&self) -> u64 {
-        self.lsn << 1 | u64::from(self.key_of.is_some())
-    }
-
-    /// Bytes that it takes at most.
-    pub fn len_max(&self) -> usize {
-        self.len_max
-    }
-
-    /// The type of the value.
-    pub fn ty(&self) -> Type {
-        self.ty
     }
 }
 
@@ -62,16 +91,25 @@ pub(crate) enum Checked {
     Longer(usize),
 }
 
-/// An item that was read from the medium for a transaction. If it fails its check, and is still wanted when the
-/// transaction runs again, the medium is at fault; if not, the cleaner has moved it in the meantime.
+/// What was read from the medium for a transaction. If it fails its check, and is still wanted when the transaction runs
+/// again, the medium is at fault; if not, the cleaner has moved the item in the meantime, or somebody else has loaded the page.
 #[derive(Debug, Clone)]
 pub struct Fetched {
     pub(crate) cold: Cold,
-    /// The item's record, or only its key if only that was wanted; or what is wrong with the item.
+    /// The item's record, or only its key if only that was wanted; of a page, which is in its place, nothing; or what is
+    /// wrong with it.
     pub(crate) bytes: std::result::Result<Vec<u8>, String>,
 }
 
 impl Fetched {
+    /// The item's LSN; that of a page is beyond all.
+    pub(crate) fn lsn(&self) -> Lsn {
+        match self.cold {
+            Cold::Item(item) => item.lsn,
+            Cold::Page(_) => Lsn::MAX,
+        }
+    }
+
     /// Whether this is what was wanted.
     pub fn is(&self, cold: &Cold) -> bool {
         self.cold == *cold
@@ -80,7 +118,7 @@ impl Fetched {
     /// The item's key, or what is wrong with the item.
     pub fn key(&self) -> std::result::Result<&[u8], &str> {
         match &self.bytes {
-            Ok(key) if self.cold.key_of.is_some() => Ok(key),
+            Ok(key) if matches!(self.cold, Cold::Item(item) if item.key_of.is_some()) => Ok(key),
             Ok(record) => Ok(item::decode(record).expect("checked when it was fetched").0.key),
             Err(why) => Err(why),
         }
@@ -89,7 +127,7 @@ impl Fetched {
 
 impl Shared {
     /// Reads what is wanted of an item and checks it.
-    pub fn read_item(&self, cold: Cold) -> Result<Vec<u8>> {
+    pub fn read_item(&self, cold: ColdItem) -> Result<Vec<u8>> {
         let mut len = cold.first_len();
         for _ in 0..2 {
             let mut bytes = self.read_record(cold, len)?;
@@ -105,20 +143,20 @@ impl Shared {
         Err(self.corrupt(cold, "an item's key cut short"))
     }
 
-    fn corrupt(&self, cold: Cold, what: &str) -> Error {
+    fn corrupt(&self, cold: ColdItem, what: &str) -> Error {
         let (file, offset) = self.log.locate(cold.lsn);
         Error::corrupt(&file, offset, what)
     }
 
     /// Asks a queue for what is wanted of an item; false if that takes more than one read, or waiting.
-    pub fn begin_read_item(&self, cold: Cold, queue: &mut ReadQueue, tag: u64) -> bool {
+    pub fn begin_read_item(&self, cold: ColdItem, queue: &mut ReadQueue, tag: u64) -> bool {
         // One that the cleaner has just moved is not written yet. Batches are written whole.
         let written = self.log.written().saturating_sub(cold.lsn) as usize;
         written > 0 && self.log.begin_read(cold.lsn, cold.first_len().min(written), queue, tag)
     }
 
     /// Looks for what is wanted among the first bytes of an item's record, with some of what lies behind it.
-    pub fn check_item(&self, cold: Cold, bytes: &[u8]) -> Result<Checked> {
+    pub fn check_item(&self, cold: ColdItem, bytes: &[u8]) -> Result<Checked> {
         let corrupt = |what| self.corrupt(cold, what);
         let Some(digest) = cold.key_of else {
             return item::decode(bytes).map(|(_, len)| Checked::Wanted(0..len)).map_err(corrupt);
@@ -136,7 +174,7 @@ impl Shared {
 
     /// Reads the first `len` bytes of an item's record, or all of it, perhaps with some of what lies behind it. Waits for one that
     /// the cleaner has just moved to be written.
-    fn read_record(&self, cold: Cold, len: usize) -> Result<Vec<u8>> {
+    fn read_record(&self, cold: ColdItem, len: usize) -> Result<Vec<u8>> {
         let log = &self.log;
         log.wait_written(cold.lsn + 1)?;
         let written = (log.written() - cold.lsn) as usize;

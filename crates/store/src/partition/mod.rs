@@ -25,7 +25,7 @@ use crate::{
     },
 };
 use batch::{Batch, Written};
-use cold::Cold;
+use cold::ColdItem;
 use databases::PHYSICAL_DATABASES;
 use frozen::Frozen;
 use holdfast_heap::{Arena, Full};
@@ -480,7 +480,7 @@ impl Partition {
             } else if keys.handle(slot) != 0 {
                 step.keys.push((self.cache.get(keys.handle(slot)).key.to_vec(), word.ty()));
             } else {
-                step.cold.push(Cold::key(shared, word, digest));
+                step.cold.push(ColdItem::key(shared, word, digest));
             }
         })
     }

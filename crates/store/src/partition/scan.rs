@@ -5,7 +5,7 @@
 
 use crate::{
     format::entry_word::Type,
-    partition::{cold::Cold, index::CURSOR_BITS},
+    partition::{cold::ColdItem, index::CURSOR_BITS},
 };
 
 /// Buckets that a step looks at for each key that is asked for, and at least: an index that was large once may be nearly
@@ -25,7 +25,7 @@ pub struct ScanStep {
     /// Keys with their types.
     pub keys: Vec<(Vec<u8>, Type)>,
     /// Items whose keys must be fetched ([`crate::Store::fetch`], [`crate::Fetched::key`]).
-    pub cold: Vec<Cold>,
+    pub cold: Vec<ColdItem>,
 }
 
 impl ScanStep {

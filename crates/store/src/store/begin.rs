@@ -88,13 +88,17 @@ impl Store {
         (0..self.partitions()).collect()
     }
 
-    /// Reads an item that a transaction found cold. Blocks on the medium; call it without a transaction open.
-    pub fn fetch(&self, cold: Cold) -> Fetched {
-        let read = self.shared.read_item(cold);
+    /// Reads what a transaction found cold. Blocks on the medium; call it without a transaction open.
+    pub fn fetch(&self, cold: impl Into<Cold>) -> Fetched {
+        let cold = cold.into();
+        let read = match cold {
+            Cold::Item(item) => self.shared.read_item(item),
+            Cold::Page(page) => self.shared.heap.read(page).map(|()| Vec::new()),
+        };
         self.fetched(cold, read)
     }
 
-    /// A queue for a thread that has so many reads of the log under way at most.
+    /// A queue for a thread that has so many reads under way at most.
     ///
     /// # Errors
     /// The machine has none.
@@ -102,17 +106,26 @@ impl Store {
         self.shared.io.read_queue(depth)
     }
 
-    /// Asks a queue for an item that a transaction found cold, without waiting for anything. False if it takes more than one
-    /// read: then it is [`Store::fetch`] that can read it.
+    /// Asks a queue for what a transaction found cold, without waiting for anything. False if it takes more than one
+    /// read, or none: then it is [`Store::fetch`] that can read it.
     pub fn begin_fetch(&self, cold: Cold, queue: &mut ReadQueue, tag: u64) -> bool {
-        self.shared.begin_read_item(cold, queue, tag)
+        match cold {
+            Cold::Item(item) => self.shared.begin_read_item(item, queue, tag),
+            Cold::Page(page) => self.shared.heap.begin_read(page, queue, tag),
+        }
     }
 
     /// What came for [`Store::begin_fetch`]. `None`: that was not enough, and [`Store::fetch`] is to read it.
     pub fn end_fetch(&self, cold: Cold, read: io::Result<&[u8]>) -> Option<Fetched> {
-        let failed = |e| OpenError::io(format!("read {}", self.shared.log.locate(cold.lsn).0), e);
+        let item = match cold {
+            Cold::Item(item) => item,
+            Cold::Page(page) => {
+                return Some(self.fetched(cold, self.shared.heap.end_read(page, read).map(|()| Vec::new())));
+            }
+        };
+        let failed = |e| OpenError::io(format!("read {}", self.shared.log.locate(item.lsn).0), e);
         let checked = read.map_err(failed);
-        let checked = checked.and_then(|bytes| match self.shared.check_item(cold, bytes)? {
+        let checked = checked.and_then(|bytes| match self.shared.check_item(item, bytes)? {
             Checked::Wanted(range) => Ok(Some(bytes[range].to_vec())),
             Checked::Longer(_) => Ok(None),
         });
@@ -121,7 +134,11 @@ impl Store {
 
     fn fetched(&self, cold: Cold, read: holdfast_io::Result<Vec<u8>>) -> Fetched {
         let counters = &self.engine().counters;
-        let counter = if cold.key_of.is_some() { &counters.fetched_keys } else { &counters.fetched };
+        let counter = match cold {
+            Cold::Item(item) if item.key_of.is_some() => &counters.fetched_keys,
+            Cold::Item(_) => &counters.fetched,
+            Cold::Page(_) => &counters.fetched_pages,
+        };
         counter.fetch_add(1, Relaxed);
         Fetched { cold, bytes: read.map_err(|e| e.to_string()) }
     }

@@ -9,7 +9,7 @@ use crate::{
         entry_word::{EntryWord, Type, class_bytes, class_bytes_min},
         item,
     },
-    partition::{Partition, cold::Cold, databases::PHYSICAL_DATABASES},
+    partition::{Partition, cold::ColdItem, databases::PHYSICAL_DATABASES},
     txn::scratch::Scratch,
 };
 use holdfast_heap::{Image, Load};
@@ -103,7 +103,7 @@ impl Engine {
                 let entry = |digest: Digest, word: EntryWord| {
                     if !word.in_heap() {
                         findings.live += class_bytes_min(word.class());
-                        let lsn = Cold::new(&self.shared, word).lsn;
+                        let lsn = ColdItem::new(&self.shared, word).lsn;
                         entries.push(Entry { lsn, word, h0: digest.h0, partition: part.number, db });
                     }
                 };

@@ -56,6 +56,8 @@ pub struct Stats {
     pub heap_pages_evicted: u64,
     /// Heap pages that were read since the store was opened because somebody used them, who waited for that.
     pub heap_page_faults: u64,
+    /// Heap pages that were read since the store was opened for commands that nobody else had to wait for meanwhile.
+    pub heap_pages_fetched: u64,
     /// Heap pages that are not in memory.
     pub heap_absent_bytes: u64,
     /// RAM in which the log's batches are collected.
@@ -130,6 +132,7 @@ impl Stats {
             heap_allocated_bytes: heap.allocated_bytes,
             heap_pages_written: heap.pages_written,
             heap_page_faults: heap.page_faults,
+            heap_pages_fetched: counters.fetched_pages.load(Relaxed),
             heap_pages_evicted: counters.evicted_pages.load(Relaxed),
             heap_absent_bytes: shared.heap.absent_bytes(),
             log_buffer_bytes: log.stats().buffer_bytes,

@@ -3,7 +3,7 @@
 use super::{REMOVAL_BYTES, Txn};
 use crate::{
     format::{digest::Digest, entry_word::class_bytes_min},
-    partition::{Partition, changes::ChangeKind, cold::Cold},
+    partition::{Partition, changes::ChangeKind, cold::ColdItem},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +26,7 @@ impl Txn<'_> {
         digest: Digest,
         may_go: impl FnOnce(&mut Partition) -> bool,
         name: Option<&[u8]>,
-    ) -> Result<EvictOutcome, Cold> {
+    ) -> Result<EvictOutcome, ColdItem> {
         let shared = self.shared();
         if shared.databases.is_garbage(db) {
             return Ok(EvictOutcome::Changed);

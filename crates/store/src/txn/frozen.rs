@@ -120,7 +120,7 @@ impl Txn<'_> {
         }
         let part = self.locks.get(target.partition);
         let Some(copy) = part.copy_of(target.db, found.slot) else {
-            return Err(Error::Cold(Cold::new(shared, found.word)));
+            return Err(Error::Cold(Cold::item(shared, found.word)));
         };
         part.counts.cached += 1;
         let bytes = part.cached(copy, target.key).map(<[u8]>::to_vec);

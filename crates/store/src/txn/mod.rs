@@ -17,7 +17,7 @@ mod uses;
 
 use crate::{
     collections::{
-        Context, Limits, any, hash,
+        Context, Limits, absent, any, hash,
         object::{self, Encoding},
         redo_max,
     },
@@ -34,7 +34,7 @@ use crate::{
         Found,
         batch::{Batch, Written},
         changes::ChangeKind,
-        cold::{Cold, Fetched},
+        cold::{Cold, ColdItem, Fetched},
         observers::{Observer, ObserverId, Tell, Turn},
         shared::Shared,
     },
@@ -168,7 +168,7 @@ impl<'s> Txn<'s> {
     pub fn supply(&mut self, fetched: Vec<Fetched>) {
         if !fetched.is_empty() {
             self.fetched.extend(fetched);
-            self.fetched.sort_by_key(|fetched| fetched.cold.lsn);
+            self.fetched.sort_by_key(Fetched::lsn);
         }
     }
 
@@ -332,7 +332,7 @@ impl<'s> Txn<'s> {
         }
         let lsn = found.word.lsn(shared.log.tail());
         let Some(fetched) = fetched_at(&self.fetched, lsn) else {
-            return Err(Error::Cold(Cold::new(shared, found.word)));
+            return Err(Error::Cold(Cold::item(shared, found.word)));
         };
         let item = match &fetched.bytes {
             Ok(record) => item::decode(record).expect("checked when it was fetched").0,
@@ -679,6 +679,35 @@ impl<'s> Txn<'s> {
         cold
     }
 
+    /// Looks which pages are not in memory that a command will use, as far as that can be told from its keys and from the
+    /// elements, or positions, that it names; returns those that must be fetched.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], if one of them was fetched and is damaged, or cannot be read.
+    pub fn absent<'k>(
+        &mut self,
+        db: u8,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        elements: &[&[u8]],
+    ) -> Result<Vec<Cold>> {
+        let (shared, mut pages) = (self.shared(), Vec::new());
+        for key in keys.into_iter().filter(|_| shared.heap.has_absent()) {
+            let target = self.target(db, key);
+            let part = self.locks.get(target.partition);
+            let found = part.find_near(shared, target.db, target.digest, target.slot);
+            if let Some(found) = found.filter(|found| found.word.in_heap()) {
+                let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+                absent::collect(&part.arena, context, found.word.offset(), elements, &mut pages);
+            }
+        }
+        let cold: Vec<Cold> = pages.into_iter().map(Cold::Page).collect();
+        let failed = self.fetched.iter().filter(|fetched| cold.contains(&fetched.cold));
+        match failed.filter_map(|fetched| fetched.bytes.as_ref().err()).next() {
+            Some(why) => Err(Error::Corrupt(why.clone())),
+            None => Ok(cold),
+        }
+    }
+
     /// Asks for the memory that [`Txn::move_item`] will look at.
     pub(crate) fn prefetch(&mut self, db: u8, digest: Digest) {
         self.locks.first().1.prefetch_fingerprints(db, digest);
@@ -710,7 +739,7 @@ impl<'s> Txn<'s> {
         db: u8,
         cursor: &mut u64,
         sample: usize,
-    ) -> (usize, usize, Vec<Cold>) {
+    ) -> (usize, usize, Vec<ColdItem>) {
         let shared = self.shared();
         if shared.databases.is_garbage(db) {
             return (0, 0, Vec::new());
@@ -718,12 +747,13 @@ impl<'s> Txn<'s> {
         let part = self.locks.first().1;
         let due = part.expired_keys(db, cursor, sample, self.now_ms);
         let expired = due.keys.len();
-        let cold: Vec<Cold> = due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
+        let cold: Vec<ColdItem> =
+            due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
         (due.seen, expired - cold.len(), cold)
     }
 
     /// Removes a key that has expired, unless its name is wanted and must be fetched.
-    fn expire_one(&mut self, db: u8, digest: Digest) -> Option<Cold> {
+    fn expire_one(&mut self, db: u8, digest: Digest) -> Option<ColdItem> {
         let shared = self.shared();
         let found = self.locks.first().1.find(shared, db, digest).expect("a key with an expiry has an entry");
         let cold = self.remove_found(db, digest, found, ChangeKind::Expired, None);
@@ -742,12 +772,12 @@ impl<'s> Txn<'s> {
         found: Found,
         why: ChangeKind,
         name: Option<&[u8]>,
-    ) -> Option<Cold> {
+    ) -> Option<ColdItem> {
         let shared = self.shared();
         let part = self.locks.first().1;
         if self.changes.want_names(why) {
             let Some(key) = name.or_else(|| part.name(db, found)) else {
-                return Some(Cold::key(shared, found.word, digest));
+                return Some(ColdItem::key(shared, found.word, digest));
             };
             self.changes.add(why, db, key);
         }
@@ -826,9 +856,9 @@ impl<'s> Txn<'s> {
 
 /// The item that was fetched from an LSN, among such that are in order.
 fn fetched_at(fetched: &[Fetched], lsn: Lsn) -> Option<&Fetched> {
-    let first = fetched.partition_point(|fetched| fetched.cold.lsn < lsn);
-    let mut at_lsn = fetched[first..].iter().take_while(|fetched| fetched.cold.lsn == lsn);
-    at_lsn.find(|fetched| fetched.cold.key_of.is_none())
+    let first = fetched.partition_point(|fetched| fetched.lsn() < lsn);
+    let mut at_lsn = fetched[first..].iter().take_while(|fetched| fetched.lsn() == lsn);
+    at_lsn.find(|fetched| matches!(fetched.cold, Cold::Item(item) if item.key_of.is_none()))
 }
 
 impl Drop for Txn<'_> {

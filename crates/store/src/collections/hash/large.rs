@@ -4,10 +4,11 @@
 //! table's word, its expiry as a `u64`, 0 for none. The ordered set has `expiry, hash of the name` for each field with
 //! an expiry, both big-endian; so a purge looks at no field before its time.
 
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 
 use super::{
     super::{
+        absent::look,
         object,
         ordered::{Key, Ordered},
         packed::{Entry, Piece},
@@ -48,6 +49,11 @@ impl Large {
     /// The entry of the field with this name, whose hash is `hash`.
     pub fn find(self, arena: &Arena, hash: u64, name: &Piece) -> Option<Found> {
         self.search(arena, hash, name).ok()
+    }
+
+    /// Looks for the pages that a search for the name with this hash will use.
+    pub fn look(self, arena: &Arena, hash: u64) -> Result<(), AbsentPage> {
+        self.table.look(arena, hash, |word| Block::of(word).look(arena))
     }
 
     /// Puts in a field that is not there. Fails without a change.
@@ -255,6 +261,13 @@ impl Block {
 
     fn value<'a>(self, arena: &'a Arena, name: Entry) -> Entry<'a> {
         Entry::at(arena, self.entries() + name.encoded().len() as u64)
+    }
+
+    fn look(self, arena: &Arena) -> Result<(), AbsentPage> {
+        look(arena, self.at, 1)?;
+        let look = |at, len| look(arena, at, len);
+        let name = Entry::try_at(arena, self.entries(), look)?;
+        Entry::try_at(arena, self.entries() + name.encoded().len() as u64, look).map(drop)
     }
 
     fn expires(self, arena: &Arena) -> u64 {

@@ -15,6 +15,7 @@
 //! bytes as hold it. So equal texts have equal encodings, and entries are compared without decoding them.
 
 use std::{
+    convert::Infallible,
     fmt,
     hash::{Hash, Hasher},
     ops::Deref,
@@ -255,14 +256,29 @@ impl<'a> Entry<'a> {
     }
 
     /// The entry at a heap offset.
+    #[inline]
     pub fn at(arena: &'a Arena, offset: u64) -> Entry<'a> {
+        let Ok(entry) = Entry::try_at(arena, offset, |_, _| Ok::<_, Infallible>(()));
+        entry
+    }
+
+    /// The same, unless `look` fails of some of its bytes before they are read.
+    #[inline]
+    pub fn try_at<E>(
+        arena: &'a Arena,
+        offset: u64,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<Entry<'a>, E> {
+        look(offset, 1)?;
         let head = match arena.u8(offset) {
             LONG_TEXT.. => 5,
             _ => 1,
         };
         // An entry with a long length has 64 bytes behind it, so that reading 5 bytes stays within it.
+        look(offset, head)?;
         let len = encoded_len(arena.bytes(offset, head));
-        Entry(arena.bytes(offset, len))
+        look(offset, len)?;
+        Ok(Entry(arena.bytes(offset, len)))
     }
 
     /// The bytes that it takes.
