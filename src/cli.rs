@@ -49,7 +49,8 @@ Usage:
   holdfast import FROM --to ADDRESS [--user NAME] [--password PASSWORD] [--replace]
 
 FROM is an RDB file, of Redis (versions up to 12 of the format) or of Valkey (up to 9.0), an append-only file, or the folder
-of one with its manifest.
+of one with its manifest. What a crash has torn off the end of an append-only file, a part of a command or of a transaction, is
+left out, as with aof-load-truncated yes, and it is told how many bytes that is; all other damage is refused.
 
 Without --to, it makes a new data folder: --dir names it, and must not exist or be empty; other options of the server may
 follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none.

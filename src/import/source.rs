@@ -3,6 +3,11 @@
 //! A manifest has a line for each file, `file NAME seq N type T`: of type `b`, the base, there is one at most; those of
 //! type `i`, increments, follow it in the order of their numbers; `h` is history and not read. A base may be an RDB file,
 //! behind which commands may follow. Commands are as clients send them, except for lines that begin with `#`.
+//!
+//! A server that crashes while it appends leaves a part of a command, or of a transaction, at the end of the file that it was
+//! appending to: that is a *torn end*, and is left out, as Redis does with `aof-load-truncated yes`. Only the last file can have
+//! one, and a base cannot: it is complete before the manifest names it. Anything else that does not read as commands is damage
+//! and refused: above all an argument that claims more bytes than there are while whole commands follow its beginning.
 
 use super::Progress;
 use holdfast_rdb::file::{FileError, Reader, Record};
@@ -39,9 +44,15 @@ pub trait Sink {
 
 /// Files to be read one after another.
 pub struct Source {
-    files: Vec<PathBuf>,
+    files: Vec<SourceFile>,
     bytes: u64,
     has_commands: bool,
+}
+
+struct SourceFile {
+    path: PathBuf,
+    /// Whether a crash can have torn its end.
+    can_be_torn: bool,
 }
 
 impl Source {
@@ -50,10 +61,10 @@ impl Source {
         let failed = |e: io::Error| format!("{}: {e}", path.display());
         let files = match fs::metadata(path).map_err(failed)?.is_dir() {
             true => in_manifest(path)?,
-            false => vec![path.to_owned()],
+            false => vec![SourceFile { path: path.to_owned(), can_be_torn: true }],
         };
         let (mut bytes, mut has_commands) = (0, path.is_dir());
-        for file in &files {
+        for SourceFile { path: file, .. } in &files {
             let failed = |e: io::Error| format!("{}: {e}", file.display());
             bytes += fs::metadata(file).map_err(failed)?.len();
             let mut start = Vec::new();
@@ -61,7 +72,7 @@ impl Source {
             has_commands |= !is_rdb(&start);
         }
         if !has_commands {
-            has_commands = has_commands_behind(&files[0])?;
+            has_commands = has_commands_behind(&files[0].path)?;
         }
         Ok(Source { files, bytes, has_commands })
     }
@@ -74,7 +85,7 @@ impl Source {
     /// Reads everything.
     pub fn read(&self, sink: &mut impl Sink) -> Result<(), String> {
         let progress = Rc::new(RefCell::new((Progress::new(), 0)));
-        let result = self.files.iter().enumerate().try_for_each(|(at, path)| {
+        let result = self.files.iter().try_for_each(|SourceFile { path, can_be_torn }| {
             let named = |what: String| format!("{}: {what}", path.display());
             let file = fs::File::open(path).map_err(|e| named(e.to_string()))?;
             let mut file = BufReader::with_capacity(
@@ -82,9 +93,13 @@ impl Source {
                 Counted { file, all: self.bytes, progress: progress.clone() },
             );
             let start = file.fill_buf().map_err(|e| named(e.to_string()))?;
-            let is_last = at + 1 == self.files.len();
-            if is_rdb(start) { read_rdb(file, is_last, sink) } else { read_commands(file, 0, is_last, sink) }
-                .map_err(named)
+            let can_be_torn = *can_be_torn;
+            if is_rdb(start) {
+                read_rdb(file, can_be_torn, sink)
+            } else {
+                read_commands(file, 0, can_be_torn, sink)
+            }
+            .map_err(named)
         });
         progress.borrow_mut().0.end();
         result
@@ -125,7 +140,7 @@ impl Read for Counted {
     }
 }
 
-fn read_rdb(file: impl Read, is_last: bool, sink: &mut impl Sink) -> Result<(), String> {
+fn read_rdb(file: impl Read, can_be_torn: bool, sink: &mut impl Sink) -> Result<(), String> {
     let named = |e: FileError| e.to_string();
     let mut reader = Reader::new(file).map_err(named)?;
     let mut has_commands = false;
@@ -137,17 +152,17 @@ fn read_rdb(file: impl Read, is_last: bool, sink: &mut impl Sink) -> Result<(), 
     }
     if has_commands {
         let offset = reader.position();
-        read_commands(BufReader::new(reader.into_rest()), offset, is_last, sink)
+        read_commands(BufReader::new(reader.into_rest()), offset, can_be_torn, sink)
     } else {
         reader.end().map_err(named)
     }
 }
 
-/// Reads commands until the end. Within the last one, a crash may have cut the file, then that one is left out.
+/// Reads commands until the end. What is at a torn end is left out.
 fn read_commands(
     mut file: impl BufRead,
     mut offset: u64,
-    is_last: bool,
+    can_be_torn: bool,
     sink: &mut impl Sink,
 ) -> Result<(), String> {
     let mut command = Vec::new();
@@ -157,6 +172,11 @@ fn read_commands(
         match read_command(&mut file, &mut command) {
             Ok(Some(name)) => {
                 if name.eq_ignore_ascii_case(b"multi") {
+                    if in_transaction {
+                        return Err(format!(
+                            "at byte {offset}: a transaction begins within that at byte {transaction_at}, whose end is damaged"
+                        ));
+                    }
                     (in_transaction, transaction_at) = (true, offset);
                 } else if name.eq_ignore_ascii_case(b"exec") || name.eq_ignore_ascii_case(b"discard") {
                     in_transaction = false;
@@ -168,20 +188,33 @@ fn read_commands(
             }
             Ok(None) if in_transaction => break transaction_at,
             Ok(None) => return Ok(()),
-            Err(Broken::Cut) => break if in_transaction { transaction_at } else { offset },
+            Err(Broken::Cut) => {
+                if let Some(at) = find_command(&command) {
+                    return Err(format!(
+                        "at byte {offset}: damaged: an argument claims more bytes than there are, but whole commands follow, \
+                         the first at byte {}. (If they are no commands but the value of that argument, and the file was only \
+                         cut short, cut off the rest of it, too: truncate -s {offset} FILE)",
+                        offset + at as u64
+                    ));
+                }
+                break if in_transaction { transaction_at } else { offset };
+            }
             Err(Broken::Io(error)) => return Err(error.to_string()),
             Err(Broken::Malformed(what)) => return Err(format!("at byte {offset}: {what}")),
         }
     };
-    if !is_last {
-        return Err(format!("at byte {cut}: the file is cut short, and others follow"));
+    if !can_be_torn {
+        return Err(format!(
+            "at byte {cut}: the file is cut short, which a crash does to none but the last increment"
+        ));
     }
     if in_transaction {
         sink.give_up_transaction()?;
     }
     let left_out = offset + command.len() as u64 - cut;
     sink.note(format!(
-        "the last command or transaction, at byte {cut} of the last file, is cut short: {left_out} bytes were left out"
+        "the last command or transaction, at byte {cut} of the last file, is cut short, as a crash does it: {left_out} bytes \
+         were left out"
     ));
     Ok(())
 }
@@ -189,6 +222,7 @@ fn read_commands(
 /// Why there is no next command.
 enum Broken {
     Io(io::Error),
+    /// The file ends within it.
     Cut,
     Malformed(&'static str),
 }
@@ -219,17 +253,32 @@ fn read_command(file: &mut impl BufRead, out: &mut Vec<u8>) -> Result<Option<Vec
     for at in 0..count {
         let len = read_number(file, out, b'$', ARG_MAX).map_err(|broken| broken.unwrap_or(LENGTH))?;
         let start = out.len();
-        if file.by_ref().take(len as u64 + 2).read_to_end(out)? < len + 2 {
-            return Err(Broken::Cut);
-        }
-        if &out[start + len..] != b"\r\n" {
+        let read = file.by_ref().take(len as u64 + 2).read_to_end(out)?;
+        if !b"\r\n".starts_with(out.get(start + len..).unwrap_or_default()) {
             return Err(Broken::Malformed("an argument is not as long as it says"));
+        }
+        if read < len + 2 {
+            return Err(Broken::Cut);
         }
         if at == 0 {
             name = out[start..start + len].to_vec();
         }
     }
     if name.is_empty() { Err(Broken::Malformed("a command without a name")) } else { Ok(Some(name)) }
+}
+
+/// Where the first whole command begins within what seems to be the first part of one: behind the end of a line, as each command
+/// does but the first of a file.
+fn find_command(bytes: &[u8]) -> Option<usize> {
+    // If it takes this long to see, that is no value that was cut.
+    let mut bytes_max = bytes.len().saturating_mul(16);
+    let mut starts = (2..bytes.len()).filter(|&at| bytes[at] == b'*' && bytes[..at].ends_with(b"\r\n"));
+    starts.find(|&at| {
+        let mut command = Vec::new();
+        let is_whole = matches!(read_command(&mut &bytes[at..], &mut command), Ok(Some(_)));
+        bytes_max = bytes_max.saturating_sub(command.len());
+        is_whole || bytes_max == 0
+    })
 }
 
 /// Appends a line.
@@ -250,7 +299,12 @@ fn read_number(
     max: usize,
 ) -> Result<usize, Option<Broken>> {
     let start = out.len();
-    read_line(file, out).map_err(Some)?;
+    if let Err(broken) = read_line(file, out) {
+        // A line that is cut must be the beginning of such a number.
+        let digits = out[start..].strip_prefix(&[mark]).map(|rest| rest.strip_suffix(b"\r").unwrap_or(rest));
+        let is_beginning = out.len() == start || digits.is_some_and(|it| it.iter().all(u8::is_ascii_digit));
+        return Err(Some(broken).filter(|broken| !matches!(broken, Broken::Cut) || is_beginning));
+    }
     let digits = out[start..].strip_prefix(&[mark]).and_then(|rest| rest.strip_suffix(b"\r\n"));
     let number = digits.filter(|digits| digits.iter().all(u8::is_ascii_digit));
     let number = number.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
@@ -258,7 +312,7 @@ fn read_number(
 }
 
 /// The files that the manifest of a folder names, or that of the folder `appendonlydir` in it.
-fn in_manifest(dir: &Path) -> Result<Vec<PathBuf>, String> {
+fn in_manifest(dir: &Path) -> Result<Vec<SourceFile>, String> {
     let within = dir.join("appendonlydir");
     let manifests = |dir: &Path| -> Result<Vec<PathBuf>, String> {
         let failed = |e: io::Error| format!("{}: {e}", dir.display());
@@ -285,18 +339,31 @@ fn in_manifest(dir: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-fn read_manifest(path: &Path) -> Result<Vec<PathBuf>, String> {
+fn read_manifest(path: &Path) -> Result<Vec<SourceFile>, String> {
     let named = |what: String| format!("{}: {what}", path.display());
     let mut text = Vec::new();
     let file = fs::File::open(path).map_err(|e| named(e.to_string()))?;
     file.take(MANIFEST_MAX).read_to_end(&mut text).map_err(|e| named(e.to_string()))?;
-    parse_manifest(&text)
-        .map(|names| names.iter().map(|name| path.with_file_name(name)).collect())
-        .map_err(named)
+    let Manifest { base, increments } = parse_manifest(&text).map_err(named)?;
+    let mut files: Vec<SourceFile> = base
+        .iter()
+        .chain(&increments)
+        .map(|name| SourceFile { path: path.with_file_name(name), can_be_torn: false })
+        .collect();
+    if let (Some(last), false) = (files.last_mut(), increments.is_empty()) {
+        last.can_be_torn = true;
+    }
+    Ok(files)
 }
 
-/// The names of files in the order in which they are read.
-fn parse_manifest(text: &[u8]) -> Result<Vec<String>, String> {
+/// Names of files. The base is read first, then the increments in their order.
+#[derive(Debug, PartialEq)]
+struct Manifest {
+    base: Option<String>,
+    increments: Vec<String>,
+}
+
+fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     let (mut base, mut increments) = (None, Vec::new());
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let at = |what: String| format!("line {}: {what}", number + 1);
@@ -336,8 +403,10 @@ fn parse_manifest(text: &[u8]) -> Result<Vec<String>, String> {
     if !increments.is_sorted_by(|a, b| a.0 < b.0) {
         return Err("the increments are out of order".into());
     }
-    let names: Vec<String> = base.into_iter().chain(increments.into_iter().map(|(_, name)| name)).collect();
-    if names.is_empty() { Err("it names no file".into()) } else { Ok(names) }
+    if base.is_none() && increments.is_empty() {
+        return Err("it names no file".into());
+    }
+    Ok(Manifest { base, increments: increments.into_iter().map(|(_, name)| name).collect() })
 }
 
 #[cfg(test)]
@@ -347,7 +416,11 @@ mod tests {
     #[test]
     fn manifests_are_read_in_order() {
         let text = b"# by hand\nfile a.base.rdb seq 1 type b\nfile a.old seq 1 type h\nfile \"a b.incr\" seq 1 type i\r\n\nfile a.2 seq 2 type i\n";
-        assert_eq!(parse_manifest(text).unwrap(), ["a.base.rdb", "a b.incr", "a.2"]);
+        let Manifest { base, increments } = parse_manifest(text).unwrap();
+        assert_eq!(
+            (base.as_deref(), &increments[..]),
+            (Some("a.base.rdb"), &["a b.incr".to_owned(), "a.2".into()][..])
+        );
         for (text, error) in [
             (&b"file a seq 1 type b\nfile b seq 2 type b\n"[..], "line 2: a second base"),
             (b"file a seq 2 type i\nfile b seq 1 type i\n", "the increments are out of order"),
@@ -411,6 +484,100 @@ mod tests {
                 assert!(text[*offset as usize..].starts_with(bytes), "{len}");
             }
         }
+    }
+
+    const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n";
+
+    #[test]
+    fn an_argument_that_swallows_what_follows_is_no_torn_end() {
+        // Each length of each command but the last, made so large that the file seems to end within the argument, with and
+        // without a transaction around, and with an end that is torn besides.
+        for (before, after) in [(&b""[..], &b""[..]), (MULTI, EXEC)] {
+            let head = [before, SET, SELECT].concat();
+            let text = [&head[..], SET, after, SELECT].concat();
+            let lengths = (0..text.len() - SELECT.len()).filter(|&at| text[at] == b'$');
+            for at in lengths {
+                for torn in [0, 3] {
+                    let (start, rest) = (&text[..=at], &text[at + 1..text.len() - torn]);
+                    let damaged = [start, b"9999", rest].concat();
+                    let result = read_commands(&damaged[..], 0, true, &mut Kept::default());
+                    let follows = &text[at..text.len() - SELECT.len()];
+                    let whole = follows.windows(3).any(|it| it == b"\r\n*") || torn == 0;
+                    let error = result.err().unwrap_or_default();
+                    assert_eq!(error.contains("whole commands follow"), whole, "{at} {torn}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_looks_like_endless_commands_is_no_torn_end() {
+        // An argument of each is the beginning of the next one: each by itself takes as long to read as all that follows.
+        let nested = b"$8\r\n*1048576\r\n".repeat(100_000);
+        let text = [b"*1\r\n$99999999\r\n\r\n*1048576\r\n", &nested[..]].concat();
+        let error = read_commands(&text[..], 0, true, &mut Kept::default()).unwrap_err();
+        assert!(error.contains("whole commands follow"), "{error}");
+    }
+
+    #[test]
+    fn a_line_that_is_no_beginning_of_a_command_is_no_torn_end() {
+        for (end, is_torn) in [
+            (&b"*"[..], true),
+            (b"*1", true),
+            (b"*1\r", true),
+            (b"*1\r\n$", true),
+            (b"*1\r\n$4\rEXEC", false),
+            (b"xyz", false),
+            (b"*x", false),
+            (b"*1\rx", false),
+            (b"*1\r\n*", false),
+            (b"*1\r\n$1x", false),
+            (b"*1\r\n$4\r\nPING\r", true),
+            (b"*1\r\n$4\r\nPINGx", false),
+            (b"\0\0\0\0", false),
+        ] {
+            let text = [SELECT, end].concat();
+            let mut kept = Kept::default();
+            let result = read_commands(&text[..], 0, true, &mut kept);
+            assert_eq!(result.is_ok(), is_torn, "{}", end.escape_ascii());
+            let told = format!(
+                "at byte {} of the last file, is cut short, as a crash does it: {} bytes were left out",
+                SELECT.len(),
+                end.len()
+            );
+            assert_eq!(kept.notes.iter().any(|note| note.contains(&told)), is_torn, "{:?}", kept.notes);
+        }
+    }
+
+    #[test]
+    fn transactions_are_not_nested() {
+        let text = [MULTI, SET, MULTI, SET, EXEC].concat();
+        let error = read_commands(&text[..], 0, true, &mut Kept::default()).unwrap_err();
+        assert!(error.contains("within that at byte 0, whose end is damaged"), "{error}");
+    }
+
+    #[test]
+    fn only_the_last_increment_can_be_torn() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+        let torn = &SET[..SET.len() - 1];
+        for (base, first, second, is_read) in [
+            (SET, SET, torn, true),
+            (SET, torn, SET, false),
+            (torn, SET, SET, false),
+            (SET, torn, b"", false),
+        ] {
+            write("a.manifest", b"file a seq 1 type b\nfile b seq 1 type i\nfile c seq 2 type i\n");
+            write("a", base);
+            write("b", first);
+            write("c", second);
+            let result = Source::find(folder.path()).unwrap().read(&mut Kept::default());
+            assert_eq!(result.is_ok(), is_read, "{result:?}");
+        }
+        write("a.manifest", b"file a seq 1 type b\n");
+        write("a", torn);
+        let error = Source::find(folder.path()).unwrap().read(&mut Kept::default()).unwrap_err();
+        assert!(error.contains("a: at byte 0: the file is cut short, which"), "{error}");
     }
 
     #[test]
