@@ -53,10 +53,12 @@ of one with its manifest. What a crash has torn off the end of an append-only fi
 left out, as with aof-load-truncated yes, and it is told how many bytes that is; all other damage is refused.
 
 Without --to, it makes a new data folder: --dir names it, and must not exist or be empty; other options of the server may
-follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none.
+follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none. Until then it is made in a
+folder beside it, DIR.importing; what an import that was killed has left there, the next one into the same place removes.
 
 With --to HOST:PORT or the path of a Unix socket, a server that runs takes the data, one key after another. The server must
-be empty, unless --replace is given: then keys that it has give way. All of the file is verified before anything is sent.
+be empty, unless --replace is given: then keys that it has give way. All of the file is verified before anything is sent. If it
+ends early, because the server refuses a key or by a signal, it tells how many keys have arrived.
 Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
 ";
 

@@ -2,9 +2,13 @@
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, is_error, run, seed};
+use harness::{Client, Folder, Rng, Server, is_error, number, run, seed, wait_until};
 use holdfast_resp::write_command;
-use std::fs;
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 /// The servers whose files are here.
 const SERVERS: [&str; 2] = ["redis-7.2", "valkey-8.0"];
@@ -149,4 +153,147 @@ fn a_folder_that_holds_something_is_left_alone() {
     assert_eq!(folder.read("data/notes"), b"mine");
     let (is_done, text) = import(&folder.join("missing"), &folder);
     assert!(!is_done && text.contains("missing"), "{text}");
+}
+
+/// An RDB file of strings.
+fn rdb(keys: impl Iterator<Item = String>) -> Vec<u8> {
+    let mut file = b"REDIS0011".to_vec();
+    for key in keys {
+        for text in [&b"\0"[..], &[key.len() as u8], key.as_bytes(), &[5], b"value"] {
+            file.extend_from_slice(text);
+        }
+    }
+    // Without a checksum.
+    [&file[..], &[0xFF; 1], &[0; 8]].concat()
+}
+
+/// Names of keys, so many that it takes a while to import them.
+fn many_keys() -> impl Iterator<Item = String> {
+    (0..1_500_000).map(|n| format!("key:{n}"))
+}
+
+/// The program, while it runs.
+fn spawn(args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program runs")
+}
+
+fn signal(process: &Child, name: &str) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", process.id())]).status();
+    assert!(sent.expect("sh runs").success());
+}
+
+/// Whether it ended well, and what it printed.
+fn ended(process: Child) -> (bool, String) {
+    let output = process.wait_with_output().expect("its output");
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
+}
+
+fn names_in(folder: &Folder) -> Vec<String> {
+    let names = fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<_> =
+        names.map(|entry| entry.unwrap().file_name().into_string().expect("UTF-8")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_a_killed_import_has_left_goes_with_the_next() {
+    let folder = Folder::new();
+    let (file, data) = (folder.join("many.rdb"), folder.join("data"));
+    fs::write(&file, rdb(many_keys())).unwrap();
+    // From then on it heeds signals.
+    let begun = folder.join("data.importing/socket");
+    let start = || {
+        let mut process = spawn(&["import", &file, "--dir", &data]);
+        wait_until(|| "the import has begun".into(), || Path::new(&begun).exists());
+        assert_eq!(process.try_wait().unwrap(), None, "it is under way");
+        process
+    };
+    let small = fixture("redis-7.2.rdb");
+
+    // One that is under way is left alone; one that is interrupted leaves nothing.
+    let process = start();
+    let (is_done, text) = import(&small, &folder);
+    assert!(!is_done && text.contains("another import is under way: it uses "), "{text}");
+    signal(&process, "INT");
+    let (is_done, text) = ended(process);
+    assert!(!is_done && text.ends_with(&format!("interrupted: {data} was not made\n")), "{text}");
+    assert!(!text.contains("many.rdb"), "{text}");
+    assert_eq!(names_in(&folder), ["many.rdb"]);
+
+    let mut process = start();
+    process.kill().unwrap();
+    ended(process);
+    assert_eq!(names_in(&folder), ["data.importing", "many.rdb"]);
+    let (is_done, text) = import(&small, &folder);
+    assert!(is_done && text.contains("data.importing, which an import that was killed had left"), "{text}");
+    assert_eq!(names_in(&folder), ["data", "many.rdb"]);
+
+    // What is somebody else's stays.
+    for name in ["mine", "notice"] {
+        let folder = Folder::new();
+        fs::create_dir(folder.join("data.importing")).unwrap();
+        fs::write(folder.join(&format!("data.importing/{name}")), "mine").unwrap();
+        let (is_done, text) = import(&small, &folder);
+        assert!(
+            !is_done && text.contains("data.importing is in the way, and no import has made it"),
+            "{text}"
+        );
+        assert_eq!(folder.read(&format!("data.importing/{name}")), b"mine");
+    }
+}
+
+/// What an import says of keys that have arrived, before the name of the server.
+fn told_to_have_arrived(text: &str) -> (bool, u64) {
+    let told = text.split("not complete: ").nth(1).unwrap_or_else(|| panic!("no number: {text}"));
+    let (told, is_exact) = told.strip_prefix("at least ").map_or((told, true), |told| (told, false));
+    (is_exact, told.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn an_import_into_a_server_that_ends_early_tells_how_far_it_came() {
+    let server = start_in(Folder::new());
+    let (mut client, socket) = (server.client(), server.folder().join("socket"));
+    client.call("ACL SETUSER importer on >secret ~key:* +@all");
+    let folder = Folder::new();
+    let file = folder.join("some.rdb");
+    let keys = (0..30_000).map(|n| if n == 15_000 { "other".into() } else { format!("key:{n}") });
+    fs::write(&file, rdb(keys)).unwrap();
+    let (is_done, text) =
+        ended(spawn(&["import", &file, "--to", &socket, "--user", "importer", "--password", "secret"]));
+    assert!(
+        !is_done && text.starts_with(&format!("holdfast: {socket}: the key \"other\" is refused: NOPERM")),
+        "{text}"
+    );
+    assert!(!text.contains("some.rdb"), "{text}");
+    let (is_exact, keys) = told_to_have_arrived(&text);
+    assert_eq!((is_exact, Some(keys)), (true, number(&client.call("DBSIZE"))));
+    assert!((15_000..30_000).contains(&keys), "{keys}");
+
+    // Interrupted.
+    fs::write(&file, rdb(many_keys())).unwrap();
+    let process = spawn(&["import", &file, "--to", &socket, "--replace"]);
+    wait_until(|| "keys arrive".into(), || number(&client.call("DBSIZE")) > Some(50_000));
+    signal(&process, "INT");
+    let (is_done, text) = ended(process);
+    assert!(!is_done && text.starts_with("holdfast: interrupted\n"), "{text}");
+    let (is_exact, keys) = told_to_have_arrived(&text);
+    assert_eq!((is_exact, Some(keys)), (true, number(&client.call("DBSIZE"))));
+
+    // The server is gone. Some of what has arrived was not answered.
+    let process = spawn(&["import", &file, "--to", &socket, "--replace"]);
+    wait_until(
+        || "keys arrive anew".into(),
+        || {
+            client.call("FLUSHALL");
+            number(&client.call("DBSIZE")) > Some(100)
+        },
+    );
+    drop(client);
+    server.kill();
+    let (is_done, text) = ended(process);
+    assert!(!is_done && text.starts_with(&format!("holdfast: {socket}: ")), "{text}");
+    assert!(!told_to_have_arrived(&text).0 && !text.contains("some.rdb"), "{text}");
 }

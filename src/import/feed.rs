@@ -1,8 +1,8 @@
 //! What is read becomes commands: small values go by RESTORE, large collections piece by piece.
 
 use super::{
-    source::Sink,
-    target::{Closed, Outcome, Pipeline, What},
+    source::{Place, Sink, Stopped},
+    target::{Outcome, Pipeline, Sent, What},
 };
 use holdfast_rdb::{
     Fields, Value, encode,
@@ -11,6 +11,10 @@ use holdfast_rdb::{
 use holdfast_resp::write_double;
 use std::{
     fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -50,27 +54,28 @@ impl fmt::Display for Summary {
 pub struct Verify;
 
 impl Sink for Verify {
-    fn record(&mut self, _: Record) -> Result<(), String> {
+    fn record(&mut self, _: Record) -> Result<(), Stopped> {
         Ok(())
     }
 
-    fn command(&mut self, _: &[u8], _: u64) -> Result<(), String> {
+    fn command(&mut self, _: &[u8], _: Place) -> Result<(), Stopped> {
         Ok(())
     }
 
     fn note(&mut self, _: String) {}
 
-    fn give_up_transaction(&mut self) -> Result<(), String> {
+    fn give_up_transaction(&mut self) -> Result<(), Stopped> {
         Ok(())
     }
 }
 
 /// Sends everything.
 pub struct Feed {
-    /// Gone once it has failed.
-    pipeline: Option<Pipeline>,
+    pipeline: Pipeline,
     replace: bool,
     skip_expired: bool,
+    /// Set once no more is to be sent.
+    interrupted: Arc<AtomicBool>,
     key: Key,
     /// Elements of the key's value so far.
     elements: i64,
@@ -78,41 +83,39 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Sends to a server, in which keys that are there are replaced or not. Keys that have expired are left out or not.
-    pub fn new(pipeline: Pipeline, replace: bool, skip_expired: bool) -> Feed {
-        let pipeline = Some(pipeline);
+    /// Sends to a server, in which keys that are there are replaced or not, until `interrupted` is set. Keys that have expired are
+    /// left out or not.
+    pub fn new(pipeline: Pipeline, replace: bool, skip_expired: bool, interrupted: Arc<AtomicBool>) -> Feed {
         Feed {
             pipeline,
             replace,
             skip_expired,
+            interrupted,
             key: Key::default(),
             elements: 0,
             summary: Summary::default(),
         }
     }
 
-    /// Waits until the server has taken everything.
-    pub fn finish(mut self) -> Result<Summary, String> {
-        self.pipeline.take().expect("nothing has failed").finish()?;
-        Ok(self.summary)
+    /// Waits for the replies to all that was sent.
+    pub fn finish(self) -> (Summary, Sent) {
+        (self.summary, self.pipeline.finish())
     }
 
-    /// Does something with the pipeline; if it was closed, says why.
-    fn with(&mut self, send: impl FnOnce(&mut Pipeline) -> Result<(), Closed>) -> Result<(), String> {
-        let pipeline = self.pipeline.as_mut().expect("nothing has failed");
-        send(pipeline).map_err(|Closed| {
-            let pipeline = self.pipeline.take().expect("it was there just now");
-            pipeline.finish().expect_err("it was closed because of an error")
-        })
+    fn check_interruption(&self) -> Result<(), Stopped> {
+        if self.interrupted.load(Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
-    fn send<A: AsRef<[u8]>>(&mut self, args: &[A], outcome: Outcome) -> Result<(), String> {
-        let what = What::Key(self.key.name.clone());
-        self.with(|pipeline| pipeline.send(args, what, outcome))
+    /// Sends something of the key; with the last of it, the key has arrived.
+    fn send<A: AsRef<[u8]>>(&mut self, args: &[A], outcome: Outcome, is_last: bool) -> Result<(), Stopped> {
+        self.check_interruption()?;
+        let what = What::Key { name: self.key.name.clone(), is_last };
+        self.pipeline.send(args, what, outcome)
     }
 
-    fn other<A: AsRef<[u8]>>(&mut self, args: &[A], what: &'static str) -> Result<(), String> {
-        self.with(|pipeline| pipeline.send(args, What::Other(what), Outcome::Any))
+    fn other<A: AsRef<[u8]>>(&mut self, args: &[A], what: &'static str) -> Result<(), Stopped> {
+        self.check_interruption()?;
+        self.pipeline.send(args, What::Other(what), Outcome::Any)
     }
 
     /// Whether the key has expired, as it is when a server loads a file.
@@ -121,7 +124,7 @@ impl Feed {
         self.skip_expired && self.key.expires_ms.is_some_and(|at| u128::from(at) <= now())
     }
 
-    fn whole(&mut self, value: &Value) -> Result<(), String> {
+    fn whole(&mut self, value: &Value) -> Result<(), Stopped> {
         let Key { name, expires_ms, idle_s, frequency } = self.key.clone();
         // A time of 0 would be none.
         let ttl = expires_ms.map(|at| at.max(1).to_string());
@@ -133,7 +136,7 @@ impl Feed {
             if !self.replace {
                 args.push(b"NX");
             }
-            return self.send(&args, Outcome::Ok);
+            return self.send(&args, Outcome::Ok, true);
         }
         let payload = match value {
             Value::String(string) => encode::string(string),
@@ -159,15 +162,15 @@ impl Feed {
             (Some(idle), None) => args.extend([b"IDLETIME", idle.as_bytes()]),
             (None, None) => {}
         }
-        self.send(&args, Outcome::Ok)
+        self.send(&args, Outcome::Ok, true)
     }
 
-    fn piece(&mut self, value: &Value, is_first: bool, is_last: bool) -> Result<(), String> {
+    fn piece(&mut self, value: &Value, is_first: bool, is_last: bool) -> Result<(), Stopped> {
         let name = self.key.name.clone();
         if is_first {
             self.elements = 0;
             if self.replace {
-                self.send(&[b"DEL", &name[..]], Outcome::Any)?;
+                self.send(&[b"DEL", &name[..]], Outcome::Any, false)?;
             }
         }
         let digits: Vec<Vec<u8>>;
@@ -187,7 +190,7 @@ impl Feed {
             Value::Hash(fields) => {
                 (b"HSET", fields.iter().flat_map(|field| [field.name, field.value]).collect())
             }
-            Value::String(_) | Value::Stream(_) => return Err("a value in pieces that has none".into()),
+            Value::String(_) | Value::Stream(_) => unreachable!("only other collections come in pieces"),
         };
         let each = if matches!(value, Value::Zset(_) | Value::Hash(_)) { 2 } else { 1 };
         let added = (args.len() / each) as i64;
@@ -196,32 +199,39 @@ impl Feed {
             // RPUSH tells how many elements there are, the others how many are new.
             let expected = if matches!(value, Value::List(_)) { self.elements } else { added };
             let args: Vec<&[u8]> = [command, &name].into_iter().chain(args).collect();
-            self.send(&args, Outcome::Number(expected))?;
+            self.send(&args, Outcome::Number(expected), false)?;
         }
         if let Value::Hash(fields) = value {
             self.expire_fields(fields)?;
         }
+        if !is_last {
+            return Ok(());
+        }
         match self.key.expires_ms {
-            Some(at) if is_last => {
+            Some(at) => {
                 let at = at.max(1).to_string();
-                self.send(&[b"PEXPIREAT", &name[..], at.as_bytes()], Outcome::Any)
+                self.send(&[b"PEXPIREAT", &name[..], at.as_bytes()], Outcome::Any, true)
             }
-            _ => Ok(()),
+            None => self.send(&[b"EXISTS", &name[..]], Outcome::Number(1), true),
         }
     }
 
-    fn expire_fields(&mut self, fields: &Fields) -> Result<(), String> {
+    fn expire_fields(&mut self, fields: &Fields) -> Result<(), Stopped> {
         let name = self.key.name.clone();
         for field in fields.iter().filter(|field| field.expires != 0) {
             let at = field.expires.to_string();
-            self.send(&[b"HPEXPIREAT", &name[..], at.as_bytes(), b"FIELDS", b"1", field.name], Outcome::Any)?;
+            self.send(
+                &[b"HPEXPIREAT", &name[..], at.as_bytes(), b"FIELDS", b"1", field.name],
+                Outcome::Any,
+                false,
+            )?;
         }
         Ok(())
     }
 }
 
 impl Sink for Feed {
-    fn record(&mut self, record: Record) -> Result<(), String> {
+    fn record(&mut self, record: Record) -> Result<(), Stopped> {
         match record {
             Record::Aux(..) => Ok(()),
             Record::Library(source) => {
@@ -255,16 +265,17 @@ impl Sink for Feed {
         }
     }
 
-    fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String> {
+    fn command(&mut self, bytes: &[u8], at: Place) -> Result<(), Stopped> {
         self.summary.commands += 1;
-        self.with(|pipeline| pipeline.send_bytes(bytes, What::Offset(offset), Outcome::Any))
+        self.check_interruption()?;
+        self.pipeline.send_bytes(bytes, What::Command(at), Outcome::Any)
     }
 
     fn note(&mut self, note: String) {
         self.summary.notes.push(note);
     }
 
-    fn give_up_transaction(&mut self) -> Result<(), String> {
+    fn give_up_transaction(&mut self) -> Result<(), Stopped> {
         self.other(&[b"DISCARD"], "the end of a transaction")
     }
 }

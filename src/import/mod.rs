@@ -1,28 +1,38 @@
 //! `holdfast import`: what Redis or Valkey has saved, put into a new data folder or into a server that runs.
 //!
 //! Either way a server takes it as commands over a connection ([`target`]): for a new folder, one that this process runs
-//! for the time being in a folder beside it, which gets its name only when all is there. Files are read by [`source`],
-//! and what is in them becomes commands in [`feed`].
+//! for the time being in a folder beside it ([`unfinished`]), which gets its name only when all is there. Files are read by
+//! [`source`], and what is in them becomes commands in [`feed`].
 
 mod feed;
 mod source;
 mod target;
+mod unfinished;
 
 use crate::{
     config::{Config, Opt, kind::Value},
     util::progress::Progress,
 };
 use feed::{Feed, Summary};
-use source::Source;
+use source::{Failure, Source};
 use std::{
     fs, io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    process, thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
 };
 pub use target::Address;
-use target::{Connection, Login};
+use target::{Connection, Login, Sent};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
+use unfinished::Unfinished;
 
 /// What is to be imported, and into what.
 pub struct Request {
@@ -89,31 +99,45 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
         Err(error) => return Err(format!("{shown}: {error}")),
     }
     let unfinished = Unfinished::new(&dir)?;
-    let socket = SocketFolder::new()?;
-    prepare(&config, &unfinished.0, &socket.path());
+    prepare(&config, &unfinished.data(), &unfinished.socket());
     let clock = source.has_commands().then_some(STOPPED_AT_MS);
     let server = thread::Builder::new().name("server".into()).spawn(move || serve(config, clock));
     let server = server.map_err(|e| format!("cannot start a thread: {e}"))?;
-    let address = Address::Unix(socket.path());
+    let address = Address::Unix(unfinished.socket());
     let fed = loop {
         if server.is_finished() {
-            break Err("the server that was to take the data has ended".to_owned());
+            break Err(Unfed {
+                what: "the server that was to take the data has ended".into(),
+                sent: Sent::default(),
+            });
         }
         if address.connect().is_ok() {
-            break feed(source, &address, &Login::default(), false, clock.is_none());
+            // The server is told of interruptions, and ends.
+            let interrupted = Arc::new(AtomicBool::new(false));
+            break feed(source, &address, &Login::default(), false, clock.is_none(), interrupted);
         }
         thread::sleep(LOOK_EVERY);
     };
     // It ends in order, so that all is durable, or has ended already.
     let asked = address.connect().and_then(Connection::shut_down);
-    let served = server.join().expect("a panic ends the process");
-    let summary = match (fed, served) {
-        (_, Err(error)) => return Err(error),
-        (fed, Ok(())) => fed?,
+    server.join().expect("a panic ends the process")?;
+    let summary = match (fed, asked) {
+        (Ok(summary), Ok(())) => summary,
+        // Nobody else could have asked it to.
+        (_, Err(_)) => return Err(format!("interrupted: {shown} was not made")),
+        // What a damaged file seems to hold may be refused before the damage is met.
+        (Err(unfed), Ok(())) => return Err(verify(source).err().unwrap_or(unfed.what)),
     };
-    asked.map_err(|e| format!("the server that was to take the data cannot be ended: {e}"))?;
     unfinished.finish(&dir).map_err(|e| format!("cannot give the new data folder its name, {shown}: {e}"))?;
     Ok(summary)
+}
+
+/// Reads everything; the error says what is wrong with the files.
+fn verify(source: &Source) -> Result<(), String> {
+    match source.read(&mut feed::Verify) {
+        Err(Failure::File(what)) => Err(what),
+        Ok(()) | Err(Failure::Sink(_)) => Ok(()),
+    }
 }
 
 /// Sets what the server for the time being needs.
@@ -154,79 +178,65 @@ fn into_server(source: &Source, address: &Address, login: &Login, replace: bool)
         ));
     }
     // Nothing is sent before all is known to be sound.
-    source.read(&mut feed::Verify)?;
-    feed(source, address, login, replace, true)
+    verify(source)?;
+    let interrupted = on_interruption().map_err(|e| format!("cannot start: {e}"))?;
+    feed(source, address, login, replace, true, interrupted).map_err(|Unfed { what, sent }| {
+        let (about, keys) = (if sent.is_unknown { "at least " } else { "" }, sent.keys);
+        format!(
+            "{what}\nThe import is not complete: {about}{keys} keys of the file have arrived at {address}, and stay there; of one \
+             more, a large collection, a part may have. With --replace, the import can begin anew."
+        )
+    })
 }
 
-/// Sends everything to a server.
+/// What SIGINT and SIGTERM set from now on. The second one ends the process at once.
+fn on_interruption() -> io::Result<Arc<AtomicBool>> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    {
+        let _context = runtime.enter();
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            let (mut signals, interrupted) = (signal(kind)?, interrupted.clone());
+            runtime.spawn(async move {
+                while signals.recv().await.is_some() {
+                    if interrupted.swap(true, Relaxed) {
+                        process::exit(1);
+                    }
+                }
+            });
+        }
+    }
+    let wait = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(interrupted)
+}
+
+/// Why not everything has arrived, and what has.
+struct Unfed {
+    what: String,
+    sent: Sent,
+}
+
+/// Sends everything to a server, until `interrupted` is set.
 fn feed(
     source: &Source,
     address: &Address,
     login: &Login,
     replace: bool,
     skip_expired: bool,
-) -> Result<Summary, String> {
-    let failed = |e: io::Error| format!("{address}: {e}");
-    let connection = address.connect().and_then(|connection| connection.log_in(login)).map_err(failed)?;
-    let mut feed = Feed::new(connection.pipeline().map_err(failed)?, replace, skip_expired);
-    source.read(&mut feed)?;
-    feed.finish()
-}
-
-/// The folder in which the new one is made; removed if it gets no other name.
-struct Unfinished(PathBuf);
-
-impl Unfinished {
-    fn new(dir: &Path) -> Result<Unfinished, String> {
-        // Of `a/..` or `/` there is no name beside.
-        let name =
-            dir.file_name().ok_or_else(|| format!("{}: not the name of a new folder", dir.display()))?;
-        let mut beside = name.to_os_string();
-        beside.push(format!(".importing-{}", process::id()));
-        let path = dir.with_file_name(beside);
-        let failed = |e: io::Error| format!("cannot make the folder {}: {e}", path.display());
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed)?;
-        }
-        fs::create_dir(&path).map_err(failed)?;
-        Ok(Unfinished(path))
-    }
-
-    /// Takes the place of `dir`, which is missing or empty.
-    fn finish(self, dir: &Path) -> io::Result<()> {
-        fs::rename(&self.0, dir)?;
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::File::open(parent)?.sync_all()
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // It is not there any more if it was renamed; else, what cannot be removed can still be seen.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A folder of our own for a socket: its path must be short, and nobody else may connect.
-struct SocketFolder(PathBuf);
-
-impl SocketFolder {
-    fn new() -> Result<SocketFolder, String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let path = std::env::temp_dir().join(format!("holdfast-{}-{now}", process::id()));
-        let made = fs::DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|e| format!("cannot make the folder {}: {e}", path.display()))?;
-        Ok(SocketFolder(path))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-}
-
-impl Drop for SocketFolder {
-    fn drop(&mut self) {
-        // What is left of it does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    interrupted: Arc<AtomicBool>,
+) -> Result<Summary, Unfed> {
+    let connection = address.connect().and_then(|connection| connection.log_in(login));
+    let pipeline = connection.and_then(Connection::pipeline);
+    let pipeline = pipeline.map_err(|e| Unfed { what: format!("{address}: {e}"), sent: Sent::default() })?;
+    let mut feed = Feed::new(pipeline, replace, skip_expired, interrupted);
+    let read = source.read(&mut feed);
+    let (summary, sent) = feed.finish();
+    let what = match (read, &sent.failure) {
+        (Ok(()), None) => return Ok(summary),
+        (Err(Failure::File(what)), _) => what,
+        (_, Some(failure)) => format!("{address}: {failure}"),
+        (Err(Failure::Sink(_)), None) => "interrupted".into(),
+    };
+    Err(Unfed { what, sent })
 }

@@ -14,10 +14,11 @@ use holdfast_rdb::file::{FileError, Reader, Record};
 use holdfast_resp::split_line;
 use std::{
     cell::RefCell,
-    fs,
+    fmt, fs,
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 /// Bytes of a manifest at most.
@@ -30,16 +31,56 @@ const ARG_MAX: usize = 512 << 20;
 /// Facts that an RDB file tells of itself if commands follow it.
 const BEFORE_COMMANDS: [&[u8]; 2] = [b"aof-base", b"aof-preamble"];
 
-/// What takes that which is read.
+/// What takes that which is read, until it has [`Stopped`].
 pub trait Sink {
     /// Takes a record of an RDB file.
-    fn record(&mut self, record: Record) -> Result<(), String>;
-    /// Takes a command as it was found at an offset of a file.
-    fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String>;
+    fn record(&mut self, record: Record) -> Result<(), Stopped>;
+    /// Takes a command as it was found in a file.
+    fn command(&mut self, bytes: &[u8], at: Place) -> Result<(), Stopped>;
     /// A line to be told at the end.
     fn note(&mut self, note: String);
     /// The commands have ended within a transaction.
-    fn give_up_transaction(&mut self) -> Result<(), String>;
+    fn give_up_transaction(&mut self) -> Result<(), Stopped>;
+}
+
+/// A sink takes nothing more; it knows why.
+#[derive(Debug, PartialEq)]
+pub struct Stopped;
+
+/// An offset of a file.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The file.
+    pub path: Arc<Path>,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {} of {}", self.offset, self.path.display())
+    }
+}
+
+/// Why not everything was read.
+#[derive(Debug, PartialEq)]
+pub enum Failure {
+    /// A file cannot be read, or is not what it should be: says what is wrong.
+    File(String),
+    /// The sink has stopped.
+    Sink(Stopped),
+}
+
+impl From<String> for Failure {
+    fn from(what: String) -> Failure {
+        Failure::File(what)
+    }
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Failure {
+        Failure::Sink(stopped)
+    }
 }
 
 /// Files to be read one after another.
@@ -50,7 +91,7 @@ pub struct Source {
 }
 
 struct SourceFile {
-    path: PathBuf,
+    path: Arc<Path>,
     /// Whether a crash can have torn its end.
     can_be_torn: bool,
 }
@@ -61,7 +102,7 @@ impl Source {
         let failed = |e: io::Error| format!("{}: {e}", path.display());
         let files = match fs::metadata(path).map_err(failed)?.is_dir() {
             true => in_manifest(path)?,
-            false => vec![SourceFile { path: path.to_owned(), can_be_torn: true }],
+            false => vec![SourceFile { path: path.into(), can_be_torn: true }],
         };
         let (mut bytes, mut has_commands) = (0, path.is_dir());
         for SourceFile { path: file, .. } in &files {
@@ -83,7 +124,7 @@ impl Source {
     }
 
     /// Reads everything.
-    pub fn read(&self, sink: &mut impl Sink) -> Result<(), String> {
+    pub fn read(&self, sink: &mut impl Sink) -> Result<(), Failure> {
         let progress = Rc::new(RefCell::new((Progress::new(), 0)));
         let result = self.files.iter().try_for_each(|SourceFile { path, can_be_torn }| {
             let named = |what: String| format!("{}: {what}", path.display());
@@ -95,11 +136,14 @@ impl Source {
             let start = file.fill_buf().map_err(|e| named(e.to_string()))?;
             let can_be_torn = *can_be_torn;
             if is_rdb(start) {
-                read_rdb(file, can_be_torn, sink)
+                read_rdb(file, path, can_be_torn, sink)
             } else {
-                read_commands(file, 0, can_be_torn, sink)
+                read_commands(file, Place { path: path.clone(), offset: 0 }, can_be_torn, sink)
             }
-            .map_err(named)
+            .map_err(|failure| match failure {
+                Failure::File(what) => Failure::File(named(what)),
+                failure => failure,
+            })
         });
         progress.borrow_mut().0.end();
         result
@@ -140,7 +184,12 @@ impl Read for Counted {
     }
 }
 
-fn read_rdb(file: impl Read, can_be_torn: bool, sink: &mut impl Sink) -> Result<(), String> {
+fn read_rdb(
+    file: impl Read,
+    path: &Arc<Path>,
+    can_be_torn: bool,
+    sink: &mut impl Sink,
+) -> Result<(), Failure> {
     let named = |e: FileError| e.to_string();
     let mut reader = Reader::new(file).map_err(named)?;
     let mut has_commands = false;
@@ -151,40 +200,42 @@ fn read_rdb(file: impl Read, can_be_torn: bool, sink: &mut impl Sink) -> Result<
         sink.record(record)?;
     }
     if has_commands {
-        let offset = reader.position();
-        read_commands(BufReader::new(reader.into_rest()), offset, can_be_torn, sink)
+        let at = Place { path: path.clone(), offset: reader.position() };
+        read_commands(BufReader::new(reader.into_rest()), at, can_be_torn, sink)
     } else {
-        reader.end().map_err(named)
+        Ok(reader.end().map_err(named)?)
     }
 }
 
 /// Reads commands until the end. What is at a torn end is left out.
 fn read_commands(
     mut file: impl BufRead,
-    mut offset: u64,
+    mut at: Place,
     can_be_torn: bool,
     sink: &mut impl Sink,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let mut command = Vec::new();
     let (mut in_transaction, mut transaction_at) = (false, 0);
     let cut = loop {
         command.clear();
+        let offset = at.offset;
         match read_command(&mut file, &mut command) {
             Ok(Some(name)) => {
                 if name.eq_ignore_ascii_case(b"multi") {
                     if in_transaction {
                         return Err(format!(
                             "at byte {offset}: a transaction begins within that at byte {transaction_at}, whose end is damaged"
-                        ));
+                        )
+.into());
                     }
                     (in_transaction, transaction_at) = (true, offset);
                 } else if name.eq_ignore_ascii_case(b"exec") || name.eq_ignore_ascii_case(b"discard") {
                     in_transaction = false;
                 }
                 if !name.is_empty() {
-                    sink.command(&command, offset)?;
+                    sink.command(&command, at.clone())?;
                 }
-                offset += command.len() as u64;
+                at.offset += command.len() as u64;
             }
             Ok(None) if in_transaction => break transaction_at,
             Ok(None) => return Ok(()),
@@ -195,23 +246,25 @@ fn read_commands(
                          the first at byte {}. (If they are no commands but the value of that argument, and the file was only \
                          cut short, cut off the rest of it, too: truncate -s {offset} FILE)",
                         offset + at as u64
-                    ));
+                    )
+.into());
                 }
                 break if in_transaction { transaction_at } else { offset };
             }
-            Err(Broken::Io(error)) => return Err(error.to_string()),
-            Err(Broken::Malformed(what)) => return Err(format!("at byte {offset}: {what}")),
+            Err(Broken::Io(error)) => return Err(error.to_string().into()),
+            Err(Broken::Malformed(what)) => return Err(format!("at byte {offset}: {what}").into()),
         }
     };
     if !can_be_torn {
         return Err(format!(
             "at byte {cut}: the file is cut short, which a crash does to none but the last increment"
-        ));
+        )
+        .into());
     }
     if in_transaction {
         sink.give_up_transaction()?;
     }
-    let left_out = offset + command.len() as u64 - cut;
+    let left_out = at.offset + command.len() as u64 - cut;
     sink.note(format!(
         "the last command or transaction, at byte {cut} of the last file, is cut short, as a crash does it: {left_out} bytes \
          were left out"
@@ -348,7 +401,7 @@ fn read_manifest(path: &Path) -> Result<Vec<SourceFile>, String> {
     let mut files: Vec<SourceFile> = base
         .iter()
         .chain(&increments)
-        .map(|name| SourceFile { path: path.with_file_name(name), can_be_torn: false })
+        .map(|name| SourceFile { path: path.with_file_name(name).into(), can_be_torn: false })
         .collect();
     if let (Some(last), false) = (files.last_mut(), increments.is_empty()) {
         last.can_be_torn = true;
@@ -445,12 +498,12 @@ mod tests {
     }
 
     impl Sink for Kept {
-        fn record(&mut self, _: Record) -> Result<(), String> {
+        fn record(&mut self, _: Record) -> Result<(), Stopped> {
             Ok(())
         }
 
-        fn command(&mut self, bytes: &[u8], offset: u64) -> Result<(), String> {
-            self.commands.push((bytes.to_vec(), offset));
+        fn command(&mut self, bytes: &[u8], at: Place) -> Result<(), Stopped> {
+            self.commands.push((bytes.to_vec(), at.offset));
             Ok(())
         }
 
@@ -458,10 +511,19 @@ mod tests {
             self.notes.push(note);
         }
 
-        fn give_up_transaction(&mut self) -> Result<(), String> {
+        fn give_up_transaction(&mut self) -> Result<(), Stopped> {
             self.given_up = true;
             Ok(())
         }
+    }
+
+    /// Reads the commands of a text; the error says what is wrong with it.
+    fn read(text: &[u8], can_be_torn: bool, sink: &mut Kept) -> Result<(), String> {
+        let at = Place { path: Path::new("file").into(), offset: 0 };
+        read_commands(text, at, can_be_torn, sink).map_err(|failure| match failure {
+            Failure::File(what) => what,
+            Failure::Sink(Stopped) => unreachable!("it takes everything"),
+        })
     }
 
     const SELECT: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
@@ -473,11 +535,11 @@ mod tests {
         let text = [&b"#TS:1700000000\r\n"[..], SELECT, MULTI, SELECT, EXEC].concat();
         for len in 0..=text.len() {
             let (mut last, mut not_last) = (Kept::default(), Kept::default());
-            read_commands(&text[..len], 0, true, &mut last).unwrap();
+            read(&text[..len], true, &mut last).unwrap();
             let whole = [0, 16, 16 + SELECT.len(), text.len()].contains(&len);
             assert_eq!(last.notes.is_empty(), whole, "{len}");
             assert_eq!(last.given_up, (54..text.len()).contains(&len), "{len}");
-            assert_eq!(read_commands(&text[..len], 0, false, &mut not_last).is_ok(), whole, "{len}");
+            assert_eq!(read(&text[..len], false, &mut not_last).is_ok(), whole, "{len}");
             let found = last.commands.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
             assert!(found <= len.saturating_sub(16));
             for (bytes, offset) in &last.commands {
@@ -500,7 +562,7 @@ mod tests {
                 for torn in [0, 3] {
                     let (start, rest) = (&text[..=at], &text[at + 1..text.len() - torn]);
                     let damaged = [start, b"9999", rest].concat();
-                    let result = read_commands(&damaged[..], 0, true, &mut Kept::default());
+                    let result = read(&damaged, true, &mut Kept::default());
                     let follows = &text[at..text.len() - SELECT.len()];
                     let whole = follows.windows(3).any(|it| it == b"\r\n*") || torn == 0;
                     let error = result.err().unwrap_or_default();
@@ -515,7 +577,7 @@ mod tests {
         // An argument of each is the beginning of the next one: each by itself takes as long to read as all that follows.
         let nested = b"$8\r\n*1048576\r\n".repeat(100_000);
         let text = [b"*1\r\n$99999999\r\n\r\n*1048576\r\n", &nested[..]].concat();
-        let error = read_commands(&text[..], 0, true, &mut Kept::default()).unwrap_err();
+        let error = read(&text, true, &mut Kept::default()).unwrap_err();
         assert!(error.contains("whole commands follow"), "{error}");
     }
 
@@ -538,7 +600,7 @@ mod tests {
         ] {
             let text = [SELECT, end].concat();
             let mut kept = Kept::default();
-            let result = read_commands(&text[..], 0, true, &mut kept);
+            let result = read(&text, true, &mut kept);
             assert_eq!(result.is_ok(), is_torn, "{}", end.escape_ascii());
             let told = format!(
                 "at byte {} of the last file, is cut short, as a crash does it: {} bytes were left out",
@@ -552,7 +614,7 @@ mod tests {
     #[test]
     fn transactions_are_not_nested() {
         let text = [MULTI, SET, MULTI, SET, EXEC].concat();
-        let error = read_commands(&text[..], 0, true, &mut Kept::default()).unwrap_err();
+        let error = read(&text, true, &mut Kept::default()).unwrap_err();
         assert!(error.contains("within that at byte 0, whose end is damaged"), "{error}");
     }
 
@@ -577,7 +639,10 @@ mod tests {
         write("a.manifest", b"file a seq 1 type b\n");
         write("a", torn);
         let error = Source::find(folder.path()).unwrap().read(&mut Kept::default()).unwrap_err();
-        assert!(error.contains("a: at byte 0: the file is cut short, which"), "{error}");
+        assert!(
+            matches!(&error, Failure::File(what) if what.contains("a: at byte 0: the file is cut short, which")),
+            "{error:?}"
+        );
     }
 
     #[test]
@@ -593,7 +658,7 @@ mod tests {
             (b"*1\r\n$0\r\n\r\n", "at byte 0: a command without a name"),
             (&[b'*'; 2000], "at byte 0: a line that is too long"),
         ] {
-            assert_eq!(read_commands(text, 0, true, &mut Kept::default()), Err(error.to_owned()));
+            assert_eq!(read(text, true, &mut Kept::default()), Err(error.to_owned()));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The server that takes the data, as its client: commands are sent without waiting for their replies, up to a limit, and a
 //! thread looks at each reply.
 
+use super::source::{Place, Stopped};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fmt,
@@ -9,7 +10,11 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     str::FromStr,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -224,10 +229,12 @@ impl Connection {
     pub fn pipeline(self) -> io::Result<Pipeline> {
         let socket = self.replies.socket.try_clone()?;
         let (expected, inbox) = sync_channel(WINDOW);
-        let replies = self.replies;
-        let checker = thread::Builder::new().name("replies".into()).spawn(move || check(replies, &inbox))?;
+        let (replies, refused) = (self.replies, Arc::new(AtomicBool::new(false)));
+        let seen = refused.clone();
+        let check = move || check(replies, &inbox, &seen);
+        let checker = thread::Builder::new().name("replies".into()).spawn(check)?;
         let socket = BufWriter::with_capacity(BUFFER, socket);
-        Ok(Pipeline { socket, expected, checker, request: Vec::new() })
+        Ok(Pipeline { socket, expected, checker, refused, request: Vec::new() })
     }
 }
 
@@ -242,9 +249,14 @@ pub struct Expected {
 /// What was sent.
 pub enum What {
     /// Something of a key.
-    Key(Vec<u8>),
-    /// The command at an offset of a file.
-    Offset(u64),
+    Key {
+        /// Its name.
+        name: Vec<u8>,
+        /// Whether all of it was sent then.
+        is_last: bool,
+    },
+    /// The command at this place.
+    Command(Place),
     /// Anything else.
     Other(&'static str),
 }
@@ -262,39 +274,63 @@ pub enum Outcome {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Key(name) => {
+            What::Key { name, .. } => {
                 let more = if name.len() > SHOWN { "..." } else { "" };
                 write!(f, "the key \"{}\"{more}", name[..name.len().min(SHOWN)].escape_ascii())
             }
-            What::Offset(offset) => write!(f, "the command at byte {offset}"),
+            What::Command(place) => write!(f, "the command {place}"),
             What::Other(what) => f.write_str(what),
         }
     }
 }
 
-/// Looks at replies until no more commands are sent, or one is not as expected: then it shuts the connection.
-fn check(mut replies: Replies, inbox: &Receiver<Expected>) -> Result<(), String> {
+/// What has become of that which was sent.
+#[derive(Debug, Default)]
+pub struct Sent {
+    /// Why no more was taken, if so.
+    pub failure: Option<String>,
+    /// Keys that have arrived, with all of their values.
+    pub keys: u64,
+    /// Whether some replies never came, so that more may have arrived.
+    pub is_unknown: bool,
+}
+
+/// Looks at the replies to all that is sent. Once one is not as expected, `refused` is set, so that no more is sent; if the
+/// connection fails, it is shut.
+fn check(mut replies: Replies, inbox: &Receiver<Expected>, refused: &AtomicBool) -> Sent {
+    let mut sent = Sent::default();
     while let Ok(Expected { what, reply: expected }) = inbox.recv() {
-        let result = match (replies.read(), expected) {
-            (Err(error), _) => Err(error.to_string()),
-            (Ok(reply), expected) => match (error_in(&reply), expected) {
-                (Some(text), _) => Err(format!("{what} is refused: {text}")),
-                (None, Outcome::Any) => Ok(()),
-                (None, Outcome::Ok) if reply == Reply::Simple(b"OK".to_vec()) => Ok(()),
-                (None, Outcome::Ok) if reply == Reply::Null => Err(format!("{what} is there already")),
-                (None, Outcome::Number(number)) if reply == Reply::Int(number) => Ok(()),
-                (None, Outcome::Number(_)) => {
-                    Err(format!("{what} has an element twice, or was there already"))
-                }
-                (None, Outcome::Ok) => Err(format!("{what}: an unexpected reply, {reply:?}")),
-            },
+        let reply = match replies.read() {
+            Ok(reply) => reply,
+            Err(error) => {
+                replies.socket.shut_down();
+                sent.failure.get_or_insert(error.to_string());
+                sent.is_unknown = true;
+                return sent;
+            }
         };
-        if result.is_err() {
-            replies.socket.shut_down();
-            return result;
+        match compare(&reply, &what, &expected) {
+            Ok(()) => sent.keys += u64::from(matches!(what, What::Key { is_last: true, .. })),
+            Err(failure) => {
+                sent.failure.get_or_insert(failure);
+                refused.store(true, Relaxed);
+            }
         }
     }
-    Ok(())
+    sent
+}
+
+/// Whether a reply is as expected; the error says why not.
+fn compare(reply: &Reply, what: &What, expected: &Outcome) -> Result<(), String> {
+    match (error_in(reply), expected) {
+        (Some(text), _) => Err(format!("{what} is refused: {text}")),
+        (None, Outcome::Any) => Ok(()),
+        (None, Outcome::Ok) if *reply == Reply::Simple(b"OK".to_vec()) => Ok(()),
+        (None, Outcome::Ok) if *reply == Reply::Null => Err(format!("{what} is there already")),
+        (None, Outcome::Number(number)) if *reply == Reply::Int(*number) => Ok(()),
+        (None, Outcome::Number(_)) => Err(format!("{what} has an element twice, or was there already")),
+        (None, Outcome::Ok) => Err(format!("{what}: an unexpected reply, {reply:?}")),
+    }
 }
 
 /// The error that a reply is, or has in it.
@@ -306,20 +342,18 @@ fn error_in(reply: &Reply) -> Option<String> {
     }
 }
 
-/// A connection on which commands are sent without waiting.
+/// A connection on which commands are sent without waiting, until something is refused.
 pub struct Pipeline {
     socket: BufWriter<Socket>,
     expected: SyncSender<Expected>,
-    checker: JoinHandle<Result<(), String>>,
+    checker: JoinHandle<Sent>,
+    refused: Arc<AtomicBool>,
     request: Vec<u8>,
 }
 
-/// The connection was shut; why is told by [`Pipeline::finish`].
-pub struct Closed;
-
 impl Pipeline {
     /// Sends a command.
-    pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A], what: What, reply: Outcome) -> Result<(), Closed> {
+    pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A], what: What, reply: Outcome) -> Result<(), Stopped> {
         let mut request = std::mem::take(&mut self.request);
         request.clear();
         write_command(&mut request, args);
@@ -331,26 +365,29 @@ impl Pipeline {
     }
 
     /// Sends a command that is written already.
-    pub fn send_bytes(&mut self, bytes: &[u8], what: What, reply: Outcome) -> Result<(), Closed> {
-        let expected = Expected { what, reply };
-        if let Err(full) = self.expected.try_send(expected) {
-            // What its replies are awaited of must have been sent.
-            self.socket.flush().map_err(|_| Closed)?;
-            let (std::sync::mpsc::TrySendError::Full(expected)
-            | std::sync::mpsc::TrySendError::Disconnected(expected)) = full;
-            self.expected.send(expected).map_err(|_| Closed)?;
+    pub fn send_bytes(&mut self, bytes: &[u8], what: What, reply: Outcome) -> Result<(), Stopped> {
+        if self.refused.load(Relaxed) {
+            return Err(Stopped);
         }
-        self.socket.write_all(bytes).map_err(|_| Closed)
+        if let Err(full) = self.expected.try_send(Expected { what, reply }) {
+            // What its replies are awaited of must have been sent.
+            self.socket.flush().map_err(|_| Stopped)?;
+            let (TrySendError::Full(expected) | TrySendError::Disconnected(expected)) = full;
+            self.expected.send(expected).map_err(|_| Stopped)?;
+        }
+        self.socket.write_all(bytes).map_err(|_| Stopped)
     }
 
-    /// Waits for all replies. The error is the first one that there was.
-    pub fn finish(mut self) -> Result<(), String> {
+    /// Waits for all replies.
+    pub fn finish(mut self) -> Sent {
         let flushed = self.socket.flush();
         drop(self.expected);
-        let checked = self.checker.join().expect("a panic ends the process");
+        let mut sent = self.checker.join().expect("a panic ends the process");
         // Dropping it would flush once more, in vain.
         drop(self.socket.into_parts());
-        checked?;
-        flushed.map_err(|e| e.to_string())
+        if let Err(error) = flushed {
+            sent.failure.get_or_insert(error.to_string());
+        }
+        sent
     }
 }
