@@ -4,12 +4,26 @@ use crate::util::progress::Progress;
 use holdfast_store::{OpenError, Options, Store};
 use std::{path::Path, process};
 
-/// Checks everything in `dir` and prints what it found; the error says what is wrong, with file and offset.
-pub fn check(dir: &Path) -> Result<(), String> {
+/// Opens a data folder as it is, and prints what the start has found; the error says what is wrong, and what to do about it.
+pub fn open(dir: &Path, options: Options) -> Result<Store, String> {
     if !dir.join("superblock").is_file() {
         return Err(format!("{} is not a data folder: it has no superblock", dir.display()));
     }
-    let failed = |error: OpenError| match error {
+    let on_unreadable = |error: &OpenError| -> ! {
+        eprintln!("{error}");
+        process::exit(1)
+    };
+    let options = Options { on_unreadable, ..options };
+    let store = Store::open_read_only(dir, options).map_err(|error| describe(dir, error))?;
+    for note in &store.recovery().notes {
+        println!("note: {note}");
+    }
+    Ok(store)
+}
+
+/// What is wrong with a data folder, and what to do about it.
+pub fn describe(dir: &Path, error: OpenError) -> String {
+    match error {
         OpenError::Corrupt { .. } => format!(
             "{error}\n\
              Something in {} is damaged. If its medium has returned other bytes than were written, see to that first. To go \
@@ -17,22 +31,18 @@ pub fn check(dir: &Path) -> Result<(), String> {
             dir.display()
         ),
         error => format!("{}: {error}", dir.display()),
-    };
-    let on_unreadable = |error: &OpenError| -> ! {
-        eprintln!("{error}");
-        process::exit(1)
-    };
-    let options = Options { on_unreadable, ..Options::default() };
-    let store = Store::open_read_only(dir, options).map_err(failed)?;
-    let recovery = store.recovery();
-    for note in &recovery.notes {
-        println!("note: {note}");
     }
+}
+
+/// Checks everything in `dir` and prints what it found; the error says what is wrong, with file and offset.
+pub fn check(dir: &Path) -> Result<(), String> {
+    let store = open(dir, Options::default())?;
+    let recovery = store.recovery();
     println!("replayed: {} batches, {} bytes", recovery.replayed_batches, recovery.replayed_bytes);
     let mut progress = Progress::new();
     let report = store.check_telling(&mut |done, all| progress.show(done, all));
     progress.end();
-    let report = report.map_err(failed)?;
+    let report = report.map_err(|error| describe(dir, error))?;
     println!("keys: {}", report.keys);
     println!(
         "items: {}, {} bytes, {} of them frozen collections",

@@ -1,4 +1,4 @@
-//! The command line: `holdfast [serve] [FILE] [--option value …]` and `holdfast check DIR`.
+//! The command line: `holdfast [serve] [FILE] [--option value …]`, `holdfast check DIR`, and `import` and `export`.
 
 use crate::{
     config::{
@@ -6,7 +6,7 @@ use crate::{
         file::{self, ConfigError},
         options::edit_distance,
     },
-    document,
+    document, export,
     import::{self, Destination},
     util::version::VERSION,
 };
@@ -23,6 +23,8 @@ pub enum Request {
     Check(PathBuf),
     /// Import what another server has saved.
     Import(Box<import::Request>),
+    /// Write what a data folder holds to an RDB file.
+    Export(export::Request),
     /// Print this and exit.
     Print(String),
 }
@@ -34,6 +36,7 @@ Usage:
   holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input), as redis-server does
   holdfast check DIR                           verify a data folder that is not in use; changes nothing
   holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
+  holdfast export DIR FILE                      write what a data folder that is not in use holds to an RDB file
   holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
@@ -62,6 +65,17 @@ ends early, because the server refuses a key or by a signal, it tells how many k
 Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
 ";
 
+const EXPORT_USAGE: &str = "\
+Usage:
+  holdfast export DIR FILE [--rdb-version N]
+
+Writes what is in a data folder, all databases and libraries of functions, to an RDB file that Redis and Valkey load. No server may
+use the folder, which stays as it is. FILE must not be there yet, and gets its name when all of it is written.
+
+The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
+--rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
+";
+
 /// Understands the arguments after the program's name.
 pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -75,6 +89,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
                 "check needs the data folder, and nothing else: holdfast check DIR".into(),
             )),
         },
+        ["export", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(EXPORT_USAGE.into())),
+        ["export", rest @ ..] => export(rest),
         ["import", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(IMPORT_USAGE.into())),
         ["import", rest @ ..] => import(rest),
         ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
@@ -92,7 +108,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     }
 }
 
-const COMMANDS: [&str; 5] = ["serve", "check", "import", "commands", "help"];
+const COMMANDS: [&str; 6] = ["serve", "check", "export", "import", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -171,6 +187,24 @@ fn import(args: &[&str]) -> Result<Request, ConfigError> {
     let address = address.expect("it is among the arguments");
     let to = Destination::Server { address, user, password, replace };
     Ok(Request::Import(Box::new(import::Request { from, to })))
+}
+
+fn export(args: &[&str]) -> Result<Request, ConfigError> {
+    let request = |dir: &str, file: &str, version| {
+        Ok(Request::Export(export::Request { dir: dir.into(), file: file.into(), version }))
+    };
+    match *args {
+        [dir, file] if !dir.starts_with('-') && !file.starts_with('-') => request(dir, file, None),
+        [dir, file, "--rdb-version", version @ ("10" | "11" | "12")]
+            if !dir.starts_with('-') && !file.starts_with('-') =>
+        {
+            request(dir, file, version.parse().ok())
+        }
+        _ => Err(ConfigError::new(
+            "export needs a data folder and a new file, and at most --rdb-version 10, 11 or 12; see holdfast export --help"
+                .into(),
+        )),
+    }
 }
 
 fn serve_help() -> String {

@@ -15,6 +15,7 @@ mod commit;
 mod config;
 mod document;
 mod exec;
+mod export;
 mod import;
 mod net;
 mod push;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
         Ok(cli::Request::Import(request)) => import::import(*request, serve::serve),
         Ok(cli::Request::Check(dir)) => check::check(&dir),
+        Ok(cli::Request::Export(request)) => export::export(&request),
         Err(error) => Err(error.to_string()),
     };
     match result {

@@ -20,6 +20,7 @@ use crate::{
         progress::Progress,
     },
 };
+use holdfast_rdb::encode;
 use holdfast_resp::Args;
 use holdfast_store::Txn;
 use std::time::Duration;
@@ -144,7 +145,7 @@ fn migrate(call: &mut Call, txn: &mut Txn) -> Answer {
 /// What is to be sent of a key, if it is there.
 fn value(call: &Call, txn: &mut Txn, index: usize) -> Result<Option<Sent>, Stop> {
     let (database, key) = (call.db(), call.args.at(index));
-    let payload = serialize(txn, database, key)?;
+    let payload = serialize(txn, database, key, encode::stream)?;
     let expires = txn.expiry(database, key).flatten();
     Ok(payload.map(|payload| Sent { payload, expires }))
 }

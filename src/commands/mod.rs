@@ -8,7 +8,7 @@ mod cluster;
 mod configuration;
 mod connection;
 mod debug;
-mod dump;
+pub mod dump;
 mod expire_time;
 mod expiry;
 mod fields;

@@ -11,6 +11,8 @@ pub struct Progress {
     on_terminal: bool,
     shown: Instant,
     has_bar: bool,
+    /// What is counted; bytes, if nothing else is.
+    what: Option<&'static str>,
 }
 
 impl Progress {
@@ -19,17 +21,23 @@ impl Progress {
 
     /// Nothing is shown so far.
     pub fn new() -> Progress {
-        Progress { on_terminal: io::stderr().is_terminal(), shown: Instant::now(), has_bar: false }
+        let on_terminal = io::stderr().is_terminal();
+        Progress { on_terminal, shown: Instant::now(), has_bar: false, what: None }
     }
 
-    /// Shows how many bytes of how many are done, if it is time to.
+    /// The same of things that are no bytes.
+    pub fn counting(what: &'static str) -> Progress {
+        Progress { what: Some(what), ..Progress::new() }
+    }
+
+    /// Shows how many of how many are done, if it is time to.
     pub fn show(&mut self, done: u64, all: u64) {
         let every = if self.on_terminal { Self::BAR_EVERY } else { Self::LINE_EVERY };
         if self.shown.elapsed() < every {
             return;
         }
         self.shown = Instant::now();
-        let line = line(done, all);
+        let line = line(done, all, self.what);
         if self.on_terminal {
             eprint!("\r{line}");
             // A bar that is not seen does no harm.
@@ -43,17 +51,21 @@ impl Progress {
     /// Takes the bar away.
     pub fn end(&mut self) {
         if self.has_bar {
-            eprint!("\r{:1$}\r", "", line(0, 1).chars().count() + 20);
+            eprint!("\r{:1$}\r", "", line(0, 1, self.what).chars().count() + 20);
         }
     }
 }
 
-fn line(done: u64, all: u64) -> String {
+fn line(done: u64, all: u64, what: Option<&str>) -> String {
     const WIDTH: usize = 40;
     let share = if all == 0 { 1.0 } else { (done as f64 / all as f64).min(1.0) };
     let full = (share * WIDTH as f64) as usize;
     let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full));
-    format!("[{bar}] {:3} % of {} MiB", (share * 100.0) as u64, all >> 20)
+    let percent = (share * 100.0) as u64;
+    match what {
+        None => format!("[{bar}] {percent:3} % of {} MiB", all >> 20),
+        Some(what) => format!("[{bar}] {percent:3} % of {all} {what}"),
+    }
 }
 
 #[cfg(test)]
@@ -62,9 +74,16 @@ mod tests {
 
     #[test]
     fn a_bar_grows() {
-        assert_eq!(line(0, 100 << 20), "[----------------------------------------]   0 % of 100 MiB");
-        assert_eq!(line(50 << 20, 100 << 20), "[####################--------------------]  50 % of 100 MiB");
-        assert_eq!(line(101 << 20, 100 << 20), "[########################################] 100 % of 100 MiB");
-        assert_eq!(line(0, 0), "[########################################] 100 % of 0 MiB");
+        assert_eq!(line(0, 100 << 20, None), "[----------------------------------------]   0 % of 100 MiB");
+        assert_eq!(
+            line(50 << 20, 100 << 20, None),
+            "[####################--------------------]  50 % of 100 MiB"
+        );
+        assert_eq!(
+            line(101 << 20, 100 << 20, None),
+            "[########################################] 100 % of 100 MiB"
+        );
+        assert_eq!(line(0, 0, None), "[########################################] 100 % of 0 MiB");
+        assert_eq!(line(1, 2, Some("keys")), "[####################--------------------]  50 % of 2 keys");
     }
 }

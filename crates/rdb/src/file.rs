@@ -36,7 +36,7 @@ const PIECE: PieceLimit = PieceLimit { elements: 2048, bytes: 1 << 20 };
 const SHOWN: usize = 64;
 
 /// What a record begins with that is no key.
-mod opcode {
+pub(crate) mod opcode {
     pub const SLOT_IMPORT: u8 = 243;
     pub const SLOT_INFO: u8 = 244;
     pub const LIBRARY: u8 = 245;

@@ -1,5 +1,5 @@
 //! Values in Redis's serialization, the one of RDB files: what DUMP returns and RESTORE takes, and [`functions`] likewise;
-//! and those files themselves ([`file`]).
+//! and those files themselves, which [`file`] reads and [`writer`] writes.
 //!
 //! A *payload* is a type (1 byte), the value, the version of the format (2 bytes) and a checksum of all that (CRC-64, 8
 //! bytes); numbers of the footer are little-endian. [`decode`] reads everything that Redis up to 7.4 writes and its
@@ -19,6 +19,7 @@ mod packed;
 mod reader;
 pub mod stream;
 mod strings;
+pub mod writer;
 
 pub use crc::crc64;
 pub use decode::decode;

@@ -1,8 +1,9 @@
 //! Files are read record by record; what is damaged, cut or unknown is refused, and says where.
 
 use holdfast_rdb::{
-    Field, Value, crc64,
+    Field, Value, crc64, encode,
     file::{Key, Reader, Record},
+    writer::{Newer, REDIS_7_2, Writer},
 };
 
 /// A file with its checksum.
@@ -250,4 +251,38 @@ fn what_the_system_says_is_told() {
     let (bytes, _) = sample();
     let error = Reader::new(Failing(&bytes)).err().unwrap().to_string();
     assert_eq!(error, "the medium is worn out");
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let list = encode::list(1, [&b"element"[..]]);
+    let long = vec![b'x'; 1 << 20];
+    let mut writer = Writer::new(Vec::new(), REDIS_7_2);
+    writer.aux("redis-ver", "7.2.4").unwrap();
+    writer.library(b"#!lua name=x").unwrap();
+    assert_eq!(writer.key(3, b"l", Some(5_000_000_000_123), &list).unwrap(), Ok(()));
+    assert_eq!(writer.key(3, b"s", None, &encode::string(&long)).unwrap(), Ok(()));
+    // A hash whose fields expire has no place in it.
+    let field = encode::Field { name: &b"f"[..], value: &b"v"[..], expires: 5 };
+    assert_eq!(writer.key(4, b"h", Some(1), &encode::hash(&[field])).unwrap(), Err(Newer(12)));
+    assert_eq!(writer.key(0, b"t", None, &encode::string(b"")).unwrap(), Ok(()));
+    let bytes = writer.finish().unwrap();
+    assert!(bytes.starts_with(b"REDIS0011"));
+    let (body, sum) = bytes.split_at(bytes.len() - 8);
+    assert_eq!(sum, crc64(0, body).to_le_bytes());
+    let expires =
+        Record::Key(Key { name: b"l".into(), expires_ms: Some(5_000_000_000_123), ..Key::default() });
+    let expected = vec![
+        Record::Aux(b"redis-ver".into(), b"7.2.4".into()),
+        Record::Library(b"#!lua name=x".into()),
+        Record::Database(3),
+        expires,
+        value(Value::List([&b"element"[..]].into_iter().collect())),
+        key("s"),
+        value(Value::String(long)),
+        Record::Database(0),
+        key("t"),
+        value(Value::String(Vec::new())),
+    ];
+    assert_eq!(read(&bytes).unwrap(), expected);
 }

@@ -14,7 +14,7 @@ use crate::{
     },
     push::notify::Class,
 };
-use holdfast_rdb::{Error, Value, decode, encode};
+use holdfast_rdb::{self as rdb, Error, Value, decode, encode};
 use holdfast_store::{Txn, Type};
 
 const ROW: Command =
@@ -69,15 +69,18 @@ const BAD_FOOTER: Stop = Stop::new("ERR DUMP payload version or checksum are wro
 const BAD_FORMAT: Stop = Stop::new("ERR Bad data format");
 
 fn dump(call: &mut Call, txn: &mut Txn) -> Answer {
-    match serialize(txn, call.db(), call.args.at(1))? {
+    match serialize(txn, call.db(), call.args.at(1), encode::stream)? {
         Some(payload) => call.out.bulk(payload),
         None => call.out.null(),
     }
     Ok(Done)
 }
 
+/// How a stream becomes a payload.
+pub type EncodeStream = fn(&rdb::stream::Stream) -> Vec<u8>;
+
 /// The value of a key as a payload.
-pub fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, Stop> {
+pub fn serialize(txn: &mut Txn, db: u8, key: &[u8], stream: EncodeStream) -> Result<Option<Vec<u8>>, Stop> {
     let Some(ty) = txn.type_of(db, key) else { return Ok(None) };
     Ok(match ty {
         Type::String => txn.get(db, key)?.map(encode::string),
@@ -94,7 +97,7 @@ pub fn serialize(txn: &mut Txn, db: u8, key: &[u8]) -> Result<Option<Vec<u8>>, S
             });
             encode::hash(&fields.collect::<Vec<_>>())
         }),
-        Type::Stream => txn.stream_at(db, key)?.map(|stream| encode::stream(&streams::export(stream))),
+        Type::Stream => txn.stream_at(db, key)?.map(|it| stream(&streams::export(it))),
     })
 }
 

@@ -1,6 +1,9 @@
 //! `Store::check`: everything that must agree, compared by full scans.
 
-use super::Store;
+use super::{
+    Store,
+    runs::{RUN_BYTES, Run},
+};
 use crate::{
     collections::{Context, Limits, any, object},
     engine::Engine,
@@ -13,7 +16,7 @@ use crate::{
     txn::scratch::Scratch,
 };
 use holdfast_heap::{Image, Load};
-use holdfast_io::{AlignedBuf, BLOCK, Error, Result};
+use holdfast_io::{Error, Result};
 use holdfast_log::Lsn;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -37,10 +40,6 @@ pub struct CheckReport {
 
 /// Entries that are collected before their items are read in the order of the log, so that they take some 256 MiB at most.
 const ENTRIES: usize = 8 << 20;
-/// Bytes of log that are read at once, unless one item is longer.
-const RUN_BYTES: u64 = 4 << 20;
-/// Bytes between two items of a run that are read in vain: more than these take as long as another read.
-const GAP_BYTES: u64 = 128 << 10;
 
 /// An index entry that names an item.
 struct Entry {
@@ -71,6 +70,12 @@ impl Store {
 
     /// The same. Calls `tell` now and then with the bytes of items that were compared, and those of all.
     pub fn check_telling(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let heap_pages = self.load_everything()?;
+        Ok(CheckReport { heap_pages, ..self.engine().check(tell)? })
+    }
+
+    /// Checks and loads all pages of the last checkpoint, which is faster than one by one when they are used. Returns how many.
+    pub fn load_everything(&self) -> Result<u64> {
         // First, since a damaged page stops the process when it is used.
         let heap_pages = {
             let _no_checkpoint = self.maintenance.checkpoints.hold();
@@ -79,7 +84,7 @@ impl Store {
         // Else each page is read by itself when it is looked at.
         while self.shared().heap.load_next(Load::All, RUN_BYTES as usize)? {}
         self.engine().attach_all();
-        Ok(CheckReport { heap_pages, ..self.engine().check(tell)? })
+        Ok(heap_pages)
     }
 
     /// A copy of the heap, by partition. That of a store which has replayed all batches of this one is the same, to the
@@ -138,11 +143,11 @@ impl Engine {
         entries.retain(|entry| entry.lsn < written);
         entries.sort_unstable_by_key(|entry| entry.lsn);
         let (mut rest, mut scratch) = (&entries[..], Scratch::take());
-        while let Some(first) = rest.first() {
-            let from = first.lsn - first.lsn % BLOCK as u64;
-            let (count, bytes) = self.read_run(rest, from, written)?;
-            for entry in &rest[..count] {
-                let record = &bytes[(entry.lsn - from) as usize..];
+        while !rest.is_empty() {
+            let run =
+                Run::read(&self.shared.log, rest, |entry| (entry.lsn, class_bytes(entry.word.class())))?;
+            for entry in &rest[..run.count] {
+                let record = run.at(entry.lsn);
                 let limits = &parts[usize::from(entry.partition)].limits;
                 self.check_item(entry, record, limits, &mut scratch, &mut findings.report).map_err(
                     |what| {
@@ -152,32 +157,12 @@ impl Engine {
                 )?;
                 findings.compared += class_bytes_min(entry.word.class());
             }
-            rest = &rest[count..];
+            rest = &rest[run.count..];
             tell(findings.compared);
         }
         scratch.put_back();
         entries.clear();
         Ok(())
-    }
-
-    /// Reads the log from `from` on, which is below the first entry's item, for as many entries as lie near each other.
-    /// Returns how many, at least one, and what was read: less than wanted if a segment was freed.
-    fn read_run(&self, entries: &[Entry], from: Lsn, written: Lsn) -> Result<(usize, AlignedBuf)> {
-        let end_of = |entry: &Entry| (entry.lsn + class_bytes(entry.word.class())).min(written);
-        let mut end = end_of(&entries[0]);
-        let is_near = |entry: &&Entry| {
-            let is_near = entry.lsn <= end + GAP_BYTES && end_of(entry) <= from + RUN_BYTES;
-            if is_near {
-                end = end.max(end_of(entry));
-            }
-            is_near
-        };
-        let near = entries[1..].iter().take_while(is_near).count();
-        let mut bytes = AlignedBuf::zeroed(((end - from) as usize).next_multiple_of(BLOCK));
-        let read = self.shared.log.read(from, &mut bytes[..(end - from) as usize])?;
-        let read_to = from + read as u64;
-        let count = entries[..=near].iter().take_while(|entry| entry.lsn < read_to).count();
-        Ok((count.max(1), bytes))
     }
 
     /// Compares an entry with its item's record, which `bytes` begin with; the error says what is wrong.

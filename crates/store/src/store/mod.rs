@@ -10,8 +10,10 @@ mod open;
 pub mod options;
 mod read;
 pub mod run;
+mod runs;
 pub mod stats;
 mod upkeep;
+mod visit;
 
 use crate::{
     cache::uses::Uses,
