@@ -71,7 +71,10 @@ impl Sink for Verify {
 
 /// Sends everything.
 pub struct Feed {
-    pipeline: Pipeline,
+    /// Keys go to one after another, each with all that belongs to it.
+    pipelines: Vec<Pipeline>,
+    /// The one that the key goes to.
+    current: usize,
     replace: bool,
     skip_expired: bool,
     /// Set once no more is to be sent.
@@ -84,10 +87,16 @@ pub struct Feed {
 
 impl Feed {
     /// Sends to a server, in which keys that are there are replaced or not, until `interrupted` is set. Keys that have expired are
-    /// left out or not.
-    pub fn new(pipeline: Pipeline, replace: bool, skip_expired: bool, interrupted: Arc<AtomicBool>) -> Feed {
+    /// left out or not. Commands stay in their order only with one pipeline.
+    pub fn new(
+        pipelines: Vec<Pipeline>,
+        replace: bool,
+        skip_expired: bool,
+        interrupted: Arc<AtomicBool>,
+    ) -> Feed {
         Feed {
-            pipeline,
+            pipelines,
+            current: 0,
             replace,
             skip_expired,
             interrupted,
@@ -99,7 +108,13 @@ impl Feed {
 
     /// Waits for the replies to all that was sent.
     pub fn finish(self) -> (Summary, Sent) {
-        (self.summary, self.pipeline.finish())
+        let sent = self.pipelines.into_iter().map(Pipeline::finish);
+        let all = sent.fold(Sent::default(), |all, one| Sent {
+            failure: all.failure.or(one.failure),
+            keys: all.keys + one.keys,
+            is_unknown: all.is_unknown || one.is_unknown,
+        });
+        (self.summary, all)
     }
 
     fn check_interruption(&self) -> Result<(), Stopped> {
@@ -110,12 +125,12 @@ impl Feed {
     fn send<A: AsRef<[u8]>>(&mut self, args: &[A], outcome: Outcome, is_last: bool) -> Result<(), Stopped> {
         self.check_interruption()?;
         let what = What::Key { name: self.key.name.clone(), is_last };
-        self.pipeline.send(args, what, outcome)
+        self.pipelines[self.current].send(args, what, outcome)
     }
 
     fn other<A: AsRef<[u8]>>(&mut self, args: &[A], what: &'static str) -> Result<(), Stopped> {
         self.check_interruption()?;
-        self.pipeline.send(args, What::Other(what), Outcome::Any)
+        self.pipelines[0].send(args, What::Other(what), Outcome::Any)
     }
 
     /// Whether the key has expired, as it is when a server loads a file.
@@ -244,10 +259,14 @@ impl Sink for Feed {
                 self.other(&args, "a library of functions")
             }
             Record::Database(number) => {
-                self.other(&[b"SELECT", number.to_string().as_bytes()], "the number of a database")
+                let (number, what) = (number.to_string(), "the number of a database");
+                self.pipelines.iter_mut().try_for_each(|pipeline| {
+                    pipeline.send(&[b"SELECT", number.as_bytes()], What::Other(what), Outcome::Any)
+                })
             }
             Record::Key(key) => {
                 self.key = key;
+                self.current = (self.current + 1) % self.pipelines.len();
                 Ok(())
             }
             Record::Nothing => {
@@ -267,8 +286,9 @@ impl Sink for Feed {
 
     fn command(&mut self, bytes: &[u8], at: Place) -> Result<(), Stopped> {
         self.summary.commands += 1;
+        assert!(self.pipelines.len() == 1, "what is executed again is executed in its order");
         self.check_interruption()?;
-        self.pipeline.send_bytes(bytes, What::Command(at), Outcome::Any)
+        self.pipelines[0].send_bytes(bytes, What::Command(at), Outcome::Any)
     }
 
     fn note(&mut self, note: String) {

@@ -11,6 +11,7 @@ mod unfinished;
 
 use crate::{
     config::{Config, Opt, kind::Value},
+    server::worker_count,
     util::progress::Progress,
 };
 use feed::{Feed, Summary};
@@ -67,6 +68,9 @@ pub type Serve = fn(Config, Option<u64>) -> Result<(), String>;
 /// come later. So this is the time then, in milliseconds: a day after the beginning, since a worker subtracts from it how long
 /// it has been at work.
 const STOPPED_AT_MS: u64 = 24 * 60 * 60 * 1000;
+/// Connections by which keys are sent at most, and to a server of which it is not known how many workers it has.
+const CONNECTIONS_MAX: usize = 8;
+const CONNECTIONS: usize = 4;
 /// How often it is looked whether the server serves.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -101,6 +105,7 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
     let unfinished = Unfinished::new(&dir)?;
     prepare(&config, &unfinished.data(), &unfinished.socket());
     let clock = source.has_commands().then_some(STOPPED_AT_MS);
+    let connections = worker_count(config.number(Opt::Workers)).min(CONNECTIONS_MAX);
     let server = thread::Builder::new().name("server".into()).spawn(move || serve(config, clock));
     let server = server.map_err(|e| format!("cannot start a thread: {e}"))?;
     let address = Address::Unix(unfinished.socket());
@@ -114,7 +119,8 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
         if address.connect().is_ok() {
             // The server is told of interruptions, and ends.
             let interrupted = Arc::new(AtomicBool::new(false));
-            break feed(source, &address, &Login::default(), false, clock.is_none(), interrupted);
+            let target = Target { address: &address, login: &Login::default(), replace: false, connections };
+            break feed(source, &target, clock.is_none(), interrupted);
         }
         thread::sleep(LOOK_EVERY);
     };
@@ -180,7 +186,8 @@ fn into_server(source: &Source, address: &Address, login: &Login, replace: bool)
     // Nothing is sent before all is known to be sound.
     verify(source)?;
     let interrupted = on_interruption().map_err(|e| format!("cannot start: {e}"))?;
-    feed(source, address, login, replace, true, interrupted).map_err(|Unfed { what, sent }| {
+    let target = Target { address, login, replace, connections: CONNECTIONS };
+    feed(source, &target, true, interrupted).map_err(|Unfed { what, sent }| {
         let (about, keys) = (if sent.is_unknown { "at least " } else { "" }, sent.keys);
         format!(
             "{what}\nThe import is not complete: {about}{keys} keys of the file have arrived at {address}, and stay there; of one \
@@ -217,19 +224,31 @@ struct Unfed {
     sent: Sent,
 }
 
+/// A server, and how it is sent to.
+struct Target<'t> {
+    address: &'t Address,
+    login: &'t Login,
+    /// Whether keys that are there give way.
+    replace: bool,
+    /// Connections by which keys are sent.
+    connections: usize,
+}
+
 /// Sends everything to a server, until `interrupted` is set.
 fn feed(
     source: &Source,
-    address: &Address,
-    login: &Login,
-    replace: bool,
+    &Target { address, login, replace, connections }: &Target,
     skip_expired: bool,
     interrupted: Arc<AtomicBool>,
 ) -> Result<Summary, Unfed> {
-    let connection = address.connect().and_then(|connection| connection.log_in(login));
-    let pipeline = connection.and_then(Connection::pipeline);
-    let pipeline = pipeline.map_err(|e| Unfed { what: format!("{address}: {e}"), sent: Sent::default() })?;
-    let mut feed = Feed::new(pipeline, replace, skip_expired, interrupted);
+    let failed = Arc::new(AtomicBool::new(false));
+    let pipeline = |_| address.connect()?.log_in(login)?.pipeline(failed.clone());
+    // The order of keys is of no account, that of commands is.
+    let count = if source.has_commands() { 1 } else { connections };
+    let pipelines: io::Result<Vec<_>> = (0..count).map(pipeline).collect();
+    let pipelines =
+        pipelines.map_err(|e| Unfed { what: format!("{address}: {e}"), sent: Sent::default() })?;
+    let mut feed = Feed::new(pipelines, replace, skip_expired, interrupted);
     let read = source.read(&mut feed);
     let (summary, sent) = feed.finish();
     let what = match (read, &sent.failure) {

@@ -225,16 +225,15 @@ impl Connection {
         }
     }
 
-    /// From now on sends commands without waiting.
-    pub fn pipeline(self) -> io::Result<Pipeline> {
+    /// From now on sends commands without waiting, until `failed` is set, which it sets itself if anything fails.
+    pub fn pipeline(self, failed: Arc<AtomicBool>) -> io::Result<Pipeline> {
         let socket = self.replies.socket.try_clone()?;
         let (expected, inbox) = sync_channel(WINDOW);
-        let (replies, refused) = (self.replies, Arc::new(AtomicBool::new(false)));
-        let seen = refused.clone();
+        let (replies, seen) = (self.replies, failed.clone());
         let check = move || check(replies, &inbox, &seen);
         let checker = thread::Builder::new().name("replies".into()).spawn(check)?;
         let socket = BufWriter::with_capacity(BUFFER, socket);
-        Ok(Pipeline { socket, expected, checker, refused, request: Vec::new() })
+        Ok(Pipeline { socket, expected, checker, failed, request: Vec::new() })
     }
 }
 
@@ -295,14 +294,15 @@ pub struct Sent {
     pub is_unknown: bool,
 }
 
-/// Looks at the replies to all that is sent. Once one is not as expected, `refused` is set, so that no more is sent; if the
-/// connection fails, it is shut.
-fn check(mut replies: Replies, inbox: &Receiver<Expected>, refused: &AtomicBool) -> Sent {
+/// Looks at the replies to all that is sent. Once one is not as expected, `failed` is set, so that no more is sent; likewise if the
+/// connection fails, which is shut then.
+fn check(mut replies: Replies, inbox: &Receiver<Expected>, failed: &AtomicBool) -> Sent {
     let mut sent = Sent::default();
     while let Ok(Expected { what, reply: expected }) = inbox.recv() {
         let reply = match replies.read() {
             Ok(reply) => reply,
             Err(error) => {
+                failed.store(true, Relaxed);
                 replies.socket.shut_down();
                 sent.failure.get_or_insert(error.to_string());
                 sent.is_unknown = true;
@@ -313,7 +313,7 @@ fn check(mut replies: Replies, inbox: &Receiver<Expected>, refused: &AtomicBool)
             Ok(()) => sent.keys += u64::from(matches!(what, What::Key { is_last: true, .. })),
             Err(failure) => {
                 sent.failure.get_or_insert(failure);
-                refused.store(true, Relaxed);
+                failed.store(true, Relaxed);
             }
         }
     }
@@ -342,12 +342,12 @@ fn error_in(reply: &Reply) -> Option<String> {
     }
 }
 
-/// A connection on which commands are sent without waiting, until something is refused.
+/// A connection on which commands are sent without waiting, until something fails.
 pub struct Pipeline {
     socket: BufWriter<Socket>,
     expected: SyncSender<Expected>,
     checker: JoinHandle<Sent>,
-    refused: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
     request: Vec<u8>,
 }
 
@@ -366,7 +366,7 @@ impl Pipeline {
 
     /// Sends a command that is written already.
     pub fn send_bytes(&mut self, bytes: &[u8], what: What, reply: Outcome) -> Result<(), Stopped> {
-        if self.refused.load(Relaxed) {
+        if self.failed.load(Relaxed) {
             return Err(Stopped);
         }
         if let Err(full) = self.expected.try_send(Expected { what, reply }) {
