@@ -275,6 +275,33 @@ fn a_real_redis_loads_what_is_exported() {
 }
 
 #[test]
+fn what_has_expired_is_left_out() {
+    let server = start_in(Folder::new());
+    server.client().run_script(
+        "DEBUG SET-ACTIVE-EXPIRE 0 => +OK
+         SET stays value => +OK
+         HSET half field value other value => :2
+         HSET all field value => :1
+         SET expired value PX 1 => +OK
+         HPEXPIRE half 1 FIELDS 1 field => [:1]
+         HPEXPIRE all 1 FIELDS 1 field => [:1]
+         WAITAOF 1 0 0 => [:1 :0]",
+    );
+    let (folder, other) = (server.kill(), Folder::new());
+    let file = other.join("dump.rdb");
+    // Nothing is left that needs a newer version.
+    let (is_done, text) = export(&folder, &file, &[]);
+    assert_eq!((is_done, &text[..]), (true, "version of the format: 11\nkeys: 2\nok\n"));
+    let (is_done, text) = program(&["import", &file, "--dir", &other.join("data")]);
+    assert!(is_done, "{text}");
+    start_in(other).client().run_script(
+        "DBSIZE => :2
+         GET stays => value
+         HGETALL half => [other value]",
+    );
+}
+
+#[test]
 fn what_cannot_be_exported_is_told_and_nothing_is_left() {
     let server = start_in(Folder::new());
     let mut client = server.client();
