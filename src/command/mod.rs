@@ -16,10 +16,11 @@ use std::ops::{BitOr, Range};
 pub struct Command {
     /// In lower case; of a subcommand with its container: `client|list`.
     pub name: &'static str,
-    /// Number of arguments, the name included (and the container's); negative: at least so many.
-    pub arity: i32,
     /// Its arguments behind the name, as [`crate::command::syntax`] says.
     pub syntax: &'static str,
+    /// Number of arguments, the name included (and the container's); negative: at least so many. A row has it only if its
+    /// syntax does not say it.
+    pub arity: i32,
     /// Properties that dispatch looks at.
     pub flags: Flags,
     /// ACL categories beyond those that follow from the flags.
@@ -51,8 +52,8 @@ impl Command {
     /// A row to start from (`..Command::NEW`).
     pub const NEW: Command = Command {
         name: "",
-        arity: -1,
         syntax: "",
+        arity: 0,
         flags: Flags::NONE,
         categories: Categories::NONE,
         keys: &[],
@@ -65,6 +66,13 @@ impl Command {
         summary: "",
         complexity: "O(1)",
     };
+
+    /// The same with the arity that its syntax asks for, unless the row has another.
+    pub const fn with_arity(self) -> Command {
+        let is_given = self.arity != 0;
+        let arity = if is_given { self.arity } else { syntax::arity(self.name, self.syntax) };
+        Command { arity, ..self }
+    }
 
     /// The name without the container's.
     pub fn short_name(&self) -> &'static str {

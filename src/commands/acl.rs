@@ -26,7 +26,6 @@ const SUB: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "acl",
-    arity: -2,
     since: "6.0.0",
     group: "server",
     summary: "A container for Access List Control commands.",
@@ -39,7 +38,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|cat",
         syntax: "[category]",
-        arity: -2,
         summary: "Lists the ACL categories, or the commands inside a category.",
         complexity: "O(1) since the categories and commands are a fixed set.",
         ..SUB
@@ -48,7 +46,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|deluser",
         syntax: "username...",
-        arity: -3,
         flags: ADMIN,
         summary: "Deletes ACL users, and terminates their connections.",
         complexity: "O(1) amortized time considering the typical user.",
@@ -58,7 +55,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|dryrun",
         syntax: "username command [arg...]",
-        arity: -4,
         since: "7.0.0",
         flags: ADMIN,
         summary: "Simulates the execution of a command by a user, without executing the command.",
@@ -68,7 +64,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|genpass",
         syntax: "[bits:i]",
-        arity: -2,
         summary: "Generates a pseudorandom, secure password that can be used to identify ACL users.",
         ..SUB
     }
@@ -76,7 +71,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|getuser",
         syntax: "username",
-        arity: 3,
         flags: ADMIN,
         summary: "Lists the ACL rules of a user.",
         complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
@@ -85,7 +79,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(getuser)),
     Command {
         name: "acl|help",
-        arity: 2,
         flags: Flags::LOADING.and(Flags::STALE),
         summary: "Returns helpful text about the different subcommands.",
         ..SUB
@@ -93,7 +86,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(help)),
     Command {
         name: "acl|list",
-        arity: 2,
         flags: ADMIN,
         summary: "Dumps the effective rules in ACL file format.",
         complexity: "O(N). Where N is the number of configured users.",
@@ -102,7 +94,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(list)),
     Command {
         name: "acl|load",
-        arity: 2,
         flags: ADMIN,
         summary: "Reloads the rules from the configured ACL file.",
         complexity: "O(N). Where N is the number of configured users.",
@@ -112,7 +103,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|log",
         syntax: "[operation<count:i|RESET>]",
-        arity: -2,
         flags: ADMIN,
         summary: "Lists recent security events generated due to ACL rules.",
         complexity: "O(N) with N being the number of entries shown.",
@@ -121,7 +111,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(show_log)),
     Command {
         name: "acl|save",
-        arity: 2,
         flags: ADMIN,
         summary: "Saves the effective ACL rules in the configured ACL file.",
         complexity: "O(N). Where N is the number of configured users.",
@@ -131,7 +120,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "acl|setuser",
         syntax: "username [rule...]",
-        arity: -3,
         flags: ADMIN,
         summary: "Creates and modifies an ACL user and its rules.",
         complexity: "O(N). Where N is the number of rules provided.",
@@ -140,7 +128,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(setuser)),
     Command {
         name: "acl|users",
-        arity: 2,
         flags: ADMIN,
         summary: "Lists all ACL users.",
         complexity: "O(N). Where N is the number of configured users.",
@@ -149,7 +136,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(users)),
     Command {
         name: "acl|whoami",
-        arity: 2,
         summary: "Returns the authenticated username of the current connection.",
         ..SUB
     }

@@ -38,7 +38,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitcount",
         syntax: "key [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
-        arity: -2,
         since: "2.6.0",
         summary: "Counts the number of set bits (population counting) in a string.",
         complexity: "O(N)",
@@ -48,7 +47,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitfield",
         syntax: "key [operation<GET=get-block(encoding offset:i)|write([OVERFLOW=overflow-block<WRAP|SAT|FAIL>] write-operation<SET=set-block(encoding offset:i value:i)|INCRBY=incrby-block(encoding offset:i increment:i)>)>...]",
-        arity: -2,
         keys: &[KeySpec::one(
             KeyAccess::RW.and(KeyAccess::UPDATE).and(KeyAccess::ACCESS).and(KeyAccess::VARIABLE_FLAGS),
             1,
@@ -71,7 +69,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitfield_ro",
         syntax: "key [GET=get-block(encoding offset:i)+...]",
-        arity: -2,
         flags: Flags::READONLY.and(Flags::FAST),
         since: "6.0.0",
         summary: "Performs arbitrary read-only bitfield integer operations on strings.",
@@ -82,7 +79,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitop",
         syntax: "operation<AND|OR|XOR|NOT> destkey:k key:k1...",
-        arity: -4,
         keys: &[
             KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2),
             KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 3, -1, 1),
@@ -96,7 +92,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bitpos",
         syntax: "key bit:i [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
-        arity: -3,
         since: "2.8.7",
         summary: "Finds the first set (1) or clear (0) bit in a string.",
         complexity: "O(N)",
@@ -106,7 +101,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "getbit",
         syntax: "key offset:i",
-        arity: 3,
         flags: Flags::READONLY.and(Flags::FAST),
         summary: "Returns a bit value by offset.",
         ..ROW
@@ -115,7 +109,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "setbit",
         syntax: "key offset:i value:i",
-        arity: 4,
         summary: "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.",
         ..WRITE
     }

@@ -31,7 +31,6 @@ const ADMIN: Command = Command { flags: BASIC.and(Flags::ADMIN), ..SUB };
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "client",
-    arity: -2,
     since: "2.4.0",
     group: "connection",
     summary: "A container for client connection commands.",
@@ -42,7 +41,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|caching",
         syntax: "mode<YES|NO>",
-        arity: 3,
         since: "6.0.0",
         summary: "Instructs the server whether to track the keys in the next request.",
         ..SUB
@@ -50,7 +48,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(tracking::caching)),
     Command {
         name: "client|getname",
-        arity: 2,
         since: "2.6.9",
         summary: "Returns the name of the connection.",
         ..SUB
@@ -58,7 +55,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(getname)),
     Command {
         name: "client|getredir",
-        arity: 2,
         since: "6.0.0",
         summary: "Returns the client ID to which the connection's tracking notifications are redirected.",
         ..SUB
@@ -66,7 +62,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(tracking::getredir)),
     Command {
         name: "client|help",
-        arity: 2,
         since: "5.0.0",
         flags: Flags::LOADING.and(Flags::STALE),
         summary: "Returns helpful text about the subcommands.",
@@ -75,7 +70,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(help)),
     Command {
         name: "client|id",
-        arity: 2,
         since: "5.0.0",
         summary: "Returns the unique client ID of the connection.",
         ..SUB
@@ -83,7 +77,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(id)),
     Command {
         name: "client|info",
-        arity: 2,
         since: "6.2.0",
         summary: "Returns information about the connection.",
         ..SUB
@@ -92,7 +85,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|kill",
         syntax: "filter<old-format~ip:port|new-format<[ID=client-id:i@2.8.12]|[TYPE=client-type@2.8.12<NORMAL|MASTER@3.2.0|PRIMARY|SLAVE|REPLICA@5.0.0|PUBSUB>]|[USER=username]|[ADDR=addr~ip:port]|[LADDR=laddr~ip:port@6.2.0]|[SKIPME=skipme<YES|NO>]|[MAXAGE=maxage:i]>...>",
-        arity: -3,
         summary: "Terminates open connections.",
         complexity: "O(N) where N is the number of client connections",
         since: "2.4.0",
@@ -102,7 +94,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|list",
         syntax: "[TYPE=client-type@5.0.0<NORMAL|MASTER|REPLICA|PUBSUB>] [ID=client-id:i@6.2.0...]",
-        arity: -2,
         since: "2.4.0",
         summary: "Lists open connections.",
         complexity: "O(N) where N is the number of client connections",
@@ -112,7 +103,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|no-evict",
         syntax: "enabled<ON|OFF>",
-        arity: 3,
         since: "7.0.0",
         summary: "Sets the client eviction mode of the connection.",
         ..ADMIN
@@ -121,7 +111,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|no-touch",
         syntax: "enabled<ON|OFF>",
-        arity: 3,
         since: "7.2.0",
         summary: "Controls whether commands sent by the client affect the LRU/LFU of accessed keys.",
         ..SUB
@@ -130,7 +119,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|pause",
         syntax: "timeout:i [mode@6.2.0<WRITE|ALL>]",
-        arity: -3,
         since: "3.0.0",
         summary: "Suspends commands processing.",
         ..ADMIN
@@ -139,7 +127,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|reply",
         syntax: "action<ON|OFF|SKIP>",
-        arity: 3,
         since: "3.2.0",
         summary: "Instructs the server whether to reply to commands.",
         ..SUB
@@ -148,7 +135,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|setinfo",
         syntax: "attr<LIB-NAME=libname|LIB-VER=libver>",
-        arity: 4,
         since: "7.2.0",
         summary: "Sets information specific to the client or connection.",
         ..SUB
@@ -157,7 +143,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|setname",
         syntax: "connection-name",
-        arity: 3,
         since: "2.6.9",
         summary: "Sets the connection name.",
         ..SUB
@@ -166,7 +151,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|tracking",
         syntax: "status<ON|OFF> [REDIRECT=client-id:i] [PREFIX=prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
-        arity: -3,
         since: "6.0.0",
         summary: "Controls server-assisted client-side caching for the connection.",
         complexity: "O(1). Some options may introduce additional complexity.",
@@ -175,7 +159,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(tracking::tracking)),
     Command {
         name: "client|trackinginfo",
-        arity: 2,
         since: "6.2.0",
         summary: "Returns information about server-assisted client-side caching for the connection.",
         ..SUB
@@ -184,7 +167,6 @@ pub static COMMANDS: &[Row] = &[Command {
     Command {
         name: "client|unblock",
         syntax: "client-id:i [unblock-type<TIMEOUT|ERROR>]",
-        arity: -3,
         since: "5.0.0",
         summary: "Unblocks a client blocked by a blocking command from a different connection.",
         complexity: "O(log N) where N is the number of client connections",
@@ -193,7 +175,6 @@ pub static COMMANDS: &[Row] = &[Command {
     .by(Plain(unblock)),
     Command {
         name: "client|unpause",
-        arity: 2,
         since: "6.2.0",
         summary: "Resumes processing commands from paused clients.",
         complexity: "O(N) where N is the number of paused clients",

@@ -37,7 +37,6 @@ const SUB: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "config",
-    arity: -2,
     since: "2.0.0",
     group: "server",
     summary: "A container for server configuration commands.",
@@ -50,7 +49,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "config|get",
                 syntax: "parameter...",
-                arity: -3,
                 summary: "Returns the effective values of configuration parameters.",
                 complexity: "O(N) when N is the number of configuration parameters provided",
                 ..SUB
@@ -58,18 +56,16 @@ pub static COMMANDS: &[Row] = &[Command {
             .by(Plain(get)),
             Command {
                 name: "config|help",
-                arity: 2,
                 since: "5.0.0",
                 flags: Flags::LOADING.and(Flags::STALE),
                 summary: "Returns helpful text about the subcommands.",
                 ..SUB
             }
             .by(Plain(help)),
-            Command { name: "config|resetstat", arity: 2, summary: "Resets the server's statistics.", ..SUB }
+            Command { name: "config|resetstat", summary: "Resets the server's statistics.", ..SUB }
                 .by(Browsing(resetstat)),
             Command {
                 name: "config|rewrite",
-                arity: 2,
                 since: "2.8.0",
                 summary: "Persists the effective configuration to file.",
                 ..SUB
@@ -78,7 +74,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "config|set",
                 syntax: "data(parameter value)...",
-                arity: -4,
                 summary: "Sets configuration parameters in-flight.",
                 complexity: "O(N) when N is the number of configuration parameters provided",
                 ..SUB

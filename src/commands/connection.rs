@@ -25,7 +25,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "auth",
         syntax: "[username@6.0.0] password",
-        arity: -2,
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
             .and(Flags::STALE)
@@ -37,12 +36,10 @@ pub static COMMANDS: &[Row] = &[
         ..ROW
     }
     .by(Plain(auth)),
-    Command { name: "echo", syntax: "message", arity: 2, summary: "Returns the given string.", ..ROW }
-        .by(Plain(echo)),
+    Command { name: "echo", syntax: "message", summary: "Returns the given string.", ..ROW }.by(Plain(echo)),
     Command {
         name: "hello",
         syntax: "[arguments(protover:i [AUTH=auth(username password)] [SETNAME=clientname])]",
-        arity: -1,
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
             .and(Flags::STALE)
@@ -57,7 +54,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "ping",
         syntax: "[message]",
-        arity: -1,
         flags: Flags::FAST,
         summary: "Returns the server's liveliness response.",
         ..ROW
@@ -79,7 +75,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(quit)),
     Command {
         name: "reset",
-        arity: 1,
         flags: Flags::NOSCRIPT
             .and(Flags::LOADING)
             .and(Flags::STALE)
@@ -92,7 +87,7 @@ pub static COMMANDS: &[Row] = &[
         ..ROW
     }
     .by(Plain(reset)),
-    Command { name: "select", syntax: "index:i", arity: 2, summary: "Changes the selected database.", ..ROW }
+    Command { name: "select", syntax: "index:i", summary: "Changes the selected database.", ..ROW }
         .by(Plain(select)),
 ];
 

@@ -15,13 +15,11 @@ use holdfast_store::Txn;
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const SETTING: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
     ..ROW
 };
 const ASKING: Command = Command {
-    arity: 2,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
     ..ROW
@@ -55,7 +53,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "persist",
         syntax: "key",
-        arity: 2,
         since: "2.2.0",
         summary: "Removes the expiration time of a key.",
         ..SETTING

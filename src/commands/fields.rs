@@ -30,13 +30,11 @@ const ROW: Command = Command {
     ..Command::NEW
 };
 const EXPIRE: Command = Command {
-    arity: -6,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
     ..ROW
 };
 const TIME: Command = Command {
-    arity: -5,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
     ..ROW

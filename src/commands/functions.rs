@@ -34,7 +34,6 @@ const ROW: Command = Command {
     ..Command::NEW
 };
 const FCALL: Command = Command {
-    arity: -3,
     flags: RUNS.and(Flags::MAY_REPLICATE),
     keys: &[KeySpec::counted(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 2)],
     ..ROW
@@ -44,7 +43,7 @@ const RUNS: Flags = Flags::NOSCRIPT
     .and(Flags::STALE)
     .and(Flags::NO_MANDATORY_KEYS)
     .and(Flags::MOVABLE_KEYS);
-const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, ..ROW };
+const SUB: Command = Command { flags: Flags::NOSCRIPT, ..ROW };
 const WRITE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 
 /// The rows.
@@ -68,7 +67,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Script(|call, txn| fcall(call, txn, true))),
     Command {
         name: "function",
-        arity: -2,
         summary: "A container for function commands.",
         complexity: "O(1), depends on subcommand",
         ..ROW
@@ -80,7 +78,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|delete",
         syntax: "library-name",
-        arity: 3,
         flags: WRITE,
         summary: "Deletes a library and its functions.",
         complexity: "O(1)",
@@ -97,7 +94,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|flush",
         syntax: "[flush-type<ASYNC|SYNC>]",
-        arity: -2,
         flags: WRITE,
         summary: "Deletes all libraries and functions.",
         complexity: "O(N) where N is the number of functions deleted",
@@ -123,7 +119,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|list",
         syntax: "[LIBRARYNAME=library-name-pattern] [WITHCODE]",
-        arity: -2,
         summary: "Returns information about all libraries.",
         complexity: "O(N) where N is the number of functions",
         ..SUB
@@ -132,7 +127,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|load",
         syntax: "[REPLACE] function-code",
-        arity: -3,
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Creates a library.",
         complexity: "O(1) (considering compilation time is redundant)",
@@ -142,7 +136,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "function|restore",
         syntax: "serialized-value [policy<FLUSH|APPEND|REPLACE>]",
-        arity: -3,
         flags: WRITE.and(Flags::DENYOOM),
         summary: "Restores all libraries from a payload.",
         complexity: "O(N) where N is the number of functions on the payload",

@@ -40,7 +40,6 @@ const WRITE: Command = Command {
     ..READ
 };
 const INCREMENT: Command = Command {
-    arity: 4,
     keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
     ..WRITE
 };
@@ -50,7 +49,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hdel",
         syntax: "key field...",
-        arity: -3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
         summary: "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.",
@@ -61,7 +59,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hexists",
         syntax: "key field",
-        arity: 3,
         summary: "Determines whether a field exists in a hash.",
         ..LOOK
     }
@@ -69,7 +66,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hget",
         syntax: "key field",
-        arity: 3,
         summary: "Returns the value of a field in a hash.",
         ..READ
     }
@@ -77,7 +73,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hgetall",
         syntax: "key",
-        arity: 2,
         summary: "Returns all fields and values in a hash.",
         ..READ_ALL
     }
@@ -100,7 +95,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hkeys",
         syntax: "key",
-        arity: 2,
         summary: "Returns all fields in a hash.",
         ..READ_ALL
     }
@@ -108,7 +102,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hlen",
         syntax: "key",
-        arity: 2,
         summary: "Returns the number of fields in a hash.",
         ..LOOK
     }
@@ -116,7 +109,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hmget",
         syntax: "key field...",
-        arity: -3,
         summary: "Returns the values of all fields in a hash.",
         complexity: "O(N) where N is the number of fields being requested.",
         ..READ
@@ -125,7 +117,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hmset",
         syntax: "key data(field value)...",
-        arity: -4,
         summary: "Sets the values of multiple fields.",
         complexity: "O(N) where N is the number of fields being set.",
         ..WRITE
@@ -138,7 +129,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hrandfield",
         syntax: "key [options(count:i [WITHVALUES])]",
-        arity: -2,
         flags: Flags::READONLY,
         since: "6.2.0",
         summary: "Returns one or more random fields from a hash.",
@@ -149,7 +139,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOVALUES]",
-        arity: -3,
         flags: Flags::READONLY,
         since: "2.8.0",
         summary: "Iterates over fields and values of a hash.",
@@ -160,7 +149,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hset",
         syntax: "key data(field value)...",
-        arity: -4,
         summary: "Creates or modifies the value of a field in a hash.",
         complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
         ..WRITE
@@ -173,7 +161,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hsetnx",
         syntax: "key field value",
-        arity: 4,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Sets the value of a field in a hash only when the field doesn't exist.",
         ..WRITE
@@ -182,7 +169,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hstrlen",
         syntax: "key field",
-        arity: 3,
         since: "3.2.0",
         summary: "Returns the length of the value of a field.",
         ..LOOK
@@ -191,7 +177,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hvals",
         syntax: "key",
-        arity: 2,
         summary: "Returns all values in a hash.",
         ..READ_ALL
     }

@@ -31,7 +31,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "pfadd",
         syntax: "key [element...]",
-        arity: -2,
         flags: ROW.flags.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Adds elements to a HyperLogLog key. Creates the key if it doesn't exist.",
@@ -42,7 +41,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "pfcount",
         syntax: "key...",
-        arity: -2,
         flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
         keys: &[KeySpec::range(KeyAccess::RW.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Returns the approximated cardinality of the set(s) observed by the HyperLogLog key(s).",
@@ -53,7 +51,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "pfdebug",
         syntax: "subcommand key",
-        arity: 3,
         flags: ROW.flags.and(Flags::ADMIN),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS), 2)],
         summary: "Internal commands for debugging HyperLogLog values.",
@@ -64,7 +61,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "pfmerge",
         syntax: "destkey:k [sourcekey:k1...]",
-        arity: -2,
         keys: &[
             KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::INSERT), 1),
             KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 2, -1, 1),
@@ -76,7 +72,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(pfmerge)),
     Command {
         name: "pfselftest",
-        arity: 1,
         flags: Flags::ADMIN,
         summary: "An internal command for testing HyperLogLog values.",
         complexity: "N/A",

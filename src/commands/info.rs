@@ -32,7 +32,6 @@ pub use store::memory_parts;
 pub static COMMANDS: &[Row] = &[Command {
     name: "info",
     syntax: "[section...]",
-    arity: -1,
     group: "server",
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::DANGEROUS,

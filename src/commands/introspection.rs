@@ -37,12 +37,11 @@ pub static COMMANDS: &[Row] = &[Command {
 .containing(
     const {
         &[
-            Command { name: "command|count", arity: 2, summary: "Returns a count of commands.", ..SUB }
+            Command { name: "command|count", summary: "Returns a count of commands.", ..SUB }
                 .by(Plain(count)),
             Command {
                 name: "command|docs",
                 syntax: "[command-name...]",
-                arity: -2,
                 since: "7.0.0",
                 summary: "Returns documentary information about one, multiple or all commands.",
                 complexity: "O(N) where N is the number of commands to look up",
@@ -52,7 +51,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "command|getkeys",
                 syntax: "command [arg...]",
-                arity: -3,
                 summary: "Extracts the key names from an arbitrary command.",
                 complexity: "O(N) where N is the number of arguments to the command",
                 ..SUB
@@ -61,7 +59,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "command|getkeysandflags",
                 syntax: "command [arg...]",
-                arity: -3,
                 since: "7.0.0",
                 summary: "Extracts the key names and access flags for an arbitrary command.",
                 complexity: "O(N) where N is the number of arguments to the command",
@@ -70,7 +67,6 @@ pub static COMMANDS: &[Row] = &[Command {
             .by(Plain(getkeysandflags)),
             Command {
                 name: "command|help",
-                arity: 2,
                 since: "5.0.0",
                 summary: "Returns helpful text about the subcommands.",
                 ..SUB
@@ -79,7 +75,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "command|info",
                 syntax: "[command-name...]",
-                arity: -2,
                 summary: "Returns information about one, multiple or all commands.",
                 complexity: "O(N) where N is the number of commands to look up",
                 ..SUB
@@ -88,7 +83,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "command|list",
                 syntax: "[FILTERBY=filterby<MODULE=module-name|ACLCAT=category|PATTERN=pattern:p>]",
-                arity: -2,
                 since: "7.0.0",
                 summary: "Returns a list of command names.",
                 complexity: "O(N) where N is the total number of commands",

@@ -22,25 +22,18 @@ const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.and(Flags::FAST);
 
 const DELETING: Command =
-    Command { arity: -2, keys: &[KeySpec::range(KeyAccess::RM.and(KeyAccess::DELETE), 1, -1, 1)], ..ROW };
+    Command { keys: &[KeySpec::range(KeyAccess::RM.and(KeyAccess::DELETE), 1, -1, 1)], ..ROW };
 const COUNTING: Command =
-    Command { arity: -2, flags: READ_FAST, keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)], ..ROW };
-const RENAMING: Command = Command { arity: 3, ..ROW };
+    Command { flags: READ_FAST, keys: &[KeySpec::range(KeyAccess::RO, 1, -1, 1)], ..ROW };
 const RENAMED: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1);
-const OBJECT: Command = Command {
-    arity: 3,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::RO, 2)],
-    since: "2.2.3",
-    ..ROW
-};
+const OBJECT: Command =
+    Command { flags: Flags::READONLY, keys: &[KeySpec::one(KeyAccess::RO, 2)], since: "2.2.3", ..ROW };
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[
     Command {
         name: "copy",
         syntax: "source:k destination:k1 [DB=destination-db:i] [REPLACE]",
-        arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[
             KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1),
@@ -72,7 +65,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "move",
         syntax: "key db:i",
-        arity: 3,
         flags: WRITE_FAST,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
         summary: "Moves a key to another database.",
@@ -81,7 +73,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(move_)),
     Command {
         name: "object",
-        arity: -2,
         since: "2.2.3",
         summary: "A container for object introspection commands.",
         group: "generic",
@@ -106,7 +97,6 @@ pub static COMMANDS: &[Row] = &[
         .by(Keyed(object)),
         Command {
             name: "object|help",
-            arity: 2,
             since: "6.2.0",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
@@ -135,7 +125,7 @@ pub static COMMANDS: &[Row] = &[
         flags: Flags::WRITE,
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 2)],
         summary: "Renames a key and overwrites the destination.",
-        ..RENAMING
+        ..ROW
     }
     .by(Keyed(rename)),
     Command {
@@ -144,7 +134,7 @@ pub static COMMANDS: &[Row] = &[
         flags: WRITE_FAST,
         keys: &[RENAMED, KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 2)],
         summary: "Renames a key only when the target key name doesn't exist.",
-        ..RENAMING
+        ..ROW
     }
     .by(Keyed(rename)),
     Command {
@@ -159,7 +149,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "type",
         syntax: "key",
-        arity: 2,
         flags: READ_FAST,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Determines the type of value stored at a key.",

@@ -34,7 +34,6 @@ const DANGEROUS: Categories = Categories::KEYSPACE.and(Categories::DANGEROUS);
 pub static COMMANDS: &[Row] = &[
     Command {
         name: "dbsize",
-        arity: 1,
         group: "server",
         flags: Flags::READONLY.and(Flags::FAST),
         summary: "Returns the number of keys in the database.",
@@ -66,7 +65,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "keys",
         syntax: "pattern:p",
-        arity: 2,
         group: "generic",
         flags: Flags::READONLY,
         categories: DANGEROUS,
@@ -77,7 +75,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Browsing(keys)),
     Command {
         name: "randomkey",
-        arity: 1,
         group: "generic",
         flags: Flags::READONLY,
         summary: "Returns a random key name from the database.",
@@ -87,7 +84,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "scan",
         syntax: "cursor:i [MATCH=pattern:p] [COUNT=count:i] [TYPE=type@6.0.0]",
-        arity: -2,
         group: "generic",
         since: "2.8.0",
         flags: Flags::READONLY,
@@ -99,7 +95,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "swapdb",
         syntax: "index1:i index2:i",
-        arity: 3,
         group: "server",
         since: "4.0.0",
         flags: Flags::WRITE.and(Flags::FAST),

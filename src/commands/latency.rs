@@ -17,7 +17,6 @@ use std::{
 };
 
 const SUB: Command = Command {
-    arity: 2,
     group: "server",
     since: "2.8.13",
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
@@ -27,7 +26,6 @@ const SUB: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "latency",
-    arity: -2,
     group: "server",
     since: "2.8.13",
     summary: "A container for latency diagnostics commands.",
@@ -46,7 +44,6 @@ pub static COMMANDS: &[Row] = &[Command {
         Command {
             name: "latency|graph",
             syntax: "event",
-            arity: 3,
             summary: "Returns a latency graph for an event.",
             ..SUB
         }
@@ -61,7 +58,6 @@ pub static COMMANDS: &[Row] = &[Command {
         Command {
             name: "latency|histogram",
             syntax: "[command...]",
-            arity: -2,
             since: "7.0.0",
             summary: "Returns the cumulative distribution of latencies of a subset or all commands.",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
@@ -71,7 +67,6 @@ pub static COMMANDS: &[Row] = &[Command {
         Command {
             name: "latency|history",
             syntax: "event",
-            arity: 3,
             summary: "Returns timestamp-latency samples for an event.",
             ..SUB
         }
@@ -85,7 +80,6 @@ pub static COMMANDS: &[Row] = &[Command {
         Command {
             name: "latency|reset",
             syntax: "[event...]",
-            arity: -2,
             summary: "Resets the latency data for one or more events.",
             ..SUB
         }

@@ -26,7 +26,6 @@ const READ: Command = Command {
     ..Command::NEW
 };
 const PUSH: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -34,14 +33,12 @@ const PUSH: Command = Command {
 };
 const TAKEN: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);
 const POP: Command = Command {
-    arity: -2,
     flags: Flags::WRITE.and(Flags::FAST),
     keys: &[KeySpec::one(TAKEN, 1)],
     complexity: "O(N) where N is the number of elements returned",
     ..READ
 };
 const BLOCKING_POP: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
     since: "2.0.0",
@@ -54,12 +51,8 @@ const MOVE: Command = Command {
     ..READ
 };
 const BLOCKING_MOVE: Command = Command { flags: MOVE.flags.and(Flags::BLOCKING), ..MOVE };
-const TRIM: Command = Command {
-    arity: 4,
-    flags: Flags::WRITE,
-    keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
-    ..READ
-};
+const TRIM: Command =
+    Command { flags: Flags::WRITE, keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)], ..READ };
 const MULTI_POP_COMPLEXITY: &str =
     "O(N+M) where N is the number of provided keys and M is the number of elements returned.";
 
@@ -68,7 +61,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "blmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT> timeout:d",
-        arity: 6,
         since: "6.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Blocks until an element is available otherwise. Deletes the list if the last element was moved.",
         ..BLOCKING_MOVE
@@ -80,7 +72,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "blmpop",
         syntax: "timeout:d numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
-        arity: -5,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 2)],
         since: "7.0.0",
@@ -106,7 +97,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "brpoplpush",
         syntax: "source:k destination:k1 timeout:d",
-        arity: 4,
         since: "2.2.0",
         summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_MOVE
@@ -115,7 +105,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lindex",
         syntax: "key index:i",
-        arity: 3,
         summary: "Returns an element from a list by its index.",
         complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
         ..READ
@@ -124,7 +113,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "linsert",
         syntax: "key where<BEFORE|AFTER> pivot element",
-        arity: 5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: PUSH.keys,
         since: "2.2.0",
@@ -136,7 +124,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "llen",
         syntax: "key",
-        arity: 2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the length of a list.",
@@ -146,7 +133,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lmove",
         syntax: "source:k destination:k1 wherefrom<LEFT|RIGHT> whereto<LEFT|RIGHT>",
-        arity: 5,
         since: "6.2.0",
         summary: "Returns an element after popping it from one list and pushing it to another. Deletes the list if the last element was moved.",
         ..MOVE
@@ -158,7 +144,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lmpop",
         syntax: "numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
-        arity: -4,
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 1)],
         since: "7.0.0",
@@ -177,7 +162,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lpos",
         syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
-        arity: -3,
         since: "6.0.6",
         summary: "Returns the index of matching elements in a list.",
         complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
@@ -202,7 +186,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lrange",
         syntax: "key start:i stop:i",
-        arity: 4,
         summary: "Returns a range of elements from a list.",
         complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
         ..READ
@@ -219,7 +202,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lset",
         syntax: "key index:i element",
-        arity: 4,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Sets the value of an element in a list by its index.",
@@ -245,7 +227,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "rpoplpush",
         syntax: "source:k destination:k1",
-        arity: 3,
         since: "1.2.0",
         summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
         ..MOVE

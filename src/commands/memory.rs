@@ -17,12 +17,11 @@ use crate::{
 };
 use holdfast_store::{Txn, Type, string::StringValue};
 
-const SUB: Command = Command { arity: 2, group: "server", since: "4.0.0", ..Command::NEW };
+const SUB: Command = Command { group: "server", since: "4.0.0", ..Command::NEW };
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "memory",
-    arity: -2,
     group: "server",
     since: "4.0.0",
     summary: "A container for memory diagnostics commands.",
@@ -50,7 +49,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "memory|usage",
                 syntax: "key [SAMPLES=count:i]",
-                arity: -3,
                 flags: Flags::READONLY,
                 keys: const { &[KeySpec::one(KeyAccess::RO, 2)] },
                 summary: "Estimates the memory usage of a key.",

@@ -31,7 +31,6 @@ const ACCESS: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DE
 pub static COMMANDS: &[Row] = &[Command {
     name: "migrate",
     syntax: r#"host port:i key-selector<key|""=empty-string:!> destination-db:i timeout:i [COPY@3.0.0] [REPLACE@3.0.0] [authentication<AUTH=auth~password@4.0.7|AUTH2=auth2@6.0.0(username password)>] [KEYS=keys:k1~key@3.0.6...]"#,
-    arity: -6,
     group: "generic",
     categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
     // It waits for another server, and that must not be while a transaction or a script keeps keys locked.

@@ -18,8 +18,7 @@ use crate::{
 };
 use std::time::Duration;
 
-const ROW: Command =
-    Command { arity: 1, group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
+const ROW: Command = Command { group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[
@@ -28,7 +27,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bgsave",
         syntax: "[SCHEDULE@3.2.2]",
-        arity: -1,
         summary: "Asynchronously saves the database(s) to disk.",
         ..ROW
     }

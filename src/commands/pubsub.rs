@@ -17,16 +17,10 @@ const ROW: Command = Command {
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     ..Command::NEW
 };
-const SUBSCRIBING: Command = Command { arity: -2, flags: ROW.flags.and(Flags::NOSCRIPT), ..ROW };
-const ENDING: Command = Command { arity: -1, ..SUBSCRIBING };
-const PUBLISHING: Command =
-    Command { arity: 3, flags: ROW.flags.and(Flags::FAST).and(Flags::MAY_REPLICATE), ..ROW };
-const ASKING: Command = Command {
-    arity: -2,
-    since: "2.8.0",
-    complexity: "O(N) where N is the number of active channels.",
-    ..ROW
-};
+const SUBSCRIBING: Command = Command { flags: ROW.flags.and(Flags::NOSCRIPT), ..ROW };
+const PUBLISHING: Command = Command { flags: ROW.flags.and(Flags::FAST).and(Flags::MAY_REPLICATE), ..ROW };
+const ASKING: Command =
+    Command { since: "2.8.0", complexity: "O(N) where N is the number of active channels.", ..ROW };
 const SHARD: &[KeySpec] = &[KeySpec::range(KeyAccess::NOT_KEY, 1, -1, 1)];
 
 /// The rows.
@@ -51,7 +45,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(|call| publish(call, false))),
     Command {
         name: "pubsub",
-        arity: -2,
         group: "pubsub",
         since: "2.8.0",
         summary: "A container for Pub/Sub commands.",
@@ -68,7 +61,6 @@ pub static COMMANDS: &[Row] = &[
         .by(Plain(|call| channels(call, Kind::Channel))),
         Command {
             name: "pubsub|help",
-            arity: 2,
             since: "6.2.0",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
@@ -78,7 +70,6 @@ pub static COMMANDS: &[Row] = &[
         .by(Plain(help)),
         Command {
             name: "pubsub|numpat",
-            arity: 2,
             summary: "Returns a count of unique pattern subscriptions.",
             complexity: "O(1)",
             ..ASKING
@@ -115,7 +106,7 @@ pub static COMMANDS: &[Row] = &[
         syntax: "[pattern:p...]",
         summary: "Stops listening to messages published to channels that match one or more patterns.",
         complexity: "O(N) where N is the number of patterns to unsubscribe.",
-        ..ENDING
+        ..SUBSCRIBING
     }
     .by(Plain(|call| unsubscribe(call, Kind::Pattern))),
     Command {
@@ -156,7 +147,7 @@ pub static COMMANDS: &[Row] = &[
         keys: SHARD,
         summary: "Stops listening to messages posted to shard channels.",
         complexity: "O(N) where N is the number of shard channels to unsubscribe.",
-        ..ENDING
+        ..SUBSCRIBING
     }
     .by(Plain(|call| unsubscribe(call, Kind::Shard))),
     Command {
@@ -164,7 +155,7 @@ pub static COMMANDS: &[Row] = &[
         syntax: "[channel...]",
         summary: "Stops listening to messages posted to channels.",
         complexity: "O(N) where N is the number of channels to unsubscribe.",
-        ..ENDING
+        ..SUBSCRIBING
     }
     .by(Plain(|call| unsubscribe(call, Kind::Channel))),
 ];

@@ -55,6 +55,7 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "replconf",
+        arity: -1,
         since: "3.0.0",
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
         summary: "An internal command for configuring the replication stream.",
@@ -64,7 +65,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "replicaof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
-        arity: 3,
         since: "5.0.0",
         summary: "Configures a server as replica of another, or promotes it to a master.",
         ..ADMIN
@@ -72,7 +72,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(replicaof)),
     Command {
         name: "role",
-        arity: 1,
         group: "server",
         since: "2.8.12",
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
@@ -84,17 +83,15 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "slaveof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
-        arity: 3,
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
         ..ADMIN
     }
     .by(Plain(replicaof)),
-    Command { name: "sync", arity: 1, summary: "An internal command used in replication.", ..SYNC }
+    Command { name: "sync", summary: "An internal command used in replication.", ..SYNC }
     .by(Plain(|_| Err(NO_REPLICATION))),
     Command {
         name: "wait",
         syntax: "numreplicas:i timeout:i",
-        arity: 3,
         summary: "Blocks until the asynchronous replication of all preceding write commands sent by the connection is completed.",
         ..WAIT
     }
@@ -102,7 +99,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "waitaof",
         syntax: "numlocal:i numreplicas:i timeout:i",
-        arity: 4,
         since: "7.2.0",
         summary: "Blocks until all of the preceding write commands sent by the connection are written to the append-only file of the master and/or replicas.",
         ..WAIT

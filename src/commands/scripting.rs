@@ -35,7 +35,6 @@ const ROW: Command = Command {
 
 const RUNS: Flags = Flags::NOSCRIPT.and(Flags::SKIP_MONITOR).and(Flags::STALE).and(Flags::NO_MANDATORY_KEYS);
 const EVAL: Command = Command {
-    arity: -3,
     flags: RUNS.and(Flags::MAY_REPLICATE).and(Flags::MOVABLE_KEYS),
     keys: &[KeySpec::counted(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 2)],
     since: "2.6.0",
@@ -47,7 +46,7 @@ const EVAL_RO: Command = Command {
     since: "7.0.0",
     ..EVAL
 };
-const SUB: Command = Command { arity: 2, flags: Flags::NOSCRIPT, since: "2.6.0", complexity: "O(1)", ..ROW };
+const SUB: Command = Command { flags: Flags::NOSCRIPT, since: "2.6.0", complexity: "O(1)", ..ROW };
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[
@@ -83,7 +82,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Script(|call, txn| evalsha(call, txn, true))),
     Command {
         name: "script",
-        arity: -2,
         since: "2.6.0",
         summary: "A container for Lua scripts management commands.",
         complexity: "O(1), depends on subcommand",
@@ -96,7 +94,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|debug",
         syntax: "mode<YES|SYNC|NO>",
-        arity: 3,
         since: "3.2.0",
         summary: "Sets the debug mode of server-side Lua scripts.",
         ..SUB
@@ -105,7 +102,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|exists",
         syntax: "sha1...",
-        arity: -3,
         summary: "Determines whether server-side Lua scripts exist in the script cache.",
         complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
         ..SUB
@@ -114,7 +110,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|flush",
         syntax: "[flush-type@6.2.0<ASYNC|SYNC>]",
-        arity: -2,
         summary: "Removes all server-side Lua scripts from the script cache.",
         complexity: "O(N) with N being the number of scripts in cache",
         ..SUB
@@ -138,7 +133,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|load",
         syntax: "script",
-        arity: 3,
         flags: Flags::NOSCRIPT.and(Flags::STALE),
         summary: "Loads a server-side Lua script to the script cache.",
         complexity: "O(N) with N being the length in bytes of the script body.",
@@ -148,7 +142,6 @@ static SUBCOMMANDS: &[Row] = &[
     Command {
         name: "script|show",
         syntax: "sha1",
-        arity: 3,
         since: "8.0.0",
         summary: "Show server-side Lua script in the script cache.",
         ..SUB

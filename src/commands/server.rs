@@ -20,7 +20,6 @@ const MODULE: Command =
 pub static COMMANDS: &[Row] = &[
     Command {
         name: "monitor",
-        arity: 1,
         group: "server",
         flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
         summary: "Listens for all requests received by the server in real-time.",
@@ -29,7 +28,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(monitor)),
     Command {
         name: "module",
-        arity: -2,
         since: "4.0.0",
         group: "server",
         summary: "A container for module commands.",
@@ -39,7 +37,6 @@ pub static COMMANDS: &[Row] = &[
     .container(const { &[
         Command {
             name: "module|help",
-            arity: 2,
             since: "5.0.0",
             flags: Flags::LOADING.and(Flags::STALE),
             summary: "Returns helpful text about the different subcommands.",
@@ -51,7 +48,6 @@ pub static COMMANDS: &[Row] = &[
         })),
         Command {
             name: "module|list",
-            arity: 2,
             summary: "Returns all loaded modules.",
             complexity: "O(N) where N is the number of loaded modules.",
             ..MODULE
@@ -64,7 +60,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "module|load",
             syntax: "path [arg...]",
-            arity: -3,
             summary: "Loads a module.",
             ..MODULE
         }
@@ -72,7 +67,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "module|loadex",
             syntax: "path [CONFIG=configs(name value)+...] [ARGS=args...]",
-            arity: -3,
             since: "7.0.0",
             summary: "Loads a module using extended parameters.",
             ..MODULE
@@ -81,7 +75,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "module|unload",
             syntax: "name",
-            arity: 3,
             summary: "Unloads a module.",
             ..MODULE
         }
@@ -90,7 +83,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "shutdown",
         syntax: "[abort-selector<save-selector-block([save-selector<NOSAVE|SAVE>] [NOW@7.0.0] [FORCE@7.0.0])|ABORT@7.0.0>]",
-        arity: -1,
         group: "server",
         flags: Flags::ADMIN
             .and(Flags::NOSCRIPT)
@@ -105,7 +97,6 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(shutdown)),
     Command {
         name: "time",
-        arity: 1,
         group: "server",
         since: "2.6.0",
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),

@@ -30,14 +30,12 @@ const READ: Command = Command {
 };
 const LOOK: Command = Command { keys: &[KeySpec::one(KeyAccess::RO, 1)], ..READ };
 const COMBINE: Command = Command {
-    arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
     complexity: "O(N) where N is the total number of elements in all given sets.",
     ..READ
 };
 const STORE: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM),
     keys: &[
         KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1),
@@ -53,7 +51,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "sadd",
         syntax: "key member...",
-        arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1)],
         summary: "Adds one or more members to a set. Creates the key if it doesn't exist.",
@@ -64,7 +61,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "scard",
         syntax: "key",
-        arity: 2,
         summary: "Returns the number of members in a set.",
         ..LOOK
     }
@@ -94,7 +90,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "sintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
-        arity: -3,
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
         since: "7.0.0",
@@ -114,7 +109,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "sismember",
         syntax: "key member",
-        arity: 3,
         summary: "Determines whether a member belongs to a set.",
         ..LOOK
     }
@@ -122,7 +116,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "smembers",
         syntax: "key",
-        arity: 2,
         flags: Flags::READONLY,
         summary: "Returns all members of a set.",
         complexity: "O(N) where N is the set cardinality.",
@@ -133,7 +126,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "smismember",
         syntax: "key member...",
-        arity: -3,
         since: "6.2.0",
         summary: "Determines whether multiple members belong to a set.",
         complexity: "O(N) where N is the number of elements being checked for membership",
@@ -143,7 +135,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "smove",
         syntax: "source:k destination:k1 member",
-        arity: 4,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[
             KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1),
@@ -156,7 +147,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "spop",
         syntax: "key [count:i@3.2.0]",
-        arity: -2,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
         summary: "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped.",
@@ -167,7 +157,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "srandmember",
         syntax: "key [count:i@2.6.0]",
-        arity: -2,
         flags: Flags::READONLY,
         summary: "Get one or multiple random members from a set.",
         complexity: "O(1) without the count argument, otherwise O(N) where N is the absolute value of the passed count.",
@@ -177,7 +166,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "srem",
         syntax: "key member...",
-        arity: -3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)],
         summary: "Removes one or more members from a set. Deletes the set if the last member was removed.",
@@ -188,7 +176,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "sscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i]",
-        arity: -3,
         flags: Flags::READONLY,
         since: "2.8.0",
         summary: "Iterates over members of a set.",

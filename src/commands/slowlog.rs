@@ -19,7 +19,6 @@ const SUB: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "slowlog",
-    arity: -2,
     since: "2.2.12",
     group: "server",
     summary: "A container for slow log commands.",
@@ -32,7 +31,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "slowlog|get",
                 syntax: "[count:i]",
-                arity: -2,
                 summary: "Returns the slow log's entries.",
                 complexity: "O(N) where N is the number of entries returned",
                 ..SUB
@@ -40,23 +38,16 @@ pub static COMMANDS: &[Row] = &[Command {
             .by(Plain(get)),
             Command {
                 name: "slowlog|help",
-                arity: 2,
                 since: "6.2.0",
                 flags: Flags::LOADING.and(Flags::STALE),
                 summary: "Returns helpful text about the subcommands.",
                 ..SUB
             }
             .by(Plain(help)),
-            Command {
-                name: "slowlog|len",
-                arity: 2,
-                summary: "Returns the number of entries in the slow log.",
-                ..SUB
-            }
-            .by(Plain(len)),
+            Command { name: "slowlog|len", summary: "Returns the number of entries in the slow log.", ..SUB }
+                .by(Plain(len)),
             Command {
                 name: "slowlog|reset",
-                arity: 2,
                 summary: "Clears all entries from the slow log.",
                 complexity: "O(N) where N is the number of entries in the slowlog",
                 ..SUB

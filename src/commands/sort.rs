@@ -25,7 +25,6 @@ const fn somewhere(access: KeyAccess) -> KeySpec {
 }
 
 const ROW: Command = Command {
-    arity: -2,
     group: "generic",
     categories: Categories::SET.and(Categories::SORTEDSET).and(Categories::LIST).and(Categories::DANGEROUS),
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",

@@ -39,7 +39,6 @@ const CHANGE: Command = Command {
 };
 const INSERT: KeySpec = KeySpec::one(KeyAccess::RW.and(KeyAccess::INSERT), 1);
 const RANGE: Command = Command {
-    arity: 4,
     flags: Flags::READONLY,
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
     ..READ
@@ -50,7 +49,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "append",
         syntax: "key value",
-        arity: 3,
         keys: &[INSERT],
         since: "2.0.0",
         summary: "Appends a string to the value of a key. Creates the key if it doesn't exist.",
@@ -61,7 +59,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "decr",
         syntax: "key",
-        arity: 2,
         summary: "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
@@ -70,7 +67,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "decrby",
         syntax: "key decrement:i",
-        arity: 3,
         summary: "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
@@ -79,7 +75,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "get",
         syntax: "key",
-        arity: 2,
         summary: "Returns the string value of a key.",
         ..READ
     }
@@ -88,7 +83,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "getdel",
         syntax: "key",
-        arity: 2,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE), 1)],
         since: "6.2.0",
@@ -99,7 +93,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "getex",
         syntax: "key [expiration<EX=seconds:i|PX=milliseconds:i|EXAT=unix-time-seconds:t|PXAT=unix-time-milliseconds:t|PERSIST>]",
-        arity: -2,
         flags: Flags::WRITE.and(Flags::FAST),
         since: "6.2.0",
         summary: "Returns the string value of a key after setting its expiration time.",
@@ -117,7 +110,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "getset",
         syntax: "key value",
-        arity: 3,
         summary: "Returns the previous string value of a key after setting it to a new value.",
         ..CHANGE
     }
@@ -125,7 +117,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "incr",
         syntax: "key",
-        arity: 2,
         summary: "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
@@ -134,7 +125,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "incrby",
         syntax: "key increment:i",
-        arity: 3,
         summary: "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
     }
@@ -143,7 +133,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "incrbyfloat",
         syntax: "key increment:d",
-        arity: 3,
         since: "2.6.0",
         summary: "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
         ..CHANGE
@@ -152,7 +141,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "lcs",
         syntax: "key1:k key2:k [LEN] [IDX] [MINMATCHLEN=min-match-len:i] [WITHMATCHLEN]",
-        arity: -3,
         flags: Flags::READONLY,
         keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, 1, 1)],
         since: "7.0.0",
@@ -164,7 +152,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "mget",
         syntax: "key...",
-        arity: -2,
         keys: &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 1, -1, 1)],
         summary: "Atomically returns the string values of one or more keys.",
         complexity: "O(N) where N is the number of keys to retrieve.",
@@ -174,7 +161,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "mset",
         syntax: "data(key value)...",
-        arity: -3,
         keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::UPDATE), 1, -1, 2)],
         since: "1.0.1",
         summary: "Atomically creates or modifies the string values of one or more keys.",
@@ -185,7 +171,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "msetnx",
         syntax: "data(key value)...",
-        arity: -3,
         keys: &[KeySpec::range(KeyAccess::OW.and(KeyAccess::INSERT), 1, -1, 2)],
         since: "1.0.1",
         summary: "Atomically modifies the string values of one or more keys only when all keys don't exist.",
@@ -196,7 +181,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "psetex",
         syntax: "key milliseconds:i value",
-        arity: 4,
         since: "2.6.0",
         summary: "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
         ..WRITE
@@ -205,7 +189,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "set",
         syntax: "key value [condition@2.6.12<NX|XX>] [GET@6.2.0] [expiration<EX=seconds:i@2.6.12|PX=milliseconds:i@2.6.12|EXAT=unix-time-seconds:t@6.2.0|PXAT=unix-time-milliseconds:t@6.2.0|KEEPTTL@6.0.0>]",
-        arity: -3,
         keys: &[KeySpec::one(
             KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE).and(KeyAccess::VARIABLE_FLAGS),
             1,
@@ -225,7 +208,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "setex",
         syntax: "key seconds:i value",
-        arity: 4,
         since: "2.0.0",
         summary: "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
         ..WRITE
@@ -234,7 +216,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "setnx",
         syntax: "key value",
-        arity: 3,
         keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::INSERT), 1)],
         summary: "Set the string value of a key only when the key doesn't exist.",
         ..CHANGE
@@ -243,7 +224,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "setrange",
         syntax: "key offset:i value",
-        arity: 4,
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         since: "2.2.0",
         summary: "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.",
@@ -254,7 +234,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "strlen",
         syntax: "key",
-        arity: 2,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         since: "2.2.0",
         summary: "Returns the length of a string value.",

@@ -33,7 +33,6 @@ const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);
 
 const ROW: Command = Command {
-    arity: 1,
     group: "transactions",
     categories: Categories::TRANSACTION,
     flags: IMMEDIATE.and(Flags::FAST),
@@ -75,7 +74,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "watch",
         syntax: "key...",
-        arity: -2,
         since: "2.2.0",
         summary: "Monitors changes to keys to determine the execution of a transaction.",
         complexity: "O(1) for every key",

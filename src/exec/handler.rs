@@ -58,12 +58,13 @@ pub struct Row {
 impl Command {
     /// The row of a command that this does.
     pub const fn by(self, handler: Handler) -> Row {
-        Row { command: self, handler, direct: None, writes_nothing: None, subcommands: &[] }
+        Row { command: self.with_arity(), handler, direct: None, writes_nothing: None, subcommands: &[] }
     }
 
     /// The row of a command that does nothing without a subcommand.
     pub const fn container(self, subcommands: &'static [Row]) -> Row {
-        self.by(Handler::Plain(|call| Err(call.unknown_subcommand()))).containing(subcommands)
+        let container = Command { arity: -2, ..self };
+        container.by(Handler::Plain(|call| Err(call.unknown_subcommand()))).containing(subcommands)
     }
 }
 

@@ -43,7 +43,6 @@ const RELOAD: Command = Command {
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
     name: "debug",
-    arity: -2,
     group: "server",
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "A container for debugging commands.",
@@ -56,14 +55,12 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|dict-resizing",
                 syntax: "enabled:i",
-                arity: 3,
                 summary: "Accepted for Redis's tests: no table here is resized as a whole.",
                 ..SUB
             }
             .by(Plain(no_effect)),
             Command {
                 name: "debug|digest",
-                arity: 2,
                 summary: "Returns a digest of all data, as Redis computes it.",
                 complexity: "O(N) where N is the size of all data",
                 ..SUB
@@ -72,7 +69,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|digest-value",
                 syntax: "[key...]",
-                arity: -2,
                 summary: "Returns the digests of the values of keys.",
                 complexity: "O(N) where N is the size of the values",
                 keys: const { &[KeySpec::range(KeyAccess::RO.and(KeyAccess::ACCESS), 2, -1, 1)] },
@@ -82,23 +78,16 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|error",
                 syntax: "message",
-                arity: 3,
                 summary: "Returns the given text as an error.",
                 ..SUB
             }
             .by(Plain(error)),
-            Command {
-                name: "debug|help",
-                arity: 2,
-                summary: "Returns helpful text about the subcommands.",
-                ..SUB
-            }
-            .by(Plain(help)),
-            Command { name: "debug|loadaof", arity: 2, summary: "As RELOAD.", ..RELOAD }.by(Plain(reload)),
+            Command { name: "debug|help", summary: "Returns helpful text about the subcommands.", ..SUB }
+                .by(Plain(help)),
+            Command { name: "debug|loadaof", summary: "As RELOAD.", ..RELOAD }.by(Plain(reload)),
             Command {
                 name: "debug|log",
                 syntax: "message",
-                arity: 3,
                 summary: "Writes a message to the server's log.",
                 ..SUB
             }
@@ -106,17 +95,15 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|object",
                 syntax: "key",
-                arity: 3,
                 summary: "Tells how a value is stored.",
                 keys: const { &[KeySpec::one(KeyAccess::RO, 2)] },
                 ..SUB
             }
             .by(Keyed(object)),
-            Command { name: "debug|panic", arity: 2, summary: "As SEGFAULT.", ..SUB }.by(Plain(crash)),
+            Command { name: "debug|panic", summary: "As SEGFAULT.", ..SUB }.by(Plain(crash)),
             Command {
                 name: "debug|pause-cron",
                 syntax: "enabled:i",
-                arity: 3,
                 summary: "Accepted for Redis's tests: what its cron does is not done by one task here.",
                 ..SUB
             }
@@ -124,7 +111,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|populate",
                 syntax: "count:i [prefix] [size:i]",
-                arity: -3,
                 flags: SUB.flags.and(Flags::WRITE).and(Flags::DENYOOM),
                 summary: "Makes keys with string values.",
                 complexity: "O(N) where N is the number of keys",
@@ -134,7 +120,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|protocol",
                 syntax: "type",
-                arity: 3,
                 summary: "Returns a test value of the given type.",
                 ..SUB
             }
@@ -142,7 +127,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|quicklist-packed-threshold",
                 syntax: "size",
-                arity: 3,
                 summary: "Accepted for Redis's tests: large elements of lists are stored as all others are.",
                 ..SUB
             }
@@ -150,22 +134,15 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|reload",
                 syntax: "[option...]",
-                arity: -2,
                 summary: "Writes everything to the medium, and forgets what is in memory only.",
                 ..RELOAD
             }
             .by(Plain(reload)),
-            Command {
-                name: "debug|segfault",
-                arity: 2,
-                summary: "Ends the server at once, as a crash does.",
-                ..SUB
-            }
-            .by(Plain(crash)),
+            Command { name: "debug|segfault", summary: "Ends the server at once, as a crash does.", ..SUB }
+                .by(Plain(crash)),
             Command {
                 name: "debug|set-active-expire",
                 syntax: "enabled:i",
-                arity: 3,
                 summary: "Says whether expired keys are removed that nobody looks at.",
                 ..SUB
             }
@@ -173,7 +150,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|set-disable-deny-scripts",
                 syntax: "enabled:i",
-                arity: 3,
                 summary: "Says whether scripts may call what is for administrators.",
                 ..SUB
             }
@@ -181,7 +157,6 @@ pub static COMMANDS: &[Row] = &[Command {
             Command {
                 name: "debug|sleep",
                 syntax: "seconds:d",
-                arity: 3,
                 summary: "Stops the worker for so many seconds.",
                 ..SUB
             }

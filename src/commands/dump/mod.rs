@@ -22,7 +22,6 @@ const ROW: Command =
 
 /// RESTORE, also under the name by which a server of a cluster calls it.
 const RESTORE: Command = Command {
-    arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM),
     categories: Categories::KEYSPACE.and(Categories::DANGEROUS),
     keys: &[KeySpec::one(KeyAccess::OW.and(KeyAccess::UPDATE), 1)],
@@ -35,7 +34,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "dump",
         syntax: "key",
-        arity: 2,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
         summary: "Returns a serialized representation of the value stored at a key.",

@@ -58,7 +58,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geoadd",
         syntax: "key [condition@6.2.0<NX|XX>] [CH=change:!@6.2.0] data(longitude:d latitude:d member)...",
-        arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Adds one or more members to a geospatial index. The key is created if it doesn't exist.",
@@ -69,7 +68,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geodist",
         syntax: "key member1 member2 [unit<M|KM|FT|MI>]",
-        arity: -4,
         summary: "Returns the distance between two members of a geospatial index.",
         ..ROW
     }
@@ -77,7 +75,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geohash",
         syntax: "key [member...]",
-        arity: -2,
         summary: "Returns members from a geospatial index as geohash strings.",
         complexity: "O(1) for each member requested.",
         ..ROW
@@ -86,7 +83,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geopos",
         syntax: "key [member...]",
-        arity: -2,
         summary: "Returns the longitude and latitude of members from a geospatial index.",
         complexity: "O(1) for each member requested.",
         ..ROW
@@ -95,7 +91,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "georadius",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
-        arity: -6,
         keys: &[KeySpec::one(READ_KEY, 1), behind("STORE", 6), behind("STOREDIST", 6)],
         summary: "Queries a geospatial index for members within a distance from a coordinate, optionally stores the result.",
         ..STORING_RADIUS
@@ -104,7 +99,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "georadius_ro",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>]",
-        arity: -6,
         since: "3.2.10",
         summary: "Returns members from a geospatial index that are within a distance from a coordinate.",
         ..RADIUS
@@ -113,7 +107,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "georadiusbymember",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
-        arity: -5,
         keys: &[KeySpec::one(READ_KEY, 1), behind("STORE", 5), behind("STOREDIST", 5)],
         summary: "Queries a geospatial index for members within a distance from a member, optionally stores the result.",
         ..STORING_RADIUS
@@ -122,7 +115,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "georadiusbymember_ro",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>]",
-        arity: -5,
         since: "3.2.10",
         summary: "Returns members from a geospatial index that are within a distance from a member.",
         ..RADIUS
@@ -131,7 +123,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geosearch",
         syntax: "key from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [WITHCOORD] [WITHDIST] [WITHHASH]",
-        arity: -7,
         summary: "Queries a geospatial index for members inside an area of a box or a circle.",
         ..SEARCH
     }
@@ -139,7 +130,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "geosearchstore",
         syntax: "destination:k source:k1 from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [STOREDIST]",
-        arity: -8,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(STORED, 1), KeySpec::one(READ_KEY, 2)],
         summary: "Queries a geospatial index for members inside an area of a box or a circle, optionally stores the result.",

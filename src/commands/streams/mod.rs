@@ -33,13 +33,8 @@ const WRITE: Command = Command {
     ..READ
 };
 const DELETE: Command = Command { keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 1)], ..WRITE };
-const CONTAINER: Command = Command {
-    arity: -2,
-    complexity: "O(1), depends on subcommand",
-    group: "stream",
-    since: "5.0.0",
-    ..Command::NEW
-};
+const CONTAINER: Command =
+    Command { complexity: "O(1), depends on subcommand", group: "stream", since: "5.0.0", ..Command::NEW };
 const GROUP: Command =
     Command { flags: Flags::WRITE, keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::DELETE), 2)], ..READ };
 const NEW_IN_GROUP: Command = Command {
@@ -49,7 +44,6 @@ const NEW_IN_GROUP: Command = Command {
 };
 const INFO: Command = Command { keys: &[KeySpec::one(READ_KEY, 2)], ..READ };
 const HELP: Command = Command {
-    arity: 2,
     flags: Flags::LOADING.and(Flags::STALE),
     keys: &[],
     summary: "Returns helpful text about the different subcommands.",
@@ -69,7 +63,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xack",
         syntax: "key group id...",
-        arity: -4,
         summary: "Returns the number of messages that were successfully acknowledged by the consumer group member of a stream.",
         complexity: "O(1) for each message ID processed.",
         ..WRITE
@@ -78,7 +71,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xadd",
         syntax: r#"key [NOMKSTREAM@6.2.0] [trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])] id-selector<"*"=auto-id:!|id> data(field value)..."#,
-        arity: -5,
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "Appends a new message to a stream. Creates the key if it doesn't exist.",
         complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
@@ -88,7 +80,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xautoclaim",
         syntax: "key group consumer min-idle-time start [COUNT=count:i] [JUSTID]",
-        arity: -6,
         since: "6.2.0",
         summary: "Changes, or acquires, ownership of messages in a consumer group, as if the messages were delivered to as consumer group member.",
         complexity: "O(1) if COUNT is small.",
@@ -98,7 +89,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xclaim",
         syntax: "key group consumer min-idle-time id... [IDLE=ms:i] [TIME=unix-time-milliseconds:t] [RETRYCOUNT=count:i] [FORCE] [JUSTID] [LASTID=lastid]",
-        arity: -6,
         summary: "Changes, or acquires, ownership of a message in a consumer group, as if the message was delivered a consumer group member.",
         complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
         ..WRITE
@@ -107,7 +97,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xdel",
         syntax: "key id...",
-        arity: -3,
         summary: "Returns the number of messages after removing them from a stream.",
         complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
         ..DELETE
@@ -122,7 +111,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xgroup|create",
             syntax: r#"key group id-selector<id|"$"=new-id:!> [MKSTREAM] [ENTRIESREAD=entriesread:i~entries-read]"#,
-            arity: -5,
             summary: "Creates a consumer group.",
             ..NEW_IN_GROUP
         }
@@ -130,7 +118,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xgroup|createconsumer",
             syntax: "key group consumer",
-            arity: 5,
             since: "6.2.0",
             summary: "Creates a consumer in a consumer group.",
             ..NEW_IN_GROUP
@@ -139,7 +126,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xgroup|delconsumer",
             syntax: "key group consumer",
-            arity: 5,
             summary: "Deletes a consumer from a consumer group.",
             ..GROUP
         }
@@ -147,7 +133,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xgroup|destroy",
             syntax: "key group",
-            arity: 4,
             summary: "Destroys a consumer group.",
             complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
             ..GROUP
@@ -158,7 +143,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xgroup|setid",
             syntax: r#"key group id-selector<id|"$"=new-id:!> [ENTRIESREAD=entriesread:i~entries-read]"#,
-            arity: -5,
             keys: const { &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 2)] },
             summary: "Sets the last-delivered ID of a consumer group.",
             ..GROUP
@@ -174,7 +158,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xinfo|consumers",
             syntax: "key group",
-            arity: 4,
             summary: "Returns a list of the consumers in a consumer group.",
             ..INFO
         }
@@ -182,7 +165,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xinfo|groups",
             syntax: "key",
-            arity: 3,
             summary: "Returns a list of the consumer groups of a stream.",
             ..INFO
         }
@@ -192,7 +174,6 @@ pub static COMMANDS: &[Row] = &[
         Command {
             name: "xinfo|stream",
             syntax: "key [full-block(FULL [COUNT=count:i])]",
-            arity: -3,
             summary: "Returns information about a stream.",
             ..INFO
         }
@@ -201,7 +182,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xlen",
         syntax: "key",
-        arity: 2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Return the number of messages in a stream.",
@@ -211,7 +191,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xpending",
         syntax: "key group [filters([IDLE=min-idle-time:i@6.2.0] start end count:i [consumer])]",
-        arity: -3,
         summary: "Returns the information and entries from a stream consumer group's pending entries list.",
         complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
         ..READ
@@ -220,7 +199,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xrange",
         syntax: "key start end [COUNT=count:i]",
-        arity: -4,
         summary: "Returns the messages from a stream within a range of IDs.",
         complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
@@ -229,7 +207,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xread",
         syntax: "[COUNT=count:i] [BLOCK=milliseconds:i] STREAMS=streams(key... id...)",
-        arity: -4,
         flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[after_streams(1)],
         find_keys: Some(find_keys),
@@ -241,7 +218,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xreadgroup",
         syntax: "GROUP=group-block(group consumer) [COUNT=count:i] [BLOCK=milliseconds:i] [NOACK] STREAMS=streams(key... id...)",
-        arity: -7,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[after_streams(4)],
         find_keys: Some(find_keys),
@@ -253,7 +229,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xrevrange",
         syntax: "key end start [COUNT=count:i]",
-        arity: -4,
         summary: "Returns the messages from a stream within a range of IDs in reverse order.",
         complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
@@ -262,7 +237,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xsetid",
         syntax: "key last-id [ENTRIESADDED=entries-added:i@7.0.0] [MAXDELETEDID=max-deleted-id@7.0.0]",
-        arity: -3,
         flags: WRITE.flags.and(Flags::DENYOOM),
         summary: "An internal command for replicating stream values.",
         ..WRITE
@@ -271,7 +245,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "xtrim",
         syntax: r#"key trim(strategy<MAXLEN|MINID@6.2.0> [operator<"="=equal:!|"~"=approximately:!>] threshold [LIMIT=count:i@6.2.0])"#,
-        arity: -4,
         flags: Flags::WRITE,
         summary: "Deletes messages from the beginning of a stream.",
         complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",

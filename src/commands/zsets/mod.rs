@@ -27,7 +27,6 @@ const BASE: Command = Command {
 };
 const READ: Command = Command { flags: Flags::READONLY.and(Flags::FAST), ..BASE };
 const RANGE: Command = Command {
-    arity: -4,
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
     ..BASE
 };
@@ -37,20 +36,17 @@ const WRITE: Command = Command {
     ..BASE
 };
 const REMOVE: Command = Command {
-    arity: 4,
     flags: Flags::WRITE,
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     ..WRITE
 };
 const POP: Command = Command {
-    arity: -2,
     keys: &[KeySpec::one(TAKEN, 1)],
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
     ..WRITE
 };
 const BLOCKING_POP: Command = Command {
-    arity: -3,
     flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
     keys: &[KeySpec::range(TAKEN, 1, -2, 1)],
     since: "5.0.0",
@@ -58,14 +54,12 @@ const BLOCKING_POP: Command = Command {
     ..BASE
 };
 const COMBINE: Command = Command {
-    arity: -3,
     flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
     keys: &[KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 1)],
     since: "6.2.0",
     ..BASE
 };
 const STORE: Command = Command {
-    arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
     keys: &[KeySpec::one(STORED, 1), KeySpec::counted(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
     since: "2.0.0",
@@ -83,7 +77,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "bzmpop",
         syntax: "timeout:d numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
-        arity: -5,
         flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 2)],
         since: "7.0.0",
@@ -109,7 +102,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zadd",
         syntax: "key [condition@3.0.2<NX|XX>] [comparison@6.2.0<GT|LT>] [CH=change:!@3.0.2] [INCR=increment:!@3.0.2] data(score:d member)...",
-        arity: -4,
         flags: WRITE.flags.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::UPDATE), 1)],
         summary: "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.",
@@ -120,7 +112,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zcard",
         syntax: "key",
-        arity: 2,
         keys: &[KeySpec::one(KeyAccess::RO, 1)],
         summary: "Returns the number of members in a sorted set.",
         ..READ
@@ -129,7 +120,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zcount",
         syntax: "key min:d max:d",
-        arity: 4,
         since: "2.0.0",
         summary: "Returns the count of members in a sorted set that have scores within a range.",
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -156,7 +146,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zincrby",
         syntax: "key increment:i member",
-        arity: 4,
         flags: WRITE.flags.and(Flags::DENYOOM),
         keys: &[KeySpec::one(KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE), 1)],
         summary: "Increments the score of a member in a sorted set.",
@@ -192,7 +181,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zlexcount",
         syntax: "key min max",
-        arity: 4,
         since: "2.8.9",
         summary: "Returns the number of members in a sorted set within a lexicographical range.",
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -202,7 +190,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zmpop",
         syntax: "numkeys:i key... where<MIN|MAX> [COUNT=count:i]",
-        arity: -4,
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::counted(TAKEN, 1)],
         since: "7.0.0",
@@ -214,7 +201,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zmscore",
         syntax: "key member...",
-        arity: -3,
         since: "6.2.0",
         summary: "Returns the score of one or more members in a sorted set.",
         complexity: "O(N) where N is the number of members being requested.",
@@ -238,7 +224,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zrandmember",
         syntax: "key [options(count:i [WITHSCORES])]",
-        arity: -2,
         since: "6.2.0",
         summary: "Returns one or more random members from a sorted set.",
         complexity: "O(N) where N is the number of elements returned",
@@ -273,7 +258,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zrangestore",
         syntax: "dst:k src:k1 min max [sortby<BYSCORE|BYLEX>] [REV] [LIMIT=limit(offset:i count:i)]",
-        arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(STORED, 1), KeySpec::one(KeyAccess::RO.and(KeyAccess::ACCESS), 2)],
         since: "6.2.0",
@@ -285,7 +269,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zrank",
         syntax: "key member [WITHSCORE]",
-        arity: -3,
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by ascending scores.",
         complexity: "O(log(N))",
@@ -295,7 +278,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zrem",
         syntax: "key member...",
-        arity: -3,
         summary: "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed.",
         complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
         ..WRITE
@@ -352,7 +334,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zrevrank",
         syntax: "key member [WITHSCORE]",
-        arity: -3,
         since: "2.0.0",
         summary: "Returns the index of a member in a sorted set ordered by descending scores.",
         complexity: "O(log(N))",
@@ -362,7 +343,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOSCORES]",
-        arity: -3,
         since: "2.8.0",
         summary: "Iterates over members and scores of a sorted set.",
         complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
@@ -372,7 +352,6 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "zscore",
         syntax: "key member",
-        arity: 3,
         summary: "Returns the score of a member in a sorted set.",
         ..READ
     }
