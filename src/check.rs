@@ -40,7 +40,7 @@ pub fn check(dir: &Path) -> Result<(), String> {
     let recovery = store.recovery();
     println!("replayed: {} batches, {} bytes", recovery.replayed_batches, recovery.replayed_bytes);
     let mut progress = Progress::new();
-    let report = store.check_telling(&mut |done, all| progress.show(done, all));
+    let report = store.check_with_progress(&mut |done, all| progress.show(done, all));
     progress.end();
     let report = report.map_err(|error| describe(dir, error))?;
     println!("keys: {}", report.keys);

@@ -42,8 +42,8 @@ impl Refusals {
         self.0[cause as usize].noted.store(true, Relaxed);
     }
 
-    /// Tells the operator. To be called once a second, by one thread.
-    pub fn tell(&self, store: &Store) {
+    /// Logs the changes for the operator. To be called once a second, by one thread.
+    pub fn report(&self, store: &Store) {
         for line in self.lines(store) {
             log!(Warning, "{line}");
         }

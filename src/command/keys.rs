@@ -1,6 +1,6 @@
 //! Finding the keys of a call by its command's key specifications.
 
-use crate::command::{Begin, Command, Find, KeyAccess, KeySpec};
+use crate::command::{BeginSearch, Command, Find, KeyAccess, KeySpec};
 use holdfast_resp::{Args, parse_int};
 
 /// The arguments do not tell where the keys are.
@@ -29,13 +29,13 @@ pub fn each_key(
 
 fn each_key_of(spec: &KeySpec, args: Args, mut found: impl FnMut(usize)) -> Result<(), InvalidArguments> {
     let begin = match spec.begin {
-        Begin::Index(index) => index,
-        Begin::Keyword(word, from) => match find_word(args, word, from) {
+        BeginSearch::Index(index) => index,
+        BeginSearch::Keyword(word, from) => match find_word(args, word, from) {
             Some(index) => index + 1,
             // An optional part of the command that is not there.
             None => return Ok(()),
         },
-        Begin::Unknown => return Ok(()),
+        BeginSearch::Unknown => return Ok(()),
     };
     let (first, last, step) = match spec.find {
         Find::Range { last, step, limit } => {
@@ -84,7 +84,8 @@ fn find_word(args: Args, word: &str, from: i32) -> Option<usize> {
 pub fn legacy_range(command: &Command) -> (i64, i64, i64) {
     let mut all: Option<(i64, i64, i64)> = None;
     for spec in command.keys {
-        let (&Begin::Index(first), &Find::Range { last, step, limit: 0 | 1 }) = (&spec.begin, &spec.find)
+        let (&BeginSearch::Index(first), &Find::Range { last, step, limit: 0 | 1 }) =
+            (&spec.begin, &spec.find)
         else {
             continue;
         };
@@ -118,7 +119,7 @@ mod tests {
         const ZUNIONSTORE: &[KeySpec] = &[KeySpec::one(KeyAccess::OW, 1), KeySpec::counted(KeyAccess::RO, 2)];
         const XREAD: &[KeySpec] = &[KeySpec {
             access: KeyAccess::RO,
-            begin: Begin::Keyword("STREAMS", 1),
+            begin: BeginSearch::Keyword("STREAMS", 1),
             find: Find::Range { last: -1, step: 1, limit: 2 },
         }];
         assert_eq!(keys(MSET, "mset a 1 b 2"), Ok(vec![1, 3]));

@@ -290,7 +290,7 @@ pub struct KeySpec {
     /// What is done with the keys.
     pub access: KeyAccess,
     /// Where the search begins.
-    pub begin: Begin,
+    pub begin: BeginSearch,
     /// How the keys follow.
     pub find: Find,
 }
@@ -326,7 +326,7 @@ bits! {
 /// Where the search for keys begins.
 // The vocabulary is Redis's, whether a command uses it all or not.
 #[allow(dead_code)]
-pub enum Begin {
+pub enum BeginSearch {
     /// At this argument.
     Index(usize),
     /// At the argument after this word, looked for from this argument on (negative: from the end backwards).
@@ -368,11 +368,15 @@ impl KeySpec {
 
     /// Keys from argument `first` on, each `step`-th, the last one at `last` (relative to `first`, or negative).
     pub const fn range(access: KeyAccess, first: usize, last: i32, step: usize) -> KeySpec {
-        KeySpec { access, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 } }
+        KeySpec { access, begin: BeginSearch::Index(first), find: Find::Range { last, step, limit: 0 } }
     }
 
     /// As many keys as argument `index` says, right behind it.
     pub const fn counted(access: KeyAccess, index: usize) -> KeySpec {
-        KeySpec { access, begin: Begin::Index(index), find: Find::KeyNum { index: 0, first: 1, step: 1 } }
+        KeySpec {
+            access,
+            begin: BeginSearch::Index(index),
+            find: Find::KeyNum { index: 0, first: 1, step: 1 },
+        }
     }
 }

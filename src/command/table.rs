@@ -1,6 +1,6 @@
 //! The command table: what all commands are, and a fast way to find one by its name in any case.
 
-use crate::command::{Begin, Command, Find, KeySpec};
+use crate::command::{BeginSearch, Command, Find, KeySpec};
 use holdfast_resp::Args;
 
 /// Slots of the hash table; several times the number of commands, so that a look-up rarely sees a second one.
@@ -160,7 +160,7 @@ impl Table {
 }
 
 fn is_first_argument(keys: &[KeySpec]) -> bool {
-    matches!(keys, [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }])
+    matches!(keys, [KeySpec { begin: BeginSearch::Index(1), find: Find::Range { last: 0, .. }, .. }])
 }
 
 /// Bytes of a name that are compared at once: most are not longer.
@@ -252,14 +252,16 @@ mod tests {
                 let count = kinds.iter().filter(|&&kind| spec.access.has(kind)).count();
                 assert_eq!(count, usize::from(!spec.access.has(KeyAccess::NOT_KEY)), "{name}: access");
                 match spec.begin {
-                    Begin::Index(index) => {
+                    BeginSearch::Index(index) => {
                         // A range that may be empty can begin where the arguments end.
                         let may_be_empty = matches!(spec.find, Find::Range { last: ..0, .. });
                         let end = command.arity.unsigned_abs() as usize + usize::from(may_be_empty);
                         assert!(index >= 1 && index < end, "{name}: first key");
                     }
-                    Begin::Unknown => assert!(command.find_keys.is_some(), "{name}: unknown keys"),
-                    Begin::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}: keyword"),
+                    BeginSearch::Unknown => assert!(command.find_keys.is_some(), "{name}: unknown keys"),
+                    BeginSearch::Keyword(word, from) => {
+                        assert!(!word.is_empty() && from != 0, "{name}: keyword")
+                    }
                 }
                 match spec.find {
                     Find::Unknown => assert!(command.find_keys.is_some(), "{name}: unknown keys"),

@@ -16,32 +16,32 @@ pub enum Unit {
     Milliseconds,
 }
 
-/// How a time is given.
+/// When a key expires, counted from now or from the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum ExpireTime {
     /// From now on.
     After(Unit),
     /// Since 1970.
     At(Unit),
 }
 
-pub use Given::After;
+pub use ExpireTime::After;
 
 /// The option at argument `index` that says how a time, the next argument, is given: EX, PX, EXAT, PXAT. `None` if it is
 /// another one, or the time is missing.
-pub fn option(call: &Call, index: usize) -> Option<Given> {
-    const OPTIONS: [(&str, Given); 4] = [
-        ("ex", Given::After(Unit::Seconds)),
-        ("px", Given::After(Unit::Milliseconds)),
-        ("exat", Given::At(Unit::Seconds)),
-        ("pxat", Given::At(Unit::Milliseconds)),
+pub fn option(call: &Call, index: usize) -> Option<ExpireTime> {
+    const OPTIONS: [(&str, ExpireTime); 4] = [
+        ("ex", ExpireTime::After(Unit::Seconds)),
+        ("px", ExpireTime::After(Unit::Milliseconds)),
+        ("exat", ExpireTime::At(Unit::Seconds)),
+        ("pxat", ExpireTime::At(Unit::Milliseconds)),
     ];
     let found = OPTIONS.iter().find(|(word, _)| call.is(index, word));
     found.filter(|_| index + 1 < call.args.len()).map(|(_, given)| *given)
 }
 
 /// The time at argument `index`, which must be above zero, as Unix time in milliseconds.
-pub fn time(call: &Call, txn: &Txn, given: Given, index: usize) -> Result<u64, Stop> {
+pub fn time(call: &Call, txn: &Txn, given: ExpireTime, index: usize) -> Result<u64, Stop> {
     if parse_int(call.args.at(index)).is_some_and(|number| number <= 0) {
         return Err(invalid(call));
     }
@@ -49,11 +49,11 @@ pub fn time(call: &Call, txn: &Txn, given: Given, index: usize) -> Result<u64, S
 }
 
 /// The time at argument `index`, which may be past, as Unix time in milliseconds.
-pub fn any_time(call: &Call, txn: &Txn, given: Given, index: usize) -> Result<i64, Stop> {
+pub fn any_time(call: &Call, txn: &Txn, given: ExpireTime, index: usize) -> Result<i64, Stop> {
     let number = parse_int(call.args.at(index)).ok_or(NOT_INTEGER)?;
     let (unit, from) = match given {
-        Given::After(unit) => (unit, txn.now_ms() as i64),
-        Given::At(unit) => (unit, 0),
+        ExpireTime::After(unit) => (unit, txn.now_ms() as i64),
+        ExpireTime::At(unit) => (unit, 0),
     };
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
     number.checked_mul(factor).and_then(|ms| ms.checked_add(from)).ok_or_else(|| invalid(call))

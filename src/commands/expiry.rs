@@ -2,7 +2,7 @@
 
 use crate::{
     command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    commands::expire_time::{Given, Unit, any_time},
+    commands::expire_time::{ExpireTime, Unit, any_time},
     exec::{
         answer::{Answer, Outcome::*},
         call::Call,
@@ -33,7 +33,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the expiration time of a key in seconds.",
         ..SETTING
     }
-    .by(Keyed(|call, txn| set(call, txn, Given::After(Unit::Seconds)))),
+    .by(Keyed(|call, txn| set(call, txn, ExpireTime::After(Unit::Seconds)))),
     Command {
         name: "expireat",
         syntax: "key unix-time-seconds:t [condition@7.0.0<NX|XX|GT|LT>]",
@@ -41,7 +41,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the expiration time of a key to a Unix timestamp.",
         ..SETTING
     }
-    .by(Keyed(|call, txn| set(call, txn, Given::At(Unit::Seconds)))),
+    .by(Keyed(|call, txn| set(call, txn, ExpireTime::At(Unit::Seconds)))),
     Command {
         name: "expiretime",
         syntax: "key",
@@ -49,7 +49,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the expiration time of a key as a Unix timestamp.",
         ..ASKING
     }
-    .by(Keyed(|call, txn| ask(call, txn, Given::At(Unit::Seconds)))),
+    .by(Keyed(|call, txn| ask(call, txn, ExpireTime::At(Unit::Seconds)))),
     Command {
         name: "persist",
         syntax: "key",
@@ -65,7 +65,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the expiration time of a key in milliseconds.",
         ..SETTING
     }
-    .by(Keyed(|call, txn| set(call, txn, Given::After(Unit::Milliseconds)))),
+    .by(Keyed(|call, txn| set(call, txn, ExpireTime::After(Unit::Milliseconds)))),
     Command {
         name: "pexpireat",
         syntax: "key unix-time-milliseconds:t [condition@7.0.0<NX|XX|GT|LT>]",
@@ -73,7 +73,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the expiration time of a key to a Unix milliseconds timestamp.",
         ..SETTING
     }
-    .by(Keyed(|call, txn| set(call, txn, Given::At(Unit::Milliseconds)))),
+    .by(Keyed(|call, txn| set(call, txn, ExpireTime::At(Unit::Milliseconds)))),
     Command {
         name: "pexpiretime",
         syntax: "key",
@@ -81,7 +81,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the expiration time of a key as a Unix milliseconds timestamp.",
         ..ASKING
     }
-    .by(Keyed(|call, txn| ask(call, txn, Given::At(Unit::Milliseconds)))),
+    .by(Keyed(|call, txn| ask(call, txn, ExpireTime::At(Unit::Milliseconds)))),
     Command {
         name: "pttl",
         syntax: "key",
@@ -89,14 +89,14 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the expiration time in milliseconds of a key.",
         ..ASKING
     }
-    .by(Keyed(|call, txn| ask(call, txn, Given::After(Unit::Milliseconds)))),
+    .by(Keyed(|call, txn| ask(call, txn, ExpireTime::After(Unit::Milliseconds)))),
     Command {
         name: "ttl",
         syntax: "key",
         summary: "Returns the expiration time in seconds of a key.",
         ..ASKING
     }
-    .by(Keyed(|call, txn| ask(call, txn, Given::After(Unit::Seconds)))),
+    .by(Keyed(|call, txn| ask(call, txn, ExpireTime::After(Unit::Seconds)))),
 ];
 
 const WITH_NX: Stop = Stop::new("ERR NX and XX, GT or LT options at the same time are not compatible");
@@ -146,7 +146,7 @@ impl Condition {
     }
 }
 
-fn set(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
+fn set(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {
     let (db, key) = (call.db(), call.args.at(1));
     let condition = Condition::parse(call.args.from(3))?;
     let time = any_time(call, txn, given, 2)?;
@@ -180,11 +180,11 @@ fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-fn ask(call: &mut Call, txn: &mut Txn, given: Given) -> Answer {
+fn ask(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {
     let expiry = txn.expiry(call.db(), call.args.at(1));
     let (unit, from) = match given {
-        Given::After(unit) => (unit, txn.now_ms()),
-        Given::At(unit) => (unit, 0),
+        ExpireTime::After(unit) => (unit, txn.now_ms()),
+        ExpireTime::At(unit) => (unit, 0),
     };
     call.out.int(match expiry {
         None => -2,

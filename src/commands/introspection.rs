@@ -2,7 +2,7 @@
 
 use crate::{
     command::{
-        Begin, Categories, Command, Find, Flags, KeySpec,
+        BeginSearch, Categories, Command, Find, Flags, KeySpec,
         error::{SYNTAX, Stop},
         keys::{each_key, legacy_range},
         syntax::{self, Argument},
@@ -272,9 +272,9 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
     write_set(out, spec.access.names());
     out.bulk("begin_search");
     match spec.begin {
-        Begin::Unknown => write_search(out, "unknown", &[]),
-        Begin::Index(index) => write_search(out, "index", &[("index", index as i64)]),
-        Begin::Keyword(word, from) => {
+        BeginSearch::Unknown => write_search(out, "unknown", &[]),
+        BeginSearch::Index(index) => write_search(out, "index", &[("index", index as i64)]),
+        BeginSearch::Keyword(word, from) => {
             out.map(2);
             out.bulk("type");
             out.bulk("keyword");

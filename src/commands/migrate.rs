@@ -6,7 +6,7 @@
 use super::dump::serialize;
 use crate::{
     command::{
-        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
         error::{SYNTAX, Stop},
     },
     exec::{
@@ -39,7 +39,7 @@ pub static COMMANDS: &[Row] = &[Command {
         KeySpec::one(ACCESS, 3),
         KeySpec {
             access: ACCESS.and(KeyAccess::INCOMPLETE),
-            begin: Begin::Keyword("KEYS", -2),
+            begin: BeginSearch::Keyword("KEYS", -2),
             find: Find::Range { last: -1, step: 1, limit: 0 },
         },
     ],

@@ -161,7 +161,7 @@ pub static COMMANDS: &[Row] = &[
 ];
 
 /// What a client is told that begins or ends a subscription.
-fn tell(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
+fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
     let subscriptions = &call.session.subscriptions;
     let count = match kind {
         Kind::Shard => subscriptions.len(kind),
@@ -185,7 +185,7 @@ fn subscribe(call: &mut Call, kind: Kind) -> Answer {
     for name in call.args.from(1).iter() {
         let session = &mut *call.session;
         session.subscriptions.begin(&call.turn.worker.server.push.pubsub, &session.client, kind, name);
-        tell(call, word, kind, Some(name));
+        confirm(call, word, kind, Some(name));
     }
     Ok(Done)
 }
@@ -197,7 +197,7 @@ fn unsubscribe(call: &mut Call, kind: Kind) -> Answer {
         _ => call.args.from(1).iter().map(Into::into).collect(),
     };
     if names.is_empty() {
-        tell(call, word, kind, None);
+        confirm(call, word, kind, None);
     }
     for name in names {
         let (session, turn) = (&mut *call.session, call.turn);
@@ -206,7 +206,7 @@ fn unsubscribe(call: &mut Call, kind: Kind) -> Answer {
             // What was sent before this comes before this.
             call.out.raw(|out| turn.inbox.take_pushed(session.client.id, out));
         }
-        tell(call, word, kind, Some(&name));
+        confirm(call, word, kind, Some(&name));
     }
     Ok(Done)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     command::{
-        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
         error::{SYNTAX, Stop, WRONG_TYPE},
     },
     exec::{
@@ -21,7 +21,7 @@ const STORED: KeyAccess = KeyAccess::OW.and(KeyAccess::UPDATE);
 
 /// A key that no specification finds.
 const fn somewhere(access: KeyAccess) -> KeySpec {
-    KeySpec { access, begin: Begin::Unknown, find: Find::Unknown }
+    KeySpec { access, begin: BeginSearch::Unknown, find: Find::Unknown }
 }
 
 const ROW: Command = Command {

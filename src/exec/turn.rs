@@ -146,7 +146,7 @@ impl<'a> Turn<'a> {
     pub fn commit(&self, txn: &mut Txn) {
         let lsn = txn.commit_then(|changes, lsn| {
             if !changes.is_empty() || !self.notifications.borrow().is_empty() {
-                self.tell(changes, lsn);
+                self.publish(changes, lsn);
             }
         });
         if lsn > self.worker.server.progress.durable() {
@@ -210,10 +210,10 @@ impl<'a> Turn<'a> {
         event.into_iter().chain(changed.map(Notification::Changed))
     }
 
-    /// Tells others what was done, and what the store did by itself since, in a transaction whose partitions are still
+    /// Publishes what was done, and what the store did by itself since, in a transaction whose partitions are still
     /// locked.
     #[cold]
-    fn tell(&self, changes: Vec<Change>, lsn: Lsn) {
+    fn publish(&self, changes: Vec<Change>, lsn: Lsn) {
         let mut notifications = self.notifications.borrow_mut();
         notifications.extend(changes.into_iter().flat_map(|change| self.notifications_of(change, None)));
         let push = &self.worker.server.push;

@@ -232,9 +232,9 @@ impl EventLoop {
             }
             if self.worker.index == 0 {
                 self.worker.server.measure_rates();
-                self.worker.server.refusals.tell(&self.worker.server.store);
+                self.worker.server.refusals.report(&self.worker.server.store);
                 self.worker.server.evict_clients();
-                eviction::count_others(&self.worker.server);
+                eviction::count_other_memory(&self.worker.server);
             }
         }
     }

@@ -80,11 +80,11 @@ impl Push {
 
     /// Tells of what happens to keys without a client's doing.
     pub fn follow(self: Arc<Self>, store: &Store) {
-        store.follow_changes(Box::new(move |changes, lsn| self.tell(changes, self.wait_lsn(lsn))));
+        store.follow_changes(Box::new(move |changes, lsn| self.publish_changes(changes, self.wait_lsn(lsn))));
     }
 
-    /// Tells of what the store did by itself.
-    fn tell(&self, changes: Vec<Change>, wait_lsn: Lsn) {
+    /// Publishes what the store did by itself.
+    fn publish_changes(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         for change in &changes {
             if let Some(event) = Event::of_change(self, change) {
                 event.publish(self, wait_lsn);

@@ -234,7 +234,7 @@ impl Tracking {
             let (key, clients) = part.remove(place);
             drop(part);
             self.count_removed(&clients);
-            self.tell(push, &key, &clients, None, 0);
+            self.send(push, &key, &clients, None, 0);
         }
     }
 
@@ -250,10 +250,10 @@ impl Tracking {
         let (key, clients) = part.remove(place);
         drop(part);
         self.count_removed(&clients);
-        self.tell(push, &key, &clients, changed.by, wait_lsn);
+        self.send(push, &key, &clients, changed.by, wait_lsn);
     }
 
-    fn tell(&self, push: &Push, key: &[u8], clients: &[u64], by: Option<u64>, wait_lsn: Lsn) {
+    fn send(&self, push: &Push, key: &[u8], clients: &[u64], by: Option<u64>, wait_lsn: Lsn) {
         let keys = names(&[key]);
         let trackers = self.trackers.read().expect("no holder panics");
         for id in clients {

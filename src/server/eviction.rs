@@ -14,25 +14,25 @@ pub fn is_on(config: &Config) -> bool {
 
 /// Tells the store what counts against `maxmemory` beside the data when keys are evicted: clients and scripts. To be called
 /// now and then.
-pub fn count_others(server: &Server) {
+pub fn count_other_memory(server: &Server) {
     if is_on(&server.config) {
-        let Others { clients, scripts } = Others::of(server);
+        let OtherMemory { clients, scripts } = OtherMemory::of(server);
         server.store.set_other_bytes(clients + scripts);
     }
 }
 
 /// Bytes of memory that are not the store's.
-pub struct Others {
+pub struct OtherMemory {
     /// Requests and replies.
     pub clients: u64,
     /// Scripts, and their interpreters.
     pub scripts: u64,
 }
 
-impl Others {
+impl OtherMemory {
     /// What there is now.
-    pub fn of(server: &Server) -> Others {
-        Others {
+    pub fn of(server: &Server) -> OtherMemory {
+        OtherMemory {
             clients: server.clients.all().iter().map(|client| client.memory() as u64).sum(),
             scripts: (server.interpreter_bytes() + server.scripts.size().1) as u64,
         }
@@ -60,7 +60,7 @@ pub fn apply_policy(server: &Server) {
         "volatile" => Some(EvictionScope::Expiring),
         _ => None,
     };
-    count_others(server);
+    count_other_memory(server);
     let samples = number(Opt::MaxMemorySamples) as usize;
     server.store.set_eviction(scope.map(|scope| Eviction { scope, first, samples }));
 }

@@ -50,7 +50,7 @@ pub use partition::{
     changes::{Change, ChangeFilter, ChangeKind, Follow},
     cold::{Cold, ColdItem, Fetched},
     databases::{DATABASES, SYSTEM_DATABASE},
-    observers::{Observer, ObserverId, Tell, Turn},
+    observers::{Notify, Observer, ObserverId, Turn},
     scan::ScanStep,
 };
 pub use store::{

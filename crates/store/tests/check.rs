@@ -33,7 +33,7 @@ fn items_are_read_many_at_a_time() {
 
     let store = Store::open_on(Arc::new(sim.clone()), options()).expect("a store");
     let (before, mut told) = (sim.reads(), Vec::new());
-    let report = store.check_telling(&mut |done, all| told.push((done, all))).expect("a sound store");
+    let report = store.check_with_progress(&mut |done, all| told.push((done, all))).expect("a sound store");
     assert_eq!((report.keys, report.items), (u64::from(KEYS) + 2, u64::from(KEYS) + 2));
     // The heap's pages are read in windows, too.
     let reads = sim.reads() - before;

@@ -4,7 +4,7 @@ mod search;
 
 use crate::{
     command::{
-        Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec,
+        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
         error::{NOT_DOUBLE, SYNTAX, Stop},
     },
     exec::{
@@ -48,7 +48,7 @@ const SEARCH: Command = Command {
 const fn behind(word: &'static str, from: i32) -> KeySpec {
     KeySpec {
         access: STORED,
-        begin: Begin::Keyword(word, from),
+        begin: BeginSearch::Keyword(word, from),
         find: Find::Range { last: 0, step: 1, limit: 0 },
     }
 }

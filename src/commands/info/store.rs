@@ -5,7 +5,7 @@ use crate::{
     config::Opt,
     server::{
         Server,
-        eviction::{self, Others},
+        eviction::{self, OtherMemory},
     },
 };
 use holdfast_store::Stats;
@@ -41,7 +41,7 @@ impl MemoryParts {
 
 /// What uses how much memory.
 pub fn memory_parts(server: &Server, stats: &Stats) -> MemoryParts {
-    let Others { clients, scripts } = Others::of(server);
+    let OtherMemory { clients, scripts } = OtherMemory::of(server);
     let counted = (stats.data_bytes, stats.data_bytes + stats.other_bytes);
     MemoryParts {
         counted: eviction::is_on(&server.config).then_some(counted),

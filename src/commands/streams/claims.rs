@@ -135,12 +135,12 @@ pub fn xautoclaim(call: &mut Call, txn: &mut Txn) -> Answer {
             write_claimed(out, &entry, just_id);
         })?;
     let done = done.unwrap_or_default();
-    out.set_array(place, done.got.entries as usize);
+    out.set_array(place, done.delivered.entries as usize);
     // What is before it in the reply is known only now.
     out.set_id(place, done.next.ms, done.next.seq);
     out.set_array(place, 3);
     out.array(done.gone.len());
     done.gone.iter().for_each(|&id| write_id(out, id));
-    notify_consumer(call, args.at(1), done.got.is_new);
+    notify_consumer(call, args.at(1), done.delivered.is_new);
     Ok(Done)
 }

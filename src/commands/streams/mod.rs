@@ -8,7 +8,7 @@ mod info;
 mod reading;
 
 use crate::{
-    command::{Begin, Categories, Command, Find, Flags, KeyAccess, KeySpec},
+    command::{BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec},
     exec::handler::{
         Handler::{Keyed, Plain},
         Row,
@@ -53,7 +53,7 @@ const HELP: Command = Command {
 const fn after_streams(from: i32) -> KeySpec {
     KeySpec {
         access: READ_KEY,
-        begin: Begin::Keyword("STREAMS", from),
+        begin: BeginSearch::Keyword("STREAMS", from),
         find: Find::Range { last: -1, step: 1, limit: 2 },
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 use holdfast_resp::{Args, Proto, Writer, parse_int};
 use holdfast_store::{
     Error, Turn, Txn, Type,
-    stream::{Got, Id, Stream},
+    stream::{Delivered, Id, Stream},
 };
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -260,7 +260,7 @@ fn read_new(
     key: &[u8],
     read: &Read,
     (group, consumer): (&[u8], &[u8]),
-) -> Result<Got, Stop> {
+) -> Result<Delivered, Stop> {
     let start = out.defer();
     write_key(out, key);
     let place = out.defer();
@@ -285,7 +285,7 @@ fn read_pending(
     read: &Read,
     (group, consumer): (&[u8], &[u8]),
     from: Id,
-) -> Result<Got, Stop> {
+) -> Result<Delivered, Stop> {
     write_key(out, key);
     let place = out.defer();
     let got =

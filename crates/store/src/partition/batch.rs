@@ -6,7 +6,7 @@ use crate::{
         entry_word::{EntryWord, Type, size_class},
         item,
     },
-    partition::observers::Tell,
+    partition::observers::Notify,
 };
 use holdfast_heap::Tx;
 use holdfast_log::{Log, Lsn};
@@ -36,7 +36,7 @@ pub(crate) struct Written {
     pub db: u8,
     pub digest: Digest,
     /// Who is still to be told.
-    pub tell: Tell,
+    pub notify: Notify,
 }
 
 /// An item of the batch; its index entry waits for the LSN.
@@ -173,7 +173,7 @@ mod tests {
         for n in 0..100_000u64 {
             batch.add_item(0, 16 * n, 0, Type::String, &n.to_le_bytes(), &[7; 1000]);
             let digest = Digest { h0: n, h1: n };
-            batch.written.push(Written { partition: 0, db: 0, digest, tell: Tell::All });
+            batch.written.push(Written { partition: 0, db: 0, digest, notify: Notify::All });
         }
         batch.clear();
         assert!(batch.tx.buf.capacity() <= KEPT_BYTES);

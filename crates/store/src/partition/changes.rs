@@ -113,8 +113,8 @@ impl Following {
         debug_assert!(first, "there is one follower");
     }
 
-    /// Tells what was done, by what is durable beyond `wait_lsn`.
-    pub fn tell(&self, changes: Vec<Change>, wait_lsn: Lsn) {
+    /// Calls the follower with what was done, which is durable once the log is beyond `wait_lsn`.
+    pub fn publish(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         if let Some(follow) = self.follow.get() {
             follow(changes, wait_lsn);
         }

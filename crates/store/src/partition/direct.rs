@@ -5,7 +5,7 @@ use super::{
     Found, Partition,
     batch::{Written, release},
     index::Slot,
-    observers::Tell,
+    observers::Notify,
     shared::Shared,
 };
 use crate::format::{
@@ -69,7 +69,7 @@ impl Partition {
         self.settle(entry, item, class);
         self.cache_value(shared, db, slot, digest, key, value, known);
         self.counts.changes += 1;
-        let written = Written { partition: self.number, db, digest, tell: Tell::Nobody };
+        let written = Written { partition: self.number, db, digest, notify: Notify::None };
         self.note_written(shared, &written, lsn + 1);
         Some(lsn + 1)
     }

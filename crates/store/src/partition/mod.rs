@@ -31,7 +31,7 @@ use frozen::Frozen;
 use holdfast_heap::{Arena, Full};
 use holdfast_log::Lsn;
 use index::{Index, ROOT_BYTES, Slot};
-use observers::{Observers, Tell};
+use observers::{Notify, Observers};
 use scan::ScanStep;
 use shared::Shared;
 use std::sync::{Arc, atomic::AtomicUsize};
@@ -199,9 +199,9 @@ impl Partition {
     pub fn note_written(&mut self, shared: &Shared, written: &Written, wait_lsn: Lsn) {
         self.recent[Partition::class(written.digest)] = wait_lsn;
         self.version += 1;
-        if !self.observers.is_empty() && written.tell != Tell::Nobody {
+        if !self.observers.is_empty() && written.notify != Notify::None {
             if let Some(logical) = shared.databases.logical(written.db) {
-                self.observers.tell(logical, written.digest, written.tell);
+                self.observers.notify(logical, written.digest, written.notify);
             }
         }
     }
@@ -213,10 +213,10 @@ impl Partition {
     }
 
     /// Tells the observers of those keys of a logical database that are there in one of some physical ones.
-    pub fn tell_all(&mut self, shared: &Shared, logical: u8, physical: &[u8], now_ms: u64) {
+    pub fn notify_all(&mut self, shared: &Shared, logical: u8, physical: &[u8], now_ms: u64) {
         let mut observers = std::mem::take(&mut self.observers);
         observers
-            .tell_all(logical, |digest| physical.iter().any(|&db| self.holds(shared, db, digest, now_ms)));
+            .notify_all(logical, |digest| physical.iter().any(|&db| self.holds(shared, db, digest, now_ms)));
         self.observers = observers;
     }
 

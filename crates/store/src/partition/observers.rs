@@ -25,15 +25,15 @@ pub enum Turn {
     Queued(u64),
 }
 
-/// Who is told that a key was written.
+/// Which observers of a key are notified of a write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tell {
-    /// All who observe it.
+pub enum Notify {
+    /// All of them.
     All,
-    /// Those in queues.
-    Queues,
-    /// Nobody: nothing has changed that anybody waits for.
-    Nobody,
+    /// Those that wait in a queue.
+    Queued,
+    /// None: nothing has changed that an observer waits for.
+    None,
 }
 
 /// Names a registration; see [`crate::Txn::observe`].
@@ -105,18 +105,18 @@ impl Observers {
         self.keys.is_empty()
     }
 
-    /// Tells the observers of a key.
-    pub fn tell(&mut self, db: u8, digest: Digest, whom: Tell) {
+    /// Notifies observers of a key.
+    pub fn notify(&mut self, db: u8, digest: Digest, which: Notify) {
         if let Some(observed) = self.keys.get_mut(&(db, digest.h0)) {
-            self.called += observed.tell(whom);
+            self.called += observed.notify(which);
         }
     }
 
-    /// Tells the observers of those keys of a database that `is_there` says yes to.
-    pub fn tell_all(&mut self, db: u8, mut is_there: impl FnMut(Digest) -> bool) {
+    /// Notifies the observers of those keys of a database that `is_there` says yes to.
+    pub fn notify_all(&mut self, db: u8, mut is_there: impl FnMut(Digest) -> bool) {
         for ((of, _), observed) in &mut self.keys {
             if *of == db && is_there(observed.digest) {
-                self.called += observed.tell(Tell::All);
+                self.called += observed.notify(Notify::All);
             }
         }
     }
@@ -136,18 +136,18 @@ impl Observers {
 }
 
 impl Observed {
-    /// Tells those who are to be told, but of each queue only the first one, if it is nobody's turn there. Returns how many
+    /// Notifies these observers, but of each queue only the first one, if it is nobody's turn there. Returns how many
     /// turns begin.
-    fn tell(&mut self, whom: Tell) -> usize {
+    fn notify(&mut self, which: Notify) -> usize {
         let mut begun = 0;
         for i in 0..self.entries.len() {
             let turn = self.entries[i].turn;
             let is_told = match turn {
-                Turn::Always => whom == Tell::All,
+                Turn::Always => which == Notify::All,
                 // Mostly there is one queue, and what is found is the first entry: it is its turn already, or it is now.
                 Turn::Queued(_) => {
                     let of_queue = || self.entries.iter().filter(|entry| entry.turn == turn);
-                    whom != Tell::Nobody
+                    which != Notify::None
                         && std::ptr::eq(of_queue().next().expect("itself"), &self.entries[i])
                         && !of_queue().any(|entry| entry.called)
                 }

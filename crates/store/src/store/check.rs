@@ -65,13 +65,13 @@ impl Store {
     /// Checks indexes, expiries, arenas, every live item, and the accounting of memory and log against full scans. Locks
     /// everything, and reads all data: for tests and offline use.
     pub fn check(&self) -> Result<CheckReport> {
-        self.check_telling(&mut |_, _| ())
+        self.check_with_progress(&mut |_, _| ())
     }
 
-    /// The same. Calls `tell` now and then with the bytes of items that were compared, and those of all.
-    pub fn check_telling(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+    /// The same. Calls `progress` now and then with the bytes of items that were compared, and those of all.
+    pub fn check_with_progress(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let heap_pages = self.load_everything()?;
-        Ok(CheckReport { heap_pages, ..self.engine().check(tell)? })
+        Ok(CheckReport { heap_pages, ..self.engine().check(progress)? })
     }
 
     /// Checks and loads all pages of the last checkpoint, which is faster than one by one when they are used. Returns how many.
@@ -95,7 +95,7 @@ impl Store {
 }
 
 impl Engine {
-    fn check(&self, tell: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let (mut findings, mut entries) = (Findings::default(), Vec::new());
         let log = &self.shared.log;
         let counted = log.live_bytes();
@@ -118,10 +118,10 @@ impl Engine {
             part.check_memory(&self.shared).map_err(wrong)?;
             part.check_copies(&self.shared).map_err(wrong)?;
             if entries.len() >= ENTRIES {
-                self.check_items(&parts, &mut entries, &mut findings, &mut |done| tell(done, all))?;
+                self.check_items(&parts, &mut entries, &mut findings, &mut |done| progress(done, all))?;
             }
         }
-        self.check_items(&parts, &mut entries, &mut findings, &mut |done| tell(done, all))?;
+        self.check_items(&parts, &mut entries, &mut findings, &mut |done| progress(done, all))?;
         let live = findings.live;
         if counted != live as i64 {
             let what = format!("{counted} live bytes counted, {live} found");
@@ -136,7 +136,7 @@ impl Engine {
         parts: &[MutexGuard<Partition>],
         entries: &mut Vec<Entry>,
         findings: &mut Findings,
-        tell: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
         // What is not written yet, nobody can read.
         let written = self.shared.log.written();
@@ -158,7 +158,7 @@ impl Engine {
                 findings.compared += class_bytes_min(entry.word.class());
             }
             rest = &rest[run.count..];
-            tell(findings.compared);
+            progress(findings.compared);
         }
         scratch.put_back();
         entries.clear();

@@ -51,12 +51,12 @@ impl Changes {
         std::mem::take(&mut self.list).into_iter().filter_map(by_number).collect()
     }
 
-    /// Tells what was not taken.
+    /// Hands what was not taken to the follower of changes.
     #[inline]
-    pub fn tell(&mut self, shared: &Shared, wait_lsn: Lsn) {
+    pub fn publish(&mut self, shared: &Shared, wait_lsn: Lsn) {
         if !self.list.is_empty() {
             let list = self.take_some(shared);
-            shared.following.tell(list, wait_lsn);
+            shared.following.publish(list, wait_lsn);
         }
     }
 }

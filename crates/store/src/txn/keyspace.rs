@@ -41,7 +41,7 @@ impl Txn<'_> {
             return true;
         }
         let Some(empty) = self.empty_databases().next() else { return false };
-        self.tell_all(logical, &[old]);
+        self.notify_all(logical, &[old]);
         shared.leave_over();
         self.map_database(logical, empty);
         true
@@ -50,8 +50,8 @@ impl Txn<'_> {
     /// Exchanges two databases, by their logical numbers.
     pub fn swap(&mut self, a: u8, b: u8) {
         let (physical_a, physical_b) = (self.database(a), self.database(b));
-        self.tell_all(a, &[physical_a, physical_b]);
-        self.tell_all(b, &[physical_a, physical_b]);
+        self.notify_all(a, &[physical_a, physical_b]);
+        self.notify_all(b, &[physical_a, physical_b]);
         self.map_database(a, physical_b);
         self.map_database(b, physical_a);
     }
@@ -63,11 +63,11 @@ impl Txn<'_> {
 
     /// Tells those who observe a key of a database, if there is such a key in one of some physical databases: what is not
     /// there before and after has not changed.
-    fn tell_all(&mut self, logical: u8, physical: &[u8]) {
+    fn notify_all(&mut self, logical: u8, physical: &[u8]) {
         self.batch.flushed = true;
         let (shared, now_ms) = (self.shared(), self.now_ms);
         for number in self.engine.numbers() {
-            self.locks.get(number).tell_all(shared, logical, physical, now_ms);
+            self.locks.get(number).notify_all(shared, logical, physical, now_ms);
         }
     }
 

@@ -35,7 +35,7 @@ use crate::{
         batch::{Batch, Written},
         changes::ChangeKind,
         cold::{Cold, ColdItem, Fetched},
-        observers::{Observer, ObserverId, Tell, Turn},
+        observers::{Notify, Observer, ObserverId, Turn},
         shared::Shared,
     },
 };
@@ -267,7 +267,7 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         let Some(found) = part.find(shared, target.db, target.digest) else { return };
         part.remove(shared, &mut self.batch, target.db, target.digest, found);
-        self.note(target, Tell::All);
+        self.note(target, Notify::All);
         self.changes.add(ChangeKind::Expired, target.db, target.key);
         self.engine.counters.expired.fetch_add(1, Relaxed);
     }
@@ -296,7 +296,7 @@ impl<'s> Txn<'s> {
             self.engine.counters.expired.fetch_add(1, Relaxed);
         }
         if purged > 0 {
-            self.note(target, Tell::All);
+            self.note(target, Notify::All);
             self.changes.add(ChangeKind::FieldsExpired, target.db, target.key);
         }
         if is_empty {
@@ -544,13 +544,13 @@ impl<'s> Txn<'s> {
         make: Option<Encoding>,
         change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
-        self.change_and_tell(Tell::All, db, key, ty, make, change)
+        self.change_and_notify(Notify::All, db, key, ty, make, change)
     }
 
-    /// As [`Txn::change`], of which not all observers of the key are told.
-    pub(crate) fn change_and_tell<R>(
+    /// As [`Txn::change`], which says what observers of the key are notified.
+    pub(crate) fn change_and_notify<R>(
         &mut self,
-        tell: Tell,
+        notify: Notify,
         db: u8,
         key: &[u8],
         ty: Type,
@@ -583,9 +583,9 @@ impl<'s> Txn<'s> {
             part.remove(shared, &mut self.batch, db, target.digest, found);
         }
         if self.batch.tx.buf.len() != before {
-            match tell {
-                Tell::All => self.written(target),
-                Tell::Queues | Tell::Nobody => self.note(target, tell),
+            match notify {
+                Notify::All => self.written(target),
+                Notify::Queued | Notify::None => self.note(target, notify),
             }
         }
         Ok(Some(result?))
@@ -593,17 +593,17 @@ impl<'s> Txn<'s> {
 
     #[inline]
     fn written(&mut self, target: Target<'_>) {
-        self.note(target, Tell::All);
+        self.note(target, Notify::All);
         self.changes.add(ChangeKind::Written, target.db, target.key);
     }
 
     /// Has those told who observe a key.
-    fn note(&mut self, target: Target<'_>, tell: Tell) {
+    fn note(&mut self, target: Target<'_>, notify: Notify) {
         self.batch.written.push(Written {
             partition: target.partition,
             db: target.db,
             digest: target.digest,
-            tell,
+            notify,
         });
     }
 
@@ -629,8 +629,8 @@ impl<'s> Txn<'s> {
         for written in &mut self.batch.written {
             if (written.partition, written.db, written.digest) == (target.partition, target.db, target.digest)
             {
-                let tell = std::mem::replace(&mut written.tell, Tell::Nobody);
-                observers.tell(logical, target.digest, tell);
+                let notify = std::mem::replace(&mut written.notify, Notify::None);
+                observers.notify(logical, target.digest, notify);
             }
         }
         observers.add(logical, target.digest, turn, observer)
@@ -782,7 +782,7 @@ impl<'s> Txn<'s> {
             self.changes.add(why, db, key);
         }
         part.remove(shared, &mut self.batch, db, digest, found);
-        self.batch.written.push(Written { partition: part.number, db, digest, tell: Tell::All });
+        self.batch.written.push(Written { partition: part.number, db, digest, notify: Notify::All });
         None
     }
 
@@ -848,7 +848,7 @@ impl<'s> Txn<'s> {
             }
         }
         self.batch.clear();
-        self.changes.tell(self.shared(), self.wait_lsn);
+        self.changes.publish(self.shared(), self.wait_lsn);
         self.has_ended = true;
         self.wait_lsn
     }

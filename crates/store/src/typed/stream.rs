@@ -13,7 +13,7 @@ use crate::{
         stream::{Claimed, Writer},
     },
     format::entry_word::Type,
-    partition::observers::Tell,
+    partition::observers::Notify,
     txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };
 use holdfast_heap::{Arena, Full, Tx};
@@ -51,9 +51,9 @@ pub struct Added {
     pub trimmed: u64,
 }
 
-/// What a consumer got.
+/// What was delivered to a consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Got {
+pub struct Delivered {
     /// How many entries.
     pub entries: u64,
     /// Whether the consumer was new.
@@ -67,8 +67,8 @@ pub struct AutoClaimed {
     pub next: Id,
     /// Pending entries that are gone from the stream, and so pending no more.
     pub gone: Vec<Id>,
-    /// What the consumer got.
-    pub got: Got,
+    /// What was delivered to the consumer.
+    pub delivered: Delivered,
 }
 
 impl Txn<'_> {
@@ -210,10 +210,14 @@ impl Txn<'_> {
     /// Removes a group; false if there is none. Those who wait in queues are told.
     pub fn stream_remove_group(&mut self, db: u8, key: &[u8], group: &[u8]) -> Result<bool> {
         self.reserve_group(db, key, group, u64::MAX, |_, group| group.pending_len())?;
-        let removed =
-            self.change_and_tell(Tell::Queues, db, key, Type::Stream, None, |arena, tx, context, obj| {
-                Ok(Writer::new(arena, tx, obj, context).remove_group(group))
-            })?;
+        let removed = self.change_and_notify(
+            Notify::Queued,
+            db,
+            key,
+            Type::Stream,
+            None,
+            |arena, tx, context, obj| Ok(Writer::new(arena, tx, obj, context).remove_group(group)),
+        )?;
         Ok(removed.unwrap_or(false))
     }
 
@@ -254,7 +258,7 @@ impl Txn<'_> {
         count: u64,
         no_ack: bool,
         mut each: impl FnMut(Entry),
-    ) -> Result<Option<Got>> {
+    ) -> Result<Option<Delivered>> {
         self.reserve_group(db, key, group, count, |stream, group| {
             let most = usize::try_from(count).unwrap_or(usize::MAX);
             let from = group.last_id().next();
@@ -271,7 +275,7 @@ impl Txn<'_> {
             }
             let (consumer, is_new) = writer.see(group, consumer, !ids.is_empty() && !no_ack)?;
             writer.deliver(group, consumer, &ids, no_ack)?;
-            Ok(Got { entries: ids.len() as u64, is_new })
+            Ok(Delivered { entries: ids.len() as u64, is_new })
         })
     }
 
@@ -287,7 +291,7 @@ impl Txn<'_> {
         from: Id,
         count: u64,
         mut each: impl FnMut(Id, Option<Entry>),
-    ) -> Result<Option<Got>> {
+    ) -> Result<Option<Delivered>> {
         self.reserve_group(db, key, group, count, |_, group| group.pending_len())?;
         self.in_group(db, key, group, |writer, group| {
             let (_, is_new) = writer.see(group, consumer, false)?;
@@ -304,7 +308,7 @@ impl Txn<'_> {
                 each(pending.id, entry);
             }
             writer.deliver_again(group, &there);
-            Ok(Got { entries, is_new })
+            Ok(Delivered { entries, is_new })
         })
     }
 
@@ -330,7 +334,7 @@ impl Txn<'_> {
         last: Id,
         ids: &[Id],
         mut each: impl FnMut(Entry),
-    ) -> Result<Option<Got>> {
+    ) -> Result<Option<Delivered>> {
         self.in_group(db, key, group, |writer, group| {
             let (owner, is_new) = writer.see(group, consumer, false)?;
             writer.advance(group, last);
@@ -344,7 +348,7 @@ impl Txn<'_> {
             if entries > 0 {
                 writer.see(group, consumer, true)?;
             }
-            Ok(Got { entries, is_new })
+            Ok(Delivered { entries, is_new })
         })
     }
 
@@ -367,13 +371,14 @@ impl Txn<'_> {
         self.reserve_group(db, key, group, count, |_, group| group.pending_len())?;
         self.in_group(db, key, group, |writer, group| {
             let (owner, is_new) = writer.see(group, consumer, false)?;
-            let mut done = AutoClaimed { got: Got { entries: 0, is_new }, ..AutoClaimed::default() };
+            let mut done =
+                AutoClaimed { delivered: Delivered { entries: 0, is_new }, ..AutoClaimed::default() };
             let mut next = Some(from);
             let mut looks = count.saturating_mul(LOOKS);
             loop {
                 let pending = next.and_then(|next| Group::at(writer.stream(), group).pending(next).next());
                 let Some(pending) = pending else { break };
-                if looks == 0 || done.got.entries + done.gone.len() as u64 == count {
+                if looks == 0 || done.delivered.entries + done.gone.len() as u64 == count {
                     done.next = pending.id;
                     break;
                 }
@@ -382,13 +387,13 @@ impl Txn<'_> {
                 match writer.claim(group, owner, pending.id, claim)? {
                     Claimed::Yes => {
                         each(writer.stream().get(pending.id).expect("only what is there is claimed"));
-                        done.got.entries += 1;
+                        done.delivered.entries += 1;
                     }
                     Claimed::Gone => done.gone.push(pending.id),
                     Claimed::No => {}
                 }
             }
-            if done.got.entries > 0 {
+            if done.delivered.entries > 0 {
                 writer.see(group, consumer, true)?;
             }
             Ok(done)
@@ -403,7 +408,7 @@ impl Txn<'_> {
         make: Option<Encoding>,
         change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
     ) -> Result<Option<R>> {
-        self.change_and_tell(Tell::Nobody, db, key, Type::Stream, make, change)
+        self.change_and_notify(Notify::None, db, key, Type::Stream, make, change)
     }
 
     /// Changes a group, of which nobody is told. `None` without the group.
