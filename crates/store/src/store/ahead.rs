@@ -2,7 +2,10 @@
 //! after another.
 
 use super::Store;
-use crate::{partition::Partition, txn::target::Expected};
+use crate::{
+    partition::Partition,
+    txn::target::{Expected, prefetch_entries},
+};
 use parking_lot::MutexGuard;
 
 /// Keys that [`Store::expect`] takes note of at once.
@@ -72,16 +75,7 @@ impl Store {
             }
             expected.push(new);
         }
-        for (at, key) in expected.iter_mut().enumerate() {
-            if let (Some(partition), Some(slot)) = (held.partition(at), key.slot) {
-                key.slot = partition.prefetch_entry(db, slot, key.digest);
-            }
-        }
-        for (at, key) in expected.iter().enumerate() {
-            if let (Some(partition), Some(slot)) = (held.partition(at), key.slot) {
-                partition.prefetch_copy(db, slot);
-            }
-        }
+        prefetch_entries(db, expected, |at, _| held.locks[usize::from(held.lock_of[at])].as_deref());
         held
     }
 }

@@ -53,7 +53,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
-use target::{Expected, Known, KnownKey, Target};
+use target::{Expected, Known, KnownKey, Target, prefetch_entries};
 
 /// A transaction, unless another one holds it up.
 pub type Begun<'s> = std::result::Result<Txn<'s>, LockBusy>;
@@ -110,18 +110,11 @@ impl<'s> Txn<'s> {
         /// Keys whose memory is asked for at once.
         const AHEAD: usize = 16;
         for some in keys.chunks_mut(AHEAD) {
-            for (_, key) in &mut *some {
-                key.slot = self.locks.read(key.partition).prefetch_fingerprints(db, key.digest);
+            for KnownKey { expected, .. } in &mut *some {
+                let part = self.locks.read(expected.partition);
+                expected.slot = part.prefetch_fingerprints(db, expected.digest);
             }
-            for (_, key) in &mut *some {
-                let part = self.locks.read(key.partition);
-                key.slot = key.slot.and_then(|home| part.prefetch_entry(db, home, key.digest));
-            }
-            for (_, key) in &*some {
-                if let Some(slot) = key.slot {
-                    self.locks.read(key.partition).prefetch_copy(db, slot);
-                }
-            }
+            prefetch_entries(db, some, |_, expected| Some(self.locks.read(expected.partition)));
         }
         self.known = Known::many(keys);
     }

@@ -1,6 +1,10 @@
 //! What is derived from a key, once for all that is done to it.
 
-use crate::{engine::Engine, format::digest::Digest, partition::index::Slot};
+use crate::{
+    engine::Engine,
+    format::digest::Digest,
+    partition::{Partition, index::Slot},
+};
 use std::{cell::Cell, ptr};
 
 /// What is derived from a key that a command will look at; see [`Store::expect`](crate::Store::expect).
@@ -39,8 +43,46 @@ impl<'k> Target<'k> {
     }
 }
 
+/// Asks for the memory of the entries of some keys of a database, and then of their cached values: each step for all keys,
+/// so that their cache misses overlap. Their slots are those of their fingerprints ([`Partition::prefetch_fingerprints`]),
+/// and those of their entries afterwards. `partition` is that of the key at a place, if it is locked.
+pub(crate) fn prefetch_entries<'p, K: AsMut<Expected>>(
+    db: u8,
+    keys: &mut [K],
+    mut partition: impl FnMut(usize, &Expected) -> Option<&'p Partition>,
+) {
+    for (at, key) in keys.iter_mut().enumerate() {
+        let key = key.as_mut();
+        if let (Some(partition), Some(slot)) = (partition(at, key), key.slot) {
+            key.slot = partition.prefetch_entry(db, slot, key.digest);
+        }
+    }
+    for (at, key) in keys.iter_mut().enumerate() {
+        let key = key.as_mut();
+        if let (Some(partition), Some(slot)) = (partition(at, key), key.slot) {
+            partition.prefetch_copy(db, slot);
+        }
+    }
+}
+
+impl AsMut<Expected> for Expected {
+    fn as_mut(&mut self) -> &mut Expected {
+        self
+    }
+}
+
 /// A key with what was derived from it, in whatever database.
-pub(crate) type KnownKey<'k> = (&'k [u8], Expected);
+#[derive(Clone, Copy)]
+pub(crate) struct KnownKey<'k> {
+    pub key: &'k [u8],
+    pub expected: Expected,
+}
+
+impl AsMut<Expected> for KnownKey<'_> {
+    fn as_mut(&mut self) -> &mut Expected {
+        &mut self.expected
+    }
+}
 
 /// The keys that a transaction was begun for.
 #[derive(Default)]
@@ -55,7 +97,7 @@ pub(crate) struct Known<'k> {
 
 impl<'k> Known<'k> {
     pub fn one(key: &'k [u8], expected: Expected) -> Known<'k> {
-        Known { one: Some((key, expected)), ..Known::default() }
+        Known { one: Some(KnownKey { key, expected }), ..Known::default() }
     }
 
     pub fn many(keys: Vec<KnownKey<'k>>) -> Known<'k> {
@@ -67,17 +109,17 @@ impl<'k> Known<'k> {
     pub fn find(&self, key: &[u8]) -> Option<Expected> {
         match self.one {
             // Mostly it is the same memory; a script has a copy.
-            Some((one, expected)) if ptr::eq(one, key) || one == key => Some(expected),
+            Some(one) if ptr::eq(one.key, key) || one.key == key => Some(one.expected),
             Some(_) => None,
             None => self.find_next(key),
         }
     }
 
     fn find_next(&self, key: &[u8]) -> Option<Expected> {
-        let is_it = |at: &usize| self.many.get(*at).is_some_and(|(known, _)| ptr::eq(*known, key));
+        let is_it = |at: &usize| self.many.get(*at).is_some_and(|known| ptr::eq(known.key, key));
         // Who looks at them once more begins again.
         let at = [self.next.get(), 0].into_iter().find(is_it)?;
         self.next.set(at + 1);
-        Some(self.many[at].1)
+        Some(self.many[at].expected)
     }
 }
