@@ -186,8 +186,7 @@ fn help(call: &mut Call) -> Answer {
         "    List all the registered usernames.",
         "WHOAMI",
         "    Return the current connection username.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn whoami(call: &mut Call) -> Answer {
@@ -223,8 +222,7 @@ fn setuser(call: &mut Call) -> Answer {
     if let Some(user) = server.acl.get(name) {
         server.kill_forbidden_subscribers(&user);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn deluser(call: &mut Call) -> Answer {
@@ -251,16 +249,13 @@ fn getuser(call: &mut Call) -> Answer {
     let rules = user.rules();
     let out = &mut call.out;
     out.map(6);
-    out.bulk("flags");
-    out.set(rules.flags().count());
+    out.key("flags").set(rules.flags().count());
     rules.flags().for_each(|flag| out.bulk(flag));
-    out.bulk("passwords");
-    out.array(rules.passwords().len());
+    out.key("passwords").array(rules.passwords().len());
     rules.passwords().for_each(|hash| out.bulk(hash));
     let (own, others) = rules.selectors().split_first().expect("the user's own");
     write_selector(out, own);
-    out.bulk("selectors");
-    out.array(others.len());
+    out.key("selectors").array(others.len());
     for selector in others {
         out.map(3);
         write_selector(out, selector);
@@ -275,8 +270,7 @@ fn write_selector(out: &mut Writer, selector: &Selector) {
         ("keys", selector.describe_keys()),
         ("channels", selector.describe_channels()),
     ] {
-        out.bulk(name);
-        out.bulk(value);
+        out.key(name).bulk(value);
     }
 }
 
@@ -302,8 +296,7 @@ fn save(call: &mut Call) -> Answer {
         log!(Warning, "ACL SAVE failed: {e}");
         NOT_SAVED
     })?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn cat(call: &mut Call) -> Answer {
@@ -346,8 +339,7 @@ fn genpass(call: &mut Call) -> Answer {
     getrandom(&mut random[..], GetRandomFlags::empty()).expect("Linux has getrandom since 3.17");
     let mut text = HEXLOWER.encode(&random);
     text.truncate(digits);
-    call.out.bulk(text);
-    Ok(Done)
+    call.reply_bulk(text)
 }
 
 fn dryrun(call: &mut Call) -> Answer {
@@ -385,26 +377,16 @@ fn show_log(call: &mut Call) -> Answer {
     for entry in entries {
         let out = &mut call.out;
         out.map(10);
-        out.bulk("count");
-        out.int(entry.count as i64);
-        out.bulk("reason");
-        out.bulk(entry.reason);
-        out.bulk("context");
-        out.bulk(entry.context.name());
-        out.bulk("object");
-        out.bulk(entry.object);
-        out.bulk("username");
-        out.bulk(entry.user);
-        out.bulk("age-seconds");
-        out.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
-        out.bulk("client-info");
-        out.bulk(entry.client);
-        out.bulk("entry-id");
-        out.int(entry.id as i64);
-        out.bulk("timestamp-created");
-        out.int(entry.created_ms as i64);
-        out.bulk("timestamp-last-updated");
-        out.int(entry.updated_ms as i64);
+        out.key("count").int(entry.count as i64);
+        out.key("reason").bulk(entry.reason);
+        out.key("context").bulk(entry.context.name());
+        out.key("object").bulk(entry.object);
+        out.key("username").bulk(entry.user);
+        out.key("age-seconds").double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+        out.key("client-info").bulk(entry.client);
+        out.key("entry-id").int(entry.id as i64);
+        out.key("timestamp-created").int(entry.created_ms as i64);
+        out.key("timestamp-last-updated").int(entry.updated_ms as i64);
     }
     Ok(Done)
 }

@@ -149,15 +149,13 @@ fn setbit(call: &mut Call, txn: &mut Txn) -> Answer {
     if changed {
         call.notify(Class::STRING, "setbit", key);
     }
-    call.out.int(old.into());
-    Ok(Done)
+    call.reply_int(old.into())
 }
 
 fn getbit(call: &mut Call, txn: &mut Txn) -> Answer {
     let offset = offset(call, 2, None)?;
     let value = txn.string_at(call.db(), call.args.at(1))?;
-    call.out.int(value.is_some_and(|value| value.bit(offset)).into());
-    Ok(Done)
+    call.reply_int(value.is_some_and(|value| value.bit(offset)).into())
 }
 
 /// The arguments `[start [end [BYTE|BIT]]]`; indices below zero count from the end.
@@ -199,8 +197,7 @@ fn bitcount(call: &mut Call, txn: &mut Txn) -> Answer {
     let value = txn.string_at(call.db(), call.args.at(1))?;
     let is_backwards = part.start < 0 && part.end.is_some_and(|end| end < 0 && end < part.start);
     let count = value.filter(|_| !is_backwards).map_or(0, |value| value.count_bits(part.bits(value.len())));
-    call.out.int(count as i64);
-    Ok(Done)
+    call.reply_int(count as i64)
 }
 
 fn bitpos(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -223,8 +220,7 @@ fn bitpos(call: &mut Call, txn: &mut Txn) -> Answer {
         None if !wanted && part.end.is_none() && !bits.is_empty() => beyond as i64,
         None => -1,
     };
-    call.out.int(position);
-    Ok(Done)
+    call.reply_int(position)
 }
 
 fn bitop(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -238,8 +234,7 @@ fn bitop(call: &mut Call, txn: &mut Txn) -> Answer {
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
     let len = txn.bit_combine(db, to, op, call.args.from(3).iter())?;
     call.notify_stored(Class::STRING, "set", to, len > 0, was_there);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 /// A subcommand of BITFIELD.

@@ -245,13 +245,11 @@ fn help(call: &mut Call) -> Answer {
         "    Protect current client connection from eviction.",
         "NO-TOUCH (ON|OFF)",
         "    Will not touch LRU/LFU stats when this mode is on.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn id(call: &mut Call) -> Answer {
-    call.out.int(call.session.client.id as i64);
-    Ok(Done)
+    call.reply_int(call.session.client.id as i64)
 }
 
 fn getname(call: &mut Call) -> Answer {
@@ -264,8 +262,7 @@ fn getname(call: &mut Call) -> Answer {
 
 fn setname(call: &mut Call) -> Answer {
     set_name(call, call.args.at(2))?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn setinfo(call: &mut Call) -> Answer {
@@ -285,8 +282,7 @@ fn setinfo(call: &mut Call) -> Answer {
             .into());
     }
     set(client, value);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn info(call: &mut Call) -> Answer {
@@ -431,14 +427,12 @@ fn on_or_off(call: &Call) -> Result<bool, Stop> {
 
 fn no_evict(call: &mut Call) -> Answer {
     call.session.client.set_flag(flag::NO_EVICT, on_or_off(call)?);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn no_touch(call: &mut Call) -> Answer {
     call.session.client.set_flag(flag::NO_TOUCH, on_or_off(call)?);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn reply(call: &mut Call) -> Answer {
@@ -467,14 +461,12 @@ fn pause(call: &mut Call) -> Answer {
         return Err(NEGATIVE_TIMEOUT);
     }
     call.server().pause(Duration::from_millis(timeout_ms as u64), writes_only);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn unpause(call: &mut Call) -> Answer {
     call.server().unpause();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn unblock(call: &mut Call) -> Answer {

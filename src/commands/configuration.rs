@@ -95,8 +95,7 @@ fn help(call: &mut Call) -> Answer {
         "    Reset statistics reported by the INFO command.",
         "REWRITE",
         "    Rewrite the configuration file.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn get(call: &mut Call) -> Answer {
@@ -142,8 +141,7 @@ fn set(call: &mut Call) -> Answer {
         call.session.progress = Some(Progress::GiveBack(until));
         return Ok(Outcome::postpone(MEMORY_TICK));
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn set_all(call: &Call) -> Result<(), Stop> {
@@ -209,8 +207,7 @@ fn failed(name: &[u8], what: &str) -> Stop {
 
 fn resetstat(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     call.server().reset_stats(keyspace.stats(&call.server().store)?);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn rewrite(call: &mut Call) -> Answer {
@@ -225,6 +222,5 @@ fn rewrite(call: &mut Call) -> Answer {
         format!("ERR Rewriting config file: {e}")
     })?;
     log!(Notice, "CONFIG REWRITE executed with success.");
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }

@@ -13,6 +13,9 @@ use crate::{
 };
 use holdfast_resp::{Proto, parse_int};
 
+/// Works before authentication and while a script runs.
+const ALWAYS: Flags = ROW.flags.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+
 const ROW: Command = Command {
     group: "connection",
     categories: Categories::CONNECTION,
@@ -25,12 +28,7 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "auth",
         syntax: "[username@6.0.0] password",
-        flags: Flags::NOSCRIPT
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::FAST)
-            .and(Flags::NO_AUTH)
-            .and(Flags::ALLOW_BUSY),
+        flags: ALWAYS,
         summary: "Authenticates the connection.",
         complexity: "O(N) where N is the number of passwords defined for the user",
         ..ROW
@@ -40,12 +38,7 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "hello",
         syntax: "[arguments(protover:i [AUTH=auth(username password)] [SETNAME=clientname])]",
-        flags: Flags::NOSCRIPT
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::FAST)
-            .and(Flags::NO_AUTH)
-            .and(Flags::ALLOW_BUSY),
+        flags: ALWAYS,
         since: "6.0.0",
         summary: "Handshakes with the server.",
         ..ROW
@@ -62,26 +55,14 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "quit",
         arity: -1,
-        flags: Flags::NOSCRIPT
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::FAST)
-            .and(Flags::NO_AUTH)
-            .and(Flags::ALLOW_BUSY)
-            .and(Flags::IMMEDIATE),
+        flags: ALWAYS.and(Flags::IMMEDIATE),
         summary: "Closes the connection.",
         ..ROW
     }
     .by(Plain(quit)),
     Command {
         name: "reset",
-        flags: Flags::NOSCRIPT
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::FAST)
-            .and(Flags::NO_AUTH)
-            .and(Flags::ALLOW_BUSY)
-            .and(Flags::IMMEDIATE),
+        flags: ALWAYS.and(Flags::IMMEDIATE),
         since: "6.2.0",
         summary: "Resets the connection.",
         ..ROW
@@ -121,14 +102,12 @@ fn ping(call: &mut Call) -> Answer {
 }
 
 fn echo(call: &mut Call) -> Answer {
-    call.out.bulk(call.args.at(1));
-    Ok(Done)
+    call.reply_bulk(call.args.at(1))
 }
 
 fn select(call: &mut Call) -> Answer {
     call.session.db = call.database_number(1)?.into();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn quit(call: &mut Call) -> Answer {
@@ -153,8 +132,7 @@ fn auth(call: &mut Call) -> Answer {
         _ => return Err(crate::command::error::SYNTAX),
     };
     authenticate(call, user, password)?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn authenticate(call: &mut Call, user: &[u8], password: &[u8]) -> Result<(), Stop> {
@@ -216,20 +194,13 @@ fn hello(call: &mut Call) -> Answer {
     let proto = if call.session.proto == Proto::Resp3 { 3 } else { 2 };
     let out = &mut call.out;
     out.map(7);
-    out.bulk("server");
-    out.bulk("redis");
-    out.bulk("version");
-    out.bulk(REDIS_VERSION);
-    out.bulk("proto");
-    out.int(proto);
-    out.bulk("id");
-    out.int(id);
-    out.bulk("mode");
-    out.bulk("standalone");
-    out.bulk("role");
-    out.bulk("master");
-    out.bulk("modules");
-    out.array(0);
+    out.key("server").bulk("redis");
+    out.key("version").bulk(REDIS_VERSION);
+    out.key("proto").int(proto);
+    out.key("id").int(id);
+    out.key("mode").bulk("standalone");
+    out.key("role").bulk("master");
+    out.key("modules").array(0);
     Ok(Done)
 }
 

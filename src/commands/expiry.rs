@@ -164,8 +164,7 @@ fn set(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {
             }
         }
     }
-    call.out.int(set.into());
-    Ok(Done)
+    call.reply_int(set.into())
 }
 
 fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -176,8 +175,7 @@ fn persist(call: &mut Call, txn: &mut Txn) -> Answer {
         txn.set_expiry(db, key, None)?;
         call.notify(Class::GENERIC, "persist", key);
     }
-    call.out.int(expires.into());
-    Ok(Done)
+    call.reply_int(expires.into())
 }
 
 fn ask(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {

@@ -207,8 +207,7 @@ fn load(call: &mut Call, txn: &mut Txn) -> Answer {
     set.add(library).map_err(error)?;
     txn.set(SYSTEM_DATABASE, name.as_bytes(), source, false)?;
     call.server().libraries.set(set);
-    call.out.bulk(name);
-    Ok(Done)
+    call.reply_bulk(name)
 }
 
 fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -219,8 +218,7 @@ fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     txn.remove(SYSTEM_DATABASE, name);
     call.server().libraries.set(set);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn flush(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -248,8 +246,7 @@ fn replace_all(call: &mut Call, txn: &mut Txn, set: Set) -> Answer {
     call.server().libraries.set(set);
     // What is not there others have removed, by what may not be durable yet.
     call.turn.depend_on(call.server().store.log().tail());
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -297,8 +294,7 @@ fn settle(keyspace: &mut Keyspace) -> Result<(), Stop> {
 fn dump(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let set = call.server().libraries.get();
     settle(keyspace)?;
-    call.out.bulk(functions::encode(set.libraries.values().map(|library| &*library.source)));
-    Ok(Done)
+    call.reply_bulk(functions::encode(set.libraries.values().map(|library| &*library.source)))
 }
 
 fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
@@ -326,28 +322,18 @@ fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     call.out.array(wanted.len());
     for library in wanted {
         call.out.map(if with_code { 4 } else { 3 });
-        call.out.bulk("library_name");
-        call.out.bulk(&library.name);
-        call.out.bulk("engine");
-        call.out.bulk("LUA");
-        call.out.bulk("functions");
-        call.out.array(library.functions.len());
+        call.out.key("library_name").bulk(&library.name);
+        call.out.key("engine").bulk("LUA");
+        call.out.key("functions").array(library.functions.len());
         for (name, function) in &library.functions {
             call.out.map(3);
-            call.out.bulk("name");
-            call.out.bulk(name);
-            call.out.bulk("description");
-            match &function.description {
-                Some(description) => call.out.bulk(description),
-                None => call.out.null(),
-            }
-            call.out.bulk("flags");
-            call.out.set(function.flags.names().count());
+            call.out.key("name").bulk(name);
+            call.out.key("description").bulk_or_null(function.description.as_ref());
+            call.out.key("flags").set(function.flags.names().count());
             function.flags.names().for_each(|name| call.out.simple(name));
         }
         if with_code {
-            call.out.bulk("library_code");
-            call.out.bulk(&library.source);
+            call.out.key("library_code").bulk(&library.source);
         }
     }
     Ok(Done)
@@ -355,8 +341,7 @@ fn list(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 fn kill(call: &mut Call) -> Answer {
     call.server().busy.kill(false)?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn stats(call: &mut Call) -> Answer {
@@ -371,25 +356,19 @@ fn stats(call: &mut Call) -> Answer {
         None => call.out.null(),
         Some(running) => {
             call.out.map(3);
-            call.out.bulk("name");
-            call.out.bulk(&running.name);
+            call.out.key("name").bulk(&running.name);
             call.out.bulk("command");
             let command = running.command.args();
             call.out.array(command.len());
             command.iter().for_each(|arg| call.out.bulk(arg));
-            call.out.bulk("duration_ms");
-            call.out.int(running.started.elapsed().as_millis() as i64);
+            call.out.key("duration_ms").int(running.started.elapsed().as_millis() as i64);
         }
     }
-    call.out.bulk("engines");
-    call.out.map(1);
-    call.out.bulk("LUA");
-    call.out.map(2);
-    call.out.bulk("libraries_count");
-    call.out.int(set.libraries.len() as i64);
+    call.out.key("engines").map(1);
+    call.out.key("LUA").map(2);
+    call.out.key("libraries_count").int(set.libraries.len() as i64);
     call.out.bulk("functions_count");
-    call.out.int(set.functions_len() as i64);
-    Ok(Done)
+    call.reply_int(set.functions_len() as i64)
 }
 
 fn help(call: &mut Call) -> Answer {
@@ -414,8 +393,7 @@ fn help(call: &mut Call) -> Answer {
         "    * FLUSH: delete all existing libraries.",
         "    * APPEND: keep the existing libraries, fail on a collision.",
         "    * REPLACE: keep the existing libraries, and replace those of the same name.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 /// Whether a call runs a function that says of itself that it does not write.

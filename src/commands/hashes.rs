@@ -123,8 +123,7 @@ pub static COMMANDS: &[Row] = &[
     }
     .by(Keyed(|call, txn| {
         set(call, txn)?;
-        call.out.ok();
-        Ok(Done)
+        call.reply_ok()
     })),
     Command {
         name: "hrandfield",
@@ -155,8 +154,7 @@ pub static COMMANDS: &[Row] = &[
     }
     .by(Keyed(|call, txn| {
         let new = set(call, txn)?;
-        call.out.int(new as i64);
-        Ok(Done)
+        call.reply_int(new as i64)
     })),
     Command {
         name: "hsetnx",
@@ -211,14 +209,12 @@ fn hget(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn hexists(call: &mut Call, txn: &mut Txn) -> Answer {
     let exists = field(call, txn)?.is_some();
-    call.out.int(exists.into());
-    Ok(Done)
+    call.reply_int(exists.into())
 }
 
 fn hstrlen(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = field(call, txn)?.map_or(0, |value| value.len());
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn hmget(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -234,8 +230,7 @@ fn hmget(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn hlen(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = txn.hash_at(call.db(), call.args.at(1))?.map_or(0, Hash::len);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn list(call: &mut Call, txn: &mut Txn, shown: Shown) -> Answer {
@@ -279,8 +274,7 @@ fn hsetnx(call: &mut Call, txn: &mut Txn) -> Answer {
         txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Clear)?;
         call.notify(Class::HASH, "hset", call.args.at(1));
     }
-    call.out.int(is_new.into());
-    Ok(Done)
+    call.reply_int(is_new.into())
 }
 
 fn hdel(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -288,8 +282,7 @@ fn hdel(call: &mut Call, txn: &mut Txn) -> Answer {
     if removed > 0 {
         call.notify_taken(txn, Class::HASH, "hdel", call.args.at(1));
     }
-    call.out.int(removed as i64);
-    Ok(Done)
+    call.reply_int(removed as i64)
 }
 
 fn hincrby(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -302,8 +295,7 @@ fn hincrby(call: &mut Call, txn: &mut Txn) -> Answer {
     let field = (call.args.at(2), &*Value::int(new));
     txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
     call.notify(Class::HASH, "hincrby", call.args.at(1));
-    call.out.int(new);
-    Ok(Done)
+    call.reply_int(new)
 }
 
 fn hincrbyfloat(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -321,8 +313,7 @@ fn hincrbyfloat(call: &mut Call, txn: &mut Txn) -> Answer {
     let field = (call.args.at(2), new.as_bytes());
     txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
     call.notify(Class::HASH, "hincrbyfloat", call.args.at(1));
-    call.out.bulk(new);
-    Ok(Done)
+    call.reply_bulk(new)
 }
 
 fn hrandfield(call: &mut Call, txn: &mut Txn) -> Answer {

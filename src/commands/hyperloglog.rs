@@ -89,8 +89,7 @@ fn pfadd(call: &mut Call, txn: &mut Txn) -> Answer {
     if changed {
         call.notify(Class::STRING, "pfadd", key);
     }
-    call.out.int(changed.into());
-    Ok(Done)
+    call.reply_int(changed.into())
 }
 
 fn pfcount(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -116,8 +115,7 @@ fn pfcount(call: &mut Call, txn: &mut Txn) -> Answer {
             count
         }
     };
-    call.out.int(count as i64);
-    Ok(Done)
+    call.reply_int(count as i64)
 }
 
 fn pfmerge(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -125,8 +123,7 @@ fn pfmerge(call: &mut Call, txn: &mut Txn) -> Answer {
     txn.sketch_merge(call.db(), to, call.args.from(2).iter())?;
     // Redis calls it so.
     call.notify(Class::STRING, "pfadd", to);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn pfdebug(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -197,6 +194,5 @@ fn pfselftest(call: &mut Call) -> Answer {
             return Err(what.into());
         }
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }

@@ -118,8 +118,7 @@ fn help(call: &mut Call) -> Answer {
         "    Return the keys from a full command.",
         "GETKEYSANDFLAGS <full-command>",
         "    Return the keys and the access flags from a full command.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn all(call: &mut Call) -> Answer {
@@ -132,8 +131,7 @@ fn all(call: &mut Call) -> Answer {
 }
 
 fn count(call: &mut Call) -> Answer {
-    call.out.int(call.table().top_level().len() as i64);
-    Ok(Done)
+    call.reply_int(call.table().top_level().len() as i64)
 }
 
 fn info(call: &mut Call) -> Answer {
@@ -276,14 +274,10 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
         BeginSearch::Index(index) => write_search(out, "index", &[("index", index as i64)]),
         BeginSearch::Keyword(word, from) => {
             out.map(2);
-            out.bulk("type");
-            out.bulk("keyword");
-            out.bulk("spec");
-            out.map(2);
-            out.bulk("keyword");
-            out.bulk(word);
-            out.bulk("startfrom");
-            out.int(i64::from(from));
+            out.key("type").bulk("keyword");
+            out.key("spec").map(2);
+            out.key("keyword").bulk(word);
+            out.key("startfrom").int(i64::from(from));
         }
     }
     out.bulk("find_keys");
@@ -304,13 +298,10 @@ fn write_key_spec(out: &mut Writer, spec: &KeySpec) {
 
 fn write_search(out: &mut Writer, kind: &str, spec: &[(&str, i64)]) {
     out.map(2);
-    out.bulk("type");
-    out.bulk(kind);
-    out.bulk("spec");
-    out.map(spec.len());
+    out.key("type").bulk(kind);
+    out.key("spec").map(spec.len());
     for (name, value) in spec {
-        out.bulk(name);
-        out.int(*value);
+        out.key(name).int(*value);
     }
 }
 
@@ -326,16 +317,14 @@ fn write_docs(out: &mut Writer, table: &Table, id: CommandId) {
         ("group", command.group),
         ("complexity", command.complexity),
     ] {
-        out.bulk(name);
-        out.bulk(value);
+        out.key(name).bulk(value);
     }
     if !arguments.is_empty() {
         out.bulk("arguments");
         write_arguments(out, &arguments);
     }
     if subcommands.len() > 0 {
-        out.bulk("subcommands");
-        out.map(subcommands.len());
+        out.key("subcommands").map(subcommands.len());
         for id in subcommands {
             write_docs(out, table, id);
         }
@@ -357,8 +346,7 @@ fn write_arguments(out: &mut Writer, arguments: &[Argument]) {
         let len = 3 + usize::from(flags.clone().count() > 0) + more.into_iter().filter(|is| *is).count();
         out.map(len);
         let mut pair = |name: &str, value: &str| {
-            out.bulk(name);
-            out.bulk(value);
+            out.key(name).bulk(value);
         };
         pair("name", &argument.name);
         pair("type", argument.kind.name());
@@ -366,13 +354,11 @@ fn write_arguments(out: &mut Writer, arguments: &[Argument]) {
             pair("display_text", argument.display.unwrap_or(&argument.name));
         }
         if let Some(number) = argument.key_spec {
-            out.bulk("key_spec_index");
-            out.int(number.into());
+            out.key("key_spec_index").int(number.into());
         }
         for (name, value) in [("token", argument.token), ("since", argument.since)] {
             if let Some(value) = value {
-                out.bulk(name);
-                out.bulk(value);
+                out.key(name).bulk(value);
             }
         }
         if flags.clone().count() > 0 {

@@ -186,16 +186,14 @@ fn delete(call: &mut Call, txn: &mut Txn) -> Answer {
         call.notify(Class::GENERIC, "del", key);
         removed += 1;
     }
-    call.out.int(removed);
-    Ok(Done)
+    call.reply_int(removed)
 }
 
 /// Replies how many keys are there, which `is_there` tells.
 fn count(call: &mut Call, mut is_there: impl FnMut(u8, &[u8]) -> bool) -> Answer {
     let db = call.db();
     let there = call.args.from(1).iter().filter(|key| is_there(db, key)).count();
-    call.out.int(there as i64);
-    Ok(Done)
+    call.reply_int(there as i64)
 }
 
 fn touch(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -255,8 +253,7 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
     if copied {
         call.notify_in(to_number, Class::GENERIC, "copy_to", to);
     }
-    call.out.int(copied.into());
-    Ok(Done)
+    call.reply_int(copied.into())
 }
 
 fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -271,8 +268,7 @@ fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
         call.notify(Class::GENERIC, "move_from", key);
         call.notify_in(to_number, Class::GENERIC, "move_to", key);
     }
-    call.out.int(moved.into());
-    Ok(Done)
+    call.reply_int(moved.into())
 }
 
 fn object_help(call: &mut Call) -> Answer {
@@ -289,8 +285,7 @@ fn object_help(call: &mut Call) -> Answer {
         "REFCOUNT <key>",
         "    Return the number of references of the value associated with the specified",
         "    <key>.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn object(call: &mut Call, txn: &mut Txn) -> Answer {

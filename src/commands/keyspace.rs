@@ -118,8 +118,7 @@ const NO_SECOND: Stop = Stop::new("ERR invalid second DB index");
 
 fn dbsize(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let len = keyspace.len(call.db())?;
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn flushall(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -142,8 +141,7 @@ fn flush(call: &mut Call, txn: &mut Txn, databases: Range<u8>) -> Answer {
         txn.flush(database);
     }
     call.turn.announce(Notification::Flushed);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// ASYNC and SYNC are told apart by what Redis does meanwhile: here neither stops others for long.
@@ -167,8 +165,7 @@ fn swapdb(call: &mut Call, txn: &mut Txn) -> Answer {
     if first != second {
         txn.swap(first as u8, second as u8);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn scan(call: &mut Call, keyspace: &mut Keyspace) -> Answer {

@@ -106,8 +106,7 @@ fn help(call: &mut Call) -> Answer {
         "HISTOGRAM [COMMAND ...]",
         "    Return a cumulative distribution of latencies in the format of a histogram for the specified command names.",
         "    If no commands are specified then all histograms are replied.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn history(call: &mut Call) -> Answer {
@@ -142,8 +141,7 @@ fn reset(call: &mut Call) -> Answer {
         0 => monitor.reset(None),
         _ => names.iter().map(|name| monitor.reset(Some(name))).sum(),
     };
-    call.out.int(forgotten as i64);
-    Ok(Done)
+    call.reply_int(forgotten as i64)
 }
 
 fn graph(call: &mut Call) -> Answer {
@@ -261,8 +259,7 @@ fn histogram(call: &mut Call) -> Answer {
     for (id, calls) in found {
         out.bulk(server.table.command(id).name);
         out.map(2);
-        out.bulk("calls");
-        out.int(calls.total() as i64);
+        out.key("calls").int(calls.total() as i64);
         out.bulk("histogram_usec");
         let steps = steps(&calls);
         out.map(steps.len());

@@ -72,8 +72,7 @@ pub fn lcs(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let shown: Vec<&Match> = matches.iter().filter(|m| m.len() >= min_len).collect();
     call.out.map(2);
-    call.out.bulk("matches");
-    call.out.array(shown.len());
+    call.out.key("matches").array(shown.len());
     for found in shown {
         call.out.array(2 + usize::from(with_len));
         for (start, end) in [found.a, found.b] {
@@ -86,8 +85,7 @@ pub fn lcs(call: &mut Call, txn: &mut Txn) -> Answer {
         }
     }
     call.out.bulk("len");
-    call.out.int(i64::from(table.at(a.len(), b.len())));
-    Ok(Done)
+    call.reply_int(i64::from(table.at(a.len(), b.len())))
 }
 
 /// For each pair of prefixes, the length of their longest common subsequence.

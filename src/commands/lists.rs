@@ -280,8 +280,7 @@ fn popped(end: End) -> &'static str {
 
 fn llen(call: &mut Call, txn: &mut Txn) -> Answer {
     let list = txn.list_at(call.db(), call.args.at(1))?;
-    call.out.int(list.map_or(0, |list| list.len() as i64));
-    Ok(Done)
+    call.reply_int(list.map_or(0, |list| list.len() as i64))
 }
 
 fn lindex(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -289,10 +288,7 @@ fn lindex(call: &mut Call, txn: &mut Txn) -> Answer {
         Some(list) => list.get(call.int(2)?),
         None => None,
     };
-    match element {
-        Some(element) => call.out.bulk(element),
-        None => call.out.null(),
-    }
+    call.out.bulk_or_null(element);
     Ok(Done)
 }
 
@@ -359,8 +355,7 @@ fn push(call: &mut Call, txn: &mut Txn, end: End, create: bool) -> Answer {
     if len > 0 {
         call.notify(Class::LIST, pushed(end), call.args.at(1));
     }
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
@@ -415,8 +410,7 @@ fn linsert(call: &mut Call, txn: &mut Txn) -> Answer {
             len as i64
         }
     };
-    call.out.int(len);
-    Ok(Done)
+    call.reply_int(len)
 }
 
 fn lset(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -437,8 +431,7 @@ fn ltrim(call: &mut Call, txn: &mut Txn) -> Answer {
         txn.list_trim(db, key, first, last)?;
         call.notify_taken(txn, Class::LIST, "ltrim", key);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -448,8 +441,7 @@ fn lrem(call: &mut Call, txn: &mut Txn) -> Answer {
     if removed > 0 {
         call.notify_taken(txn, Class::LIST, "lrem", call.args.at(1));
     }
-    call.out.int(removed as i64);
-    Ok(Done)
+    call.reply_int(removed as i64)
 }
 
 fn move_element(call: &mut Call, txn: &mut Txn, ends: (End, End)) -> Answer {

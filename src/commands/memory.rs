@@ -76,8 +76,7 @@ fn help(call: &mut Call) -> Answer {
         "USAGE <key> [SAMPLES <count>]",
         "    Return memory in bytes used by <key> and its value. Nested values are",
         "    sampled up to <count> times (default: 5, 0 means sample all).",
-    ]);
-    Ok(Done)
+    ])
 }
 
 /// Bytes of key and value, all elements of a collection counted, whatever SAMPLES says, and of the index entry.
@@ -102,8 +101,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
         Some(Type::String) => txn.string_at(db, key)?.map_or(0, StringValue::memory_bytes),
         Some(ty) => txn.serialized(db, key, ty)?.map_or(0, |(_, bytes)| bytes),
     };
-    call.out.int((bytes + key.len() + ENTRY_BYTES) as i64);
-    Ok(Done)
+    call.reply_int((bytes + key.len() + ENTRY_BYTES) as i64)
 }
 
 fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
@@ -132,8 +130,7 @@ fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     ];
     out.map(numbers.len() + 3);
     for (name, value) in numbers {
-        out.bulk(name);
-        out.int(value as i64);
+        out.key(name).int(value as i64);
     }
     for (name, value) in [
         ("dataset.percentage", share(data, used)),
@@ -181,6 +178,5 @@ fn malloc_stats(call: &mut Call) -> Answer {
 
 fn purge(call: &mut Call) -> Answer {
     allocator::give_back();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }

@@ -185,10 +185,7 @@ fn go_on(
             call.out.error([b"ERR Target instance replied with error: ", &why[..]].concat());
             Ok(Done)
         }
-        None if changed.is_empty() => {
-            call.out.ok();
-            Ok(Done)
-        }
+        None if changed.is_empty() => call.reply_ok(),
         None if migration.rounds == ROUNDS_MAX => Err(RESTLESS),
         None => Ok(send(call, txn, options, timeout, db, changed, migration.rounds + 1)),
     }

@@ -56,8 +56,7 @@ fn save(call: &mut Call) -> Answer {
     if let Some(later) = checkpoint(call)? {
         return Ok(later);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// Takes a checkpoint; while it is not complete, an outcome that looks again.
@@ -99,6 +98,5 @@ fn bgrewriteaof(call: &mut Call) -> Answer {
 
 fn lastsave(call: &mut Call) -> Answer {
     let seconds = call.server().store.checkpoint_ms() / 1000;
-    call.out.int(seconds as i64);
-    Ok(Done)
+    call.reply_int(seconds as i64)
 }

@@ -170,10 +170,7 @@ fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
     call.session.replied_by_push = true;
     call.out.push(3);
     call.out.bulk(word);
-    match name {
-        Some(name) => call.out.bulk(name),
-        None => call.out.null(),
-    }
+    call.out.bulk_or_null(name);
     call.out.int(count as i64);
 }
 
@@ -225,8 +222,7 @@ fn publish(call: &mut Call, to_shard: bool) -> Answer {
     } else {
         push.publish(channel, message, to_shard, call.session.wait_lsn)
     };
-    call.out.int(receivers as i64);
-    Ok(Done)
+    call.reply_int(receivers as i64)
 }
 
 fn channels(call: &mut Call, kind: Kind) -> Answer {
@@ -240,8 +236,7 @@ fn channels(call: &mut Call, kind: Kind) -> Answer {
 }
 
 fn numpat(call: &mut Call) -> Answer {
-    call.out.int(call.server().push.pubsub.pattern_count() as i64);
-    Ok(Done)
+    call.reply_int(call.server().push.pubsub.pattern_count() as i64)
 }
 
 fn numsub(call: &mut Call, kind: Kind) -> Answer {
@@ -267,6 +262,5 @@ fn help(call: &mut Call) -> Answer {
         "    Return the currently active shard level channels matching a <pattern> (default: '*').",
         "SHARDNUMSUB [<shardchannel> ...]",
         "    Return the number of subscribers for the specified shard level channel(s)",
-    ]);
-    Ok(Done)
+    ])
 }

@@ -211,8 +211,7 @@ fn evalsha(call: &mut Call, txn: Option<&mut Txn>, read_only: bool) -> Answer {
 fn load(call: &mut Call) -> Answer {
     let source = call.args.at(2);
     let (script, _) = call.turn.worker.engine().add(&call.server().scripts, source, true)?;
-    call.out.bulk(&script.name);
-    Ok(Done)
+    call.reply_bulk(&script.name)
 }
 
 fn exists(call: &mut Call) -> Answer {
@@ -228,8 +227,7 @@ fn exists(call: &mut Call) -> Answer {
 fn show(call: &mut Call) -> Answer {
     let sha = parse_sha(call.args.at(2)).ok_or(NO_SCRIPT)?;
     let script = call.server().scripts.get(&sha).ok_or(NO_SCRIPT)?;
-    call.out.bulk(&script.source);
-    Ok(Done)
+    call.reply_bulk(&script.source)
 }
 
 fn flush(call: &mut Call) -> Answer {
@@ -239,14 +237,12 @@ fn flush(call: &mut Call) -> Answer {
         _ => return Err(Stop::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
     }
     call.server().scripts.flush();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn kill(call: &mut Call) -> Answer {
     call.server().busy.kill(true)?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// There is no debugger; scripts run as always.
@@ -275,6 +271,5 @@ fn help(call: &mut Call) -> Answer {
         "    Load a script into the scripts cache without executing it.",
         "SHOW <sha1>",
         "    Show a script from the scripts cache.",
-    ]);
-    Ok(Done)
+    ])
 }

@@ -42,10 +42,7 @@ pub static COMMANDS: &[Row] = &[
             summary: "Returns helpful text about the different subcommands.",
             ..MODULE
         }
-        .by(Plain(|call| {
-            call.help(&["LIST", "    Return a list of loaded modules."]);
-            Ok(Done)
-        })),
+        .by(Plain(|call| call.help(&["LIST", "    Return a list of loaded modules."]))),
         Command {
             name: "module|list",
             summary: "Returns all loaded modules.",
@@ -116,8 +113,7 @@ fn monitor(call: &mut Call) -> Answer {
         return Err(MONITOR_IN_MULTI);
     }
     call.server().push.monitors.begin(&call.session.client);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn time(call: &mut Call) -> Answer {

@@ -204,8 +204,7 @@ fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {
     if added > 0 {
         call.notify(Class::SET, "sadd", call.args.at(1));
     }
-    call.out.int(added as i64);
-    Ok(Done)
+    call.reply_int(added as i64)
 }
 
 fn srem(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -213,8 +212,7 @@ fn srem(call: &mut Call, txn: &mut Txn) -> Answer {
     if removed > 0 {
         call.notify_taken(txn, Class::SET, "srem", call.args.at(1));
     }
-    call.out.int(removed as i64);
-    Ok(Done)
+    call.reply_int(removed as i64)
 }
 
 fn smove(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -228,20 +226,17 @@ fn smove(call: &mut Call, txn: &mut Txn) -> Answer {
             call.notify(Class::SET, "sadd", to);
         }
     }
-    call.out.int(moved.into());
-    Ok(Done)
+    call.reply_int(moved.into())
 }
 
 fn scard(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = txn.set_at(call.db(), call.args.at(1))?.map_or(0, Set::len);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn sismember(call: &mut Call, txn: &mut Txn) -> Answer {
     let set = txn.set_at(call.db(), call.args.at(1))?;
-    call.out.int(set.is_some_and(|set| set.contains(call.args.at(2))).into());
-    Ok(Done)
+    call.reply_int(set.is_some_and(|set| set.contains(call.args.at(2))).into())
 }
 
 fn smismember(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -273,8 +268,7 @@ fn store(call: &mut Call, txn: &mut Txn, how: Combine) -> Answer {
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
     let count = txn.set_store(db, to, how, call.args.from(2).iter())?;
     call.notify_stored(Class::SET, call.command.name, to, count > 0, was_there);
-    call.out.int(count as i64);
-    Ok(Done)
+    call.reply_int(count as i64)
 }
 
 fn sintercard(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -297,8 +291,7 @@ fn sintercard(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let sets = txn.sets_at(call.db(), keys.iter().take(count))?;
     let count = Combine::Intersection.members(&sets).take(limit).count();
-    call.out.int(count as i64);
-    Ok(Done)
+    call.reply_int(count as i64)
 }
 
 fn spop(call: &mut Call, txn: &mut Txn) -> Answer {

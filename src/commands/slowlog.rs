@@ -71,8 +71,7 @@ fn help(call: &mut Call) -> Answer {
         "    Return the length of the slowlog.",
         "RESET",
         "    Reset the slowlog.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn get(call: &mut Call) -> Answer {
@@ -104,12 +103,10 @@ fn get(call: &mut Call) -> Answer {
 
 fn len(call: &mut Call) -> Answer {
     let len = call.server().slowlog.len();
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn reset(call: &mut Call) -> Answer {
     call.server().slowlog.clear();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }

@@ -345,6 +345,5 @@ fn sort(call: &mut Call, txn: &mut Txn) -> Answer {
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
     txn.list_replace(db, to, values.iter().map(|value| value.as_deref().unwrap_or_default()))?;
     call.notify_stored(Class::LIST, "sortstore", to, !values.is_empty(), was_there);
-    call.out.int(values.len() as i64);
-    Ok(Done)
+    call.reply_int(values.len() as i64)
 }

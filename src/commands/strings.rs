@@ -348,8 +348,7 @@ fn setnx(call: &mut Call, txn: &mut Txn) -> Answer {
         txn.set(db, key, call.args.at(2), false)?;
         call.notify(Class::STRING, "set", key);
     }
-    call.out.int(missing.into());
-    Ok(Done)
+    call.reply_int(missing.into())
 }
 
 fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
@@ -359,8 +358,7 @@ fn set_expiring(call: &mut Call, txn: &mut Txn, unit: Unit) -> Answer {
     txn.set_expiry(db, key, Some(at))?;
     call.notify(Class::STRING, "set", key);
     call.notify(Class::GENERIC, "expire", key);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn get_set(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -431,8 +429,7 @@ fn mset(call: &mut Call, txn: &mut Txn) -> Answer {
         txn.set(db, key, value, false)?;
         call.notify(Class::STRING, "set", key);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -444,8 +441,7 @@ fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
             call.notify(Class::STRING, "set", key);
         }
     }
-    call.out.int(missing.into());
-    Ok(Done)
+    call.reply_int(missing.into())
 }
 
 fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
@@ -458,8 +454,7 @@ fn add(call: &mut Call, txn: &mut Txn, by: i64) -> Answer {
         Ok::<_, Stop>(digits.format(*result))
     })?;
     call.notify(Class::STRING, "incrby", key);
-    call.out.int(new);
-    Ok(Done)
+    call.reply_int(new)
 }
 
 fn incr_by(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -486,22 +481,19 @@ fn incr_by_float(call: &mut Call, txn: &mut Txn) -> Answer {
         Ok::<_, Stop>(text.clone())
     })?;
     call.notify(Class::STRING, "incrbyfloat", key);
-    call.out.bulk(text);
-    Ok(Done)
+    call.reply_bulk(text)
 }
 
 fn strlen(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = txn.string_at(call.db(), call.args.at(1))?.map_or(0, StringValue::len);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn append(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, key, tail) = (call.db(), call.args.at(1), call.args.at(2));
     let len = txn.string_append(db, key, tail, call.server().string_max() as usize)?.ok_or(TOO_LONG)?;
     call.notify(Class::STRING, "append", key);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -520,8 +512,7 @@ fn set_range(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let len = txn.string_write(db, key, offset, part)?;
     call.notify(Class::STRING, "setrange", key);
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 fn get_range(call: &mut Call, txn: &mut Txn) -> Answer {

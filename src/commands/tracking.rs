@@ -46,8 +46,7 @@ pub fn tracking(call: &mut Call) -> Answer {
     } else {
         return Err(SYNTAX);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn parse(call: &Call) -> Result<Mode, Stop> {
@@ -141,14 +140,12 @@ pub fn caching(call: &mut Call) -> Answer {
         (false, false) => return Err(SYNTAX),
         _ => mode.caching = true,
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// CLIENT GETREDIR.
 pub fn getredir(call: &mut Call) -> Answer {
-    call.out.int(redirect(call));
-    Ok(Done)
+    call.reply_int(redirect(call))
 }
 
 fn redirect(call: &Call) -> i64 {
@@ -173,11 +170,10 @@ pub fn trackinginfo(call: &mut Call) -> Answer {
     ];
     let shown = flags.iter().filter(|(on, _)| *on);
     call.out.map(3);
-    call.out.bulk("flags");
-    call.out.set(shown.clone().count());
+    call.out.key("flags").set(shown.clone().count());
     shown.for_each(|(_, name)| call.out.bulk(name));
-    call.out.bulk("redirect");
-    call.out.int(redirect(call));
+    let redirect = redirect(call);
+    call.out.key("redirect").int(redirect);
     call.out.bulk("prefixes");
     let prefixes = call.session.tracking.as_ref().map(|mode| &mode.prefixes);
     call.out.array(prefixes.map_or(0, BTreeSet::len));

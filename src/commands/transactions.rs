@@ -95,8 +95,7 @@ const ABORTED: Stop = Stop::new("EXECABORT Transaction discarded because of prev
 fn multi(call: &mut Call) -> Answer {
     refuse_in_multi(call, NESTED)?;
     call.session.multi = Some(Multi::default());
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// Within MULTI this is an error, and EXEC refuses the queue then.
@@ -113,8 +112,7 @@ fn refuse_in_multi(call: &mut Call, error: Stop) -> Result<(), Stop> {
 fn discard(call: &mut Call) -> Answer {
     call.session.multi.take().ok_or(DISCARD_WITHOUT_MULTI)?;
     call.session.forget_watched(call.server());
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -123,15 +121,13 @@ fn watch(call: &mut Call, txn: &mut Txn) -> Answer {
     for key in call.args.from(1).iter() {
         call.session.watched.add(txn, db, key);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn unwatch(call: &mut Call) -> Answer {
     // Within EXEC nothing is watched any more.
     call.session.forget_watched(call.server());
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// Runs the queue in one transaction, so that it becomes one batch of the log (I-2).

@@ -141,8 +141,26 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Writes the lines of a HELP subcommand between Redis's usual first and last ones.
-    pub fn help(&mut self, lines: &[&str]) {
+    /// Replies OK.
+    pub fn reply_ok(&mut self) -> Answer {
+        self.out.ok();
+        Ok(Outcome::Done)
+    }
+
+    /// Replies with a number.
+    pub fn reply_int(&mut self, value: i64) -> Answer {
+        self.out.int(value);
+        Ok(Outcome::Done)
+    }
+
+    /// Replies with a string.
+    pub fn reply_bulk(&mut self, bytes: impl AsRef<[u8]>) -> Answer {
+        self.out.bulk(bytes);
+        Ok(Outcome::Done)
+    }
+
+    /// Replies with the lines of a HELP subcommand between Redis's usual first and last ones.
+    pub fn help(&mut self, lines: &[&str]) -> Answer {
         let container = self.args.at(0).to_ascii_uppercase();
         let title = [&container[..], b" <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"].concat();
         self.out.array(lines.len() + 3);
@@ -152,6 +170,7 @@ impl<'a> Call<'a> {
         }
         self.out.simple("HELP");
         self.out.simple("    Print this help.");
+        Ok(Outcome::Done)
     }
 }
 

@@ -96,6 +96,20 @@ impl<'a> Writer<'a> {
         self.end();
     }
 
+    /// A key of a map, whose value is to be written next.
+    pub fn key(&mut self, name: &str) -> &mut Self {
+        self.bulk(name);
+        self
+    }
+
+    /// A bulk string, or null.
+    pub fn bulk_or_null(&mut self, bytes: Option<impl AsRef<[u8]>>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
     /// A bulk string of so many bytes, in slices.
     pub fn bulk_of<'b>(&mut self, len: usize, slices: impl Iterator<Item = &'b [u8]>) {
         self.out.reserve(len + 32);

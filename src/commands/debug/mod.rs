@@ -226,8 +226,7 @@ fn help(call: &mut Call) -> Answer {
         "    Setting it to 1 lets scripts call commands for administrators.",
         "SLEEP <seconds>",
         "    Stop the worker for <seconds>. Decimals allowed.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn error(call: &mut Call) -> Answer {
@@ -290,8 +289,7 @@ fn digest_values(call: &mut Call, txn: &mut Txn) -> Answer {
 fn log_message(call: &mut Call) -> Answer {
     check(call)?;
     log!(Warning, "DEBUG LOG: {}", String::from_utf8_lossy(call.args.at(2)));
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// There is nothing to load: the log is the data. What can differ from it is what is in RAM only.
@@ -310,8 +308,7 @@ fn reload(call: &mut Call) -> Answer {
     call.server().store.try_stats()?;
     call.server().store.freeze(u64::MAX).map_err(|e| Stop::from(format!("ERR {e}")))?;
     call.server().store.forget_copies();
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn populate(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -346,28 +343,24 @@ fn populate(call: &mut Call, txn: &mut Txn) -> Answer {
         }
         txn.set(db, &key, &value, false)?;
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn no_effect(call: &mut Call) -> Answer {
     check(call)?;
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn set_active_expire(call: &mut Call) -> Answer {
     check(call)?;
     call.server().store.set_active_expiry(call.args.at(2) != b"0");
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn set_disable_deny_scripts(call: &mut Call) -> Answer {
     check(call)?;
     call.server().scripts.let_all_in(call.args.at(2) != b"0");
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn crash(call: &mut Call) -> Answer {
@@ -381,8 +374,7 @@ fn sleep(call: &mut Call) -> Answer {
     let seconds = std::str::from_utf8(call.args.at(2)).ok().and_then(|text| text.parse().ok());
     let duration = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
     thread::sleep(duration);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 fn protocol(call: &mut Call) -> Answer {
@@ -411,10 +403,8 @@ fn protocol(call: &mut Call) -> Answer {
         b"attrib" => {
             if out.proto() == Proto::Resp3 {
                 out.attribute(1);
-                out.bulk("key-popularity");
-                out.array(2);
-                out.bulk("key:123");
-                out.int(90);
+                out.key("key-popularity").array(2);
+                out.key("key:123").int(90);
             }
             out.bulk("Some real reply following the attribute");
         }

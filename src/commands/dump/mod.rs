@@ -67,10 +67,7 @@ const BAD_FOOTER: Stop = Stop::new("ERR DUMP payload version or checksum are wro
 const BAD_FORMAT: Stop = Stop::new("ERR Bad data format");
 
 fn dump(call: &mut Call, txn: &mut Txn) -> Answer {
-    match serialize(txn, call.db(), call.args.at(1), encode::stream)? {
-        Some(payload) => call.out.bulk(payload),
-        None => call.out.null(),
-    }
+    call.out.bulk_or_null(serialize(txn, call.db(), call.args.at(1), encode::stream)?);
     Ok(Done)
 }
 
@@ -165,8 +162,7 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
         }
         call.notify(Class::GENERIC, "restore", key);
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 /// Makes a value that of a key, whatever it held.

@@ -193,8 +193,7 @@ fn geoadd(call: &mut Call, txn: &mut Txn) -> Answer {
     if done.added + done.updated > 0 {
         call.notify(Class::ZSET, "zadd", key);
     }
-    call.out.int((done.added + if count_changed { done.updated } else { 0 }) as i64);
-    Ok(Done)
+    call.reply_int((done.added + if count_changed { done.updated } else { 0 }) as i64)
 }
 
 fn geodist(call: &mut Call, txn: &mut Txn) -> Answer {

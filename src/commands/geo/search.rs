@@ -257,8 +257,7 @@ pub fn search(call: &mut Call, txn: &mut Txn, kind: Kind) -> Answer {
     txn.zset_replace(db, key, members.iter().map(|(member, score)| (member, *score)))?;
     let event = if kind == Kind::SearchStore { "geosearchstore" } else { "georadiusstore" };
     call.notify_stored(Class::ZSET, event, key, !members.is_empty(), was_there);
-    call.out.int(members.len() as i64);
-    Ok(Done)
+    call.reply_int(members.len() as i64)
 }
 
 fn write_places(call: &mut Call, query: &Query, places: Vec<Place>) {

@@ -64,8 +64,7 @@ pub fn xadd(call: &mut Call, txn: &mut Txn) -> Answer {
 
 pub fn xlen(call: &mut Call, txn: &mut Txn) -> Answer {
     let len = txn.stream_at(call.db(), call.args.at(1))?.map_or(0, |stream| stream.len());
-    call.out.int(len as i64);
-    Ok(Done)
+    call.reply_int(len as i64)
 }
 
 /// XRANGE, XREVRANGE.
@@ -101,8 +100,7 @@ pub fn xdel(call: &mut Call, txn: &mut Txn) -> Answer {
     if deleted > 0 {
         call.notify(Class::STREAM, "xdel", key);
     }
-    call.out.int(deleted as i64);
-    Ok(Done)
+    call.reply_int(deleted as i64)
 }
 
 pub fn xtrim(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -112,8 +110,7 @@ pub fn xtrim(call: &mut Call, txn: &mut Txn) -> Answer {
     if trimmed > 0 {
         call.notify(Class::STREAM, "xtrim", key);
     }
-    call.out.int(trimmed as i64);
-    Ok(Done)
+    call.reply_int(trimmed as i64)
 }
 
 pub fn xsetid(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -150,6 +147,5 @@ pub fn xsetid(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     txn.stream_set_ids(db, key, id, added, deleted_max)?;
     call.notify(Class::STREAM, "xsetid", key);
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }

@@ -33,8 +33,7 @@ pub fn help(call: &mut Call) -> Answer {
         "    Remove the specified group.",
         "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
         "    Set the current group ID and entries_read counter.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 /// The error about a group that a key does not have.
@@ -107,8 +106,7 @@ pub fn create(call: &mut Call, txn: &mut Txn) -> Answer {
         Some(true) => call.notify(Class::STREAM, "xgroup-create", key),
         _ => return Err(BUSY),
     }
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 pub fn set_id(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -123,8 +121,7 @@ pub fn set_id(call: &mut Call, txn: &mut Txn) -> Answer {
     };
     txn.stream_set_group(call.db(), call.args.at(2), call.args.at(3), after, options.entries_read)?;
     call.notify(Class::STREAM, "xgroup-setid", call.args.at(2));
-    call.out.ok();
-    Ok(Done)
+    call.reply_ok()
 }
 
 pub fn destroy(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -134,16 +131,14 @@ pub fn destroy(call: &mut Call, txn: &mut Txn) -> Answer {
     if removed {
         call.notify(Class::STREAM, "xgroup-destroy", key);
     }
-    call.out.int(i64::from(removed));
-    Ok(Done)
+    call.reply_int(i64::from(removed))
 }
 
 pub fn create_consumer(call: &mut Call, txn: &mut Txn) -> Answer {
     expect_group(call, txn)?;
     let made = txn.stream_add_consumer(call.db(), call.args.at(2), call.args.at(3), call.args.at(4))?;
     notify_consumer(call, call.args.at(2), made == Some(true));
-    call.out.int(i64::from(made == Some(true)));
-    Ok(Done)
+    call.reply_int(i64::from(made == Some(true)))
 }
 
 pub fn delete_consumer(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -152,8 +147,7 @@ pub fn delete_consumer(call: &mut Call, txn: &mut Txn) -> Answer {
     if pending.is_some() {
         call.notify(Class::STREAM, "xgroup-delconsumer", call.args.at(2));
     }
-    call.out.int(pending.unwrap_or(0) as i64);
-    Ok(Done)
+    call.reply_int(pending.unwrap_or(0) as i64)
 }
 
 pub fn xack(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -164,6 +158,5 @@ pub fn xack(call: &mut Call, txn: &mut Txn) -> Answer {
     }
     let ids: Vec<Id> = parse_ids(call.args.from(3))?;
     let acknowledged = txn.stream_acknowledge(db, key, group, &ids)?;
-    call.out.int(acknowledged as i64);
-    Ok(Done)
+    call.reply_int(acknowledged as i64)
 }

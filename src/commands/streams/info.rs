@@ -30,8 +30,7 @@ pub fn help(call: &mut Call) -> Answer {
         "    Show the stream consumer groups.",
         "STREAM <key> [FULL [COUNT <count>]",
         "    Show information about the stream.",
-    ]);
-    Ok(Done)
+    ])
 }
 
 fn optional_int(out: &mut Writer, value: Option<i64>) {
@@ -65,29 +64,22 @@ pub fn stream(call: &mut Call, txn: &mut Txn) -> Answer {
     for (name, value) in
         [("length", stream.len()), ("radix-tree-keys", leaves), ("radix-tree-nodes", leaves + inner + 1)]
     {
-        out.bulk(name);
-        out.int(value as i64);
+        out.key(name).int(value as i64);
     }
-    out.bulk("last-generated-id");
-    write_id(out, stream.last_id());
-    out.bulk("max-deleted-entry-id");
-    write_id(out, stream.max_deleted_id());
-    out.bulk("entries-added");
-    out.int(stream.entries_added() as i64);
-    out.bulk("recorded-first-entry-id");
-    write_id(out, stream.first_entry_id());
+    write_id(out.key("last-generated-id"), stream.last_id());
+    write_id(out.key("max-deleted-entry-id"), stream.max_deleted_id());
+    out.key("entries-added").int(stream.entries_added() as i64);
+    write_id(out.key("recorded-first-entry-id"), stream.first_entry_id());
     match full {
         Some(count) => {
-            out.bulk("entries");
-            write_entries(out, stream.range(Id::MIN, Id::MAX, false).take(count));
+            write_entries(out.key("entries"), stream.range(Id::MIN, Id::MAX, false).take(count));
             out.bulk("groups");
             let groups = stream.groups();
             out.array(groups.len());
             groups.for_each(|group| write_full_group(out, group, count));
         }
         None => {
-            out.bulk("groups");
-            out.int(stream.groups().len() as i64);
+            out.key("groups").int(stream.groups().len() as i64);
             write_edge(out, "first-entry", stream, false);
             write_edge(out, "last-entry", stream, true);
         }
@@ -105,18 +97,12 @@ fn write_edge(out: &mut Writer, name: &str, stream: Stream, last: bool) {
 
 fn write_full_group(out: &mut Writer, group: Group, count: usize) {
     out.map(7);
-    out.bulk("name");
-    out.bulk(group.name());
-    out.bulk("last-delivered-id");
-    write_id(out, group.last_id());
-    out.bulk("entries-read");
-    optional_int(out, group.entries_read().map(|read| read as i64));
-    out.bulk("lag");
-    optional_int(out, group.lag());
-    out.bulk("pel-count");
-    out.int(group.pending_len() as i64);
-    out.bulk("pending");
-    write_some(out, group.pending(Id::MIN).take(count), |out, pending| {
+    out.key("name").bulk(group.name());
+    write_id(out.key("last-delivered-id"), group.last_id());
+    optional_int(out.key("entries-read"), group.entries_read().map(|read| read as i64));
+    optional_int(out.key("lag"), group.lag());
+    out.key("pel-count").int(group.pending_len() as i64);
+    write_some(out.key("pending"), group.pending(Id::MIN).take(count), |out, pending| {
         out.array(4);
         write_id(out, pending.id);
         out.bulk(group.owner(&pending).name());
@@ -127,16 +113,11 @@ fn write_full_group(out: &mut Writer, group: Group, count: usize) {
     out.array(consumers.len());
     for consumer in consumers {
         out.map(5);
-        out.bulk("name");
-        out.bulk(consumer.name());
-        out.bulk("seen-time");
-        out.int(consumer.seen_ms() as i64);
-        out.bulk("active-time");
-        out.int(consumer.active_ms().map_or(-1, |active| active as i64));
-        out.bulk("pel-count");
-        out.int(consumer.pending_len() as i64);
-        out.bulk("pending");
-        write_some(out, consumer.pending(Id::MIN).take(count), |out, pending| {
+        out.key("name").bulk(consumer.name());
+        out.key("seen-time").int(consumer.seen_ms() as i64);
+        out.key("active-time").int(consumer.active_ms().map_or(-1, |active| active as i64));
+        out.key("pel-count").int(consumer.pending_len() as i64);
+        write_some(out.key("pending"), consumer.pending(Id::MIN).take(count), |out, pending| {
             out.array(3);
             write_id(out, pending.id);
             write_delivery(out, &pending);
@@ -155,18 +136,12 @@ pub fn groups(call: &mut Call, txn: &mut Txn) -> Answer {
     out.array(groups.len());
     for group in groups {
         out.map(6);
-        out.bulk("name");
-        out.bulk(group.name());
-        out.bulk("consumers");
-        out.int(group.consumers().len() as i64);
-        out.bulk("pending");
-        out.int(group.pending_len() as i64);
-        out.bulk("last-delivered-id");
-        write_id(out, group.last_id());
-        out.bulk("entries-read");
-        optional_int(out, group.entries_read().map(|read| read as i64));
-        out.bulk("lag");
-        optional_int(out, group.lag());
+        out.key("name").bulk(group.name());
+        out.key("consumers").int(group.consumers().len() as i64);
+        out.key("pending").int(group.pending_len() as i64);
+        write_id(out.key("last-delivered-id"), group.last_id());
+        optional_int(out.key("entries-read"), group.entries_read().map(|read| read as i64));
+        optional_int(out.key("lag"), group.lag());
     }
     Ok(Done)
 }
@@ -180,14 +155,11 @@ pub fn consumers(call: &mut Call, txn: &mut Txn) -> Answer {
     out.array(consumers.len());
     for consumer in consumers {
         out.map(4);
-        out.bulk("name");
-        out.bulk(consumer.name());
-        out.bulk("pending");
-        out.int(consumer.pending_len() as i64);
-        out.bulk("idle");
-        out.int(now_ms.saturating_sub(consumer.seen_ms()) as i64);
-        out.bulk("inactive");
-        out.int(consumer.active_ms().map_or(-1, |active| now_ms.saturating_sub(active) as i64));
+        out.key("name").bulk(consumer.name());
+        out.key("pending").int(consumer.pending_len() as i64);
+        out.key("idle").int(now_ms.saturating_sub(consumer.seen_ms()) as i64);
+        out.key("inactive")
+            .int(consumer.active_ms().map_or(-1, |active| now_ms.saturating_sub(active) as i64));
     }
     Ok(Done)
 }

@@ -122,8 +122,7 @@ pub fn store(call: &mut Call, txn: &mut Txn, operation: Operation) -> Answer {
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
     txn.zset_replace(db, to, members.iter().map(|(member, score)| (member, *score)))?;
     call.notify_stored(Class::ZSET, call.command.name, to, !members.is_empty(), was_there);
-    call.out.int(members.len() as i64);
-    Ok(Done)
+    call.reply_int(members.len() as i64)
 }
 
 pub fn zintercard(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -138,6 +137,5 @@ pub fn zintercard(call: &mut Call, txn: &mut Txn) -> Answer {
         option += 2;
     }
     let count = txn.zset_intersection_len(call.db(), &inputs, limit)?;
-    call.out.int(count as i64);
-    Ok(Done)
+    call.reply_int(count as i64)
 }

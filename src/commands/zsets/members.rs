@@ -83,8 +83,7 @@ pub fn zadd(call: &mut Call, txn: &mut Txn) -> Answer {
     if done.added + done.updated > 0 {
         call.notify(Class::ZSET, "zadd", args.at(1));
     }
-    call.out.int((done.added + if count_changed { done.updated } else { 0 }) as i64);
-    Ok(Done)
+    call.reply_int((done.added + if count_changed { done.updated } else { 0 }) as i64)
 }
 
 pub fn zincrby(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -114,14 +113,12 @@ pub fn zrem(call: &mut Call, txn: &mut Txn) -> Answer {
     if removed > 0 {
         call.notify_taken(txn, Class::ZSET, "zrem", call.args.at(1));
     }
-    call.out.int(removed as i64);
-    Ok(Done)
+    call.reply_int(removed as i64)
 }
 
 pub fn zcard(call: &mut Call, txn: &mut Txn) -> Answer {
     let zset = txn.zset_at(call.db(), call.args.at(1))?;
-    call.out.int(zset.map_or(0, |zset| zset.len() as i64));
-    Ok(Done)
+    call.reply_int(zset.map_or(0, |zset| zset.len() as i64))
 }
 
 pub fn zscore(call: &mut Call, txn: &mut Txn) -> Answer {

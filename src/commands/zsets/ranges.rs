@@ -195,16 +195,14 @@ pub fn zrangestore(call: &mut Call, txn: &mut Txn) -> Answer {
     let was_there = call.notifies(Class::GENERIC) && txn.exists(db, to);
     txn.zset_replace(db, to, members.iter().map(|(member, score)| (member, *score)))?;
     call.notify_stored(Class::ZSET, "zrangestore", to, !members.is_empty(), was_there);
-    call.out.int(members.len() as i64);
-    Ok(Done)
+    call.reply_int(members.len() as i64)
 }
 
 /// ZCOUNT, ZLEXCOUNT.
 pub fn count(call: &mut Call, txn: &mut Txn, by: By) -> Answer {
     let ends = Ends::parse(call, by, 2, 3)?;
     let ranks = txn.zset_at(call.db(), call.args.at(1))?.map_or(0..0, |zset| ends.ranks(zset, false));
-    call.out.int((ranks.end - ranks.start) as i64);
-    Ok(Done)
+    call.reply_int((ranks.end - ranks.start) as i64)
 }
 
 /// ZREMRANGEBYRANK and the like.
@@ -217,6 +215,5 @@ pub fn remove(call: &mut Call, txn: &mut Txn, by: By) -> Answer {
         txn.zset_remove_ranks(db, key, ranks)?;
         call.notify_taken(txn, Class::ZSET, call.command.name, key);
     }
-    call.out.int(removed as i64);
-    Ok(Done)
+    call.reply_int(removed as i64)
 }
