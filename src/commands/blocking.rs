@@ -77,19 +77,58 @@ impl Call<'_> {
     }
 }
 
-/// The arguments of LMPOP, ZMPOP and the like: `numkeys key … end [COUNT count]`.
-pub struct MultiPop<'a> {
+/// BLPOP and the like: `pop` takes an element from the first key that has one, and replies.
+pub fn pop(
+    call: &mut Call,
+    txn: &mut Txn,
+    ty: Type,
+    pop: impl FnOnce(&mut Call, &mut Txn, &[u8]) -> Result<(), Stop>,
+) -> Answer {
+    let last = call.args.len() - 1;
+    let timeout = call.timeout(last)?;
+    let keys = call.args.from(1).iter().take(last - 1);
+    let Some(key) = call.first_of(txn, keys.clone(), ty)? else {
+        return call.wait_or(txn, keys, timeout, |out| out.null_array());
+    };
+    pop(call, txn, key).map(|()| Done)
+}
+
+/// LMPOP, ZMPOP, and their kind that waits: `[timeout] numkeys key … end [COUNT count]`, where the end is one of `ends`. `pop`
+/// takes so many elements from the first key that has some, at the second of the ends or the first, and replies with them.
+pub fn multi_pop(
+    call: &mut Call,
+    txn: &mut Txn,
+    waits: bool,
+    (ty, ends): (Type, [&str; 2]),
+    pop: impl FnOnce(&mut Call, &mut Txn, &[u8], bool, u64) -> Result<(), Stop>,
+) -> Answer {
+    let wanted = MultiPop::parse(call, if waits { 2 } else { 1 }, ends)?;
+    let timeout = if waits { Some(call.timeout(1)?) } else { None };
+    match (call.first_of(txn, wanted.keys(), ty)?, timeout) {
+        (Some(key), _) => {
+            call.out.array(2);
+            call.out.bulk(key);
+            pop(call, txn, key, wanted.second_end, wanted.count)?;
+        }
+        (None, Some(timeout)) => return call.wait_or(txn, wanted.keys(), timeout, |out| out.null_array()),
+        (None, None) => call.out.null_array(),
+    }
+    Ok(Done)
+}
+
+/// The arguments of such a command.
+struct MultiPop<'a> {
     from_first_key: Args<'a>,
     numkeys: usize,
     /// Whether the second of the two words for an end was given.
-    pub second_end: bool,
+    second_end: bool,
     /// How many elements to take at most.
-    pub count: u64,
+    count: u64,
 }
 
 impl<'a> MultiPop<'a> {
     /// Reads them; `numkeys` is argument `at`.
-    pub fn parse(call: &Call<'a>, at: usize, ends: [&str; 2]) -> Result<Self, Stop> {
+    fn parse(call: &Call<'a>, at: usize, ends: [&str; 2]) -> Result<Self, Stop> {
         let numkeys = call.int_from(at, 1, NUMKEYS)?;
         let end_at = at.saturating_add(usize::try_from(numkeys).unwrap_or(usize::MAX)).saturating_add(1);
         if end_at >= call.args.len() {
@@ -113,8 +152,7 @@ impl<'a> MultiPop<'a> {
         })
     }
 
-    /// The keys.
-    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.from_first_key.iter().take(self.numkeys)
     }
 }

@@ -5,7 +5,7 @@ use crate::{
         Categories, Command, Flags, KeyAccess, KeySpec,
         error::{NOT_POSITIVE, SYNTAX, Stop},
     },
-    commands::blocking::MultiPop,
+    commands::blocking,
     exec::{
         answer::{Answer, Outcome::*},
         call::{Call, wrong_arity},
@@ -15,7 +15,10 @@ use crate::{
 };
 use holdfast_store::{
     Txn, Type,
-    list::End::{self, Back, Front},
+    list::{
+        End::{self, Back, Front},
+        List,
+    },
 };
 
 const READ: Command = Command {
@@ -79,7 +82,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-    .by(Keyed(blmpop)),
+    .by(Keyed(|call, txn| multi_pop(call, txn, true))),
     Command {
         name: "blpop",
         syntax: "key... timeout:d",
@@ -151,7 +154,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-    .by(Keyed(lmpop)),
+    .by(Keyed(|call, txn| multi_pop(call, txn, false))),
     Command {
         name: "lpop",
         syntax: "key [count:i@6.2.0]",
@@ -367,9 +370,8 @@ fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
         },
         3 => {
             let count = call.int_from(2, 0, NOT_POSITIVE)? as u64;
-            match txn.list_at(db, key)?.map(|list| list.len()) {
-                Some(len) => pop_array(call, txn, db, (key, len), end, count)?,
-                None => call.out.null_array(),
+            if !pop_array(call, txn, key, end, count)? {
+                call.out.null_array();
             }
         }
         _ => return Err(wrong_arity(call.command)),
@@ -377,20 +379,15 @@ fn pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
     Ok(Done)
 }
 
-/// Removes up to `count` elements from a list of a length and replies with them.
-fn pop_array(
-    call: &mut Call,
-    txn: &mut Txn,
-    db: u8,
-    (key, len): (&[u8], u64),
-    end: End,
-    count: u64,
-) -> Result<(), Stop> {
+/// Removes up to `count` elements from a list and replies with them; false without the list.
+fn pop_array(call: &mut Call, txn: &mut Txn, key: &[u8], end: End, count: u64) -> Result<bool, Stop> {
+    let db = call.db();
+    let Some(len) = txn.list_at(db, key)?.map(List::len) else { return Ok(false) };
     call.out.array(count.min(len) as usize);
     if txn.list_pop(db, key, end, count, |element| call.out.bulk(element))? > 0 {
         call.notify_taken(txn, Class::LIST, popped(end), key);
     }
-    Ok(())
+    Ok(true)
 }
 
 fn linsert(call: &mut Call, txn: &mut Txn) -> Answer {
@@ -467,43 +464,18 @@ fn blocking_move(call: &mut Call, txn: &mut Txn, ends: (End, End), timeout_at: u
 }
 
 fn blocking_pop(call: &mut Call, txn: &mut Txn, end: End) -> Answer {
-    let last = call.args.len() - 1;
-    let timeout = call.timeout(last)?;
-    let keys = call.args.from(1).iter().take(last - 1);
-    let Some(key) = call.first_of(txn, keys.clone(), Type::List)? else {
-        return call.wait_or(txn, keys, timeout, |out| out.null_array());
-    };
-    call.out.array(2);
-    call.out.bulk(key);
-    txn.list_pop(call.db(), key, end, 1, |element| call.out.bulk(element))?;
-    call.notify_taken(txn, Class::LIST, popped(end), key);
-    Ok(Done)
+    blocking::pop(call, txn, Type::List, |call, txn, key| {
+        call.out.array(2);
+        call.out.bulk(key);
+        txn.list_pop(call.db(), key, end, 1, |element| call.out.bulk(element))?;
+        call.notify_taken(txn, Class::LIST, popped(end), key);
+        Ok(())
+    })
 }
 
-fn lmpop(call: &mut Call, txn: &mut Txn) -> Answer {
-    let pop = MultiPop::parse(call, 1, ["left", "right"])?;
-    if !pop_from_first(call, txn, &pop)? {
-        call.out.null_array();
-    }
-    Ok(Done)
-}
-
-fn blmpop(call: &mut Call, txn: &mut Txn) -> Answer {
-    let pop = MultiPop::parse(call, 2, ["left", "right"])?;
-    let timeout = call.timeout(1)?;
-    if pop_from_first(call, txn, &pop)? {
-        return Ok(Done);
-    }
-    call.wait_or(txn, pop.keys(), timeout, |out| out.null_array())
-}
-
-fn pop_from_first(call: &mut Call, txn: &mut Txn, pop: &MultiPop) -> Result<bool, Stop> {
-    let db = call.db();
-    let Some(key) = call.first_of(txn, pop.keys(), Type::List)? else { return Ok(false) };
-    let Some(list) = txn.list_at(db, key)? else { return Ok(false) };
-    let (len, end) = (list.len(), if pop.second_end { Back } else { Front });
-    call.out.array(2);
-    call.out.bulk(key);
-    pop_array(call, txn, db, (key, len), end, pop.count)?;
-    Ok(true)
+fn multi_pop(call: &mut Call, txn: &mut Txn, waits: bool) -> Answer {
+    const LIST: (Type, [&str; 2]) = (Type::List, ["left", "right"]);
+    blocking::multi_pop(call, txn, waits, LIST, |call, txn, key, back, count| {
+        pop_array(call, txn, key, if back { Back } else { Front }, count).map(drop)
+    })
 }

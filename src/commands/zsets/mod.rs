@@ -84,7 +84,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-    .by(Keyed(pops::bzmpop)),
+    .by(Keyed(|call, txn| pops::multi_pop(call, txn, true))),
     Command {
         name: "bzpopmax",
         syntax: "key... timeout:d",
@@ -197,7 +197,7 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-    .by(Keyed(pops::zmpop)),
+    .by(Keyed(|call, txn| pops::multi_pop(call, txn, false))),
     Command {
         name: "zmscore",
         syntax: "key member...",

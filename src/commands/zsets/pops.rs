@@ -1,8 +1,8 @@
 //! Taking members from an end, or waiting for them.
 
 use crate::{
-    command::error::{NOT_POSITIVE, SYNTAX, Stop},
-    commands::blocking::MultiPop,
+    command::error::{NOT_POSITIVE, SYNTAX},
+    commands::blocking,
     exec::{
         answer::{Answer, Outcome::*},
         call::Call,
@@ -45,51 +45,30 @@ fn popped(highest: bool) -> &'static str {
 
 /// BZPOPMIN, BZPOPMAX.
 pub fn blocking_pop(call: &mut Call, txn: &mut Txn, highest: bool) -> Answer {
-    let last = call.args.len() - 1;
-    let timeout = call.timeout(last)?;
-    let keys = call.args.from(1).iter().take(last - 1);
-    let Some(key) = call.first_of(txn, keys.clone(), Type::Zset)? else {
-        return call.wait_or(txn, keys, timeout, |out| out.null_array());
-    };
-    call.out.array(3);
-    call.out.bulk(key);
-    txn.zset_pop(call.db(), key, highest, 1, |member, score| {
-        call.out.bulk(member);
-        call.out.double(score);
-    })?;
-    call.notify_taken(txn, Class::ZSET, popped(highest), key);
-    Ok(Done)
+    blocking::pop(call, txn, Type::Zset, |call, txn, key| {
+        call.out.array(3);
+        call.out.bulk(key);
+        txn.zset_pop(call.db(), key, highest, 1, |member, score| {
+            call.out.bulk(member);
+            call.out.double(score);
+        })?;
+        call.notify_taken(txn, Class::ZSET, popped(highest), key);
+        Ok(())
+    })
 }
 
-pub fn zmpop(call: &mut Call, txn: &mut Txn) -> Answer {
-    let pop = MultiPop::parse(call, 1, ["min", "max"])?;
-    if !pop_from_first(call, txn, &pop)? {
-        call.out.null_array();
-    }
-    Ok(Done)
-}
-
-pub fn bzmpop(call: &mut Call, txn: &mut Txn) -> Answer {
-    let pop = MultiPop::parse(call, 2, ["min", "max"])?;
-    let timeout = call.timeout(1)?;
-    if pop_from_first(call, txn, &pop)? {
-        return Ok(Done);
-    }
-    call.wait_or(txn, pop.keys(), timeout, |out| out.null_array())
-}
-
-fn pop_from_first(call: &mut Call, txn: &mut Txn, pop: &MultiPop) -> Result<bool, Stop> {
-    let db = call.db();
-    let Some(key) = call.first_of(txn, pop.keys(), Type::Zset)? else { return Ok(false) };
-    let Some(len) = txn.zset_at(db, key)?.map(|zset| zset.len()) else { return Ok(false) };
-    call.out.array(2);
-    call.out.bulk(key);
-    call.out.array(pop.count.min(len) as usize);
-    txn.zset_pop(db, key, pop.second_end, pop.count, |member, score| {
-        call.out.array(2);
-        call.out.bulk(member);
-        call.out.double(score);
-    })?;
-    call.notify_taken(txn, Class::ZSET, popped(pop.second_end), key);
-    Ok(true)
+/// ZMPOP, BZMPOP.
+pub fn multi_pop(call: &mut Call, txn: &mut Txn, waits: bool) -> Answer {
+    blocking::multi_pop(call, txn, waits, (Type::Zset, ["min", "max"]), |call, txn, key, highest, count| {
+        let db = call.db();
+        let len = txn.zset_at(db, key)?.map_or(0, |zset| zset.len());
+        call.out.array(count.min(len) as usize);
+        txn.zset_pop(db, key, highest, count, |member, score| {
+            call.out.array(2);
+            call.out.bulk(member);
+            call.out.double(score);
+        })?;
+        call.notify_taken(txn, Class::ZSET, popped(highest), key);
+        Ok(())
+    })
 }
