@@ -4,9 +4,13 @@ pub mod allowance;
 pub mod changes;
 pub mod error;
 pub mod eviction;
+mod expiring;
 pub mod frozen;
 mod growing;
 mod keyspace;
+mod moving;
+mod object;
+mod observing;
 pub mod room;
 pub mod scratch;
 pub mod string;
@@ -16,43 +20,30 @@ mod transfer;
 mod uses;
 
 use crate::{
-    collections::{
-        Context, Limits, absent, any, hash,
-        object::{self, Encoding},
-        redo_max,
-    },
+    collections::{Context, absent},
     engine::{
         Engine,
         locks::{LockBusy, LockWait, Locks},
     },
     format::{
-        digest::Digest,
         entry_word::{Type, class_bytes_min},
-        item::{self, Item},
+        item,
     },
     partition::{
         Found,
         batch::{Batch, Written},
         changes::ChangeKind,
-        cold::{Cold, ColdItem, Fetched},
-        observers::{Notify, Observer, ObserverId, Turn},
+        cold::{Cold, Fetched},
+        observers::Notify,
         shared::Shared,
     },
 };
 use allowance::Allowance;
 use changes::Changes;
 use error::{Error, Result};
-use frozen::Located;
-use holdfast_heap::{Arena, Full, Tx};
 use holdfast_log::Lsn;
 use scratch::Scratch;
-use std::{
-    cell::Cell,
-    mem::ManuallyDrop,
-    process,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    thread,
-};
+use std::{cell::Cell, mem::ManuallyDrop, process, thread};
 use target::{Expected, Known, KnownKey, Target, prefetch_entries};
 
 /// A transaction, unless another one holds it up.
@@ -62,10 +53,6 @@ pub type Begun<'s> = std::result::Result<Txn<'s>, LockBusy>;
 const REDO_OF_KEY: usize = 256;
 /// Bytes of log that the removal of a key takes, about.
 const REMOVAL_BYTES: usize = 1024;
-/// Expired fields of a hash that are removed at once, so that a transaction does not take long for it.
-const PURGED_MAX: usize = 1000;
-/// Bytes of log that this takes, about.
-const PURGE_BYTES: usize = PURGED_MAX * 64;
 
 thread_local! {
     /// The batch of this thread's last transaction, for its memory.
@@ -253,51 +240,6 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Removes what is at a key, which has expired.
-    #[cold]
-    fn remove_expired(&mut self, target: Target<'_>) {
-        let shared = self.shared();
-        let part = self.locks.get(target.partition);
-        let Some(found) = part.find(shared, target.db, target.digest) else { return };
-        part.remove(shared, &mut self.batch, target.db, target.digest, found);
-        self.note(target, Notify::All);
-        self.changes.add(ChangeKind::Expired, target.db, target.key);
-        self.engine.counters.expired.fetch_add(1, Relaxed);
-    }
-
-    /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
-    fn purge_fields(&mut self, target: Target<'_>, found: Found) -> bool {
-        let (shared, obj) = (self.shared(), found.word.offset());
-        let part = self.locks.get(target.partition);
-        let next_expiry = hash::next_expiry(&part.arena, obj);
-        if next_expiry == 0 || next_expiry > self.now_ms {
-            return true;
-        }
-        let purges = !self.keeps_expired && self.takes_removal(PURGE_BYTES);
-        let part = self.locks.get(target.partition);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        if !purges {
-            // They are as good as gone.
-            let is_there = hash::fields(&part.arena, context, obj).next().is_some();
-            self.has_passed_over |= !is_there;
-            return is_there;
-        }
-        let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(PURGED_MAX);
-        let is_empty = hash::len(&part.arena, obj) == 0;
-        if is_empty {
-            part.remove(shared, &mut self.batch, target.db, target.digest, found);
-            self.engine.counters.expired.fetch_add(1, Relaxed);
-        }
-        if purged > 0 {
-            self.note(target, Notify::All);
-            self.changes.add(ChangeKind::FieldsExpired, target.db, target.key);
-        }
-        if is_empty {
-            self.changes.add(ChangeKind::LastFieldExpired, target.db, target.key);
-        }
-        !is_empty
-    }
-
     /// The type of a key's value.
     pub fn type_of(&mut self, db: u8, key: &[u8]) -> Option<Type> {
         let target = self.target(db, key);
@@ -410,180 +352,6 @@ impl<'s> Txn<'s> {
         Ok(true)
     }
 
-    /// A key's object of a type, to look at.
-    pub(crate) fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
-        let target = self.target(db, key);
-        match self.find(target) {
-            None => Ok(None),
-            Some(found) if found.word.ty() != ty => Err(Error::WrongType),
-            Some(found) => self.locate(target, found).map(Some),
-        }
-    }
-
-    /// Makes an empty object the value of a key that is not there, and returns its heap offset.
-    pub(crate) fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
-        let target = self.target(db, key);
-        self.make_way(target, None);
-        let part = self.locks.get(target.partition);
-        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
-        if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
-            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
-            return Err(full.into());
-        }
-        self.put(target, true);
-        Ok(offset)
-    }
-
-    /// Makes an object that `fill` fills the value of a key, whatever it held, and takes away its expiry. Without room
-    /// for it the key is as it was.
-    pub(crate) fn replace(
-        &mut self,
-        db: u8,
-        key: &[u8],
-        ty: Type,
-        encoding: Encoding,
-        fill: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<(), Full>,
-    ) -> Result<()> {
-        let target = self.target(db, key);
-        let found = self.find(target);
-        self.make_way(target, found);
-        let shared = self.shared();
-        let part = self.locks.get(target.partition);
-        let known = part.known_of_new(db, found, self.notes_uses);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
-        let mut done = fill(&mut part.arena, &mut self.batch.tx, context, offset);
-        if done.is_ok() {
-            // With the old entry gone, the new one has a place.
-            if let Some(found) = found {
-                part.remove(shared, &mut self.batch, db, target.digest, found);
-            }
-            done = part.put_object(&mut self.batch, db, target.digest, ty, offset);
-        }
-        if let Err(full) = done {
-            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
-            return Err(full.into());
-        }
-        self.set_known(target, known);
-        self.put(target, found.is_none());
-        Ok(())
-    }
-
-    /// Has room for a collection in one block that gets another encoding, as it may with each change. By the usual limits of
-    /// the encodings that is little.
-    #[inline(always)]
-    fn reserve_conversion(&mut self, target: Target<'_>, found: Found) -> Result<()> {
-        if self.is_packed(target, found) { self.reserve_packed(target, found) } else { Ok(()) }
-    }
-
-    #[inline]
-    fn is_packed(&self, target: Target<'_>, found: Found) -> bool {
-        found.word.in_heap()
-            && object::is_packed(&self.locks.read(target.partition).arena, found.word.offset())
-    }
-
-    fn reserve_packed(&mut self, target: Target<'_>, found: Found) -> Result<()> {
-        match self.conversion_of(target, found) {
-            0 => Ok(()),
-            redo => self.reserve_besides(redo),
-        }
-    }
-
-    /// Bytes of log that the collection at a key takes at most when it gets another encoding; 0 where that needs no room of
-    /// its own.
-    pub(crate) fn conversion_max(&mut self, db: u8, key: &[u8]) -> usize {
-        let target = self.target(db, key);
-        match self.find(target) {
-            Some(found) if self.is_packed(target, found) => self.conversion_of(target, found),
-            _ => 0,
-        }
-    }
-
-    /// The same for a collection in one block.
-    #[inline]
-    fn conversion_of(&self, target: Target<'_>, found: Found) -> usize {
-        const FEW: u64 = 512;
-        const SMALL: u64 = 24 << 10;
-        let arena = &self.locks.read(target.partition).arena;
-        let (mut elements, bytes) = any::packed_size(arena, found.word.offset(), found.word.ty());
-        if found.word.ty() == Type::List {
-            // They stay in a block or two, and leave no redo of their own.
-            elements = elements.min(FEW);
-        }
-        if elements <= FEW && bytes <= SMALL { 0 } else { redo_max(elements as usize, bytes as usize) }
-    }
-
-    /// The arena that holds a key's object, and the context of its type's operations.
-    pub(crate) fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
-        let part = self.locks.read(self.partition_of(key));
-        let context =
-            Context { hasher: &self.engine.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        (self.arena(part, located), context)
-    }
-
-    /// Thresholds of the collections' encodings.
-    pub(crate) fn limits(&self, key: &[u8]) -> &Limits {
-        &self.locks.read(self.partition_of(key)).limits
-    }
-
-    /// Changes the object of a key of a type: makes one first, in the encoding that `make` says, if there is none, and
-    /// removes it if it is empty in the end. `None`: there is none, and it was not to be made. A change that leaves no
-    /// redo was none, and those who observe the key are not told.
-    pub(crate) fn change<R>(
-        &mut self,
-        db: u8,
-        key: &[u8],
-        ty: Type,
-        make: Option<Encoding>,
-        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
-    ) -> Result<Option<R>> {
-        self.change_and_notify(Notify::All, db, key, ty, make, change)
-    }
-
-    /// As [`Txn::change`], which says what observers of the key are notified.
-    pub(crate) fn change_and_notify<R>(
-        &mut self,
-        notify: Notify,
-        db: u8,
-        key: &[u8],
-        ty: Type,
-        make: Option<Encoding>,
-        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
-    ) -> Result<Option<R>> {
-        let target = self.target(db, key);
-        let mut made = false;
-        let obj = match (self.find(target), make) {
-            (Some(found), _) if found.word.ty() != ty => return Err(Error::WrongType),
-            (Some(found), _) => {
-                self.reserve_conversion(target, found)?;
-                self.in_heap(target, found)?
-            }
-            (None, None) => return Ok(None),
-            (None, Some(encoding)) => {
-                made = true;
-                self.create(db, key, ty, encoding)?
-            }
-        };
-        let before = self.batch.tx.buf.len();
-        let shared = self.shared();
-        let part = self.locks.get(target.partition);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-        let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
-        // A stream stays when it is empty, but not one that could not be begun.
-        let never_began = ty == Type::Stream && made && result.is_err();
-        if never_began || any::is_void(&part.arena, obj) {
-            let found = part.find(shared, db, target.digest).expect("the key of the object");
-            part.remove(shared, &mut self.batch, db, target.digest, found);
-        }
-        if self.batch.tx.buf.len() != before {
-            match notify {
-                Notify::All => self.written(target),
-                Notify::Queued | Notify::None => self.note(target, notify),
-            }
-        }
-        Ok(Some(result?))
-    }
-
     #[inline]
     fn written(&mut self, target: Target<'_>) {
         self.note(target, Notify::All);
@@ -606,56 +374,6 @@ impl<'s> Txn<'s> {
         if is_new {
             self.changes.add(ChangeKind::Added, target.db, target.key);
         }
-    }
-
-    /// Has an observer told when a later transaction writes a key of a database, by its logical number.
-    pub fn observe(
-        &mut self,
-        logical: u8,
-        key: &[u8],
-        turn: Turn,
-        observer: Arc<dyn Observer>,
-    ) -> ObserverId {
-        let target = self.target(self.database(logical), key);
-        let observers = &mut self.locks.get(target.partition).observers;
-        // What this transaction has done is no news to the new one, only to those who were there before.
-        for written in &mut self.batch.written {
-            if (written.partition, written.db, written.digest) == (target.partition, target.db, target.digest)
-            {
-                let notify = std::mem::replace(&mut written.notify, Notify::None);
-                observers.notify(logical, target.digest, notify);
-            }
-        }
-        observers.add(logical, target.digest, turn, observer)
-    }
-
-    /// Ends an observation; if it was the observer's turn, this is the next one's.
-    pub fn unobserve(&mut self, logical: u8, key: &[u8], id: ObserverId) {
-        let target = self.target(self.database(logical), key);
-        self.locks.get(target.partition).observers.remove(logical, target.digest, id);
-    }
-
-    /// Ends an observer's turn at a key, if it is its turn: what is there is not what it waits for. The next one is
-    /// told, if something is there.
-    pub fn pass_on(&mut self, logical: u8, key: &[u8], id: ObserverId) {
-        let (target, shared) = (self.target(self.database(logical), key), self.shared());
-        let now_ms = self.now_ms;
-        let part = self.locks.get(target.partition);
-        let is_there = part.holds(shared, target.db, target.digest, now_ms);
-        part.observers.pass_on(logical, target.digest, id, is_there);
-    }
-
-    /// Whether any key of its partitions is kept for an observer whose turn it is.
-    #[inline]
-    pub fn keeps_any(&self) -> bool {
-        self.locks.any(|part| part.observers.keeps_any())
-    }
-
-    /// Whether a key of a database, by its logical number, is kept for an observer whose turn it is: others should leave it
-    /// alone for now.
-    pub fn is_kept(&self, logical: u8, key: &[u8]) -> bool {
-        let target = self.target(self.database(logical), key);
-        self.locks.read(target.partition).observers.keeps(logical, target.digest)
     }
 
     /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
@@ -699,109 +417,6 @@ impl<'s> Txn<'s> {
             Some(why) => Err(Error::Corrupt(why.clone())),
             None => Ok(cold),
         }
-    }
-
-    /// Asks for the memory that [`Txn::move_item`] will look at.
-    pub(crate) fn prefetch(&mut self, db: u8, digest: Digest) {
-        self.locks.first().1.prefetch_fingerprints(db, digest);
-    }
-
-    /// The entry of an item of the transaction's partition, if that still names it.
-    pub(crate) fn live_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> Option<Found> {
-        let shared = self.shared();
-        let found = self.locks.first().1.find(shared, item.db, digest)?;
-        let word = found.word;
-        let is_live =
-            !word.in_heap() && word.pending_number().is_none() && word.lsn(shared.log.tail()) == lsn;
-        is_live.then_some(found)
-    }
-
-    /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
-    pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
-        let Some(found) = self.live_item(item, digest, lsn) else { return false };
-        let part = self.locks.first().1;
-        part.move_item(self.engine.shared.as_ref(), &mut self.batch, item.db, found, item.key, item.value);
-        true
-    }
-
-    /// Looks at some keys of a partition that have an expiry, from a cursor on, and removes those that have expired:
-    /// how many it looked at and removed. If their names are wanted, those whose names must be fetched are returned
-    /// instead.
-    pub(crate) fn expire_some(
-        &mut self,
-        db: u8,
-        cursor: &mut u64,
-        sample: usize,
-    ) -> (usize, usize, Vec<ColdItem>) {
-        let shared = self.shared();
-        if shared.databases.is_garbage(db) {
-            return (0, 0, Vec::new());
-        }
-        let part = self.locks.first().1;
-        let due = part.expired_keys(db, cursor, sample, self.now_ms);
-        let expired = due.keys.len();
-        let cold: Vec<ColdItem> =
-            due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
-        (due.seen, expired - cold.len(), cold)
-    }
-
-    /// Removes a key that has expired, unless its name is wanted and must be fetched.
-    fn expire_one(&mut self, db: u8, digest: Digest) -> Option<ColdItem> {
-        let shared = self.shared();
-        let found = self.locks.first().1.find(shared, db, digest).expect("a key with an expiry has an entry");
-        let cold = self.remove_found(db, digest, found, ChangeKind::Expired, None);
-        if cold.is_none() {
-            self.engine.counters.expired.fetch_add(1, Relaxed);
-        }
-        cold
-    }
-
-    /// Removes a key of the transaction's partition that is named by its digest, unless its name is wanted and must be
-    /// fetched.
-    fn remove_found(
-        &mut self,
-        db: u8,
-        digest: Digest,
-        found: Found,
-        why: ChangeKind,
-        name: Option<&[u8]>,
-    ) -> Option<ColdItem> {
-        let shared = self.shared();
-        let part = self.locks.first().1;
-        if self.changes.want_names(why) {
-            let Some(key) = name.or_else(|| part.name(db, found)) else {
-                return Some(ColdItem::key(shared, found.word, digest));
-            };
-            self.changes.add(why, db, key);
-        }
-        part.remove(shared, &mut self.batch, db, digest, found);
-        self.batch.written.push(Written { partition: part.number, db, digest, notify: Notify::All });
-        None
-    }
-
-    /// Looks at a few keys of a partition, from a cursor on, and removes expired fields of those that are hashes. Whether
-    /// there may be more at these keys: then the cursor has not moved.
-    pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
-        /// Some hundred keys.
-        const BUCKETS: usize = 8;
-        let (shared, now_ms) = (self.shared(), self.now_ms);
-        if shared.databases.is_garbage(db) {
-            return false;
-        }
-        let mut next = *cursor;
-        let (partition, part) = self.locks.first();
-        let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
-        if due.is_empty() || !self.takes_removal(PURGE_BYTES) {
-            *cursor = next;
-            return false;
-        }
-        for digest in due {
-            let part = self.locks.get(partition);
-            let found = part.find(shared, db, digest).expect("an entry that was just seen");
-            let key = object::key(&part.arena, found.word.offset()).to_vec();
-            self.purge_fields(Target { db, key: &key, partition, digest, slot: None }, found);
-        }
-        true
     }
 
     /// Commits what was done, as one batch, and returns the LSN that the log must be durable beyond before the reply

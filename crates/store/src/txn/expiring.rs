@@ -1,0 +1,142 @@
+//! Keys and fields of hashes that have expired: they are removed when a transaction meets them, or by the maintenance thread,
+//! which looks for them.
+
+use super::{Txn, target::Target};
+use crate::{
+    collections::{Context, hash, object},
+    format::digest::Digest,
+    partition::{Found, batch::Written, changes::ChangeKind, cold::ColdItem, observers::Notify},
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Expired fields of a hash that are removed at once, so that a transaction does not take long for it.
+const PURGED_MAX: usize = 1000;
+/// Bytes of log that this takes, about.
+const PURGE_BYTES: usize = PURGED_MAX * 64;
+
+impl Txn<'_> {
+    /// Removes what is at a key, which has expired.
+    #[cold]
+    pub(super) fn remove_expired(&mut self, target: Target<'_>) {
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let Some(found) = part.find(shared, target.db, target.digest) else { return };
+        part.remove(shared, &mut self.batch, target.db, target.digest, found);
+        self.note(target, Notify::All);
+        self.changes.add(ChangeKind::Expired, target.db, target.key);
+        self.engine.counters.expired.fetch_add(1, Relaxed);
+    }
+
+    /// Removes fields of a hash that have expired, and with the last one the key; whether the key is still there.
+    pub(super) fn purge_fields(&mut self, target: Target<'_>, found: Found) -> bool {
+        let (shared, obj) = (self.shared(), found.word.offset());
+        let part = self.locks.get(target.partition);
+        let next_expiry = hash::next_expiry(&part.arena, obj);
+        if next_expiry == 0 || next_expiry > self.now_ms {
+            return true;
+        }
+        let purges = !self.keeps_expired && self.takes_removal(PURGE_BYTES);
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        if !purges {
+            // They are as good as gone.
+            let is_there = hash::fields(&part.arena, context, obj).next().is_some();
+            self.has_passed_over |= !is_there;
+            return is_there;
+        }
+        let purged = hash::Writer::new(&mut part.arena, &mut self.batch.tx, obj, context).purge(PURGED_MAX);
+        let is_empty = hash::len(&part.arena, obj) == 0;
+        if is_empty {
+            part.remove(shared, &mut self.batch, target.db, target.digest, found);
+            self.engine.counters.expired.fetch_add(1, Relaxed);
+        }
+        if purged > 0 {
+            self.note(target, Notify::All);
+            self.changes.add(ChangeKind::FieldsExpired, target.db, target.key);
+        }
+        if is_empty {
+            self.changes.add(ChangeKind::LastFieldExpired, target.db, target.key);
+        }
+        !is_empty
+    }
+
+    /// Looks at some keys of a partition that have an expiry, from a cursor on, and removes those that have expired:
+    /// how many it looked at and removed. If their names are wanted, those whose names must be fetched are returned
+    /// instead.
+    pub(crate) fn expire_some(
+        &mut self,
+        db: u8,
+        cursor: &mut u64,
+        sample: usize,
+    ) -> (usize, usize, Vec<ColdItem>) {
+        let shared = self.shared();
+        if shared.databases.is_garbage(db) {
+            return (0, 0, Vec::new());
+        }
+        let part = self.locks.first().1;
+        let due = part.expired_keys(db, cursor, sample, self.now_ms);
+        let expired = due.keys.len();
+        let cold: Vec<ColdItem> =
+            due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
+        (due.seen, expired - cold.len(), cold)
+    }
+
+    /// Removes a key that has expired, unless its name is wanted and must be fetched.
+    fn expire_one(&mut self, db: u8, digest: Digest) -> Option<ColdItem> {
+        let shared = self.shared();
+        let found = self.locks.first().1.find(shared, db, digest).expect("a key with an expiry has an entry");
+        let cold = self.remove_found(db, digest, found, ChangeKind::Expired, None);
+        if cold.is_none() {
+            self.engine.counters.expired.fetch_add(1, Relaxed);
+        }
+        cold
+    }
+
+    /// Removes a key of the transaction's partition that is named by its digest, unless its name is wanted and must be
+    /// fetched.
+    pub(super) fn remove_found(
+        &mut self,
+        db: u8,
+        digest: Digest,
+        found: Found,
+        why: ChangeKind,
+        name: Option<&[u8]>,
+    ) -> Option<ColdItem> {
+        let shared = self.shared();
+        let part = self.locks.first().1;
+        if self.changes.want_names(why) {
+            let Some(key) = name.or_else(|| part.name(db, found)) else {
+                return Some(ColdItem::key(shared, found.word, digest));
+            };
+            self.changes.add(why, db, key);
+        }
+        part.remove(shared, &mut self.batch, db, digest, found);
+        self.batch.written.push(Written { partition: part.number, db, digest, notify: Notify::All });
+        None
+    }
+
+    /// Looks at a few keys of a partition, from a cursor on, and removes expired fields of those that are hashes. Whether
+    /// there may be more at these keys: then the cursor has not moved.
+    pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
+        /// Some hundred keys.
+        const BUCKETS: usize = 8;
+        let (shared, now_ms) = (self.shared(), self.now_ms);
+        if shared.databases.is_garbage(db) {
+            return false;
+        }
+        let mut next = *cursor;
+        let (partition, part) = self.locks.first();
+        let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
+        if due.is_empty() || !self.takes_removal(PURGE_BYTES) {
+            *cursor = next;
+            return false;
+        }
+        for digest in due {
+            let part = self.locks.get(partition);
+            let found = part.find(shared, db, digest).expect("an entry that was just seen");
+            let key = object::key(&part.arena, found.word.offset()).to_vec();
+            self.purge_fields(Target { db, key: &key, partition, digest, slot: None }, found);
+        }
+        true
+    }
+}

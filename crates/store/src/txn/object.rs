@@ -1,0 +1,194 @@
+//! Collections as objects of the heap: how a transaction finds, makes, changes and replaces the one at a key.
+
+use super::{
+    Txn,
+    error::{Error, Result},
+    frozen::Located,
+    target::Target,
+};
+use crate::{
+    collections::{
+        Context, Limits, any,
+        object::{self, Encoding},
+        redo_max,
+    },
+    format::entry_word::Type,
+    partition::{Found, observers::Notify},
+};
+use holdfast_heap::{Arena, Full, Tx};
+
+impl Txn<'_> {
+    /// A key's object of a type, to look at.
+    pub(crate) fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
+        let target = self.target(db, key);
+        match self.find(target) {
+            None => Ok(None),
+            Some(found) if found.word.ty() != ty => Err(Error::WrongType),
+            Some(found) => self.locate(target, found).map(Some),
+        }
+    }
+
+    /// Makes an empty object the value of a key that is not there, and returns its heap offset.
+    pub(crate) fn create(&mut self, db: u8, key: &[u8], ty: Type, encoding: Encoding) -> Result<u64> {
+        let target = self.target(db, key);
+        self.make_way(target, None);
+        let part = self.locks.get(target.partition);
+        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
+        if let Err(full) = part.put_object(&mut self.batch, db, target.digest, ty, offset) {
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            return Err(full.into());
+        }
+        self.put(target, true);
+        Ok(offset)
+    }
+
+    /// Makes an object that `fill` fills the value of a key, whatever it held, and takes away its expiry. Without room
+    /// for it the key is as it was.
+    pub(crate) fn replace(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<(), Full>,
+    ) -> Result<()> {
+        let target = self.target(db, key);
+        let found = self.find(target);
+        self.make_way(target, found);
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let known = part.known_of_new(db, found, self.notes_uses);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
+        let mut done = fill(&mut part.arena, &mut self.batch.tx, context, offset);
+        if done.is_ok() {
+            // With the old entry gone, the new one has a place.
+            if let Some(found) = found {
+                part.remove(shared, &mut self.batch, db, target.digest, found);
+            }
+            done = part.put_object(&mut self.batch, db, target.digest, ty, offset);
+        }
+        if let Err(full) = done {
+            any::destroy(&mut part.arena, &mut self.batch.tx, offset, usize::MAX);
+            return Err(full.into());
+        }
+        self.set_known(target, known);
+        self.put(target, found.is_none());
+        Ok(())
+    }
+
+    /// Has room for a collection in one block that gets another encoding, as it may with each change. By the usual limits of
+    /// the encodings that is little.
+    #[inline(always)]
+    fn reserve_conversion(&mut self, target: Target<'_>, found: Found) -> Result<()> {
+        if self.is_packed(target, found) { self.reserve_packed(target, found) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn is_packed(&self, target: Target<'_>, found: Found) -> bool {
+        found.word.in_heap()
+            && object::is_packed(&self.locks.read(target.partition).arena, found.word.offset())
+    }
+
+    fn reserve_packed(&mut self, target: Target<'_>, found: Found) -> Result<()> {
+        match self.conversion_of(target, found) {
+            0 => Ok(()),
+            redo => self.reserve_besides(redo),
+        }
+    }
+
+    /// Bytes of log that the collection at a key takes at most when it gets another encoding; 0 where that needs no room of
+    /// its own.
+    pub(crate) fn conversion_max(&mut self, db: u8, key: &[u8]) -> usize {
+        let target = self.target(db, key);
+        match self.find(target) {
+            Some(found) if self.is_packed(target, found) => self.conversion_of(target, found),
+            _ => 0,
+        }
+    }
+
+    /// The same for a collection in one block.
+    #[inline]
+    fn conversion_of(&self, target: Target<'_>, found: Found) -> usize {
+        const FEW: u64 = 512;
+        const SMALL: u64 = 24 << 10;
+        let arena = &self.locks.read(target.partition).arena;
+        let (mut elements, bytes) = any::packed_size(arena, found.word.offset(), found.word.ty());
+        if found.word.ty() == Type::List {
+            // They stay in a block or two, and leave no redo of their own.
+            elements = elements.min(FEW);
+        }
+        if elements <= FEW && bytes <= SMALL { 0 } else { redo_max(elements as usize, bytes as usize) }
+    }
+
+    /// The arena that holds a key's object, and the context of its type's operations.
+    pub(crate) fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
+        let part = self.locks.read(self.partition_of(key));
+        let context =
+            Context { hasher: &self.engine.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        (self.arena(part, located), context)
+    }
+
+    /// Thresholds of the collections' encodings.
+    pub(crate) fn limits(&self, key: &[u8]) -> &Limits {
+        &self.locks.read(self.partition_of(key)).limits
+    }
+
+    /// Changes the object of a key of a type: makes one first, in the encoding that `make` says, if there is none, and
+    /// removes it if it is empty in the end. `None`: there is none, and it was not to be made. A change that leaves no
+    /// redo was none, and those who observe the key are not told.
+    pub(crate) fn change<R>(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        make: Option<Encoding>,
+        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
+    ) -> Result<Option<R>> {
+        self.change_and_notify(Notify::All, db, key, ty, make, change)
+    }
+
+    /// As [`Txn::change`], which says what observers of the key are notified.
+    pub(crate) fn change_and_notify<R>(
+        &mut self,
+        notify: Notify,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        make: Option<Encoding>,
+        change: impl FnOnce(&mut Arena, &mut Tx, Context, u64) -> std::result::Result<R, Full>,
+    ) -> Result<Option<R>> {
+        let target = self.target(db, key);
+        let mut made = false;
+        let obj = match (self.find(target), make) {
+            (Some(found), _) if found.word.ty() != ty => return Err(Error::WrongType),
+            (Some(found), _) => {
+                self.reserve_conversion(target, found)?;
+                self.in_heap(target, found)?
+            }
+            (None, None) => return Ok(None),
+            (None, Some(encoding)) => {
+                made = true;
+                self.create(db, key, ty, encoding)?
+            }
+        };
+        let before = self.batch.tx.buf.len();
+        let shared = self.shared();
+        let part = self.locks.get(target.partition);
+        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
+        // A stream stays when it is empty, but not one that could not be begun.
+        let never_began = ty == Type::Stream && made && result.is_err();
+        if never_began || any::is_void(&part.arena, obj) {
+            let found = part.find(shared, db, target.digest).expect("the key of the object");
+            part.remove(shared, &mut self.batch, db, target.digest, found);
+        }
+        if self.batch.tx.buf.len() != before {
+            match notify {
+                Notify::All => self.written(target),
+                Notify::Queued | Notify::None => self.note(target, notify),
+            }
+        }
+        Ok(Some(result?))
+    }
+}
