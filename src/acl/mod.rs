@@ -15,7 +15,10 @@ pub use selector::{Denied, Selector, has_space};
 
 use crate::{
     clients::client::Client,
-    command::table::{CommandId, Table},
+    command::{
+        keys::CallKeys,
+        table::{CommandId, Table},
+    },
     config::{Config, Opt},
 };
 use holdfast_resp::Args;
@@ -66,8 +69,8 @@ impl User {
     }
 
     /// Whether it may run a command with these arguments.
-    pub fn may_run(&self, id: CommandId, args: Args) -> Result<(), Denied> {
-        if self.is_unrestricted() { Ok(()) } else { self.rules().check(id, args) }
+    pub fn may_run(&self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Denied> {
+        if self.is_unrestricted() { Ok(()) } else { self.rules().check(id, args, keys) }
     }
 
     /// Whether it may run a command that reads keys beyond those in its arguments.

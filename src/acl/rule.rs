@@ -1,7 +1,10 @@
 //! What a user's rules come to: whether it may log in, with which passwords, and what it may do.
 
-use super::selector::{CallKeys, Denied, Selector};
-use crate::command::table::{CommandId, Table};
+use super::selector::{Denied, Selector};
+use crate::command::{
+    keys::CallKeys,
+    table::{CommandId, Table},
+};
 use data_encoding::HEXLOWER;
 use holdfast_resp::Args;
 use sha2::{Digest, Sha256};
@@ -166,11 +169,10 @@ impl Rules {
     }
 
     /// Checks a call.
-    pub fn check(&self, id: CommandId, args: Args) -> Result<(), Denied> {
-        let keys = CallKeys::default();
+    pub fn check(&self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Denied> {
         let mut worst = Denied::Command;
         for selector in &self.selectors {
-            match selector.check(id, args, &keys) {
+            match selector.check(id, args, keys) {
                 Ok(()) => return Ok(()),
                 Err(denied) => worst = worst.max(denied),
             }
@@ -283,7 +285,7 @@ mod tests {
         let crate::command::table::Lookup::Found(id) = ROWS.table.lookup(args.args()) else {
             panic!("{call}")
         };
-        rules.check(id, args.args())
+        rules.check(id, args.args(), &CallKeys::default())
     }
 
     #[test]

@@ -4,13 +4,13 @@ use super::rule::RuleError;
 use crate::{
     command::{
         Categories, Channels, Command, KeyAccess,
-        keys::each_key,
+        keys::CallKeys,
         table::{CommandId, Table},
     },
     util::glob,
 };
 use holdfast_resp::Args;
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 /// What may be done with the keys that a pattern matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,21 +84,6 @@ pub struct Selector {
     keys: Vec<KeyPattern>,
     all_channels: bool,
     channels: Vec<Vec<u8>>,
-}
-
-/// The keys of a call and what is done with them, found when they are first needed.
-#[derive(Default)]
-pub struct CallKeys(OnceCell<Vec<(usize, KeyAccess)>>);
-
-impl CallKeys {
-    fn get(&self, command: &Command, args: Args) -> &[(usize, KeyAccess)] {
-        self.0.get_or_init(|| {
-            let mut keys = Vec::new();
-            // Arguments that do not tell the keys are an error that the command finds before it touches one.
-            let _ = each_key(command, args, |index, access| keys.push((index, access)));
-            keys
-        })
-    }
 }
 
 impl Selector {
@@ -307,7 +292,7 @@ impl Selector {
             return Err(Denied::Command);
         }
         if !self.all_keys && !command.keys.is_empty() {
-            for &(index, access) in keys.get(command, args) {
+            for &(index, access) in keys.known(command, args) {
                 if !self.may_use_key(args.at(index), access) {
                     return Err(Denied::Key(index));
                 }

@@ -2,10 +2,62 @@
 
 use crate::command::{BeginSearch, Command, Find, KeyAccess, KeySpec};
 use holdfast_resp::{Args, parse_int};
+use std::cell::OnceCell;
 
 /// The arguments do not tell where the keys are.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidArguments;
+
+/// The keys of a call, found when they are first needed and then kept: rights, locks and cold reads go by the same ones.
+#[derive(Default)]
+pub struct CallKeys(OnceCell<FoundKeys>);
+
+struct FoundKeys {
+    keys: Vec<(usize, KeyAccess)>,
+    are_all: bool,
+}
+
+impl CallKeys {
+    fn found(&self, command: &Command, args: Args) -> &FoundKeys {
+        self.0.get_or_init(|| {
+            let mut keys = Vec::new();
+            let found = each_key(command, args, |index, access| keys.push((index, access)));
+            FoundKeys { keys, are_all: found.is_ok() }
+        })
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.0.get().map_or(0, |found| found.keys.capacity() * size_of::<(usize, KeyAccess)>())
+    }
+
+    /// The index of each key, and what is done with it, as far as the arguments tell. Where they do not, the command finds
+    /// that fault before it looks at a key.
+    pub fn known(&self, command: &Command, args: Args) -> &[(usize, KeyAccess)] {
+        &self.found(command, args).keys
+    }
+
+    /// As [`CallKeys::known`]; `None` if the arguments do not tell all.
+    pub fn whole(&self, command: &Command, args: Args) -> Option<&[(usize, KeyAccess)]> {
+        let found = self.found(command, args);
+        found.are_all.then_some(&found.keys[..])
+    }
+
+    /// The keys and what is done with them; none if the arguments do not tell all.
+    pub fn all<'k, 'a: 'k>(
+        &'k self,
+        command: &Command,
+        args: Args<'a>,
+    ) -> impl Iterator<Item = (&'a [u8], KeyAccess)> + use<'k, 'a> {
+        let keys = self.whole(command, args).unwrap_or_default();
+        keys.iter().map(move |&(index, access)| (args.at(index), access))
+    }
+}
+
+/// Whether who accesses a key so looks at its value.
+pub fn reads_value(access: KeyAccess) -> bool {
+    access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW)
+}
 
 /// Calls `found` with the index of each key of a call.
 pub fn each_key(

@@ -3,7 +3,7 @@
 use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},
     admin::log::log,
-    command::{Categories, Command, Flags, error::Stop, table::Lookup},
+    command::{Categories, Command, Flags, error::Stop, keys::CallKeys, table::Lookup},
     exec::{
         answer::{Answer, Outcome::*},
         call::{Call, wrong_arity, wrong_subcommand},
@@ -352,7 +352,7 @@ fn dryrun(call: &mut Call) -> Answer {
     if !command.accepts(inner.len()) {
         return Err(wrong_arity(command));
     }
-    match user.may_run(id, inner) {
+    match user.may_run(id, inner, &CallKeys::default()) {
         Ok(()) => call.out.ok(),
         Err(denied) => call.out.bulk(denied.describe(call.table(), &user, id, inner)),
     }

@@ -2,12 +2,7 @@
 
 use crate::{
     acl::{Context, Denied},
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::Stop,
-        keys::each_key,
-        table::{CommandId, Table},
-    },
+    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop, table::Table},
     commands::keyspace::FREED_RETRY,
     config::Opt,
     exec::{
@@ -24,9 +19,9 @@ use crate::{
         },
     },
     server::mailbox::Wake,
-    session::{Multi, observe::Watched},
+    session::{Multi, Queued, observe::Watched},
 };
-use holdfast_resp::{Args, parse_int};
+use holdfast_resp::parse_int;
 use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
 
 const IMMEDIATE: Flags =
@@ -159,7 +154,7 @@ fn exec(call: &mut Call) -> Answer {
         call.session.multi = Some(multi);
         return Ok(WaiterFirst);
     }
-    let flushes = |(id, _): &(_, _)| matches!(call.table().command(*id).name, "flushall" | "flushdb");
+    let flushes = |queued: &Queued| matches!(call.table().command(queued.id).name, "flushall" | "flushdb");
     if multi.queue.iter().any(flushes) && !txn.can_flush(0..DATABASES as u8) {
         call.session.multi = Some(multi);
         return Ok(Outcome::postpone(FREED_RETRY));
@@ -202,8 +197,8 @@ fn exec(call: &mut Call) -> Answer {
     call.session.in_exec = true;
     let mut result = Done;
     let mut is_repeatable = multi.restarts < RESTARTS_MAX;
-    for (id, args) in &multi.queue {
-        match run_one(call, &mut txn, *id, args.args(), is_repeatable) {
+    for queued in &multi.queue {
+        match run_one(call, &mut txn, queued, is_repeatable) {
             Fetch(cold) => {
                 result = Fetch(cold);
                 break;
@@ -211,7 +206,7 @@ fn exec(call: &mut Call) -> Answer {
             Close => result = Close,
             _ => {}
         }
-        is_repeatable &= dispatch::is_repeatable(call.table().command(*id));
+        is_repeatable &= dispatch::is_repeatable(call.table().command(queued.id));
     }
     call.session.in_exec = false;
     call.session.time = None;
@@ -250,22 +245,21 @@ fn admit(call: &Call, multi: &Multi, redo: usize, may_grow: bool) -> Result<Opti
 
 /// Bytes of log that the arguments of the queue come to at most, and whether data may grow by it.
 fn redo_of(table: &Table, multi: &Multi) -> (usize, bool) {
-    let may_grow = multi.writes(table).any(|(id, _)| table.command(*id).flags.has(Flags::DENYOOM));
-    (multi.writes(table).map(|(_, args)| admit::redo_of(args.args())).sum(), may_grow)
+    let may_grow = multi.writes(table).any(|call| table.command(call.id).flags.has(Flags::DENYOOM));
+    (multi.writes(table).map(|call| admit::redo_of(call.args.args())).sum(), may_grow)
 }
 
 /// A transaction over all keys of the queue, and those that are watched.
 fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) -> Begun<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     let mut grows = false;
-    for (id, args) in &multi.queue {
+    for Queued { id, args, keys } in &multi.queue {
         let (row, args) = (rows.row(*id), args.args());
         if row.locks_all(args) {
             return store.try_begin_all();
         }
         grows |= matches!(row.handler, Script(_));
-        // What does not tell its keys fails before it looks at one.
-        let _ = each_key(&row.command, args, |index, _| partitions.push(store.partition_of(args.at(index))));
+        partitions.extend(keys.all(&row.command, args).map(|(key, _)| store.partition_of(key)));
     }
     if partitions.is_empty() && !grows {
         partitions.push(0);
@@ -277,7 +271,10 @@ fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) ->
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
 fn touches_kept(rows: &Rows, txn: &Txn, db: u8, multi: &Multi) -> bool {
-    multi.queue.iter().any(|(id, args)| dispatch::touches_kept(txn, db, rows.row(*id), args.args()))
+    let touches = |Queued { id, args, keys }: &Queued| {
+        dispatch::touches_kept(txn, db, rows.row(*id), args.args(), keys)
+    };
+    multi.queue.iter().any(touches)
 }
 
 /// The values that the queue may look at and that have to be fetched first. What a command leads to by its result is fetched
@@ -286,21 +283,23 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
     let databases = call.server().config.number(Opt::Databases);
     let mut logical = call.session.db as u8;
     let mut cold: Vec<Cold> = Vec::new();
-    for (id, args) in &multi.queue {
+    for Queued { id, args, keys } in &multi.queue {
         let (command, args) = (call.table().command(*id), args.args());
         if command.name == "select" {
             let selected = parse_int(args.at(1)).filter(|number| (0..databases).contains(number));
             logical = selected.map_or(logical, |number| number as u8);
         }
-        cold.extend(cold_values(txn, call.server().store.database(logical), command, args));
+        let db = call.server().store.database(logical);
+        cold.extend(cold_values(txn, db, command, args, keys));
     }
     cold.dedup();
     cold
 }
 
 /// Runs a command of the queue. What it finds cold is for the caller to fetch if all so far can be done again.
-fn run_one(call: &mut Call, txn: &mut Txn, id: CommandId, args: Args, is_repeatable: bool) -> Outcome {
-    if let Err(denied) = call.session.user.may_run(id, args) {
+fn run_one(call: &mut Call, txn: &mut Txn, queued: &Queued, is_repeatable: bool) -> Outcome {
+    let (id, args) = (queued.id, queued.args.args());
+    if let Err(denied) = call.session.user.may_run(id, args, &queued.keys) {
         call.session.publish();
         let session = &*call.session;
         let server = call.server();

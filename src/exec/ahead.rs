@@ -1,7 +1,11 @@
 //! Commands of a pipeline behind one that waits for the medium: what they will need is read with it.
 
 use crate::{
-    command::{Command, KeyAccess, keys::each_key, table::Lookup},
+    command::{
+        Command,
+        keys::{CallKeys, each_key, reads_value},
+        table::Lookup,
+    },
     exec::{dispatch::absent_pages, handler::Handler, turn::Turn},
     session::Session,
 };
@@ -36,7 +40,7 @@ impl Turn<'_> {
             return Vec::new();
         }
         let db = store.database(session.db as u8);
-        let Ok(mut txn) = store.try_begin_known(db, &keys) else { return Vec::new() };
+        let Ok(mut txn) = store.try_begin_known(db, keys.iter().copied()) else { return Vec::new() };
         // Nobody has asked for the keys yet.
         txn.keep_expired();
         txn.count_lookups(false);
@@ -46,7 +50,9 @@ impl Turn<'_> {
         if store.has_absent() {
             for (command, args) in calls {
                 // What is damaged is told by the command that meets it.
-                cold.extend(absent_pages(&mut txn, db, command, args).unwrap_or_default());
+                cold.extend(
+                    absent_pages(&mut txn, db, command, args, &CallKeys::default()).unwrap_or_default(),
+                );
             }
         }
         txn.take_changes();
@@ -66,11 +72,9 @@ impl Turn<'_> {
             return None;
         }
         let mut are_all = true;
-        let found = each_key(&row.command, args, |index, access| {
-            match access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
-                true => f(args.at(index)),
-                false => are_all = false,
-            }
+        let found = each_key(&row.command, args, |index, access| match reads_value(access) {
+            true => f(args.at(index)),
+            false => are_all = false,
         });
         // What does not tell its keys will fail.
         (found.is_ok() && are_all).then_some(&row.command)

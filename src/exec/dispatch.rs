@@ -5,9 +5,9 @@ use crate::{
     admin::{log::log, refusals::Cause},
     clients::client::flag,
     command::{
-        Categories, Command, Flags, KeyAccess,
+        Categories, Command, Flags,
         error::{DISK_FULL, Stop},
-        keys::each_key,
+        keys::{CallKeys, each_key, reads_value},
         table::{CommandId, Lookup},
     },
     config::Opt,
@@ -22,7 +22,7 @@ use crate::{
     push::tracking::Mode,
     script::stack,
     server::{Server, mailbox::Wake},
-    session::{Replies, Session},
+    session::{Queued, Replies, Session},
 };
 use holdfast_resp::{Args, Proto, Writer};
 use holdfast_store::{Begun, Cold, Expected, Store, Txn};
@@ -111,7 +111,8 @@ impl Turn<'_> {
                 return outcome;
             }
         }
-        if let Err(error) = self.check(session, id, command, args) {
+        let keys = CallKeys::default();
+        if let Err(error) = self.check(session, id, command, args, &keys) {
             self.worker.stats().command(id).rejected.add(1);
             return self.refuse(session, Some(id), out, error);
         }
@@ -125,7 +126,7 @@ impl Turn<'_> {
             return Outcome::Postpone(time::Instant::from_std(until));
         }
         if session.multi.is_some() && !command.flags.has(Flags::IMMEDIATE) {
-            return self.queue(session, id, args, out);
+            return self.queue(session, id, args, keys, out);
         }
         if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
             // A script that waits between its parts has the interpreter.
@@ -150,7 +151,7 @@ impl Turn<'_> {
         }
         let proto = session.proto;
         let out = &mut Writer::new(out, proto);
-        let outcome = self.run(session, id, row, args, redo, out, wake, expected);
+        let outcome = self.run(session, id, row, args, &keys, redo, out, wake, expected);
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING is for the next command, or all of the next transaction.
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
@@ -159,7 +160,14 @@ impl Turn<'_> {
     }
 
     /// Puts a command into the queue of MULTI.
-    fn queue(&self, session: &mut Session, id: CommandId, args: Args, out: &mut Vec<u8>) -> Outcome {
+    fn queue(
+        &self,
+        session: &mut Session,
+        id: CommandId,
+        args: Args,
+        keys: CallKeys,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
         // The queue itself takes memory, whatever is in it.
         self.make_room();
         let refused = match self.admit_growth() {
@@ -172,7 +180,7 @@ impl Turn<'_> {
             return self.refuse(session, Some(id), out, error);
         }
         let multi = session.multi.as_mut().expect("MULTI has begun");
-        multi.queue.push((id, args.to_owned()));
+        multi.queue.push(Queued { id, args: args.to_owned(), keys });
         out.extend_from_slice(b"+QUEUED\r\n");
         Outcome::Done
     }
@@ -207,6 +215,7 @@ impl Turn<'_> {
         id: CommandId,
         row: &'static Row,
         args: Args,
+        keys: &CallKeys,
         redo: usize,
         out: &mut Writer,
         wake: Wake,
@@ -225,7 +234,7 @@ impl Turn<'_> {
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
             }
             Handler::Keyed(_) if row.locks_all(args) => store.try_begin_all(),
-            Handler::Keyed(_) => begin_keys(store, session.db as u8, command, args),
+            Handler::Keyed(_) => begin_keys(store, session.db as u8, command, args, keys),
             Handler::Whole(_) => store.try_begin_all(),
         };
         // In its place: it is large.
@@ -234,7 +243,7 @@ impl Turn<'_> {
         };
         // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
         let has_waited = session.waiting.is_some();
-        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args) {
+        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args, keys) {
             return Outcome::WaiterFirst;
         }
         if command.flags.has(Flags::WRITE) {
@@ -251,7 +260,7 @@ impl Turn<'_> {
         }
         let absent = match row.handler {
             Handler::Keyed(_) if store.has_absent() => {
-                absent_pages(txn, store.database(session.db as u8), command, args)
+                absent_pages(txn, store.database(session.db as u8), command, args, keys)
             }
             _ => Ok(Vec::new()),
         };
@@ -267,7 +276,8 @@ impl Turn<'_> {
                 session.fetched = txn.take_fetched();
                 let db = store.database(session.db as u8);
                 let first = cold[0];
-                cold.extend(cold_values(txn, db, command, args).into_iter().filter(|more| *more != first));
+                let more = cold_values(txn, db, command, args, keys).into_iter();
+                cold.extend(more.filter(|more| *more != first));
             }
             Outcome::Done | Outcome::Close => {
                 if let Some(waiting) = session.waiting.take() {
@@ -429,7 +439,14 @@ impl Turn<'_> {
 
     /// Whether the command may be executed or queued.
     #[inline]
-    fn check(&self, session: &Session, id: CommandId, command: &Command, args: Args) -> Result<(), Stop> {
+    fn check(
+        &self,
+        session: &Session,
+        id: CommandId,
+        command: &Command,
+        args: Args,
+        keys: &CallKeys,
+    ) -> Result<(), Stop> {
         if !command.accepts(args.len()) {
             return Err(wrong_arity(command));
         }
@@ -443,7 +460,7 @@ impl Turn<'_> {
             return Err(NOT_IN_MULTI);
         }
         if !session.user.is_unrestricted() {
-            session.user.may_run(id, args).map_err(|denied| self.deny(session, denied, id, args))?;
+            session.user.may_run(id, args, keys).map_err(|denied| self.deny(session, denied, id, args))?;
         }
         if session.client.has_flag(flag::MONITOR | flag::SUBSCRIBED) {
             return check_listener(session, command);
@@ -533,7 +550,7 @@ fn use_of_scripts(rows: &Rows, session: &Session, row: &Row) -> Option<ScriptUse
         _ => None,
     };
     let queued = session.multi.as_ref().filter(|_| row.command.name == "exec").map(|multi| &multi.queue);
-    let queued = queued.into_iter().flatten().filter_map(|(id, _)| of(rows.row(*id)));
+    let queued = queued.into_iter().flatten().filter_map(|call| of(rows.row(call.id)));
     queued.max().or_else(|| of(row))
 }
 
@@ -568,45 +585,38 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
                 && !row.writes_nothing.is_some_and(|is_known| is_known(server, args))
     };
     let queued = session.multi.as_ref().filter(|_| row.command.name == "exec").map(|multi| &multi.queue);
-    may(row, args) || queued.into_iter().flatten().any(|(id, args)| may(rows.row(*id), args.args()))
+    may(row, args) || queued.into_iter().flatten().any(|call| may(rows.row(call.id), call.args.args()))
 }
 
 /// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
 /// finds the same fault before it looks at a key.
-fn begin_keys<'s>(store: &'s Store, logical: u8, command: &Command, args: Args<'s>) -> Begun<'s> {
-    let mut keys = Vec::new();
-    let found = each_key(command, args, |index, _| keys.push(args.at(index)));
-    if found.is_err() || keys.is_empty() {
+fn begin_keys<'s>(
+    store: &'s Store,
+    logical: u8,
+    command: &Command,
+    args: Args<'s>,
+    keys: &CallKeys,
+) -> Begun<'s> {
+    let mut keys = keys.all(command, args).map(|(key, _)| key).peekable();
+    if keys.peek().is_none() {
         return store.try_begin(&[0]);
     }
-    store.try_begin_known(store.database(logical), &keys)
+    store.try_begin_known(store.database(logical), keys)
 }
 
-/// Whether a call touches a key that is kept for a client whose turn it is.
-pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args) -> bool {
-    if let Handler::Whole(_) = row.handler {
-        return true;
-    }
-    let mut keys = Vec::new();
-    // What does not tell its keys fails before it looks at one, and has not locked their partitions.
-    let found = each_key(&row.command, args, |index, _| keys.push(args.at(index)));
-    found.is_ok() && keys.into_iter().any(|key| txn.is_kept(db, key))
+/// Whether a call touches a key that is kept for a client whose turn it is. Arguments that do not tell the keys fail before one
+/// is looked at, and have not locked their partitions.
+pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args, keys: &CallKeys) -> bool {
+    matches!(row.handler, Handler::Whole(_))
+        || keys.all(&row.command, args).any(|(key, _)| txn.is_kept(db, key))
 }
 
 /// The values that a call is sure to look at and that have to be fetched first.
-pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args) -> Vec<Cold> {
-    let mut keys = Vec::new();
-    let found = each_key(command, args, |index, access| {
-        if access.has(KeyAccess::ACCESS) || access.has(KeyAccess::RW) {
-            keys.push(args.at(index));
-        }
-    });
-    if found.is_err() {
-        return Vec::new();
-    }
-    let mut cold = txn.cold(db, keys);
-    // What is damaged is told by the command that meets it.
-    cold.extend(absent_pages(txn, db, command, args).unwrap_or_default());
+pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &CallKeys) -> Vec<Cold> {
+    let read = keys.all(command, args).filter(|(_, access)| reads_value(*access));
+    let mut cold = txn.cold(db, read.map(|(key, _)| key));
+    // The command that meets a damaged page replies with the error.
+    cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
     cold
 }
 
@@ -616,11 +626,11 @@ pub fn absent_pages(
     db: u8,
     command: &Command,
     args: Args,
+    keys: &CallKeys,
 ) -> Result<Vec<Cold>, holdfast_store::Error> {
+    let Some(keys) = keys.whole(command, args) else { return Ok(Vec::new()) };
     let mut is_key = vec![false; args.len()];
-    if each_key(command, args, |index, _| is_key[index] = true).is_err() {
-        return Ok(Vec::new());
-    }
+    keys.iter().for_each(|&(index, _)| is_key[index] = true);
     let is_key = &is_key;
     let of_kind =
         |kind| (1..args.len()).filter(move |&index| is_key[index] == kind).map(|index| args.at(index));

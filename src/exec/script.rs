@@ -6,7 +6,7 @@ use crate::{
     command::{
         Flags,
         error::{OUT_OF_MEMORY, Stop},
-        keys::each_key,
+        keys::{CallKeys, each_key},
         table::{CommandId, Lookup},
     },
     config::Opt,
@@ -414,7 +414,7 @@ impl Run<'_, '_, '_> {
         if command.flags.has(Flags::NOSCRIPT) && !is_let_in() {
             return Err(NOT_ALLOWED.into());
         }
-        if let Err(denied) = self.session.user.may_run(id, args) {
+        if let Err(denied) = self.session.user.may_run(id, args, &CallKeys::default()) {
             let (server, session) = (&self.turn.worker.server, &*self.session);
             let message = server.acl.refuse(
                 &server.config,
@@ -540,7 +540,7 @@ impl Host for Run<'_, '_, '_> {
 
     fn may_run(&mut self, args: Args) -> Option<bool> {
         match self.turn.worker.server.table.lookup(args) {
-            Lookup::Found(id) => Some(self.session.user.may_run(id, args).is_ok()),
+            Lookup::Found(id) => Some(self.session.user.may_run(id, args, &CallKeys::default()).is_ok()),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ use crate::{
     clients::client::{Client, flag},
     command::{
         Flags,
+        keys::CallKeys,
         table::{CommandId, Table},
     },
     commit::{admission::Ticket, durability::Lsn},
@@ -84,7 +85,7 @@ pub enum Replies {
 #[derive(Default)]
 pub struct Multi {
     /// What EXEC is to run.
-    pub queue: Vec<(CommandId, OwnedArgs)>,
+    pub queue: Vec<Queued>,
     /// A command was refused, so EXEC must refuse all.
     pub aborted: bool,
     /// How often EXEC has begun again because something had to be fetched in the middle.
@@ -94,13 +95,24 @@ pub struct Multi {
 impl Multi {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.queue.iter().map(|(_, args)| size_of::<(CommandId, OwnedArgs)>() + args.memory()).sum()
+        let memory = |call: &Queued| size_of::<Queued>() + call.args.memory() + call.keys.memory();
+        self.queue.iter().map(memory).sum()
     }
 
     /// What of the queue writes.
-    pub fn writes(&self, table: &Table) -> impl Iterator<Item = &(CommandId, OwnedArgs)> {
-        self.queue.iter().filter(|(id, _)| table.command(*id).flags.has(Flags::WRITE))
+    pub fn writes(&self, table: &Table) -> impl Iterator<Item = &Queued> {
+        self.queue.iter().filter(|call| table.command(call.id).flags.has(Flags::WRITE))
     }
+}
+
+/// A call that EXEC is to run.
+pub struct Queued {
+    /// The command.
+    pub id: CommandId,
+    /// Its arguments.
+    pub args: OwnedArgs,
+    /// Its keys.
+    pub keys: CallKeys,
 }
 
 impl Session {
@@ -186,7 +198,7 @@ impl Session {
         let multi = self
             .multi
             .as_ref()
-            .map(|multi| (multi.queue.len(), multi.queue.iter().map(|(_, args)| args.args().bytes()).sum()));
+            .map(|multi| (multi.queue.len(), multi.queue.iter().map(|call| call.args.args().bytes()).sum()));
         self.client.publish_session(self.db, multi, self.watched.len(), resp);
     }
 }

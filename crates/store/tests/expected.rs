@@ -72,7 +72,7 @@ fn known_keys_are_found_in_any_order_and_more_than_once() {
     let keys: Vec<Vec<u8>> = (0..100).map(|number| format!("key {}", number % 70).into_bytes()).collect();
     let known: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     for round in 0..3u64 {
-        let mut txn = store.try_begin_known(0, &known).expect("nobody holds it up");
+        let mut txn = store.try_begin_known(0, known.iter().copied()).expect("nobody holds it up");
         for (at, key) in known.iter().enumerate().filter(|(at, _)| (*at as u64 + round) % 3 != 0) {
             txn.set(0, key, format!("{at} in {round}").as_bytes(), false).expect("room");
         }

@@ -61,9 +61,8 @@ impl Store {
 
     /// As [`Store::try_begin_keys`], over keys of a database that it will look at, in this order. What is derived from them is
     /// derived once, and they wait for memory together.
-    pub fn try_begin_known<'s>(&'s self, db: u8, keys: &[&'s [u8]]) -> Begun<'s> {
-        let known = |&key| KnownKey { key, expected: self.derive(key) };
-        let known: Vec<KnownKey> = keys.iter().map(known).collect();
+    pub fn try_begin_known<'s>(&'s self, db: u8, keys: impl Iterator<Item = &'s [u8]>) -> Begun<'s> {
+        let known: Vec<KnownKey> = keys.map(|key| KnownKey { key, expected: self.derive(key) }).collect();
         let partitions = in_order(known.iter().map(|known| known.expected.partition));
         let mut txn = self.try_begin(&partitions)?;
         txn.know_many(db, known);
