@@ -1,4 +1,4 @@
-//! ACL: users and what they may do. Who is refused is decided in `dispatch.rs`.
+//! ACL: users and what they may do. Who is refused is decided in `exec/check.rs`.
 
 use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},

@@ -12,11 +12,13 @@ use crate::{
             Outcome::{self, *},
         },
         call::Call,
-        dispatch::{self, cold_values, discarded},
+        check::discarded,
+        dispatch,
         handler::{
             Handler::{Keyed, Plain, Script},
             Row, Rows,
         },
+        locking::{self, cold_values},
     },
     server::mailbox::Wake,
     session::{Multi, Queued, observe::Watched},
@@ -271,9 +273,8 @@ fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) ->
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
 fn touches_kept(rows: &Rows, txn: &Txn, db: u8, multi: &Multi) -> bool {
-    let touches = |Queued { id, args, keys }: &Queued| {
-        dispatch::touches_kept(txn, db, rows.row(*id), args.args(), keys)
-    };
+    let touches =
+        |Queued { id, args, keys }: &Queued| locking::touches_kept(txn, db, rows.row(*id), args.args(), keys);
     multi.queue.iter().any(touches)
 }
 

@@ -6,7 +6,7 @@ use crate::{
         keys::{CallKeys, each_key, reads_value},
         table::Lookup,
     },
-    exec::{dispatch::absent_pages, handler::Handler, turn::Turn},
+    exec::{handler::Handler, locking::absent_pages, turn::Turn},
     session::Session,
 };
 use holdfast_resp::Args;

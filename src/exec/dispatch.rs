@@ -1,42 +1,32 @@
-//! From arguments to a handler: the checks that come before every command, in Redis's order, and its transaction.
+//! From arguments to a handler: a command is looked up, checked, admitted, and called in its transaction, or queued for EXEC.
 
 use crate::{
-    acl::{Context, Denied},
-    admin::{log::log, refusals::Cause},
+    admin::log::log,
     clients::client::flag,
     command::{
         Categories, Command, Flags,
-        error::{DISK_FULL, Stop},
-        keys::{CallKeys, each_key, reads_value},
+        error::Stop,
+        keys::{CallKeys, each_key},
         table::{CommandId, Lookup},
     },
-    config::Opt,
     exec::{
-        admit::{BUSY_RETRY, busy, purpose, redo_of},
+        admit::{BUSY_RETRY, purpose, redo_of},
         answer::Outcome,
-        call::{Call, unknown_subcommand, wrong_arity},
+        call::{Call, unknown_subcommand},
+        check::{is_http, unknown_command},
         handler::{Handler, Row, Rows},
         keyspace::Keyspace,
-        turn::{NANOS_PER_MS, Notification, Turn},
+        locking::{absent_pages, begin_keys, cold_values, touches_kept},
+        turn::{Notification, Turn},
     },
     push::tracking::Mode,
     script::stack,
     server::{Server, mailbox::Wake},
     session::{Queued, Replies, Session},
 };
-use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Begun, Cold, Expected, Store, Txn};
-use std::time::Duration;
+use holdfast_resp::{Args, Writer};
+use holdfast_store::{Expected, Txn};
 use tokio::time;
-
-const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
-const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
-const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
-
-/// Bytes of a command that an error shows.
-const SHOWN_MAX: usize = 128;
-/// How long a command that waits already waits at least while a script runs for long.
-pub const WHILE_BUSY: Duration = Duration::from_millis(50);
 
 impl Turn<'_> {
     /// Notes the keys that a client which tracks keys has read, if it wants to be told when they change. Of a script, only
@@ -183,27 +173,6 @@ impl Turn<'_> {
         multi.queue.push(Queued { id, args: args.to_owned(), keys });
         out.extend_from_slice(b"+QUEUED\r\n");
         Outcome::Done
-    }
-
-    /// What becomes of a command while a script runs for long; `None`: it is executed. What may lock a partition is not: the
-    /// script may have locked it, in this very thread.
-    #[cold]
-    fn while_busy(&self, session: &mut Session, id: CommandId, out: &mut Vec<u8>) -> Option<Outcome> {
-        if session.waiting.is_some() {
-            return Some(Outcome::postpone(WHILE_BUSY));
-        }
-        let row = self.worker.rows.row(id);
-        let is_open = session.authenticated || !self.worker.server.acl.requires_auth();
-        if row.command.flags.has(Flags::ALLOW_BUSY)
-            && matches!(row.handler, Handler::Plain(_))
-            && session.watched.is_empty()
-            || !is_open
-        {
-            return None;
-        }
-        let error = self.worker.server.busy.error()?;
-        self.worker.stats().command(id).rejected.add(1);
-        Some(self.refuse(session, Some(id), out, error))
     }
 
     /// Runs a command in a transaction of its own. `redo`: see [`redo_of`]; of no meaning if it does not write.
@@ -380,153 +349,6 @@ impl Turn<'_> {
         }
         outcome
     }
-
-    /// What becomes of a command that stops, and whether that is an error.
-    #[cold]
-    fn stop(&self, stop: Stop, may_grow: bool, out: &mut Writer) -> (Outcome, bool) {
-        let is_full = stop == DISK_FULL;
-        match stop {
-            Stop::Cold(cold) => (Outcome::Fetch(vec![cold]), false),
-            Stop::LockBusy => (Outcome::LockBusy, false),
-            Stop::Busy => (busy(may_grow), false),
-            Stop::Error(text) => {
-                if is_full {
-                    self.worker.server.refusals.note(Cause::Space);
-                }
-                self.worker.server.errors.count(&text);
-                out.error(text);
-                (Outcome::Done, true)
-            }
-        }
-    }
-
-    /// Shows a call to those who want to see all.
-    #[cold]
-    fn show(&self, session: &Session, command: &Command, args: Args) {
-        let push = &self.worker.server.push;
-        push.monitors.show(&push.queues, &session.client, session.in_script, session.db, command, args);
-    }
-
-    /// Counts a call that has ended, and notes it where it took long.
-    pub fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let took_ns = self.end_command();
-        let took = Duration::from_nanos(took_ns);
-        let config = &self.worker.server.config;
-        self.worker.stats().executed(id, took_ns, failed, config.is_on(Opt::LatencyTracking));
-        session.client.count_command();
-        let long_ms = config.number(Opt::LatencyMonitorThreshold);
-        if long_ms > 0 && took_ns / NANOS_PER_MS >= long_ms as u64 {
-            let is_fast = self.worker.server.table.command(id).flags.has(Flags::FAST);
-            self.worker.server.latency.add(if is_fast { "fast-command" } else { "command" }, took);
-        }
-        let slow_us = config.number(Opt::SlowlogLogSlowerThan);
-        if slow_us >= 0
-            && took_ns / 1000 >= slow_us as u64
-            && !self.worker.server.table.command(id).flags.has(Flags::SKIP_SLOWLOG)
-        {
-            let client = &session.client;
-            let max_len = config.number(Opt::SlowlogMaxLen) as usize;
-            self.worker.server.slowlog.add(
-                self.worker.server.table.command(id),
-                args,
-                took,
-                &client.addr,
-                client.name(),
-                max_len,
-            );
-        }
-    }
-
-    /// Whether the command may be executed or queued.
-    #[inline]
-    fn check(
-        &self,
-        session: &Session,
-        id: CommandId,
-        command: &Command,
-        args: Args,
-        keys: &CallKeys,
-    ) -> Result<(), Stop> {
-        if !command.accepts(args.len()) {
-            return Err(wrong_arity(command));
-        }
-        if !session.authenticated
-            && !command.flags.has(Flags::NO_AUTH)
-            && self.worker.server.acl.requires_auth()
-        {
-            return Err(NOAUTH);
-        }
-        if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return Err(NOT_IN_MULTI);
-        }
-        if !session.user.is_unrestricted() {
-            session.user.may_run(id, args, keys).map_err(|denied| self.deny(session, denied, id, args))?;
-        }
-        if session.client.has_flag(flag::MONITOR | flag::SUBSCRIBED) {
-            return check_listener(session, command);
-        }
-        Ok(())
-    }
-    /// Logs that the user may not do this; the error for the client.
-    #[cold]
-    fn deny(&self, session: &Session, denied: Denied, id: CommandId, args: Args) -> Stop {
-        let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
-        session.client.set_command(id);
-        session.publish();
-        let server = &self.worker.server;
-        let message =
-            server.acl.refuse(&server.config, denied, (id, args), &session.user, &session.client, context);
-        [&b"NOPERM "[..], &message].concat().into()
-    }
-
-    /// Answers a command that is not executed. Within MULTI nothing will be; if it is EXEC, MULTI ends with it.
-    #[cold]
-    fn refuse(
-        &self,
-        session: &mut Session,
-        id: Option<CommandId>,
-        out: &mut Vec<u8>,
-        mut error: Stop,
-    ) -> Outcome {
-        // It may have waited when its rights were taken away, or room ran out.
-        session.stop_waiting(&self.worker.server);
-        let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");
-        if is_exec && session.multi.take().is_some() {
-            session.forget_watched(&self.worker.server);
-            error = discarded(error);
-        } else if let Some(multi) = &mut session.multi {
-            multi.aborted = true;
-        }
-        if let Stop::Error(text) = error {
-            self.worker.server.errors.count(&text);
-            Writer::new(out, session.proto).error(text);
-        }
-        Outcome::Done
-    }
-}
-
-/// Whether a client that is shown all commands, or is subscribed to something, may do this.
-#[cold]
-fn check_listener(session: &Session, command: &Command) -> Result<(), Stop> {
-    if session.client.has_flag(flag::MONITOR)
-        && (command.flags.has(Flags::READONLY) || command.flags.has(Flags::WRITE))
-    {
-        return Err(MONITOR_ONLY);
-    }
-    if session.proto == Proto::Resp2 && session.client.is_subscribed() && !works_subscribed(command) {
-        let name = command.name;
-        let allowed = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET";
-        return Err(format!("ERR Can't execute '{name}': only {allowed} are allowed in this context").into());
-    }
-    Ok(())
-}
-
-/// The error of EXEC that is refused for `reason`.
-pub fn discarded(reason: Stop) -> Stop {
-    match reason {
-        Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
-        other => other,
-    }
 }
 
 /// What a command wants of the interpreter.
@@ -560,22 +382,6 @@ pub fn is_repeatable(command: &Command) -> bool {
     command.flags.has(Flags::READONLY) || NAMES.contains(&command.name)
 }
 
-/// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.
-fn works_subscribed(command: &Command) -> bool {
-    const NAMES: [&str; 9] = [
-        "subscribe",
-        "unsubscribe",
-        "psubscribe",
-        "punsubscribe",
-        "ssubscribe",
-        "sunsubscribe",
-        "ping",
-        "quit",
-        "reset",
-    ];
-    NAMES.contains(&command.name)
-}
-
 /// Whether a call may write or publish, by itself or by what EXEC is to run.
 fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: Args) -> bool {
     let may = |row: &Row, args: Args| {
@@ -588,56 +394,6 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
     may(row, args) || queued.into_iter().flatten().any(|call| may(rows.row(call.id), call.args.args()))
 }
 
-/// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
-/// finds the same fault before it looks at a key.
-fn begin_keys<'s>(
-    store: &'s Store,
-    logical: u8,
-    command: &Command,
-    args: Args<'s>,
-    keys: &CallKeys,
-) -> Begun<'s> {
-    let mut keys = keys.all(command, args).map(|(key, _)| key).peekable();
-    if keys.peek().is_none() {
-        return store.try_begin(&[0]);
-    }
-    store.try_begin_known(store.database(logical), keys)
-}
-
-/// Whether a call touches a key that is kept for a client whose turn it is. Arguments that do not tell the keys fail before one
-/// is looked at, and have not locked their partitions.
-pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args, keys: &CallKeys) -> bool {
-    matches!(row.handler, Handler::Whole(_))
-        || keys.all(&row.command, args).any(|(key, _)| txn.is_kept(db, key))
-}
-
-/// The values that a call is sure to look at and that have to be fetched first.
-pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &CallKeys) -> Vec<Cold> {
-    let read = keys.all(command, args).filter(|(_, access)| reads_value(*access));
-    let mut cold = txn.cold(db, read.map(|(key, _)| key));
-    // The command that meets a damaged page replies with the error.
-    cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
-    cold
-}
-
-/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first.
-pub fn absent_pages(
-    txn: &mut Txn,
-    db: u8,
-    command: &Command,
-    args: Args,
-    keys: &CallKeys,
-) -> Result<Vec<Cold>, holdfast_store::Error> {
-    let Some(keys) = keys.whole(command, args) else { return Ok(Vec::new()) };
-    let mut is_key = vec![false; args.len()];
-    keys.iter().for_each(|&(index, _)| is_key[index] = true);
-    let is_key = &is_key;
-    let of_kind =
-        |kind| (1..args.len()).filter(move |&index| is_key[index] == kind).map(|index| args.at(index));
-    let elements: Vec<&[u8]> = of_kind(false).collect();
-    txn.absent(db, of_kind(true), &elements)
-}
-
 /// The error of a command that has looked at a key which its key specifications do not name, so that nobody has checked
 /// whether its user may: what it found is not told. That is a mistake in the command table.
 #[cold]
@@ -645,25 +401,4 @@ fn strayed(command: &Command) -> Stop {
     let what = format!("the key specifications of '{}' do not name all its keys", command.name);
     log!(Warning, "{what}; please report this");
     format!("ERR internal error: {what}").into()
-}
-
-/// Browsers can be made to send requests to any port.
-fn is_http(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-fn unknown_command(args: Args) -> Stop {
-    let mut shown = Vec::new();
-    for arg in args.from(1).iter() {
-        if shown.len() >= SHOWN_MAX {
-            break;
-        }
-        let room = SHOWN_MAX - shown.len();
-        shown.push(b'\'');
-        shown.extend_from_slice(&arg[..arg.len().min(room)]);
-        shown.extend_from_slice(b"' ");
-    }
-    let name = args.at(0);
-    let name = &name[..name.len().min(SHOWN_MAX)];
-    [b"ERR unknown command '", name, b"', with args beginning with: ", &shown].concat().into()
 }

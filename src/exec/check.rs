@@ -1,0 +1,177 @@
+//! The checks that come before every command, in Redis's order, and the refusals that they end with.
+
+use crate::{
+    acl::{Context, Denied},
+    clients::client::flag,
+    command::{Command, Flags, error::Stop, keys::CallKeys, table::CommandId},
+    exec::{answer::Outcome, call::wrong_arity, handler::Handler, turn::Turn},
+    session::Session,
+};
+use holdfast_resp::{Args, Proto, Writer};
+use std::time::Duration;
+
+const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
+const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
+const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
+
+/// Bytes of a command that an error shows.
+const SHOWN_MAX: usize = 128;
+/// How long a command that waits already waits at least while a script runs for long.
+const WHILE_BUSY: Duration = Duration::from_millis(50);
+
+impl Turn<'_> {
+    /// What becomes of a command while a script runs for long; `None`: it is executed. What may lock a partition is not: the
+    /// script may have locked it, in this very thread.
+    #[cold]
+    pub(super) fn while_busy(
+        &self,
+        session: &mut Session,
+        id: CommandId,
+        out: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        if session.waiting.is_some() {
+            return Some(Outcome::postpone(WHILE_BUSY));
+        }
+        let row = self.worker.rows.row(id);
+        let is_open = session.authenticated || !self.worker.server.acl.requires_auth();
+        if row.command.flags.has(Flags::ALLOW_BUSY)
+            && matches!(row.handler, Handler::Plain(_))
+            && session.watched.is_empty()
+            || !is_open
+        {
+            return None;
+        }
+        let error = self.worker.server.busy.error()?;
+        self.worker.stats().command(id).rejected.add(1);
+        Some(self.refuse(session, Some(id), out, error))
+    }
+
+    /// Whether the command may be executed or queued.
+    #[inline]
+    pub(super) fn check(
+        &self,
+        session: &Session,
+        id: CommandId,
+        command: &Command,
+        args: Args,
+        keys: &CallKeys,
+    ) -> Result<(), Stop> {
+        if !command.accepts(args.len()) {
+            return Err(wrong_arity(command));
+        }
+        if !session.authenticated
+            && !command.flags.has(Flags::NO_AUTH)
+            && self.worker.server.acl.requires_auth()
+        {
+            return Err(NOAUTH);
+        }
+        if session.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
+            return Err(NOT_IN_MULTI);
+        }
+        if !session.user.is_unrestricted() {
+            session.user.may_run(id, args, keys).map_err(|denied| self.deny(session, denied, id, args))?;
+        }
+        if session.client.has_flag(flag::MONITOR | flag::SUBSCRIBED) {
+            return check_listener(session, command);
+        }
+        Ok(())
+    }
+
+    /// Logs that the user may not do this; the error for the client.
+    #[cold]
+    fn deny(&self, session: &Session, denied: Denied, id: CommandId, args: Args) -> Stop {
+        let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+        session.client.set_command(id);
+        session.publish();
+        let server = &self.worker.server;
+        let message =
+            server.acl.refuse(&server.config, denied, (id, args), &session.user, &session.client, context);
+        [&b"NOPERM "[..], &message].concat().into()
+    }
+
+    /// Answers a command that is not executed. Within MULTI nothing will be; if it is EXEC, MULTI ends with it.
+    #[cold]
+    pub(super) fn refuse(
+        &self,
+        session: &mut Session,
+        id: Option<CommandId>,
+        out: &mut Vec<u8>,
+        mut error: Stop,
+    ) -> Outcome {
+        // It may have waited when its rights were taken away, or room ran out.
+        session.stop_waiting(&self.worker.server);
+        let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");
+        if is_exec && session.multi.take().is_some() {
+            session.forget_watched(&self.worker.server);
+            error = discarded(error);
+        } else if let Some(multi) = &mut session.multi {
+            multi.aborted = true;
+        }
+        if let Stop::Error(text) = error {
+            self.worker.server.errors.count(&text);
+            Writer::new(out, session.proto).error(text);
+        }
+        Outcome::Done
+    }
+}
+
+/// Whether a client that is shown all commands, or is subscribed to something, may do this.
+#[cold]
+fn check_listener(session: &Session, command: &Command) -> Result<(), Stop> {
+    if session.client.has_flag(flag::MONITOR)
+        && (command.flags.has(Flags::READONLY) || command.flags.has(Flags::WRITE))
+    {
+        return Err(MONITOR_ONLY);
+    }
+    if session.proto == Proto::Resp2 && session.client.is_subscribed() && !works_subscribed(command) {
+        let name = command.name;
+        let allowed = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET";
+        return Err(format!("ERR Can't execute '{name}': only {allowed} are allowed in this context").into());
+    }
+    Ok(())
+}
+
+/// The error of EXEC that is refused for `reason`.
+pub fn discarded(reason: Stop) -> Stop {
+    match reason {
+        Stop::Error(text) => [b"EXECABORT Transaction discarded because of: ", &text[..]].concat().into(),
+        other => other,
+    }
+}
+
+/// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.
+fn works_subscribed(command: &Command) -> bool {
+    const NAMES: [&str; 9] = [
+        "subscribe",
+        "unsubscribe",
+        "psubscribe",
+        "punsubscribe",
+        "ssubscribe",
+        "sunsubscribe",
+        "ping",
+        "quit",
+        "reset",
+    ];
+    NAMES.contains(&command.name)
+}
+
+/// Browsers can be made to send requests to any port.
+pub(super) fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+pub(super) fn unknown_command(args: Args) -> Stop {
+    let mut shown = Vec::new();
+    for arg in args.from(1).iter() {
+        if shown.len() >= SHOWN_MAX {
+            break;
+        }
+        let room = SHOWN_MAX - shown.len();
+        shown.push(b'\'');
+        shown.extend_from_slice(&arg[..arg.len().min(room)]);
+        shown.extend_from_slice(b"' ");
+    }
+    let name = args.at(0);
+    let name = &name[..name.len().min(SHOWN_MAX)];
+    [b"ERR unknown command '", name, b"', with args beginning with: ", &shown].concat().into()
+}

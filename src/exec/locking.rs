@@ -1,0 +1,61 @@
+//! What is locked and read first for the keys of a call.
+
+use crate::{
+    command::{
+        Command,
+        keys::{CallKeys, reads_value},
+    },
+    exec::handler::{Handler, Row},
+};
+use holdfast_resp::Args;
+use holdfast_store::{Begun, Cold, Error, Store, Txn};
+
+/// Begins a transaction over the keys of a call. Arguments that do not tell the keys lock just any partition: the handler
+/// finds the same fault before it looks at a key.
+pub(super) fn begin_keys<'s>(
+    store: &'s Store,
+    logical: u8,
+    command: &Command,
+    args: Args<'s>,
+    keys: &CallKeys,
+) -> Begun<'s> {
+    let mut keys = keys.all(command, args).map(|(key, _)| key).peekable();
+    if keys.peek().is_none() {
+        return store.try_begin(&[0]);
+    }
+    store.try_begin_known(store.database(logical), keys)
+}
+
+/// Whether a call touches a key that is kept for a client whose turn it is. Arguments that do not tell the keys fail before one
+/// is looked at, and have not locked their partitions.
+pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args, keys: &CallKeys) -> bool {
+    matches!(row.handler, Handler::Whole(_))
+        || keys.all(&row.command, args).any(|(key, _)| txn.is_kept(db, key))
+}
+
+/// The values that a call is sure to look at and that have to be fetched first.
+pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &CallKeys) -> Vec<Cold> {
+    let read = keys.all(command, args).filter(|(_, access)| reads_value(*access));
+    let mut cold = txn.cold(db, read.map(|(key, _)| key));
+    // The command that meets a damaged page replies with the error.
+    cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
+    cold
+}
+
+/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first.
+pub fn absent_pages(
+    txn: &mut Txn,
+    db: u8,
+    command: &Command,
+    args: Args,
+    keys: &CallKeys,
+) -> Result<Vec<Cold>, Error> {
+    let Some(keys) = keys.whole(command, args) else { return Ok(Vec::new()) };
+    let mut is_key = vec![false; args.len()];
+    keys.iter().for_each(|&(index, _)| is_key[index] = true);
+    let is_key = &is_key;
+    let of_kind =
+        |kind| (1..args.len()).filter(move |&index| is_key[index] == kind).map(|index| args.at(index));
+    let elements: Vec<&[u8]> = of_kind(false).collect();
+    txn.absent(db, of_kind(true), &elements)
+}
