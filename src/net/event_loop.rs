@@ -10,7 +10,7 @@ use crate::{
         turn::Inbox,
         worker::{Clock, Worker, kick},
     },
-    net::connection::{Connection, Handle},
+    net::{connection::Connection, handle::Handle},
     push::queue::PushMessage,
     server::{Server, eviction, mailbox::Message},
     transport::stream::{Socket, Stream},

@@ -2,6 +2,7 @@
 
 mod connection;
 pub mod event_loop;
+mod handle;
 pub mod listener;
 mod lookahead;
 mod output;

@@ -1,0 +1,169 @@
+//! Commands of which one attempt is not enough: what they wait for, and how they go on.
+
+use super::{Closed, Connection};
+use crate::{
+    admin::log::log,
+    clients::client::flag,
+    exec::{answer::Outcome, turn::Turn},
+    net::event_loop::EventLoop,
+    script::stack::{OnStack, Pause},
+    server::mailbox::Wake,
+};
+use holdfast_store::Fetched;
+use std::{future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll, time::Duration};
+use tokio::time;
+
+/// How long a script waits for a stack.
+const STACK_RETRY: Duration = Duration::from_millis(100);
+
+impl Connection {
+    /// Sees the command at the head of the input through, of which one attempt was not enough; whether it has waited.
+    pub(super) async fn see_through(
+        &mut self,
+        turn: &Turn<'_>,
+        mut outcome: Outcome,
+    ) -> Result<bool, Closed> {
+        let (events, worker) = (self.events.clone(), turn.worker);
+        let mut wake = Wake::First;
+        let (mut has_waited, mut on_stack) = (false, false);
+        loop {
+            has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
+            if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
+                // What else it waits for may take long.
+                self.session.ticket = None;
+            }
+            match outcome {
+                Outcome::Done => break,
+                Outcome::Close => {
+                    self.handle.client.set_flag(flag::CLOSING, true);
+                    self.closing = true;
+                    break;
+                }
+                Outcome::OnStack => on_stack = true,
+                Outcome::Wait(until) => wake = self.wait(until).await?,
+                Outcome::Postpone(until) => {
+                    worker.stats().blocked.fetch_add(1, Relaxed);
+                    // The end of the pause is told, the end of everything else is not; either comes early at most.
+                    let over = self.drive(time::timeout_at(until, events.unpaused.notified())).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    let _ = over?;
+                }
+                Outcome::WaiterFirst => {
+                    // A turn may end before it is waited for here.
+                    const LONGEST: Duration = Duration::from_millis(1);
+                    let turns = worker.server.turns.notified();
+                    let _ = self.drive(time::timeout(LONGEST, turns)).await?;
+                }
+                Outcome::LockBusy => {
+                    // What is told when nobody waits for it here yet is missed.
+                    const LONGEST: Duration = Duration::from_millis(5);
+                    let released = worker.server.released.notified();
+                    let _ = self.drive(time::timeout(LONGEST, released)).await?;
+                }
+                Outcome::Busy | Outcome::Queue => {
+                    let was_refused = matches!(outcome, Outcome::Busy);
+                    let may_try = worker.server.writers.wait(&mut self.session.ticket, was_refused);
+                    worker.stats().blocked.fetch_add(1, Relaxed);
+                    let admitted = self.drive(may_try).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    admitted?;
+                }
+                Outcome::WaitFor(work) => {
+                    worker.stats().blocked.fetch_add(1, Relaxed);
+                    let done = self.drive(work.begin()).await;
+                    worker.stats().blocked.fetch_sub(1, Relaxed);
+                    self.session.progress = done?;
+                }
+                Outcome::Fetch(cold) => {
+                    let mut wanted = cold.clone();
+                    wanted.extend(self.look_ahead(turn, Vec::new()));
+                    let fetching = self.events.worker.fetcher.fetch(wanted);
+                    let fetched = self.drive(fetching).await?;
+                    let is_own = |fetched: &Fetched| cold.iter().any(|cold| fetched.is(cold));
+                    let (own, ahead): (Vec<_>, Vec<_>) = fetched.into_iter().partition(is_own);
+                    if !ahead.is_empty() {
+                        self.look_ahead(turn, ahead);
+                    }
+                    self.session.fetched.extend(own);
+                }
+            }
+            turn.resume();
+            outcome = if on_stack {
+                run_on_stack(&events, || self.attempt(turn, wake, None)).await
+            } else {
+                self.attempt(turn, wake, None)
+            };
+            self.settle(turn, &outcome)?;
+        }
+        // It may have been refused in the end, although this was fetched for it.
+        self.session.fetched.clear();
+        self.session.draws = None;
+        Ok(has_waited)
+    }
+
+    /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.
+    async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
+        let handle = self.handle.clone();
+        let events = self.events.clone();
+        let worker = &events.worker;
+        let waiting = self.session.waiting.as_ref().expect("it waits for something");
+        let signal = waiting.signal();
+        handle.client.set_waits_for(waiting.keys().map(|(db, key)| (db, key.to_vec())).collect());
+        let mut alarm = pin!(async {
+            match until {
+                Some(until) => time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        });
+        handle.wake.set(None);
+        handle.blocked.set(true);
+        worker.stats().blocked.fetch_add(1, Relaxed);
+        handle.client.set_flag(flag::BLOCKED, true);
+        self.publish();
+        let woken = self.drive(poll_fn(|cx| {
+            if let Some(why) = handle.wake.take() {
+                return Poll::Ready(why);
+            }
+            if signal.poll(cx).is_ready() {
+                return Poll::Ready(Wake::Signal);
+            }
+            alarm.as_mut().poll(cx).map(|()| Wake::Timeout)
+        }));
+        let woken = woken.await;
+        handle.blocked.set(false);
+        handle.client.end_block(worker.stats());
+        woken
+    }
+}
+
+/// Runs a script on a stack of its own. The worker serves others between its parts, and while it waits; its own connection
+/// does nothing else, as in Redis.
+async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outcome {
+    let stack = match events.worker.take_stack() {
+        Ok(stack) => stack,
+        Err(e) => {
+            log!(Warning, "no memory for the stack of a script: {e}");
+            return Outcome::postpone(STACK_RETRY);
+        }
+    };
+    let mut running = OnStack::new(stack, run);
+    let mut fetched = Vec::new();
+    let outcome = loop {
+        let paused = match running.resume(std::mem::take(&mut fetched)) {
+            Ok(outcome) => break outcome,
+            Err(paused) => paused,
+        };
+        // The worker may not come to rest before the script's end.
+        events.worker.kick();
+        match paused {
+            Pause::Turn => events.others_run().await,
+            Pause::LockBusy => {
+                const LONGEST: Duration = Duration::from_millis(1);
+                let _ = time::timeout(LONGEST, events.worker.server.released.notified()).await;
+            }
+            Pause::Fetch(cold) => fetched = events.worker.fetcher.fetch(cold).await,
+        }
+    };
+    events.worker.give_stack(running.into_stack());
+    outcome
+}

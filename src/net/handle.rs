@@ -1,0 +1,119 @@
+//! A connection as the rest of its worker sees it: it takes in messages, wakes a command that waits, and closes.
+
+use crate::{
+    admin::log::log,
+    clients::client::{Client, flag},
+    commit::durability::Lsn,
+    push::queue::PushMessage,
+    server::{limits::OutputLimit, mailbox::Wake},
+};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+/// A connection as the rest of its worker sees it.
+pub struct Handle {
+    pub(super) client: Arc<Client>,
+    waker: RefCell<Option<Waker>>,
+    pub(super) killed: Cell<bool>,
+    pub(super) wake: Cell<Option<Wake>>,
+    pub(super) blocked: Cell<bool>,
+    pub(super) pending: Cell<usize>,
+    /// Out-of-band messages that are not yet among the output.
+    pub(super) pushed: RefCell<Vec<u8>>,
+    /// What they depend on.
+    pub(super) pushed_lsn: Cell<Lsn>,
+    /// They are more than a client may leave unread.
+    pub(super) overrun: Cell<bool>,
+}
+
+impl Handle {
+    /// Of a new connection.
+    pub fn new(client: Arc<Client>) -> Self {
+        Handle {
+            client,
+            waker: RefCell::default(),
+            killed: Cell::new(false),
+            wake: Cell::new(None),
+            blocked: Cell::new(false),
+            pending: Cell::new(0),
+            pushed: RefCell::default(),
+            pushed_lsn: Cell::new(0),
+            overrun: Cell::new(false),
+        }
+    }
+
+    /// Takes in a message.
+    pub fn push(&self, message: &PushMessage, limits: &[OutputLimit; 3]) {
+        if self.overrun.get() {
+            return;
+        }
+        let mut pushed = self.pushed.borrow_mut();
+        message.payload.write(&self.client, &mut pushed);
+        if limits[self.client.class() as usize].exceeds_hard(pushed.len() + self.pending.get()) {
+            // Not even until the connection gets to run.
+            self.overrun.set(true);
+            *pushed = Vec::new();
+        }
+        drop(pushed);
+        self.pushed_lsn.set(self.pushed_lsn.get().max(message.wait_lsn));
+        self.wake();
+    }
+
+    /// Hands over the messages that were taken in, to the end of `out`.
+    #[inline]
+    pub fn take_pushed(&self, out: &mut Vec<u8>) {
+        if self.pushed.borrow().is_empty() {
+            return;
+        }
+        let mut pushed = self.pushed.take();
+        if out.capacity() == 0 {
+            *out = pushed;
+        } else {
+            out.append(&mut pushed);
+        }
+    }
+
+    /// Closes the connection as soon as it waits.
+    pub fn kill(&self) {
+        self.killed.set(true);
+        self.wake();
+    }
+
+    /// Lets the command that waits go on, if one does.
+    pub fn unblock(&self, why: Wake) {
+        if self.blocked.get() {
+            self.wake.set(Some(why));
+            self.wake();
+        }
+    }
+
+    /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
+    pub fn tick(&self, timeout: Duration) {
+        let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR);
+        let is_waited_for = self.blocked.get() || self.pending.get() > 0 || listens;
+        if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
+            log!(Verbose, "closing idle client {}", self.client.addr);
+            self.kill();
+        } else if self.pending.get() > 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(super) fn register(&self, cx: &Context) {
+        let mut waker = self.waker.borrow_mut();
+        match waker.as_mut() {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+    }
+}
