@@ -3,15 +3,11 @@
 use crate::{
     acl::{self, Selector, all_channels, has_space, now_ms},
     admin::log::log,
-    command::{Categories, Command, Flags, error::Stop, keys::CallKeys, table::Lookup},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::{Call, wrong_arity, wrong_subcommand},
-        handler::{Handler::Plain, Row},
-    },
+    command::{keys::CallKeys, table::Lookup},
+    commands::prelude::*,
+    exec::call::wrong_subcommand,
 };
 use data_encoding::HEXLOWER;
-use holdfast_resp::Writer;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);

@@ -1,22 +1,8 @@
 //! Bitmaps: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP, BITFIELD.
 
-use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{NOT_INTEGER, SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
-};
+use crate::{command::error::NOT_INTEGER, commands::prelude::*};
 use holdfast_resp::parse_int;
-use holdfast_store::{
-    Txn,
-    bitmap::{BitOp, Draft, Field, Overflow},
-};
+use holdfast_store::bitmap::{BitOp, Draft, Field, Overflow};
 use std::ops::Range;
 
 const ROW: Command = Command {

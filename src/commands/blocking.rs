@@ -1,15 +1,12 @@
 //! What commands share that take something from the first key that has it, and those that wait for it.
 
 use crate::{
-    command::error::{SYNTAX, Stop, UNBLOCKED, WRONG_TYPE},
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::Call,
-    },
+    command::error::{UNBLOCKED, WRONG_TYPE},
+    commands::prelude::*,
     server::mailbox::Wake,
 };
-use holdfast_resp::{Args, Writer, parse_double};
-use holdfast_store::{Turn, Txn, Type};
+use holdfast_resp::{Args, parse_double};
+use holdfast_store::{Turn, Type};
 use std::time::Duration;
 
 /// The queue of those who take elements from a key.

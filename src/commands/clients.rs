@@ -6,15 +6,7 @@ use super::{
 };
 use crate::{
     clients::client::{Class, Client, flag},
-    command::{
-        Categories, Command, Flags,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
+    commands::prelude::*,
     server::mailbox::{Message, Wake},
     session::Replies,
 };

@@ -1,10 +1,7 @@
 //! What a server that is in no cluster answers to those who ask for one: an error. The rows are there for COMMAND and access
 //! control.
 
-use crate::{
-    command::{Categories, Command, Flags, error::Stop},
-    exec::handler::{Handler, Row},
-};
+use crate::commands::prelude::*;
 
 /// There is no cluster.
 const NOWHERE: Handler = Handler::Plain(|_| Err(NO_CLUSTER));

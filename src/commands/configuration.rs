@@ -3,23 +3,9 @@
 use crate::{
     acl,
     admin::log::log,
-    command::{
-        Command, Flags,
-        error::{SYNTAX, Stop},
-    },
+    commands::prelude::*,
     config::{Opt, file, kind::Value, split_words},
-    exec::{
-        answer::{
-            Answer,
-            Outcome::{self, *},
-        },
-        call::Call,
-        handler::{
-            Handler::{Browsing, Plain},
-            Row,
-        },
-        keyspace::Keyspace,
-    },
+    exec::keyspace::Keyspace,
     server::{Server, apply::apply},
     session::progress::Progress,
     util::glob,

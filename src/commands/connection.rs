@@ -1,16 +1,6 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
-use crate::{
-    acl,
-    command::{Categories, Command, Flags, error::Stop},
-    config::Opt,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
-    util::version::REDIS_VERSION,
-};
+use crate::{acl, commands::prelude::*, config::Opt, util::version::REDIS_VERSION};
 use holdfast_resp::{Proto, parse_int};
 
 /// Works before authentication and while a script runs.

@@ -1,11 +1,7 @@
 //! Times at which keys expire, as commands give them.
 
-use crate::{
-    command::error::{NOT_INTEGER, Stop},
-    exec::call::Call,
-};
+use crate::{command::error::NOT_INTEGER, commands::prelude::*};
 use holdfast_resp::parse_int;
-use holdfast_store::Txn;
 
 /// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,17 +1,10 @@
 //! When keys expire: EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT, TTL, PTTL, EXPIRETIME, PEXPIRETIME, PERSIST.
 
-use crate::{
-    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    commands::expire_time::{ExpireTime, Unit, any_time},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+use crate::commands::{
+    expire_time::{ExpireTime, Unit, any_time},
+    prelude::*,
 };
 use holdfast_resp::Args;
-use holdfast_store::Txn;
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const SETTING: Command = Command {

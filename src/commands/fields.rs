@@ -1,19 +1,8 @@
 //! The expiry of a hash's fields: HEXPIRE and its kin, of Redis 7.4.
 
-use crate::{
-    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
-};
+use crate::commands::prelude::*;
 use holdfast_resp::{Args, parse_int};
-use holdfast_store::{
-    Txn,
-    hash::{ExpireIf, Expired},
-};
+use holdfast_store::hash::{ExpireIf, Expired};
 
 /// The latest time at which a field can expire: Redis's, in milliseconds since 1970.
 const TIME_MAX: i64 = 0xFFFF_FFFF_FFFE >> 2;

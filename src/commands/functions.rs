@@ -2,17 +2,8 @@
 
 use super::scripting::key_count;
 use crate::{
-    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{
-            Handler::{Browsing, Plain, Script, Whole},
-            Row,
-        },
-        keyspace::Keyspace,
-        script,
-    },
+    commands::prelude::*,
+    exec::{keyspace::Keyspace, script},
     script::{
         engine::Program,
         flags::ScriptFlags,
@@ -23,7 +14,7 @@ use crate::{
 };
 use holdfast_rdb::{Error, functions};
 use holdfast_resp::Args;
-use holdfast_store::{SYSTEM_DATABASE, Txn};
+use holdfast_store::SYSTEM_DATABASE;
 use std::sync::Arc;
 
 const ROW: Command = Command {

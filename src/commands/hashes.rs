@@ -1,27 +1,15 @@
 //! Hashes: HSET and what else reads and writes fields. Their expiry: [`super::fields`].
 
 use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{NOT_INTEGER, SYNTAX, Stop},
-    },
-    commands::scan,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::{Call, wrong_arity},
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    command::error::NOT_INTEGER,
+    commands::{prelude::*, scan},
     util::{
         extended::{Extended, NoNumber},
         random::random,
     },
 };
-use holdfast_resp::{Proto, Writer, parse_int};
-use holdfast_store::{
-    Txn,
-    hash::{Expiry, Field, Hash, Value},
-};
+use holdfast_resp::{Proto, parse_int};
+use holdfast_store::hash::{Expiry, Field, Hash, Value};
 
 const READ: Command = Command {
     flags: Flags::READONLY.and(Flags::FAST),

@@ -1,20 +1,8 @@
 //! HyperLogLogs: PFADD, PFCOUNT, PFMERGE, and what tests use, PFDEBUG and PFSELFTEST.
 
-use crate::{
-    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{
-            Handler::{Keyed, Plain},
-            Row,
-        },
-    },
-    push::notify::Class,
-    util::random::random,
-};
+use crate::{commands::prelude::*, util::random::random};
 use holdfast_store::{
-    Result, Txn,
+    Result,
     hyperloglog::{Sketch, SketchEncoding},
 };
 

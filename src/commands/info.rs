@@ -4,14 +4,9 @@ mod store;
 
 use crate::{
     clients::client::{Client, Kind, flag},
-    command::{Categories, Command, Flags, error::Stop},
+    commands::prelude::*,
     config::Opt,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Browsing, Row},
-        keyspace::Keyspace,
-    },
+    exec::keyspace::Keyspace,
     server::Server,
     util::version::{REDIS_VERSION, VERSION},
 };

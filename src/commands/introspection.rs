@@ -2,20 +2,15 @@
 
 use crate::{
     command::{
-        BeginSearch, Categories, Command, Find, Flags, KeySpec,
-        error::{SYNTAX, Stop},
+        BeginSearch, Find,
         keys::{each_key, legacy_range},
         syntax::{self, Argument},
         table::{CommandId, Lookup, Table},
     },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
+    commands::prelude::*,
     util::glob,
 };
-use holdfast_resp::{Args, Writer};
+use holdfast_resp::Args;
 
 const SUB: Command = Command {
     group: "server",

@@ -1,21 +1,7 @@
 //! Keys of any type: DEL, UNLINK, EXISTS, TOUCH, TYPE, RENAME, RENAMENX, COPY, MOVE, OBJECT.
 
-use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{
-            Handler::{Keyed, Plain},
-            Row,
-        },
-    },
-    push::notify::Class,
-};
-use holdfast_store::{Txn, Type, string::StringValue};
+use crate::commands::prelude::*;
+use holdfast_store::{Type, string::StringValue};
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const READ_FAST: Flags = Flags::READONLY.and(Flags::FAST);

@@ -1,22 +1,10 @@
 //! The keys of a database as a whole: DBSIZE, FLUSHALL, FLUSHDB, KEYS, RANDOMKEY, SCAN, SWAPDB.
 
 use crate::{
-    command::{
-        Categories, Command, Flags,
-        error::{NO_DATABASE, SYNTAX, Stop},
-    },
-    commands::scan,
+    command::error::NO_DATABASE,
+    commands::{prelude::*, scan},
     config::Opt,
     exec::{
-        answer::{
-            Answer,
-            Outcome::{self, *},
-        },
-        call::Call,
-        handler::{
-            Handler::{Browsing, Whole},
-            Row,
-        },
         keyspace::{Keyspace, Name, Names},
         turn::Notification,
     },
@@ -24,7 +12,7 @@ use crate::{
     util::glob,
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{DATABASES, Fetched, Txn, Type};
+use holdfast_store::{DATABASES, Fetched, Type};
 use std::{ops::Range, time::Duration};
 
 const ROW: Command = Command { categories: Categories::KEYSPACE, ..Command::NEW };

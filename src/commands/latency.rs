@@ -1,15 +1,6 @@
 //! LATENCY: what took long, and how long each command takes.
 
-use crate::{
-    admin::latency::Series,
-    command::{Command, Flags, table::CommandId},
-    config::Opt,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
-};
+use crate::{admin::latency::Series, command::table::CommandId, commands::prelude::*, config::Opt};
 use holdfast_io::{Counts, longest_like};
 use std::{
     fmt::Write,

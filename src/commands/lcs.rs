@@ -1,13 +1,7 @@
 //! LCS: the longest common subsequence of two strings.
 
-use crate::{
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-};
-use holdfast_store::{Txn, Type};
+use crate::commands::prelude::*;
+use holdfast_store::Type;
 
 const NOT_STRINGS: Stop = Stop::new("ERR The specified keys must contain string values");
 const BOTH: Stop = Stop::new("ERR If you want both the length and indexes, please just use IDX.");

@@ -1,20 +1,11 @@
 //! Lists.
 
 use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{NOT_POSITIVE, SYNTAX, Stop},
-    },
-    commands::blocking,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::{Call, wrong_arity},
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    command::error::NOT_POSITIVE,
+    commands::{blocking, prelude::*},
 };
 use holdfast_store::{
-    Txn, Type,
+    Type,
     list::{
         End::{self, Back, Front},
         List,

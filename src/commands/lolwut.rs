@@ -1,12 +1,7 @@
 //! LOLWUT: a small picture, and the version.
 
 use crate::{
-    command::{Command, Flags},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
+    commands::prelude::*,
     util::{
         random::random,
         version::{REDIS_VERSION, VERSION},

@@ -1,21 +1,8 @@
 //! MEMORY: where memory goes.
 
 use super::info::memory_parts;
-use crate::{
-    command::{Command, Flags, KeyAccess, KeySpec, error::SYNTAX},
-    config::Opt,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{
-            Handler::{Browsing, Keyed, Plain},
-            Row,
-        },
-        keyspace::Keyspace,
-    },
-    util::allocator,
-};
-use holdfast_store::{Txn, Type, string::StringValue};
+use crate::{commands::prelude::*, config::Opt, exec::keyspace::Keyspace, util::allocator};
+use holdfast_store::{Type, string::StringValue};
 
 const SUB: Command = Command { group: "server", since: "4.0.0", ..Command::NEW };
 

@@ -5,16 +5,9 @@
 
 use super::dump::serialize;
 use crate::{
-    command::{
-        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*, Work},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    command::{BeginSearch, Find},
+    commands::prelude::*,
+    exec::answer::Work,
     session::{
         migration::{Failure, Migration, Request, Sent, Target},
         progress::Progress,
@@ -22,7 +15,6 @@ use crate::{
 };
 use holdfast_rdb::encode;
 use holdfast_resp::Args;
-use holdfast_store::Txn;
 use std::time::Duration;
 
 const ACCESS: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);

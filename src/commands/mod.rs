@@ -27,6 +27,7 @@ mod lolwut;
 mod memory;
 mod migrate;
 mod persistence;
+mod prelude;
 mod pubsub;
 mod replication;
 mod scan;

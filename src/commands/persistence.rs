@@ -1,21 +1,7 @@
 //! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE. What was acknowledged is in the log already; these are about checkpoints, which
 //! make the next start short.
 
-use crate::{
-    command::{
-        Categories, Command, Flags,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{
-            Answer,
-            Outcome::{self, *},
-        },
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
-    session::progress::Progress,
-};
+use crate::{commands::prelude::*, session::progress::Progress};
 use std::time::Duration;
 
 const ROW: Command = Command { group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT), ..Command::NEW };

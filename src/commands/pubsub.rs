@@ -2,13 +2,9 @@
 
 use crate::{
     clients::client::Kind,
-    command::{Channels, Command, Flags, KeyAccess, KeySpec, error::Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::{Call, wrong_subcommand},
-        handler::{Handler::Plain, Row},
-        turn::Notification,
-    },
+    command::Channels,
+    commands::prelude::*,
+    exec::{call::wrong_subcommand, turn::Notification},
 };
 
 const ROW: Command = Command {

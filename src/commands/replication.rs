@@ -1,18 +1,8 @@
 //! What a server that has no replicas answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF and their kin.
 
 use crate::{
-    command::{
-        Categories, Command, Flags,
-        error::{NOT_INTEGER, NOT_POSITIVE, SYNTAX, Stop, UNBLOCKED},
-    },
-    exec::{
-        answer::{
-            Answer,
-            Outcome::{self, *},
-        },
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
+    command::error::{NOT_INTEGER, NOT_POSITIVE, UNBLOCKED},
+    commands::prelude::*,
     server::mailbox::Wake,
     session::progress::Progress,
 };

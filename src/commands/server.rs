@@ -1,16 +1,6 @@
 //! MONITOR, TIME, SHUTDOWN, MODULE.
 
-use crate::{
-    command::{
-        Command, Flags,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
-};
+use crate::commands::prelude::*;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MODULE: Command =

@@ -2,24 +2,11 @@
 
 use super::hashes::random_count;
 use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{SYNTAX, Stop},
-    },
-    commands::scan,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    commands::{prelude::*, scan},
     util::random::random,
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{
-    Txn,
-    set::{Combine, Set},
-};
+use holdfast_store::set::{Combine, Set};
 
 const READ: Command = Command {
     flags: Flags::READONLY.and(Flags::FAST),

@@ -1,13 +1,6 @@
 //! SLOWLOG.
 
-use crate::{
-    command::{Command, Flags, error::Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Plain, Row},
-    },
-};
+use crate::commands::prelude::*;
 
 const SUB: Command = Command {
     group: "server",

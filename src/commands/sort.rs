@@ -1,19 +1,11 @@
 //! SORT and SORT_RO. BY and GET may lead to any keys; a call that does so locks them all.
 
 use crate::{
-    command::{
-        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
-        error::{SYNTAX, Stop, WRONG_TYPE},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    command::{BeginSearch, Find, error::WRONG_TYPE},
+    commands::prelude::*,
 };
 use holdfast_resp::{Args, parse_double};
-use holdfast_store::{Cold, Txn, Type};
+use holdfast_store::{Cold, Type};
 use std::{cmp::Ordering, ops::Range};
 
 const SORTED: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);

@@ -1,24 +1,17 @@
 //! Strings: GET, SET and their kin, counters, parts of strings.
 
 use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{NOT_INTEGER, SYNTAX, Stop},
-    },
+    command::error::NOT_INTEGER,
     commands::{
         expire_time::{self, Unit},
         lcs,
+        prelude::*,
     },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Direct, Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    exec::handler::Direct,
     util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Txn, Type, string::StringValue};
+use holdfast_store::{Type, string::StringValue};
 use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };

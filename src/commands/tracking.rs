@@ -1,14 +1,6 @@
 //! CLIENT TRACKING, CACHING, GETREDIR, TRACKINGINFO: handlers of rows that [`super::clients`] has.
 
-use crate::{
-    clients::client::flag,
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-    push::tracking::Mode,
-};
+use crate::{clients::client::flag, commands::prelude::*, push::tracking::Mode};
 use std::collections::BTreeSet;
 
 const REDIRECTED_TWICE: Stop = Stop::new("ERR A client can only redirect to a single other client");

@@ -2,29 +2,21 @@
 
 use crate::{
     acl::{Context, Denied},
-    command::{Categories, Command, Flags, KeyAccess, KeySpec, error::Stop, table::Table},
-    commands::keyspace::FREED_RETRY,
+    command::table::Table,
+    commands::{keyspace::FREED_RETRY, prelude::*},
     config::Opt,
     exec::{
         admit::{self, purpose},
-        answer::{
-            Answer,
-            Outcome::{self, *},
-        },
-        call::Call,
         check::discarded,
         dispatch,
-        handler::{
-            Handler::{Keyed, Plain, Script},
-            Row, Rows,
-        },
+        handler::Rows,
         locking::{self, cold_values},
     },
     server::mailbox::Wake,
     session::{Multi, Queued, observe::Watched},
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Begun, Cold, DATABASES, Store, Txn};
+use holdfast_store::{Begun, Cold, DATABASES, Store};
 
 const IMMEDIATE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY).and(Flags::IMMEDIATE);

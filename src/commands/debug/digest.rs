@@ -1,11 +1,11 @@
 //! Digests of values and of all data, computed as Redis does, so that two servers with the same data have the same digest,
 //! whatever the encodings and the order in which the data came.
 
-use crate::{command::error::Stop, exec::call::Call};
+use crate::commands::prelude::*;
 use data_encoding::HEXLOWER;
 use holdfast_lua::sha1;
 use holdfast_resp::write_double;
-use holdfast_store::{Txn, Type, stream::Id};
+use holdfast_store::{Type, stream::Id};
 
 /// A digest under construction: 20 bytes, all zero at first.
 #[derive(Clone, Copy, Default)]

@@ -5,26 +5,16 @@ mod digest;
 use crate::{
     admin::log::log,
     clients::client::flag,
-    command::{
-        Command, Flags, KeyAccess, KeySpec,
-        error::{NOT_POSITIVE, Stop},
-    },
+    command::error::NOT_POSITIVE,
     commands::{
         keys::{NO_KEY, encoding},
         persistence,
+        prelude::*,
     },
     config::Opt,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{
-            Handler::{Keyed, Plain, Whole},
-            Row,
-        },
-    },
 };
 use holdfast_resp::{Proto, parse_int};
-use holdfast_store::{Txn, Type, string::StringValue};
+use holdfast_store::{Type, string::StringValue};
 use std::{process, thread, time::Duration};
 
 const SUB: Command = Command {

@@ -2,20 +2,9 @@
 
 mod streams;
 
-use crate::{
-    command::{
-        Categories, Command, Flags, KeyAccess, KeySpec,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
-};
+use crate::commands::prelude::*;
 use holdfast_rdb::{self as rdb, Error, Value, decode, encode};
-use holdfast_store::{Txn, Type};
+use holdfast_store::Type;
 
 const ROW: Command =
     Command { group: "generic", categories: Categories::KEYSPACE, since: "2.6.0", ..Command::NEW };

@@ -3,19 +3,10 @@
 mod search;
 
 use crate::{
-    command::{
-        BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec,
-        error::{NOT_DOUBLE, SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-        handler::{Handler::Keyed, Row},
-    },
-    push::notify::Class,
+    command::{BeginSearch, Find, error::NOT_DOUBLE},
+    commands::prelude::*,
 };
-use holdfast_resp::Writer;
-use holdfast_store::{Txn, geo::Position, zset::AddOptions};
+use holdfast_store::{geo::Position, zset::AddOptions};
 use search::Kind;
 
 const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);

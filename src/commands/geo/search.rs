@@ -1,20 +1,9 @@
 //! GEOSEARCH, GEORADIUS and the like: members in an area, to read or to store.
 
 use super::{READ_KEY, STORED, number, position, unit, write_distance, write_position};
-use crate::{
-    command::{
-        KeyAccess,
-        error::{SYNTAX, Stop},
-    },
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-    push::notify::Class,
-};
+use crate::commands::prelude::*;
 use holdfast_resp::Args;
 use holdfast_store::{
-    Txn,
     geo::{Place, Position, Shape},
     zset::Zset,
 };

@@ -1,10 +1,6 @@
 //! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
 
-use crate::{
-    command::error::{NOT_INTEGER, SYNTAX, Stop},
-    config::Opt,
-    exec::call::Call,
-};
+use crate::{command::error::NOT_INTEGER, commands::prelude::*, config::Opt};
 use holdfast_resp::{Args, parse_int};
 use holdfast_store::stream::{Id, NewId, Trim, TrimTo};
 

@@ -5,18 +5,9 @@ use super::{
     groups::{no_key_or_group, notify_consumer},
     write_entry, write_id,
 };
-use crate::{
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::Call,
-    },
-};
-use holdfast_resp::{Writer, parse_int};
-use holdfast_store::{
-    Txn,
-    stream::{Claim, Entry, Id},
-};
+use crate::commands::prelude::*;
+use holdfast_resp::parse_int;
+use holdfast_store::stream::{Claim, Entry, Id};
 
 const BAD_IDLE_MIN: Stop = Stop::new("ERR Invalid min-idle-time argument for XCLAIM");
 const BAD_AUTO_IDLE_MIN: Stop = Stop::new("ERR Invalid min-idle-time argument for XAUTOCLAIM");

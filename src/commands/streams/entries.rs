@@ -4,18 +4,8 @@ use super::{
     arguments::{Adding, parse_end, parse_id, parse_ids, parse_start},
     write_entries, write_id,
 };
-use crate::{
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::{Call, wrong_arity},
-    },
-    push::notify::Class,
-};
-use holdfast_store::{
-    Txn,
-    stream::{Id, NewId, Refused},
-};
+use crate::commands::prelude::*;
+use holdfast_store::stream::{Id, NewId, Refused};
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
 const ZERO_ID: Stop = Stop::new("ERR The ID specified in XADD must be greater than 0-0");

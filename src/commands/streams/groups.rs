@@ -1,15 +1,8 @@
 //! Groups: XGROUP, XACK.
 
 use super::arguments::{parse_bound, parse_id, parse_ids};
-use crate::{
-    command::error::Stop,
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::{Call, wrong_subcommand},
-    },
-    push::notify::Class,
-};
-use holdfast_store::{Txn, stream::Id};
+use crate::{commands::prelude::*, exec::call::wrong_subcommand};
+use holdfast_store::stream::Id;
 
 const NO_KEY: Stop = Stop::new(
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.",

@@ -5,18 +5,8 @@ use super::{
     groups::{no_group, no_key_or_group},
     write_entries, write_entry, write_id,
 };
-use crate::{
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::{Call, wrong_subcommand},
-    },
-};
-use holdfast_resp::Writer;
-use holdfast_store::{
-    Txn,
-    stream::{Group, Id, Pending, Stream},
-};
+use crate::{commands::prelude::*, exec::call::wrong_subcommand};
+use holdfast_store::stream::{Group, Id, Pending, Stream};
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
 /// Entries of each kind that XINFO STREAM FULL shows unless told otherwise.

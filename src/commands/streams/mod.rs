@@ -8,13 +8,10 @@ mod info;
 mod reading;
 
 use crate::{
-    command::{BeginSearch, Categories, Command, Find, Flags, KeyAccess, KeySpec},
-    exec::handler::{
-        Handler::{Keyed, Plain},
-        Row,
-    },
+    command::{BeginSearch, Find},
+    commands::prelude::*,
 };
-use holdfast_resp::{Args, Writer};
+use holdfast_resp::Args;
 use holdfast_store::stream::{Entry, Id};
 
 const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);

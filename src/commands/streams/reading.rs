@@ -4,17 +4,14 @@
 
 use super::{arguments::parse_id, groups::notify_consumer, write_entries, write_entry, write_id};
 use crate::{
-    command::error::{NOT_INTEGER, SYNTAX, Stop, UNBLOCKED},
-    exec::{
-        answer::{Answer, Outcome::Done},
-        call::Call,
-    },
+    command::error::{NOT_INTEGER, UNBLOCKED},
+    commands::prelude::*,
     server::mailbox::Wake,
     session::progress::Progress,
 };
-use holdfast_resp::{Args, Proto, Writer, parse_int};
+use holdfast_resp::{Args, Proto, parse_int};
 use holdfast_store::{
-    Error, Turn, Txn, Type,
+    Error, Turn, Type,
     stream::{Delivered, Id, Stream},
 };
 use std::{

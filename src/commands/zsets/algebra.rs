@@ -1,17 +1,10 @@
 //! Unions, intersections and differences.
 
 use super::write_members;
-use crate::{
-    command::error::{SYNTAX, Stop, WRONG_TYPE},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-    push::notify::Class,
-};
+use crate::{command::error::WRONG_TYPE, commands::prelude::*};
 use holdfast_resp::parse_double;
 use holdfast_store::{
-    Txn, Type,
+    Type,
     zset_algebra::{Aggregate, Input, Members},
 };
 

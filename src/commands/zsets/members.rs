@@ -2,20 +2,11 @@
 
 use super::write_scored;
 use crate::{
-    command::error::{SYNTAX, Stop},
-    commands::{hashes::random_count, scan},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::{Call, wrong_arity},
-    },
-    push::notify::Class,
+    commands::{hashes::random_count, prelude::*, scan},
     util::random::random,
 };
-use holdfast_resp::{Proto, Writer, parse_double, write_double};
-use holdfast_store::{
-    Txn,
-    zset::{AddOptions, Incremented},
-};
+use holdfast_resp::{Proto, parse_double, write_double};
+use holdfast_store::zset::{AddOptions, Incremented};
 
 const NX_WITH_XX: Stop = Stop::new("ERR XX and NX options at the same time are not compatible");
 const GT_WITH_LT: Stop = Stop::new("ERR GT, LT, and/or NX options at the same time are not compatible");

@@ -5,12 +5,9 @@ mod members;
 mod pops;
 mod ranges;
 
-use crate::{
-    command::{Categories, Command, Flags, KeyAccess, KeySpec},
-    exec::handler::{Handler::Keyed, Row},
-};
+use crate::commands::prelude::*;
 use algebra::Operation;
-use holdfast_resp::{Proto, Writer};
+use holdfast_resp::Proto;
 use holdfast_store::zset::Scored;
 use ranges::By;
 

@@ -1,16 +1,11 @@
 //! Taking members from an end, or waiting for them.
 
 use crate::{
-    command::error::{NOT_POSITIVE, SYNTAX},
-    commands::blocking,
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-    push::notify::Class,
+    command::error::NOT_POSITIVE,
+    commands::{blocking, prelude::*},
 };
 use holdfast_resp::Proto;
-use holdfast_store::{Txn, Type};
+use holdfast_store::Type;
 
 /// ZPOPMIN, ZPOPMAX.
 pub fn pop(call: &mut Call, txn: &mut Txn, highest: bool) -> Answer {

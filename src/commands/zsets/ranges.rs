@@ -1,16 +1,9 @@
 //! Ranges: by rank, score or name, in either direction, to read, count, store and remove.
 
 use super::write_members;
-use crate::{
-    command::error::{SYNTAX, Stop},
-    exec::{
-        answer::{Answer, Outcome::*},
-        call::Call,
-    },
-    push::notify::Class,
-};
+use crate::commands::prelude::*;
 use holdfast_resp::parse_double;
-use holdfast_store::{Txn, positions_between, zset::Zset};
+use holdfast_store::{positions_between, zset::Zset};
 use std::ops::{Bound, Range};
 
 const BAD_SCORE: Stop = Stop::new("ERR min or max is not a float");
