@@ -16,12 +16,12 @@ const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transacti
 
 /// Bytes of a command that an error shows.
 const SHOWN_MAX: usize = 128;
-/// How long a command that waits already waits at least while a script runs for long.
+/// While a script runs for long, a client that waits for a key looks for it again after this time.
 const WHILE_BUSY: Duration = Duration::from_millis(50);
 
 impl Turn<'_> {
-    /// What becomes of a command while a script runs for long; `None`: it is executed. What may lock a partition is not: the
-    /// script may have locked it, in this very thread.
+    /// What becomes of a command while a script runs for long; `None`: it is executed. A command that may lock a partition is
+    /// not executed: the script may have locked it, in this very thread.
     #[cold]
     pub(super) fn while_busy(
         &self,
@@ -77,7 +77,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Logs that the user may not do this; the error for the client.
+    /// Adds the refusal to the ACL log, and returns the error for the client.
     #[cold]
     fn deny(&self, session: &Session, denied: Denied, id: CommandId, args: Args) -> Stop {
         let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
@@ -89,7 +89,7 @@ impl Turn<'_> {
         [&b"NOPERM "[..], &message].concat().into()
     }
 
-    /// Answers a command that is not executed. Within MULTI nothing will be; if it is EXEC, MULTI ends with it.
+    /// Replies to a command that is not executed. The EXEC of its MULTI will fail; if the command is EXEC, MULTI ends with it.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -98,7 +98,7 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
         mut error: Stop,
     ) -> Outcome {
-        // It may have waited when its rights were taken away, or room ran out.
+        // The command may have waited until its rights were taken away, or room ran out.
         session.stop_waiting(&self.worker.server);
         let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");
         if is_exec && session.multi.take().is_some() {
@@ -115,7 +115,7 @@ impl Turn<'_> {
     }
 }
 
-/// Whether a client that is shown all commands, or is subscribed to something, may do this.
+/// Whether a client in MONITOR, or one that is subscribed to a channel, may run a command.
 #[cold]
 fn check_listener(session: &Session, command: &Command) -> Result<(), Stop> {
     if session.client.has_flag(flag::MONITOR)
@@ -139,7 +139,7 @@ pub fn discarded(reason: Stop) -> Stop {
     }
 }
 
-/// Whether a client of RESP2, which could not tell the reply from a message, may do this while it is subscribed.
+/// Whether a RESP2 client may run a command while it is subscribed: it cannot tell other replies from messages.
 fn works_subscribed(command: &Command) -> bool {
     const NAMES: [&str; 9] = [
         "subscribe",
@@ -155,7 +155,7 @@ fn works_subscribed(command: &Command) -> bool {
     NAMES.contains(&command.name)
 }
 
-/// Browsers can be made to send requests to any port.
+/// Whether a command's name is the beginning of an HTTP request. Browsers can be made to send requests to any port.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

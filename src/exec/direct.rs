@@ -39,7 +39,7 @@ impl Turn<'_> {
                 let show = |value: &[u8]| reply(out, value);
                 server.store.get_cached(logical, key, expected, now_ms, show).map(|((), lsn)| lsn)
             }
-            // The event, too, is for transactions.
+            // Events are published by transactions.
             _ if server.push.notices.has(Class::STRING) => None,
             Direct::Sets(value) => value(args)
                 .and_then(|value| server.store.set_directly(logical, key, value, expected, now_ms))

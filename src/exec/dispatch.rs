@@ -29,22 +29,22 @@ use holdfast_store::{Expected, Txn};
 use tokio::time;
 
 impl Turn<'_> {
-    /// Notes the keys that a client which tracks keys has read, if it wants to be told when they change. Of a script, only
-    /// what the commands read that it calls.
+    /// Remembers the keys that a tracking client has read, so that it is sent invalidations. The keys of a script are those
+    /// that its commands read.
     #[cold]
     fn remember(&self, session: &Session, command: &Command, args: Args) {
         let remembers = session.tracking.as_ref().is_some_and(Mode::remembers);
         if !remembers || command.categories.has(Categories::SCRIPTING) {
             return;
         }
-        // What does not tell its keys has failed.
+        // A call whose arguments do not tell its keys has failed.
         let _ = each_key(command, args, |index, _| {
             self.announce(Notification::Read(session.client.id, args.at(index).to_vec()));
         });
     }
 
-    /// Executes one command, or refuses it, or queues it; its reply goes to `out`. Of its first argument something may be
-    /// known.
+    /// Executes one command, or refuses it, or queues it; its reply goes to `out`. `expected` is what was derived from its
+    /// first argument, if that was looked ahead to.
     pub fn execute(
         &self,
         session: &mut Session,
@@ -119,7 +119,7 @@ impl Turn<'_> {
             return self.queue(session, id, args, keys, out);
         }
         if let Some(uses) = use_of_scripts(self.worker.rows, session, row) {
-            // A script that waits between its parts has the interpreter.
+            // A script that is paused keeps the interpreter.
             if !self.worker.engine_is_free() {
                 return Outcome::LockBusy;
             }
@@ -143,7 +143,7 @@ impl Turn<'_> {
         let out = &mut Writer::new(out, proto);
         let outcome = self.run(session, id, row, args, &keys, redo, out, wake, expected);
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
-            // CLIENT CACHING is for the next command, or all of the next transaction.
+            // CLIENT CACHING applies to the next command, or to all of the next transaction.
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
         }
         outcome
@@ -206,11 +206,11 @@ impl Turn<'_> {
             Handler::Keyed(_) => begin_keys(store, session.db as u8, command, args, keys),
             Handler::Whole(_) => store.try_begin_all(),
         };
-        // In its place: it is large.
+        // The transaction is used where it was made: it is too large to move.
         let Ok(txn) = &mut begun else {
             return Outcome::LockBusy;
         };
-        // Who waits itself must not wait for others who wait, and need not: it is told in its turn.
+        // A client that has waited for a key does not wait for other waiters: it was woken because it is its turn.
         let has_waited = session.waiting.is_some();
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args, keys) {
             return Outcome::WaiterFirst;
@@ -239,9 +239,9 @@ impl Turn<'_> {
             Err(error) => self.stop(error.into(), false, out).0,
         };
         match &mut outcome {
-            // While one is fetched, so can be the others that the command may want.
+            // The other values that the command may want are fetched together with this one.
             Outcome::Fetch(cold) => {
-                // What it has is needed then too, and the cache may have no room for all.
+                // The next attempt needs those that were fetched before, and the cache may have no room for all.
                 session.fetched = txn.take_fetched();
                 let db = store.database(session.db as u8);
                 let first = cold[0];
@@ -253,7 +253,7 @@ impl Turn<'_> {
                     waiting.end(txn);
                 }
             }
-            // It has what it needs to go on.
+            // The next attempt goes on with what was fetched.
             Outcome::Postpone(_) | Outcome::Busy => session.fetched = txn.take_fetched(),
             Outcome::Wait(_)
             | Outcome::WaitFor(_)
@@ -270,8 +270,8 @@ impl Turn<'_> {
         outcome
     }
 
-    /// Calls a handler and counts the call. EXEC calls what was queued, and a script what it calls, through this too, in
-    /// their own transaction.
+    /// Calls a handler and counts the call. EXEC and scripts call their commands through this, too, in their own
+    /// transaction.
     pub fn call(
         &self,
         session: &mut Session,
@@ -288,7 +288,7 @@ impl Turn<'_> {
         let row = self.worker.rows.row(id);
         let command = &row.command;
         if is_shown && command.flags.has(Flags::SKIP_MONITOR) && session.fetched.is_empty() {
-            // A script is shown before what it calls.
+            // MONITOR shows a script before the commands that it calls.
             self.show(session, command, args);
         }
         let (place, first_notification) = (out.defer(), self.notification_count());
@@ -337,7 +337,7 @@ impl Turn<'_> {
             failed |= is_error;
             outcome
         });
-        // A command that waits is shown when it begins to.
+        // MONITOR shows a command that waits when it begins to wait.
         if is_shown
             && (outcome.is_final() || matches!(outcome, Outcome::Wait(_)))
             && !(command.flags.has(Flags::ADMIN) || command.flags.has(Flags::SKIP_MONITOR))
@@ -351,16 +351,16 @@ impl Turn<'_> {
     }
 }
 
-/// What a command wants of the interpreter.
+/// How a command uses the interpreter of scripts.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum ScriptUse {
-    /// It compiles.
+    /// It compiles a script.
     Compiles,
     /// It runs scripts.
     Runs,
 }
 
-/// What a command, or what EXEC is to run, wants of the interpreter.
+/// How a command, or one of those that EXEC is to run, uses the interpreter.
 fn use_of_scripts(rows: &Rows, session: &Session, row: &Row) -> Option<ScriptUse> {
     let of = |row: &Row| match row.handler {
         Handler::Script(_) => Some(ScriptUse::Runs),
@@ -394,8 +394,8 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
     may(row, args) || queued.into_iter().flatten().any(|call| may(rows.row(call.id), call.args.args()))
 }
 
-/// The error of a command that has looked at a key which its key specifications do not name, so that nobody has checked
-/// whether its user may: what it found is not told. That is a mistake in the command table.
+/// The error of a command that has looked at a key which its key specifications do not name. The user's right to the key was
+/// not checked, so the reply does not show what was found. This is a mistake in the command table.
 #[cold]
 fn strayed(command: &Command) -> Stop {
     let what = format!("the key specifications of '{}' do not name all its keys", command.name);

@@ -38,14 +38,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Shows a call to those who want to see all.
+    /// Shows a call to the clients in MONITOR.
     #[cold]
     pub(super) fn show(&self, session: &Session, command: &Command, args: Args) {
         let push = &self.worker.server.push;
         push.monitors.show(&push.queues, &session.client, session.in_script, session.db, command, args);
     }
 
-    /// Counts a call that has ended, and notes it where it took long.
+    /// Counts a call that has ended, and adds it to the slow log and the latency monitor if it took long.
     pub fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
         let took_ns = self.end_command();
         let took = Duration::from_nanos(took_ns);

@@ -150,7 +150,7 @@ impl Connection {
         self.handle.client.touch(turn.now());
         self.slice.began.get_or_insert(turn.now());
         self.stalled = false;
-        // What others have sent before it comes before the replies.
+        // Messages that were published before these commands come before their replies.
         self.events.deliver();
         self.take_pushed();
         let mut lookahead = Lookahead::default();
@@ -191,8 +191,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Lets others of the worker run. What was executed so far is on its way meanwhile: the worker does not come to rest,
-    /// which else is when it has its writes made durable.
+    /// Lets other connections of the worker run. What was executed so far is committed meanwhile: the worker commits when it
+    /// comes to rest, and it does not come to rest here.
     async fn let_others_run(&mut self) -> Result<(), Closed> {
         self.events.worker.kick();
         let events = self.events.clone();
@@ -216,10 +216,10 @@ impl Connection {
         self.output.depends_on(wait_lsn);
         self.session.wait_lsn = self.session.wait_lsn.max(wait_lsn);
         if outcome.is_final() {
-            // What it has told others, this client included, comes before what the next command does.
+            // Messages that this command has published, to this client too, come before the next command's reply.
             self.events.deliver();
             self.take_pushed();
-            // Also of a client that reads: a reply that is too long is not sent at all.
+            // This holds for a client that reads, too: a reply that is too long is not sent at all.
             if self.output_limit().exceeds_hard(self.output.pending()) {
                 return Err(Closed::OutputLimit);
             }
@@ -257,7 +257,7 @@ impl Connection {
                     return Poll::Ready(Ok(output));
                 }
                 match self.poll_turn(cx) {
-                    // Something was read ahead; there may be more.
+                    // Input was read ahead; there may be more.
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(why)) => return Poll::Ready(Err(why)),
                     Poll::Pending => return Poll::Pending,
@@ -269,7 +269,7 @@ impl Connection {
         result
     }
 
-    /// Whether the client has yet to say who it is.
+    /// Whether the client has yet to authenticate.
     #[inline]
     fn is_unauthenticated(&self) -> bool {
         !self.session.authenticated && self.events.worker.server.acl.requires_auth()

@@ -24,14 +24,14 @@ pub struct Handle {
     pub(super) pending: Cell<usize>,
     /// Out-of-band messages that are not yet among the output.
     pub(super) pushed: RefCell<Vec<u8>>,
-    /// What they depend on.
+    /// The LSN that must be durable before the messages may be sent.
     pub(super) pushed_lsn: Cell<Lsn>,
-    /// They are more than a client may leave unread.
+    /// The messages exceed the client's output limit.
     pub(super) overrun: Cell<bool>,
 }
 
 impl Handle {
-    /// Of a new connection.
+    /// The handle of a new connection.
     pub fn new(client: Arc<Client>) -> Self {
         Handle {
             client,
@@ -54,7 +54,7 @@ impl Handle {
         let mut pushed = self.pushed.borrow_mut();
         message.payload.write(&self.client, &mut pushed);
         if limits[self.client.class() as usize].exceeds_hard(pushed.len() + self.pending.get()) {
-            // Not even until the connection gets to run.
+            // The messages are dropped at once, before the connection gets to run.
             self.overrun.set(true);
             *pushed = Vec::new();
         }

@@ -17,7 +17,7 @@ use tokio::time;
 const STACK_RETRY: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Sees the command at the head of the input through, of which one attempt was not enough; whether it has waited.
+    /// Attempts the command at the head of the input until it is done, and waits between attempts; whether it has waited.
     pub(super) async fn see_through(
         &mut self,
         turn: &Turn<'_>,
@@ -29,7 +29,7 @@ impl Connection {
         loop {
             has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
             if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
-                // What else it waits for may take long.
+                // A command that waits for something other than room gives up its place in the queue of writers.
                 self.session.ticket = None;
             }
             match outcome {
@@ -43,19 +43,19 @@ impl Connection {
                 Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
-                    // The end of the pause is told, the end of everything else is not; either comes early at most.
+                    // Only the end of CLIENT PAUSE notifies; an attempt that comes too early is put off again.
                     let over = self.drive(time::timeout_at(until, events.unpaused.notified())).await;
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
                 Outcome::WaiterFirst => {
-                    // A turn may end before it is waited for here.
+                    // The turn may have ended before this began to listen, so that it does not listen for long.
                     const LONGEST: Duration = Duration::from_millis(1);
                     let turns = worker.server.turns.notified();
                     let _ = self.drive(time::timeout(LONGEST, turns)).await?;
                 }
                 Outcome::LockBusy => {
-                    // What is told when nobody waits for it here yet is missed.
+                    // The lock may have been released before this began to listen, so that it does not listen for long.
                     const LONGEST: Duration = Duration::from_millis(5);
                     let released = worker.server.released.notified();
                     let _ = self.drive(time::timeout(LONGEST, released)).await?;
@@ -95,7 +95,7 @@ impl Connection {
             };
             self.settle(turn, &outcome)?;
         }
-        // It may have been refused in the end, although this was fetched for it.
+        // A command that was refused in the end leaves what was fetched for it.
         self.session.fetched.clear();
         self.session.draws = None;
         Ok(has_waited)

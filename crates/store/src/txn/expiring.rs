@@ -39,7 +39,7 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
         if !purges {
-            // They are as good as gone.
+            // The fields cannot be removed now, and count as gone.
             let is_there = hash::fields(&part.arena, context, obj).next().is_some();
             self.has_passed_over |= !is_there;
             return is_there;

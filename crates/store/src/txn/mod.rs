@@ -143,7 +143,7 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Hands in items that were fetched for it, in addition to those that it has.
+    /// Gives the transaction items that were fetched for it, in addition to those that it has.
     #[inline]
     pub fn supply(&mut self, fetched: Vec<Fetched>) {
         if !fetched.is_empty() {
@@ -163,7 +163,7 @@ impl<'s> Txn<'s> {
         self.counts_lookups = on;
     }
 
-    /// Goes to another time, Unix time in milliseconds, at which other keys have expired; returns the time so far.
+    /// Changes the time that the transaction takes place at, Unix time in milliseconds; returns the time so far.
     pub fn go_to(&mut self, now_ms: u64) -> u64 {
         std::mem::replace(&mut self.now_ms, now_ms)
     }
@@ -173,7 +173,7 @@ impl<'s> Txn<'s> {
         self.notes_uses = on;
     }
 
-    /// What was fetched of that which is wanted.
+    /// The item that was fetched for a cold value.
     pub fn fetched(&self, cold: &Cold) -> Option<&Fetched> {
         self.fetched.iter().find(|fetched| fetched.is(cold))
     }
@@ -219,7 +219,7 @@ impl<'s> Txn<'s> {
             if !self.keeps_expired && self.takes_removal(REMOVAL_BYTES) {
                 self.remove_expired(target);
             } else {
-                // As long as the log takes no removals it is as good as gone.
+                // The log takes no removals now: the key counts as gone.
                 self.has_passed_over = true;
             }
             self.changes.add(ChangeKind::Missed, target.db, target.key);
@@ -358,7 +358,7 @@ impl<'s> Txn<'s> {
         self.changes.add(ChangeKind::Written, target.db, target.key);
     }
 
-    /// Has those told who observe a key.
+    /// Notes which observers of a key are notified when the transaction ends.
     fn note(&mut self, target: Target<'_>, notify: Notify) {
         self.batch.written.push(Written {
             partition: target.partition,
@@ -376,7 +376,7 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// Looks whether the values of some keys are at hand, and returns those that must be fetched.
+    /// The values of some keys that are not in memory and must be fetched.
     pub fn cold<'k>(&mut self, db: u8, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Cold> {
         let mut cold = Vec::new();
         for key in keys {

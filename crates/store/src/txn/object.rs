@@ -148,7 +148,7 @@ impl Txn<'_> {
         self.change_and_notify(Notify::All, db, key, ty, make, change)
     }
 
-    /// As [`Txn::change`], which says what observers of the key are notified.
+    /// As [`Txn::change`], which notifies all observers of the key: this notifies those that `notify` names.
     pub(crate) fn change_and_notify<R>(
         &mut self,
         notify: Notify,

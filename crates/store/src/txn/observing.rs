@@ -5,7 +5,8 @@ use crate::partition::observers::{Notify, Observer, ObserverId, Turn};
 use std::sync::Arc;
 
 impl Txn<'_> {
-    /// Has an observer told when a later transaction writes a key of a database, by its logical number.
+    /// Registers an observer of a key, which is notified when a later transaction writes it. `logical` is the database's number
+    /// as clients know it.
     pub fn observe(
         &mut self,
         logical: u8,
@@ -15,7 +16,7 @@ impl Txn<'_> {
     ) -> ObserverId {
         let target = self.target(self.database(logical), key);
         let observers = &mut self.locks.get(target.partition).observers;
-        // What this transaction has done is no news to the new one, only to those who were there before.
+        // The writes of this transaction notify the observers that were there before, not the new one.
         for written in &mut self.batch.written {
             if (written.partition, written.db, written.digest) == (target.partition, target.db, target.digest)
             {
@@ -32,8 +33,8 @@ impl Txn<'_> {
         self.locks.get(target.partition).observers.remove(logical, target.digest, id);
     }
 
-    /// Ends an observer's turn at a key, if it is its turn: what is there is not what it waits for. The next one is
-    /// told, if something is there.
+    /// Ends an observer's turn at a key, if it is its turn: the value there is not what it waits for. The next observer is
+    /// notified if there is a value.
     pub fn pass_on(&mut self, logical: u8, key: &[u8], id: ObserverId) {
         let (target, shared) = (self.target(self.database(logical), key), self.shared());
         let now_ms = self.now_ms;
