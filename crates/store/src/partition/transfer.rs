@@ -2,20 +2,21 @@
 
 use super::{Found, Partition};
 use crate::{
+    collections::serial::ImportError,
     format::{
         digest::Digest,
         entry_word::{EntryWord, Type},
     },
     partition::{batch::Batch, shared::Shared},
 };
-use holdfast_heap::{Arena, Full, Tx};
+use holdfast_heap::{Arena, Tx};
 
 impl Partition {
     /// Makes an object of this arena the value of a key, whatever it held, with an expiry or without. `make` returns the
     /// object; all that can lack room besides is done before.
     ///
     /// # Errors
-    /// [`Full`], also from `make`: nothing has changed.
+    /// [`ImportError::Full`], and what `make` returns: nothing has changed.
     #[allow(clippy::too_many_arguments)]
     pub fn install(
         &mut self,
@@ -26,8 +27,8 @@ impl Partition {
         found: Option<Found>,
         ty: Type,
         expiry: Option<u64>,
-        make: impl FnOnce(&mut Arena, &mut Tx) -> Result<u64, Full>,
-    ) -> Result<(), Full> {
+        make: impl FnOnce(&mut Arena, &mut Tx) -> Result<u64, ImportError>,
+    ) -> Result<(), ImportError> {
         let slot = match found {
             Some(found) => found.slot,
             None => self.databases[db as usize].keys.insert(&mut self.arena, batch, digest)?,
@@ -37,7 +38,7 @@ impl Partition {
         let mut made = Ok(0);
         if begins_to_expire {
             let expires = &mut self.databases[db as usize].expires;
-            made = expires.insert(&mut self.arena, batch, digest).map(|_| 0);
+            made = expires.insert(&mut self.arena, batch, digest).map(|_| 0).map_err(ImportError::from);
         }
         if made.is_ok() {
             made = make(&mut self.arena, &mut batch.tx);

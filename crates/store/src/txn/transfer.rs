@@ -1,10 +1,6 @@
 //! RENAME, COPY, MOVE: a value goes to another key.
 
-use super::{
-    Txn,
-    error::{Error, Result},
-    target::Target,
-};
+use super::{Txn, error::Result, target::Target};
 use crate::{
     collections::{
         Context, object, redo_max,
@@ -14,7 +10,6 @@ use crate::{
     format::entry_word::Type,
     partition::Found,
 };
-use holdfast_heap::Full;
 
 impl Txn<'_> {
     /// Gives the value of a key, with its expiry, to another key, whatever that held; the first key is then gone. False
@@ -112,21 +107,15 @@ impl Txn<'_> {
         let limits = part.limits.clone();
         let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
         let ty = found.word.ty();
-        let mut damaged = None;
-        let installed =
-            part.install(shared, &mut self.batch, target.db, target.digest, old, ty, expiry, |arena, tx| {
-                if moves && source.key == target.key {
-                    return Ok(found.word.offset());
-                }
-                if moves {
-                    return object::rename(arena, tx, found.word.offset(), target.key);
-                }
-                serial::import(arena, tx, context, target.key, &bytes).map_err(|error| {
-                    damaged = Some(error);
-                    Full
-                })
-            });
-        installed.map_err(|full| damaged.map_or(full.into(), Error::from))?;
+        part.install(shared, &mut self.batch, target.db, target.digest, old, ty, expiry, |arena, tx| {
+            if !moves {
+                return serial::import(arena, tx, context, target.key, &bytes);
+            }
+            if source.key == target.key {
+                return Ok(found.word.offset());
+            }
+            Ok(object::rename(arena, tx, found.word.offset(), target.key)?)
+        })?;
         self.put(target, old.is_none());
         Ok(())
     }
@@ -150,15 +139,11 @@ impl Txn<'_> {
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
         let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
-        let mut is_sound = true;
         let installed =
             part.install(shared, &mut self.batch, db, target.digest, old, Type::Stream, None, |arena, tx| {
-                serial::import(arena, tx, context, key, &draft.0).map_err(|error| {
-                    is_sound = error == ImportError::Full;
-                    Full
-                })
+                serial::import(arena, tx, context, key, &draft.0)
             });
-        if !is_sound {
+        if let Err(ImportError::Malformed(_)) = installed {
             return Ok(false);
         }
         installed?;
