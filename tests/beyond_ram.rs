@@ -91,7 +91,7 @@ const BESIDE: u64 = 32 << 20;
 /// The RAM of the whole process.
 fn assert_within(client: &mut Client) {
     let resident = number(client, "used_memory_rss");
-    assert!(resident < LIMIT + BESIDE, "{} MiB are resident", resident >> 20);
+    assert!(resident < LIMIT + LIMIT / 4 + BESIDE, "{} MiB are resident", resident >> 20);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn collections_outgrow_memory_and_survive_a_kill() {
         let after = waits(&mut client);
         let (fetched, faults) = (after.0 - before.0, after.1 - before.1);
         assert!(fetched > 500, "{fetched} pages have come");
-        assert!(faults * 10 <= fetched, "{faults} pages were waited for under a lock, {fetched} without");
+        assert!(faults * 50 <= fetched, "{faults} pages were waited for under a lock, {fetched} without");
         // Reads and writes all over it, while pages leave and come back.
         for round in 0..20 {
             let some: Vec<u64> = (0..200).map(|_| rng.below(FIELDS)).collect();

@@ -76,8 +76,7 @@ impl Arena {
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, false));
     }
 
-    /// The first page of a range that is not in memory: whoever uses the range waits for it. (Not so if redo waits for its
-    /// extent, which brings in what it needs.)
+    /// The first page of a range that is not in memory: whoever uses the range waits for it.
     pub fn absent(&self, offset: u64, len: usize) -> Option<AbsentPage> {
         ranges(offset, len).find_map(|(extent, pages)| {
             let absent = pages & self.memory.absent(extent);

@@ -534,11 +534,10 @@ impl Owned {
         if state.owner.load(Acquire) & REDO != 0 { 0 } else { state.present.load(Acquire) }
     }
 
-    /// Which pages of an extent of ours are not in memory; none while redo waits for it.
+    /// Which pages of an extent of ours are not in memory.
     pub(crate) fn absent(&self, extent: u32) -> u64 {
         assert!(self.owns(extent), "arena {} does not own extent {extent}", self.id);
-        let state = &self.memory.extents[extent as usize];
-        if state.owner.load(Acquire) & REDO != 0 { 0 } else { !state.present.load(Acquire) }
+        !self.memory.extents[extent as usize].present.load(Acquire)
     }
 
     /// Zeroes some pages of an extent, which must be in memory, by giving their RAM back; marks them dirty.
