@@ -10,7 +10,7 @@ use crate::{
         check::discarded,
         dispatch,
         handler::Rows,
-        locking::{self, cold_values},
+        locking::{self, absent_pages, cold_values},
     },
     server::mailbox::Wake,
     session::{Multi, Queued, observe::Watched},
@@ -284,6 +284,8 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
         }
         let db = call.server().store.database(logical);
         cold.extend(cold_values(txn, db, command, args, keys));
+        // The command that meets a damaged page replies with the error.
+        cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
     }
     cold.dedup();
     cold

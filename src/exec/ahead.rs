@@ -47,13 +47,10 @@ impl Turn<'_> {
         txn.note_uses(false);
         txn.supply(fetched);
         let mut cold = txn.cold(db, keys);
-        if store.has_absent() {
-            for (command, args) in calls {
-                // What is damaged is told by the command that meets it.
-                cold.extend(
-                    absent_pages(&mut txn, db, command, args, &CallKeys::default()).unwrap_or_default(),
-                );
-            }
+        for (command, args) in calls {
+            // What is damaged is told by the command that meets it.
+            let absent = absent_pages(&mut txn, db, command, args, &CallKeys::default());
+            cold.extend(absent.unwrap_or_default());
         }
         txn.take_changes();
         let mut bytes = 0;

@@ -228,9 +228,7 @@ impl Turn<'_> {
             txn.keep_expired();
         }
         let absent = match row.handler {
-            Handler::Keyed(_) if store.has_absent() => {
-                absent_pages(txn, store.database(session.db as u8), command, args, keys)
-            }
+            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), command, args, keys),
             _ => Ok(Vec::new()),
         };
         let mut outcome = match absent {

@@ -36,13 +36,11 @@ pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args, keys: &CallKeys) -
 /// The values that a call is sure to look at and that have to be fetched first.
 pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &CallKeys) -> Vec<Cold> {
     let read = keys.all(command, args).filter(|(_, access)| reads_value(*access));
-    let mut cold = txn.cold(db, read.map(|(key, _)| key));
-    // The command that meets a damaged page replies with the error.
-    cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
-    cold
+    txn.cold(db, read.map(|(key, _)| key))
 }
 
 /// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first.
+#[inline]
 pub fn absent_pages(
     txn: &mut Txn,
     db: u8,
@@ -50,6 +48,9 @@ pub fn absent_pages(
     args: Args,
     keys: &CallKeys,
 ) -> Result<Vec<Cold>, Error> {
+    if !txn.has_absent() {
+        return Ok(Vec::new());
+    }
     let Some(keys) = keys.whole(command, args) else { return Ok(Vec::new()) };
     let mut is_key = vec![false; args.len()];
     keys.iter().for_each(|&(index, _)| is_key[index] = true);

@@ -96,17 +96,20 @@ impl Heap {
     pub fn end_read(&self, page: AbsentPage, read: io::Result<&[u8]>) -> Result<()> {
         // Maybe its slot is in use no longer, and the file shorter.
         let Ok(bytes) = read else { return self.read(page) };
-        let (extent, page) = (page.extent(), page.page());
-        self.memory.fill(extent, page, |to| self.memory.file.copy_page(extent, page, bytes, to))?;
-        self.memory.touch(extent, page);
-        Ok(())
+        let (extent, number) = (page.extent(), page.page());
+        self.bring(page, |to| self.memory.file.copy_page(extent, number, bytes, to))
     }
 
     /// Reads a page, unless it is there already. Waits for the medium.
     pub fn read(&self, page: AbsentPage) -> Result<()> {
-        let (extent, page) = (page.extent(), page.page());
-        self.memory.fill(extent, page, |to| self.memory.file.read_page(extent, page, to))?;
-        self.memory.touch(extent, page);
+        let (extent, number) = (page.extent(), page.page());
+        self.bring(page, |to| self.memory.file.read_page(extent, number, to))
+    }
+
+    /// Has a page filled, unless it is there already; it is to be used.
+    fn bring(&self, page: AbsentPage, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        self.memory.fill(page.extent(), page.page(), fill)?;
+        self.memory.touch(page.extent(), page.page());
         Ok(())
     }
 }

@@ -337,6 +337,16 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The runs of adjacent bits that are set: the first one's number, and how many they are.
+pub(crate) fn runs(mut set: u64) -> impl Iterator<Item = (usize, usize)> {
+    std::iter::from_fn(move || {
+        let first = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        let count = (set >> first).trailing_ones() as usize;
+        set &= !page_mask(first, first + count - 1);
+        Some((first, count))
+    })
+}
+
 /// The pages from `first` to `last`, as bits.
 pub(crate) fn page_mask(first: usize, last: usize) -> u64 {
     (!0 >> (PAGES - 1 - (last - first))) << first
@@ -577,13 +587,9 @@ impl Owned {
         state.owner.store(word_of(self.id), Release);
         state.present.fetch_and(!pages, Release);
         self.memory.absent.fetch_add(pages.count_ones().into(), Relaxed);
-        let mut rest = pages;
-        while rest != 0 {
-            let first = rest.trailing_zeros() as usize;
-            let count = (rest >> first).trailing_ones() as usize;
+        for (first, count) in runs(pages) {
             // SAFETY: ours and claimed until all is done; `&mut self` is exclusive.
             unsafe { self.memory.give_back(extent, first, count) };
-            rest &= !page_mask(first, first + count - 1);
         }
         state.claimed.fetch_and(!pages, Release);
     }

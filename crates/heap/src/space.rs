@@ -12,6 +12,7 @@ use crate::{
     class::CLASSES,
     file::NOBODY,
     header::{self, ALL_PAGES, GRANULE, ROOT, Summary, UNUSED, header, map_entry},
+    memory::runs,
 };
 
 /// Set beside the owner of a raw extent, in records and in the file.
@@ -417,13 +418,9 @@ impl Arena {
             left -= 1;
             known.discarded |= pages;
             self.heap.discarded.fetch_add(u64::from(pages.count_ones()), Relaxed);
-            let mut rest = pages;
-            while rest != 0 {
-                let first = rest.trailing_zeros() as usize;
-                let count = (rest >> first).trailing_ones() as usize;
+            for (first, count) in runs(pages) {
                 self.memory.discard(number, first, count);
                 tx.fill(SlabAt::new(number, first).offset(), count * PAGE, 0);
-                rest &= !pages_mask(first, count);
             }
         }
         false

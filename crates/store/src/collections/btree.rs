@@ -14,9 +14,9 @@
 
 pub(crate) mod node;
 
+use super::absent::no_look;
 use holdfast_heap::{Arena, Full, Tx};
 use node::{Layout, View, view};
-use std::convert::Infallible;
 
 /// What no tree outgrows: a heap has room for 2^29 inner nodes, and of two neighbours one has 16 slots in use at least,
 /// so that a level has some eight times as many nodes as the one above it.
@@ -146,7 +146,7 @@ impl<const KEY: usize> Tree<KEY> {
     /// Descends from the root; `choose` picks a slot's index in each node.
     #[inline]
     fn descend(&self, arena: &Arena, choose: impl FnMut(View) -> usize) -> Path {
-        let Ok(path) = self.try_descend(arena, |_, _| Ok::<_, Infallible>(()), choose);
+        let Ok(path) = self.try_descend(arena, no_look, choose);
         path
     }
 
@@ -173,7 +173,7 @@ impl<const KEY: usize> Tree<KEY> {
 
     /// The leaf with the element of that rank, and the element's index in it; the last leaf if the rank is beyond.
     pub fn by_rank(&self, arena: &Arena, rank: u64) -> (Path, u64) {
-        let Ok(found) = self.try_by_rank(arena, rank, |_, _| Ok::<_, Infallible>(()));
+        let Ok(found) = self.try_by_rank(arena, rank, no_look);
         found
     }
 

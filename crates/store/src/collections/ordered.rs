@@ -7,10 +7,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, ops::Range};
+use std::ops::Range;
 
 use holdfast_heap::{Arena, Full, Tx};
 
+use super::absent::no_look;
 use super::btree::{
     Counted, Path, Tree,
     node::{self, Layout},
@@ -92,7 +93,7 @@ impl<const SLOT: usize> Ordered<SLOT> {
 
     /// The key with that many keys before it.
     pub fn by_rank(&self, arena: &Arena, rank: u64) -> Option<Position> {
-        let Ok(position) = self.try_by_rank(arena, rank, |_, _| Ok::<_, Infallible>(()));
+        let Ok(position) = self.try_by_rank(arena, rank, no_look);
         position
     }
 

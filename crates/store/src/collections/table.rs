@@ -16,12 +16,15 @@
 //! A full bucket splits in two (about 150 bytes of redo) and two siblings that together are half empty merge. A
 //! chain or a probe into a neighbour would fill buckets better than 69 %, but costs every miss a second bucket.
 
-use std::{collections::HashSet, convert::Infallible};
+use std::collections::HashSet;
 
 use holdfast_heap::{AbsentPage, Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{absent::look, sample::choose};
+use super::{
+    absent::{look, no_look},
+    sample::choose,
+};
 use crate::util::probe;
 
 const BUCKET: usize = 256;
@@ -375,19 +378,24 @@ impl Table {
     /// The bucket of a hash.
     #[inline]
     fn bucket(self, arena: &Arena, hash: u64) -> u64 {
-        let Ok(bucket) = self.try_bucket(arena, hash, |_| Ok::<_, Infallible>(()));
+        let Ok(bucket) = self.try_bucket(arena, hash, no_look);
         bucket
     }
 
-    /// The same, unless `look` fails of a slot before it is read.
+    /// The same, unless `look` fails of a slot before it is read, by its place and length.
     #[inline]
-    fn try_bucket<E>(self, arena: &Arena, hash: u64, look: impl Fn(u64) -> Result<(), E>) -> Result<u64, E> {
+    fn try_bucket<E>(
+        self,
+        arena: &Arena,
+        hash: u64,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut word = arena.u64(self.root);
         let mut hash = hash;
         while word & NODE != 0 {
             let bits = slot_bits(word);
             let at = (word & OFFSET) + (hash >> (64 - bits)) * 8;
-            look(at)?;
+            look(at, 8)?;
             word = arena.u64(at);
             hash <<= bits;
         }
@@ -402,7 +410,7 @@ impl Table {
         hash: u64,
         element: impl Fn(u64) -> Result<(), AbsentPage>,
     ) -> Result<(), AbsentPage> {
-        let bucket = self.try_bucket(arena, hash, |at| look(arena, at, 8))?;
+        let bucket = self.try_bucket(arena, hash, |at, len| look(arena, at, len))?;
         look(arena, bucket, BUCKET)?;
         Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
             .map(|index| entry_at(bucket, index))

@@ -48,12 +48,6 @@ impl Store {
         }
     }
 
-    /// Whether anything of the heap is not in memory: then [`Txn::absent`](crate::Txn::absent) should be asked before a command runs.
-    #[inline]
-    pub fn has_absent(&self) -> bool {
-        self.shared.heap.has_absent()
-    }
-
     /// Whether data should not grow, since it takes more memory than the store may have, and none of it can be frozen or
     /// evicted. See [`Store::make_room`].
     pub fn is_out_of_memory(&self) -> bool {

@@ -390,6 +390,12 @@ impl<'s> Txn<'s> {
         cold
     }
 
+    /// Whether anything of the heap is not in memory: else [`Txn::absent`] finds nothing.
+    #[inline]
+    pub fn has_absent(&self) -> bool {
+        self.shared().heap.has_absent()
+    }
+
     /// Looks which pages are not in memory that a command will use, as far as that can be told from its keys and from the
     /// elements, or positions, that it names; returns those that must be fetched.
     ///
@@ -402,7 +408,7 @@ impl<'s> Txn<'s> {
         elements: &[&[u8]],
     ) -> Result<Vec<Cold>> {
         let (shared, mut pages) = (self.shared(), Vec::new());
-        for key in keys.into_iter().filter(|_| shared.heap.has_absent()) {
+        for key in keys {
             let target = self.target(db, key);
             let part = self.locks.get(target.partition);
             let found = part.find_near(shared, target.db, target.digest, target.slot);

@@ -15,12 +15,12 @@
 //! bytes as hold it. So equal texts have equal encodings, and entries are compared without decoding them.
 
 use std::{
-    convert::Infallible,
     fmt,
     hash::{Hash, Hasher},
     ops::Deref,
 };
 
+use super::super::absent::no_look;
 use holdfast_heap::{Arena, Tx};
 
 const TEXT: u8 = 0x80;
@@ -258,7 +258,7 @@ impl<'a> Entry<'a> {
     /// The entry at a heap offset.
     #[inline]
     pub fn at(arena: &'a Arena, offset: u64) -> Entry<'a> {
-        let Ok(entry) = Entry::try_at(arena, offset, |_, _| Ok::<_, Infallible>(()));
+        let Ok(entry) = Entry::try_at(arena, offset, no_look);
         entry
     }
 
