@@ -153,3 +153,92 @@ fn collections_outgrow_memory_and_survive_a_kill() {
     all.chunks(500).step_by(10).for_each(|some| check_elements(&mut client, some));
     assert_within(&mut client);
 }
+
+/// Adds what is looked at by [`commands_find_what_they_use_before_they_run`]: the collections named above, a stream, and the same
+/// number as score, position and ID.
+fn add_all(client: &mut Client) {
+    for first in (0..ELEMENTS).step_by(1000) {
+        add_elements(client, first..first + 1000);
+        set(client, (first..first + 1000).map(|n| (n, 0)));
+        let entry =
+            |n: u64| vec!["XADD".into(), "stream".into(), format!("{}-1", n + 1), "f".into(), element(n)];
+        let entries: Vec<_> = (first..first + 1000).map(entry).collect();
+        pipeline(client, &entries);
+    }
+}
+
+#[test]
+fn commands_find_what_they_use_before_they_run() {
+    // A number for each `#`, from some distance of the end, and an element for each `@`.
+    const CALLS: &[&str] = &[
+        "HGET huge field",
+        "HMGET huge field field field",
+        "HTTL huge FIELDS 1 field",
+        "HSET huge field new",
+        "SISMEMBER set @",
+        "SREM set @",
+        "ZSCORE zset @",
+        "ZMSCORE zset @ @",
+        "ZRANK zset @",
+        "ZREVRANK zset @",
+        "ZRANGE zset # #",
+        "ZREVRANGE zset # #",
+        "ZCOUNT zset # +inf",
+        "ZRANGEBYSCORE zset (# +inf LIMIT 0 40",
+        "ZREVRANGEBYSCORE zset # -inf LIMIT 3 40",
+        "ZRANGE zset # -inf BYSCORE REV LIMIT 0 5",
+        "ZADD zset XX # @",
+        "LINDEX list #",
+        "LRANGE list # #",
+        "LSET list # @",
+        "XRANGE stream # + COUNT 100",
+        "XREVRANGE stream # - COUNT 100",
+        "XREAD COUNT 20 STREAMS stream #",
+        "XDEL stream #-1",
+    ];
+    let mut rng = Rng(seed());
+    let server = Server::start(OPTIONS);
+    let mut client = server.client();
+    add_all(&mut client);
+    let mut folder = Some(server.kill());
+    for calls in CALLS.chunks(6) {
+        let server = Server::start_in(folder.take().expect("the last server's"), OPTIONS);
+        let mut client = server.client();
+        while client.info("loading") == "1" {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut fetched_in_all = 0;
+        for call in calls {
+            let waits = |client: &mut Client| {
+                (number(client, "heap_pages_fetched"), number(client, "heap_page_faults"))
+            };
+            let before = waits(&mut client);
+            for _ in 0..6 {
+                let calls: Vec<_> = (0..50)
+                    .map(|_| {
+                        let n = 1000 + rng.below(ELEMENTS - 2000);
+                        let fill = |word: &str| match word {
+                            "@" => element(n),
+                            "field" => field(n),
+                            word => word.replace('#', &n.to_string()),
+                        };
+                        call.split(' ').map(fill).collect()
+                    })
+                    .collect();
+                for reply in pipeline(&mut client, &calls) {
+                    assert!(!matches!(reply, Reply::Error(_)), "{call}: {reply:?}");
+                }
+            }
+            let after = waits(&mut client);
+            let (fetched, faults) = (after.0 - before.0, after.1 - before.1);
+            fetched_in_all += fetched;
+            println!("{call}: {fetched} pages fetched, {faults} waited for under a lock");
+            assert!(
+                faults * 100 <= fetched + 100,
+                "{call}: {faults} pages were waited for, {fetched} fetched"
+            );
+        }
+        assert!(fetched_in_all > 50, "most of it was in memory");
+        folder = Some(server.kill());
+    }
+}

@@ -29,7 +29,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..ROW
     }
-    .by(Keyed(bitcount)),
+    .by(Keyed(bitcount))
+    .using(uses::bytes),
     Command {
         name: "bitfield",
         syntax: "key [operation<GET=get-block(encoding offset:i)|write([OVERFLOW=overflow-block<WRAP|SAT|FAIL>] write-operation<SET=set-block(encoding offset:i value:i)|INCRBY=incrby-block(encoding offset:i increment:i)>)>...]",
@@ -74,7 +75,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..WRITE
     }
-    .by(Keyed(bitop)),
+    .by(Keyed(bitop))
+    .using(uses::bytes),
     Command {
         name: "bitpos",
         syntax: "key bit:i [range(start:i [end-unit-block(end:i [unit@7.0.0<BYTE|BIT>])])]",
@@ -83,7 +85,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N)",
         ..ROW
     }
-    .by(Keyed(bitpos)),
+    .by(Keyed(bitpos))
+    .using(uses::bytes),
     Command {
         name: "getbit",
         syntax: "key offset:i",
@@ -91,15 +94,23 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a bit value by offset.",
         ..ROW
     }
-    .by(Keyed(getbit)),
+    .by(Keyed(getbit))
+    .using(bit),
     Command {
         name: "setbit",
         syntax: "key offset:i value:i",
         summary: "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.",
         ..WRITE
     }
-    .by(Keyed(setbit)),
+    .by(Keyed(setbit))
+    .using(bit),
 ];
+
+/// The byte with the bit that is named.
+fn bit(args: Args) -> Vec<Use> {
+    let byte = parse_int(args.at(2)).and_then(|bit| usize::try_from(bit / 8).ok());
+    byte.map(|byte| Use::Bytes(byte, byte + 1)).into_iter().collect()
+}
 
 const BAD_OFFSET: Stop = Stop::new("ERR bit offset is not an integer or out of range");
 const BAD_BIT: Stop = Stop::new("ERR bit is not an integer or out of range");

@@ -5,7 +5,7 @@ use crate::{
     commands::prelude::*,
     server::mailbox::Wake,
 };
-use holdfast_resp::{Args, parse_double};
+use holdfast_resp::parse_double;
 use holdfast_store::{Turn, Type};
 use std::time::Duration;
 

@@ -4,7 +4,6 @@ use crate::commands::{
     expire_time::{ExpireTime, Unit, any_time},
     prelude::*,
 };
-use holdfast_resp::Args;
 
 const ROW: Command = Command { group: "generic", categories: Categories::KEYSPACE, ..Command::NEW };
 const SETTING: Command = Command {

@@ -1,7 +1,7 @@
 //! The expiry of a hash's fields: HEXPIRE and its kin, of Redis 7.4.
 
 use crate::commands::prelude::*;
-use holdfast_resp::{Args, parse_int};
+use holdfast_resp::parse_int;
 use holdfast_store::hash::{ExpireIf, Expired};
 
 /// The latest time at which a field can expire: Redis's, in milliseconds since 1970.
@@ -37,21 +37,24 @@ pub static COMMANDS: &[Row] = &[
         summary: "Set expiry for hash field using relative time to expire (seconds).",
         ..EXPIRE
     }
-    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Now))),
+    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Now)))
+    .using(named),
     Command {
         name: "hexpireat",
         syntax: "key unix-time-seconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (seconds).",
         ..EXPIRE
     }
-    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Epoch))),
+    .by(Keyed(|call, txn| expire(call, txn, SECONDS, From::Epoch)))
+    .using(named),
     Command {
         name: "hexpiretime",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in seconds.",
         ..TIME
     }
-    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Epoch))),
+    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Epoch)))
+    .using(named),
     Command {
         name: "hpersist",
         syntax: "key FIELDS=fields(numfields:i field...)",
@@ -60,42 +63,48 @@ pub static COMMANDS: &[Row] = &[
         summary: "Removes the expiration time for each specified field.",
         ..TIME
     }
-    .by(Keyed(persist)),
+    .by(Keyed(persist))
+    .using(named),
     Command {
         name: "hpexpire",
         syntax: "key milliseconds:i [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using relative time to expire (milliseconds).",
         ..EXPIRE
     }
-    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Now))),
+    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Now)))
+    .using(named),
     Command {
         name: "hpexpireat",
         syntax: "key unix-time-milliseconds:t [condition<NX|XX|GT|LT>] FIELDS=fields(numfields:i field...)",
         summary: "Set expiry for hash field using an absolute Unix timestamp (milliseconds).",
         ..EXPIRE
     }
-    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Epoch))),
+    .by(Keyed(|call, txn| expire(call, txn, MILLISECONDS, From::Epoch)))
+    .using(named),
     Command {
         name: "hpexpiretime",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the expiration time of a hash field as a Unix timestamp, in msec.",
         ..TIME
     }
-    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Epoch))),
+    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Epoch)))
+    .using(named),
     Command {
         name: "hpttl",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in milliseconds of a hash field.",
         ..TIME
     }
-    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Now))),
+    .by(Keyed(|call, txn| time(call, txn, MILLISECONDS, From::Now)))
+    .using(named),
     Command {
         name: "httl",
         syntax: "key FIELDS=fields(numfields:i field...)",
         summary: "Returns the TTL in seconds of a hash field.",
         ..TIME
     }
-    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Now))),
+    .by(Keyed(|call, txn| time(call, txn, SECONDS, From::Now)))
+    .using(named),
 ];
 
 /// Units of time, in milliseconds.
@@ -116,6 +125,12 @@ impl From {
             From::Epoch => 0,
         }
     }
+}
+
+/// The fields that a call names.
+fn named(args: Args) -> Vec<Use> {
+    let words = args.iter().skip_while(|word| !word.eq_ignore_ascii_case(b"fields"));
+    words.skip(2).map(Use::Element).collect()
 }
 
 fn expire(call: &mut Call, txn: &mut Txn, unit_ms: i64, from: From) -> Answer {

@@ -13,7 +13,6 @@ use crate::{
     util::glob,
 };
 use holdfast_rdb::{Error, functions};
-use holdfast_resp::Args;
 use holdfast_store::SYSTEM_DATABASE;
 use std::sync::Arc;
 

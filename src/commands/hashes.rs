@@ -43,35 +43,40 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields to be removed.",
         ..WRITE
     }
-    .by(Keyed(hdel)),
+    .by(Keyed(hdel))
+    .using(uses::elements),
     Command {
         name: "hexists",
         syntax: "key field",
         summary: "Determines whether a field exists in a hash.",
         ..LOOK
     }
-    .by(Keyed(hexists)),
+    .by(Keyed(hexists))
+    .using(uses::element),
     Command {
         name: "hget",
         syntax: "key field",
         summary: "Returns the value of a field in a hash.",
         ..READ
     }
-    .by(Keyed(hget)),
+    .by(Keyed(hget))
+    .using(uses::element),
     Command {
         name: "hgetall",
         syntax: "key",
         summary: "Returns all fields and values in a hash.",
         ..READ_ALL
     }
-    .by(Keyed(|call, txn| list(call, txn, Shown::Both))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Both)))
+    .using(uses::all),
     Command {
         name: "hincrby",
         syntax: "key field increment:i",
         summary: "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.",
         ..INCREMENT
     }
-    .by(Keyed(hincrby)),
+    .by(Keyed(hincrby))
+    .using(uses::element),
     Command {
         name: "hincrbyfloat",
         syntax: "key field increment:d",
@@ -79,14 +84,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Increments the floating point value of a field by a number. Uses 0 as initial value if the field doesn't exist.",
         ..INCREMENT
     }
-    .by(Keyed(hincrbyfloat)),
+    .by(Keyed(hincrbyfloat))
+    .using(uses::element),
     Command {
         name: "hkeys",
         syntax: "key",
         summary: "Returns all fields in a hash.",
         ..READ_ALL
     }
-    .by(Keyed(|call, txn| list(call, txn, Shown::Names))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Names)))
+    .using(uses::all),
     Command {
         name: "hlen",
         syntax: "key",
@@ -101,7 +108,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of fields being requested.",
         ..READ
     }
-    .by(Keyed(hmget)),
+    .by(Keyed(hmget))
+    .using(uses::elements),
     Command {
         name: "hmset",
         syntax: "key data(field value)...",
@@ -112,7 +120,8 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(|call, txn| {
         set(call, txn)?;
         call.reply_ok()
-    })),
+    }))
+    .using(uses::pairs),
     Command {
         name: "hrandfield",
         syntax: "key [options(count:i [WITHVALUES])]",
@@ -143,7 +152,8 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(|call, txn| {
         let new = set(call, txn)?;
         call.reply_int(new as i64)
-    })),
+    }))
+    .using(uses::pairs),
     Command {
         name: "hsetnx",
         syntax: "key field value",
@@ -151,7 +161,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sets the value of a field in a hash only when the field doesn't exist.",
         ..WRITE
     }
-    .by(Keyed(hsetnx)),
+    .by(Keyed(hsetnx))
+    .using(uses::element),
     Command {
         name: "hstrlen",
         syntax: "key field",
@@ -159,14 +170,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the length of the value of a field.",
         ..LOOK
     }
-    .by(Keyed(hstrlen)),
+    .by(Keyed(hstrlen))
+    .using(uses::element),
     Command {
         name: "hvals",
         syntax: "key",
         summary: "Returns all values in a hash.",
         ..READ_ALL
     }
-    .by(Keyed(|call, txn| list(call, txn, Shown::Values))),
+    .by(Keyed(|call, txn| list(call, txn, Shown::Values)))
+    .using(uses::all),
 ];
 
 /// What of the fields a reply shows.

@@ -10,7 +10,6 @@ use crate::{
     commands::prelude::*,
     util::glob,
 };
-use holdfast_resp::Args;
 
 const SUB: Command = Command {
     group: "server",

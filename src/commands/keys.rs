@@ -30,7 +30,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
         ..ROW
     }
-    .by(Keyed(copy)),
+    .by(Keyed(copy))
+    .using(uses::all),
     Command {
         name: "del",
         syntax: "key...",

@@ -4,8 +4,9 @@ use crate::{
     command::error::NOT_POSITIVE,
     commands::{blocking, prelude::*},
 };
+use holdfast_resp::parse_int;
 use holdfast_store::{
-    Type,
+    Type, Use,
     list::{
         End::{self, Back, Front},
         List,
@@ -62,7 +63,8 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(|call, txn| {
         let ends = (end(call, 3)?, end(call, 4)?);
         blocking_move(call, txn, ends, 5)
-    })),
+    }))
+    .using(uses::ends),
     Command {
         name: "blmpop",
         syntax: "timeout:d numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -73,21 +75,24 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-    .by(Keyed(|call, txn| multi_pop(call, txn, true))),
+    .by(Keyed(|call, txn| multi_pop(call, txn, true)))
+    .using(uses::ends),
     Command {
         name: "blpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the first element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_POP
     }
-    .by(Keyed(|call, txn| blocking_pop(call, txn, Front))),
+    .by(Keyed(|call, txn| blocking_pop(call, txn, Front)))
+    .using(uses::ends),
     Command {
         name: "brpop",
         syntax: "key... timeout:d",
         summary: "Removes and returns the last element in a list. Blocks until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_POP
     }
-    .by(Keyed(|call, txn| blocking_pop(call, txn, Back))),
+    .by(Keyed(|call, txn| blocking_pop(call, txn, Back)))
+    .using(uses::ends),
     Command {
         name: "brpoplpush",
         syntax: "source:k destination:k1 timeout:d",
@@ -95,7 +100,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Pops an element from a list, pushes it to another list and returns it. Block until an element is available otherwise. Deletes the list if the last element was popped.",
         ..BLOCKING_MOVE
     }
-    .by(Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3))),
+    .by(Keyed(|call, txn| blocking_move(call, txn, (Back, Front), 3)))
+    .using(uses::ends),
     Command {
         name: "lindex",
         syntax: "key index:i",
@@ -103,7 +109,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
         ..READ
     }
-    .by(Keyed(lindex)),
+    .by(Keyed(lindex))
+    .using(|args| range(args, 2, 2)),
     Command {
         name: "linsert",
         syntax: "key where<BEFORE|AFTER> pivot element",
@@ -114,7 +121,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
         ..READ
     }
-    .by(Keyed(linsert)),
+    .by(Keyed(linsert))
+    .using(uses::all),
     Command {
         name: "llen",
         syntax: "key",
@@ -134,7 +142,8 @@ pub static COMMANDS: &[Row] = &[
     .by(Keyed(|call, txn| {
         let ends = (end(call, 3)?, end(call, 4)?);
         move_element(call, txn, ends)
-    })),
+    }))
+    .using(uses::ends),
     Command {
         name: "lmpop",
         syntax: "numkeys:i key... where<LEFT|RIGHT> [COUNT=count:i]",
@@ -145,14 +154,16 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..READ
     }
-    .by(Keyed(|call, txn| multi_pop(call, txn, false))),
+    .by(Keyed(|call, txn| multi_pop(call, txn, false)))
+    .using(uses::ends),
     Command {
         name: "lpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.",
         ..POP
     }
-    .by(Keyed(|call, txn| pop(call, txn, Front))),
+    .by(Keyed(|call, txn| pop(call, txn, Front)))
+    .using(uses::ends),
     Command {
         name: "lpos",
         syntax: "key element [RANK=rank:i] [COUNT=num-matches:i] [MAXLEN=len:i]",
@@ -161,14 +172,16 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
         ..READ
     }
-    .by(Keyed(lpos)),
+    .by(Keyed(lpos))
+    .using(uses::all),
     Command {
         name: "lpush",
         syntax: "key element...",
         summary: "Prepends one or more elements to a list. Creates the key if it doesn't exist.",
         ..PUSH
     }
-    .by(Keyed(|call, txn| push(call, txn, Front, true))),
+    .by(Keyed(|call, txn| push(call, txn, Front, true)))
+    .using(uses::ends),
     Command {
         name: "lpushx",
         syntax: "key element...",
@@ -176,7 +189,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Prepends one or more elements to a list only when the list exists.",
         ..PUSH
     }
-    .by(Keyed(|call, txn| push(call, txn, Front, false))),
+    .by(Keyed(|call, txn| push(call, txn, Front, false)))
+    .using(uses::ends),
     Command {
         name: "lrange",
         syntax: "key start:i stop:i",
@@ -184,7 +198,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
         ..READ
     }
-    .by(Keyed(lrange)),
+    .by(Keyed(lrange))
+    .using(|args| range(args, 2, 3)),
     Command {
         name: "lrem",
         syntax: "key count:i element",
@@ -192,7 +207,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
         ..TRIM
     }
-    .by(Keyed(lrem)),
+    .by(Keyed(lrem))
+    .using(uses::all),
     Command {
         name: "lset",
         syntax: "key index:i element",
@@ -202,7 +218,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
         ..READ
     }
-    .by(Keyed(lset)),
+    .by(Keyed(lset))
+    .using(|args| range(args, 2, 2)),
     Command {
         name: "ltrim",
         syntax: "key start:i stop:i",
@@ -210,14 +227,16 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements to be removed by the operation.",
         ..TRIM
     }
-    .by(Keyed(ltrim)),
+    .by(Keyed(ltrim))
+    .using(uses::ends),
     Command {
         name: "rpop",
         syntax: "key [count:i@6.2.0]",
         summary: "Returns and removes the last elements of a list. Deletes the list if the last element was popped.",
         ..POP
     }
-    .by(Keyed(|call, txn| pop(call, txn, Back))),
+    .by(Keyed(|call, txn| pop(call, txn, Back)))
+    .using(uses::ends),
     Command {
         name: "rpoplpush",
         syntax: "source:k destination:k1",
@@ -225,14 +244,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the last element of a list after removing and pushing it to another list. Deletes the list if the last element was popped.",
         ..MOVE
     }
-    .by(Keyed(|call, txn| move_element(call, txn, (Back, Front)))),
+    .by(Keyed(|call, txn| move_element(call, txn, (Back, Front))))
+    .using(uses::ends),
     Command {
         name: "rpush",
         syntax: "key element...",
         summary: "Appends one or more elements to a list. Creates the key if it doesn't exist.",
         ..PUSH
     }
-    .by(Keyed(|call, txn| push(call, txn, Back, true))),
+    .by(Keyed(|call, txn| push(call, txn, Back, true)))
+    .using(uses::ends),
     Command {
         name: "rpushx",
         syntax: "key element...",
@@ -240,8 +261,15 @@ pub static COMMANDS: &[Row] = &[
         summary: "Appends an element to a list only when the list exists.",
         ..PUSH
     }
-    .by(Keyed(|call, txn| push(call, txn, Back, false))),
+    .by(Keyed(|call, txn| push(call, txn, Back, false)))
+    .using(uses::ends),
 ];
+
+/// The elements between the positions that two arguments name.
+fn range(args: Args, first: usize, last: usize) -> Vec<Use> {
+    let positions = parse_int(args.at(first)).zip(parse_int(args.at(last)));
+    positions.map(|(first, last)| Use::Positions { first, last, reverse: false }).into_iter().collect()
+}
 
 const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
 const INDEX_OUT_OF_RANGE: Stop = Stop::new("ERR index out of range");

@@ -14,7 +14,6 @@ use crate::{
     },
 };
 use holdfast_rdb::encode;
-use holdfast_resp::Args;
 use std::time::Duration;
 
 const ACCESS: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::DELETE);

@@ -15,8 +15,9 @@ pub use crate::{
             Handler::{self, *},
             Row,
         },
+        uses,
     },
     push::notify::Class,
 };
-pub use holdfast_resp::Writer;
-pub use holdfast_store::Txn;
+pub use holdfast_resp::{Args, Writer};
+pub use holdfast_store::{Txn, Use};

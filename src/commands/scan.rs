@@ -1,7 +1,7 @@
 //! The arguments of SCAN, HSCAN, SSCAN and ZSCAN, and the reply of the latter three.
 
 use crate::{command::error::NOT_INTEGER, commands::prelude::*, util::glob};
-use holdfast_resp::{Args, parse_int};
+use holdfast_resp::parse_int;
 
 /// Elements that one step looks at unless told otherwise.
 const COUNT: usize = 10;

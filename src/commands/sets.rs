@@ -44,7 +44,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
         ..READ
     }
-    .by(Keyed(sadd)),
+    .by(Keyed(sadd))
+    .using(uses::elements),
     Command {
         name: "scard",
         syntax: "key",
@@ -58,14 +59,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the difference of multiple sets.",
         ..COMBINE
     }
-    .by(Keyed(|call, txn| combine(call, txn, Combine::Difference))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Difference)))
+    .using(uses::all),
     Command {
         name: "sdiffstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the difference of multiple sets in a key.",
         ..STORE
     }
-    .by(Keyed(|call, txn| store(call, txn, Combine::Difference))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Difference)))
+    .using(uses::all),
     Command {
         name: "sinter",
         syntax: "key...",
@@ -73,7 +76,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..COMBINE
     }
-    .by(Keyed(|call, txn| combine(call, txn, Combine::Intersection))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Intersection)))
+    .using(uses::all),
     Command {
         name: "sintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -84,7 +88,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..COMBINE
     }
-    .by(Keyed(sintercard)),
+    .by(Keyed(sintercard))
+    .using(uses::all),
     Command {
         name: "sinterstore",
         syntax: "destination:k key:k1...",
@@ -92,14 +97,16 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION,
         ..STORE
     }
-    .by(Keyed(|call, txn| store(call, txn, Combine::Intersection))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Intersection)))
+    .using(uses::all),
     Command {
         name: "sismember",
         syntax: "key member",
         summary: "Determines whether a member belongs to a set.",
         ..LOOK
     }
-    .by(Keyed(sismember)),
+    .by(Keyed(sismember))
+    .using(uses::element),
     Command {
         name: "smembers",
         syntax: "key",
@@ -109,7 +116,8 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     // The union of one set.
-    .by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Union)))
+    .using(uses::all),
     Command {
         name: "smismember",
         syntax: "key member...",
@@ -118,7 +126,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of elements being checked for membership",
         ..READ
     }
-    .by(Keyed(smismember)),
+    .by(Keyed(smismember))
+    .using(uses::elements),
     Command {
         name: "smove",
         syntax: "source:k destination:k1 member",
@@ -130,7 +139,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Moves a member from one set to another.",
         ..READ
     }
-    .by(Keyed(smove)),
+    .by(Keyed(smove))
+    .using(|args| vec![Use::Element(args.at(3))]),
     Command {
         name: "spop",
         syntax: "key [count:i@3.2.0]",
@@ -159,7 +169,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of members to be removed.",
         ..READ
     }
-    .by(Keyed(srem)),
+    .by(Keyed(srem))
+    .using(uses::elements),
     Command {
         name: "sscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i]",
@@ -176,14 +187,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the union of multiple sets.",
         ..COMBINE
     }
-    .by(Keyed(|call, txn| combine(call, txn, Combine::Union))),
+    .by(Keyed(|call, txn| combine(call, txn, Combine::Union)))
+    .using(uses::all),
     Command {
         name: "sunionstore",
         syntax: "destination:k key:k1...",
         summary: "Stores the union of multiple sets in a key.",
         ..STORE
     }
-    .by(Keyed(|call, txn| store(call, txn, Combine::Union))),
+    .by(Keyed(|call, txn| store(call, txn, Combine::Union)))
+    .using(uses::all),
 ];
 
 fn sadd(call: &mut Call, txn: &mut Txn) -> Answer {

@@ -4,7 +4,7 @@ use crate::{
     command::{BeginSearch, Find, error::WRONG_TYPE},
     commands::prelude::*,
 };
-use holdfast_resp::{Args, parse_double};
+use holdfast_resp::parse_double;
 use holdfast_store::{Cold, Type};
 use std::{cmp::Ordering, ops::Range};
 
@@ -35,7 +35,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
         ..ROW
     }
-    .by(Keyed(sort)),
+    .by(Keyed(sort))
+    .using(uses::all),
     Command {
         name: "sort_ro",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!]",
@@ -45,7 +46,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the sorted elements of a list, a set, or a sorted set.",
         ..ROW
     }
-    .by(Keyed(sort)),
+    .by(Keyed(sort))
+    .using(uses::all),
 ];
 
 const NOT_NUMBERS: Stop = Stop::new("ERR One or more scores can't be converted into double");

@@ -11,7 +11,7 @@ use crate::{
     util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Type, string::StringValue};
+use holdfast_store::{Type, Use, string::StringValue};
 use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };
@@ -72,7 +72,8 @@ pub static COMMANDS: &[Row] = &[
         ..READ
     }
     .by(Keyed(get))
-    .directly(Direct::Reads(|out, value| out.bulk(value))),
+    .directly(Direct::Reads(|out, value| out.bulk(value)))
+    .using(uses::bytes),
     Command {
         name: "getdel",
         syntax: "key",
@@ -82,7 +83,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the string value of a key after deleting the key.",
         ..ROW
     }
-    .by(Keyed(get_del)),
+    .by(Keyed(get_del))
+    .using(uses::bytes),
     Command {
         name: "getex",
         syntax: "key [expiration<EX=seconds:i|PX=milliseconds:i|EXAT=unix-time-seconds:t|PXAT=unix-time-milliseconds:t|PERSIST>]",
@@ -91,7 +93,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the string value of a key after setting its expiration time.",
         ..CHANGE
     }
-    .by(Keyed(get_ex)),
+    .by(Keyed(get_ex))
+    .using(uses::bytes),
     Command {
         name: "getrange",
         syntax: "key start:i end:i",
@@ -99,14 +102,16 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a substring of the string stored at a key.",
         ..RANGE
     }
-    .by(Keyed(get_range)),
+    .by(Keyed(get_range))
+    .using(part),
     Command {
         name: "getset",
         syntax: "key value",
         summary: "Returns the previous string value of a key after setting it to a new value.",
         ..CHANGE
     }
-    .by(Keyed(get_set)),
+    .by(Keyed(get_set))
+    .using(uses::bytes),
     Command {
         name: "incr",
         syntax: "key",
@@ -141,7 +146,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
         ..ROW
     }
-    .by(Keyed(lcs::lcs)),
+    .by(Keyed(lcs::lcs))
+    .using(uses::bytes),
     Command {
         name: "mget",
         syntax: "key...",
@@ -150,7 +156,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of keys to retrieve.",
         ..READ
     }
-    .by(Keyed(mget)),
+    .by(Keyed(mget))
+    .using(uses::bytes),
     Command {
         name: "mset",
         syntax: "data(key value)...",
@@ -223,7 +230,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the length of the resulting value.",
         ..WRITE
     }
-    .by(Keyed(set_range)),
+    .by(Keyed(set_range))
+    .using(changed_part),
     Command {
         name: "strlen",
         syntax: "key",
@@ -240,8 +248,24 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns a substring from a string value.",
         ..RANGE
     }
-    .by(Keyed(get_range)),
+    .by(Keyed(get_range))
+    .using(part),
 ];
+
+/// The bytes between two places; all, if one counts from the end.
+fn part(args: Args) -> Vec<Use> {
+    let place = |index| parse_int(args.at(index)).and_then(|place| usize::try_from(place).ok());
+    match place(2).zip(place(3)) {
+        Some((first, last)) => vec![Use::Bytes(first, last.saturating_add(1))],
+        None => uses::bytes(args),
+    }
+}
+
+/// The bytes that SETRANGE replaces.
+fn changed_part(args: Args) -> Vec<Use> {
+    let begin = parse_int(args.at(2)).and_then(|begin| usize::try_from(begin).ok());
+    begin.map(|begin| Use::Bytes(begin, begin.saturating_add(args.at(3).len()))).into_iter().collect()
+}
 
 const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");
 const NOT_FINITE: Stop = Stop::new("ERR increment would produce NaN or Infinity");

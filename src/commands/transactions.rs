@@ -277,7 +277,8 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
     let mut logical = call.session.db as u8;
     let mut cold: Vec<Cold> = Vec::new();
     for Queued { id, args, keys } in &multi.queue {
-        let (command, args) = (call.table().command(*id), args.args());
+        let (row, args) = (call.turn.worker.rows.row(*id), args.args());
+        let command = &row.command;
         if command.name == "select" {
             let selected = parse_int(args.at(1)).filter(|number| (0..databases).contains(number));
             logical = selected.map_or(logical, |number| number as u8);
@@ -285,7 +286,7 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
         let db = call.server().store.database(logical);
         cold.extend(cold_values(txn, db, command, args, keys));
         // The command that meets a damaged page replies with the error.
-        cold.extend(absent_pages(txn, db, command, args, keys).unwrap_or_default());
+        cold.extend(absent_pages(txn, db, row, args, keys).unwrap_or_default());
     }
     cold.dedup();
     cold

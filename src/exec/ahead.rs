@@ -2,11 +2,14 @@
 
 use crate::{
     command::{
-        Command,
-        keys::{CallKeys, each_key, reads_value},
+        keys::{CallKeys, reads_value},
         table::Lookup,
     },
-    exec::{handler::Handler, locking::absent_pages, turn::Turn},
+    exec::{
+        handler::{Handler, Row},
+        locking::absent_pages,
+        turn::Turn,
+    },
     session::Session,
 };
 use holdfast_resp::Args;
@@ -27,16 +30,20 @@ impl Turn<'_> {
         fetched: Vec<Fetched>,
     ) -> Vec<Cold> {
         let store = &self.worker.server.store;
-        let (mut keys, mut calls) = (Vec::new(), Vec::new());
+        let (mut keys, mut read, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for args in commands {
-            let whole = self.each_value(args, |key| keys.push(key));
+            let Some(row) = self.keyed_row(args) else { continue };
+            let found = CallKeys::default();
+            keys.extend(found.all(&row.command, args).map(|(key, _)| key));
             if keys.len() > KEYS_MAX {
                 break;
             }
-            calls.extend(whole.map(|command| (command, args)));
+            let reads = found.all(&row.command, args).filter(|(_, access)| reads_value(*access));
+            read.extend(reads.map(|(key, _)| key));
+            calls.push((row, args, found));
         }
         keys.truncate(KEYS_MAX);
-        if keys.is_empty() {
+        if calls.is_empty() {
             return Vec::new();
         }
         let db = store.database(session.db as u8);
@@ -46,11 +53,10 @@ impl Turn<'_> {
         txn.count_lookups(false);
         txn.note_uses(false);
         txn.supply(fetched);
-        let mut cold = txn.cold(db, keys);
-        for (command, args) in calls {
+        let mut cold = txn.cold(db, read);
+        for (row, args, keys) in calls {
             // What is damaged is told by the command that meets it.
-            let absent = absent_pages(&mut txn, db, command, args, &CallKeys::default());
-            cold.extend(absent.unwrap_or_default());
+            cold.extend(absent_pages(&mut txn, db, row, args, &keys).unwrap_or_default());
         }
         txn.take_changes();
         let mut bytes = 0;
@@ -61,19 +67,10 @@ impl Turn<'_> {
         cold
     }
 
-    /// Calls `f` with the keys of which a command looks at the values; returns the command if these are all that it has.
-    fn each_value<'a>(&self, args: Args<'a>, mut f: impl FnMut(&'a [u8])) -> Option<&Command> {
+    /// The row of a command whose keys tell what it locks.
+    fn keyed_row(&self, args: Args) -> Option<&'static Row> {
         let Lookup::Found(id) = self.worker.server.table.lookup(args) else { return None };
         let row = self.worker.rows.row(id);
-        if !matches!(row.handler, Handler::Keyed(_)) || !row.command.accepts(args.len()) {
-            return None;
-        }
-        let mut are_all = true;
-        let found = each_key(&row.command, args, |index, access| match reads_value(access) {
-            true => f(args.at(index)),
-            false => are_all = false,
-        });
-        // What does not tell its keys will fail.
-        (found.is_ok() && are_all).then_some(&row.command)
+        (matches!(row.handler, Handler::Keyed(_)) && row.command.accepts(args.len())).then_some(row)
     }
 }

@@ -228,7 +228,7 @@ impl Turn<'_> {
             txn.keep_expired();
         }
         let absent = match row.handler {
-            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), command, args, keys),
+            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), row, args, keys),
             _ => Ok(Vec::new()),
         };
         let mut outcome = match absent {

@@ -7,7 +7,7 @@ use crate::{
         Command,
         table::{CommandId, Table},
     },
-    exec::{answer::Answer, call::Call, keyspace::Keyspace},
+    exec::{answer::Answer, call::Call, keyspace::Keyspace, uses::Uses},
     server::Server,
 };
 use holdfast_resp::{Args, Writer};
@@ -49,6 +49,8 @@ pub struct Row {
     pub handler: Handler,
     /// How it is done without a transaction, where none is needed.
     pub direct: Option<Direct>,
+    /// What of its keys' values a call uses, as far as its arguments tell.
+    pub uses: Option<Uses>,
     /// Whether a call of a command that may write is known not to.
     pub writes_nothing: Option<fn(&Server, Args) -> bool>,
     /// If it is a container, what it contains.
@@ -58,7 +60,14 @@ pub struct Row {
 impl Command {
     /// The row of a command that this does.
     pub const fn by(self, handler: Handler) -> Row {
-        Row { command: self.with_arity(), handler, direct: None, writes_nothing: None, subcommands: &[] }
+        Row {
+            command: self.with_arity(),
+            handler,
+            direct: None,
+            uses: None,
+            writes_nothing: None,
+            subcommands: &[],
+        }
     }
 
     /// The row of a command that does nothing without a subcommand.
@@ -77,6 +86,11 @@ impl Row {
     /// The same with a way to do it without a transaction: see [`Row::direct`].
     pub const fn directly(self, direct: Direct) -> Row {
         Row { direct: Some(direct), ..self }
+    }
+
+    /// The same where a call tells what of its keys' values it uses: see [`Row::uses`].
+    pub const fn using(self, uses: Uses) -> Row {
+        Row { uses: Some(uses), ..self }
     }
 
     /// The same where it may be known of a call that it does not write: see [`Row::writes_nothing`].

@@ -2,7 +2,7 @@
 
 use crate::{
     command::{
-        Command,
+        Command, Flags,
         keys::{CallKeys, reads_value},
     },
     exec::handler::{Handler, Row},
@@ -44,19 +44,15 @@ pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &
 pub fn absent_pages(
     txn: &mut Txn,
     db: u8,
-    command: &Command,
+    row: &Row,
     args: Args,
     keys: &CallKeys,
 ) -> Result<Vec<Cold>, Error> {
-    if !txn.has_absent() {
-        return Ok(Vec::new());
+    match row.uses {
+        Some(uses) if txn.has_absent() => {
+            let keys = keys.all(&row.command, args).map(|(key, _)| key);
+            txn.absent(db, keys, &uses(args), row.command.flags.has(Flags::WRITE))
+        }
+        _ => Ok(Vec::new()),
     }
-    let Some(keys) = keys.whole(command, args) else { return Ok(Vec::new()) };
-    let mut is_key = vec![false; args.len()];
-    keys.iter().for_each(|&(index, _)| is_key[index] = true);
-    let is_key = &is_key;
-    let of_kind =
-        |kind| (1..args.len()).filter(move |&index| is_key[index] == kind).map(|index| args.at(index));
-    let elements: Vec<&[u8]> = of_kind(false).collect();
-    txn.absent(db, of_kind(true), &elements)
 }

@@ -19,4 +19,5 @@ pub mod keyspace;
 pub mod locking;
 pub mod script;
 pub mod turn;
+pub mod uses;
 pub mod worker;

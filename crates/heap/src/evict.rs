@@ -9,7 +9,11 @@ use std::io;
 
 use holdfast_io::{ReadQueue, Result};
 
-use crate::{Arena, Heap, PAGE, PAGES, memory::ranges};
+use crate::{
+    Arena, EXTENT, Heap, PAGE, PAGES,
+    header::header,
+    memory::{bits, ranges},
+};
 
 /// The number of a page that is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,12 +80,19 @@ impl Arena {
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, false));
     }
 
-    /// The first page of a range that is not in memory: whoever uses the range waits for it.
-    pub fn absent(&self, offset: u64, len: usize) -> Option<AbsentPage> {
-        ranges(offset, len).find_map(|(extent, pages)| {
-            let absent = pages & self.memory.absent(extent);
-            (absent != 0).then(|| AbsentPage(extent * PAGES as u32 + absent.trailing_zeros()))
+    /// The pages of a range that are not in memory: whoever uses the range waits for them.
+    pub fn absent(&self, offset: u64, len: usize) -> impl Iterator<Item = AbsentPage> {
+        ranges(offset, len).flat_map(|(extent, pages)| {
+            bits(pages & self.memory.absent(extent))
+                .map(move |page| AbsentPage(extent * PAGES as u32 + page as u32))
         })
+    }
+
+    /// The page besides its own that freeing the block at an offset uses, if that is not in memory.
+    pub fn absent_to_free(&self, offset: u64) -> Option<AbsentPage> {
+        let extent = (offset / EXTENT) as u32;
+        let place = self.memory.place(extent)?;
+        if self.space.extents[place].raw { None } else { self.absent(header(extent), PAGE).next() }
     }
 }
 

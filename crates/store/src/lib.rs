@@ -35,7 +35,7 @@ mod typed;
 mod util;
 
 pub use cache::uses::Uses;
-pub use collections::{Limits, redo_max};
+pub use collections::{Limits, absent::Use, redo_max};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
     digest::{SLOTS, hash_slot},

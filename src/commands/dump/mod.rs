@@ -29,7 +29,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
         ..ROW
     }
-    .by(Keyed(dump)),
+    .by(Keyed(dump))
+    .using(uses::all),
     Command {
         name: "restore",
         syntax: "key ttl:i serialized-value [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME=seconds:i@5.0.0] [FREQ=frequency:i@5.0.0]",

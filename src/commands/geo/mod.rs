@@ -6,6 +6,7 @@ use crate::{
     command::{BeginSearch, Find, error::NOT_DOUBLE},
     commands::prelude::*,
 };
+use holdfast_resp::parse_double;
 use holdfast_store::{geo::Position, zset::AddOptions};
 use search::Kind;
 
@@ -55,14 +56,16 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
         ..ROW
     }
-    .by(Keyed(geoadd)),
+    .by(Keyed(geoadd))
+    .using(added),
     Command {
         name: "geodist",
         syntax: "key member1 member2 [unit<M|KM|FT|MI>]",
         summary: "Returns the distance between two members of a geospatial index.",
         ..ROW
     }
-    .by(Keyed(geodist)),
+    .by(Keyed(geodist))
+    .using(uses::elements),
     Command {
         name: "geohash",
         syntax: "key [member...]",
@@ -70,7 +73,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each member requested.",
         ..ROW
     }
-    .by(Keyed(geohash)),
+    .by(Keyed(geohash))
+    .using(uses::elements),
     Command {
         name: "geopos",
         syntax: "key [member...]",
@@ -78,7 +82,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each member requested.",
         ..ROW
     }
-    .by(Keyed(geopos)),
+    .by(Keyed(geopos))
+    .using(uses::elements),
     Command {
         name: "georadius",
         syntax: "key longitude:d latitude:d radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY@6.2.0])] [order<ASC|DESC>] [store<STORE=storekey:k1~key|STOREDIST=storedistkey:k2~key>]",
@@ -102,7 +107,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Queries a geospatial index for members within a distance from a member, optionally stores the result.",
         ..STORING_RADIUS
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: true })))
+    .using(uses::element),
     Command {
         name: "georadiusbymember_ro",
         syntax: "key member radius:d unit<M|KM|FT|MI> [WITHCOORD] [WITHDIST] [WITHHASH] [count-block(COUNT=count:i [ANY])] [order<ASC|DESC>]",
@@ -110,7 +116,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns members from a geospatial index that are within a distance from a member.",
         ..RADIUS
     }
-    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false }))),
+    .by(Keyed(|call, txn| search::search(call, txn, Kind::RadiusByMember { may_store: false })))
+    .using(uses::element),
     Command {
         name: "geosearch",
         syntax: "key from<FROMMEMBER=member|FROMLONLAT=fromlonlat(longitude:d latitude:d)> by<circle(BYRADIUS=radius:d unit<M|KM|FT|MI>)|box(BYBOX=width:d height:d unit<M|KM|FT|MI>)> [order<ASC|DESC>] [count-block(COUNT=count:i [ANY])] [WITHCOORD] [WITHDIST] [WITHHASH]",
@@ -128,6 +135,12 @@ pub static COMMANDS: &[Row] = &[
     }
     .by(Keyed(|call, txn| search::search(call, txn, Kind::SearchStore))),
 ];
+
+/// The members that GEOADD names, each behind its coordinates.
+fn added(args: Args) -> Vec<Use> {
+    let data = args.iter().skip(2).skip_while(|word| parse_double(word).is_none());
+    data.skip(2).step_by(3).map(Use::Element).collect()
+}
 
 const BAD_UNIT: Stop = Stop::new("ERR unsupported unit provided. please use M, KM, FT, MI");
 

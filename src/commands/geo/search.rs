@@ -2,7 +2,6 @@
 
 use super::{READ_KEY, STORED, number, position, unit, write_distance, write_position};
 use crate::commands::prelude::*;
-use holdfast_resp::Args;
 use holdfast_store::{
     geo::{Place, Position, Shape},
     zset::Zset,

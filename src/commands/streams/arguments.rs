@@ -1,7 +1,7 @@
 //! What the arguments of several commands have in common: IDs, ranges of IDs, how to trim.
 
 use crate::{command::error::NOT_INTEGER, commands::prelude::*, config::Opt};
-use holdfast_resp::{Args, parse_int};
+use holdfast_resp::parse_int;
 use holdfast_store::stream::{Id, NewId, Trim, TrimTo};
 
 const INVALID_ID: Stop = Stop::new("ERR Invalid stream ID specified as stream command argument");
@@ -85,6 +85,45 @@ pub fn parse_end(text: &[u8]) -> Result<Id, Stop> {
 /// All arguments from one on as IDs.
 pub fn parse_ids(args: Args) -> Result<Vec<Id>, Stop> {
     args.iter().map(|arg| parse_id(arg, 0)).collect()
+}
+
+/// The entries between the IDs that two arguments name, the greater one first in reverse, as many as COUNT says.
+pub fn range(args: Args, start: usize, end: usize) -> Vec<Use> {
+    let count = args.iter().skip(4).next_back().filter(|_| args.len() == 6).and_then(parse_int);
+    let count = count.and_then(|count| u64::try_from(count).ok()).unwrap_or(u64::MAX);
+    match (parse_start(args.at(start)), parse_end(args.at(end))) {
+        (Ok(from), Ok(to)) => vec![Use::Ids { from, to, reverse: start > end, count }],
+        _ => Vec::new(),
+    }
+}
+
+/// The entries that XREAD names: those behind IDs.
+pub fn read(args: Args) -> Vec<Use> {
+    let word = |name: &[u8]| (1..args.len()).find(|&index| args.at(index).eq_ignore_ascii_case(name));
+    let Some(streams) = word(b"streams") else { return Vec::new() };
+    let count = word(b"count").filter(|&at| at < streams).and_then(|at| parse_int(args.at(at + 1)));
+    let count = count.and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
+    let ids = args.iter().skip(streams + 1 + (args.len() - streams - 1) / 2);
+    let behind = ids.filter_map(|id| parse_id(id, 0).ok()?.next());
+    behind
+        .map(|from| Use::Ids { from, to: Id::MAX, reverse: false, count: count.unwrap_or(u64::MAX) })
+        .collect()
+}
+
+/// The entries with the IDs behind the key.
+pub fn each(args: Args) -> Vec<Use> {
+    let ids = args.iter().skip(2).filter_map(|id| parse_id(id, 0).ok());
+    ids.map(|id| Use::Ids { from: id, to: id, reverse: false, count: 1 }).collect()
+}
+
+/// The first entry.
+pub fn first(_: Args) -> Vec<Use> {
+    vec![Use::Ids { from: Id::MIN, to: Id::MAX, reverse: false, count: 1 }]
+}
+
+/// The last entry.
+pub fn last(_: Args) -> Vec<Use> {
+    vec![Use::Ids { from: Id::MIN, to: Id::MAX, reverse: true, count: 1 }]
 }
 
 /// The ID of a new entry.

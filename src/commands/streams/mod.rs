@@ -11,7 +11,6 @@ use crate::{
     command::{BeginSearch, Find},
     commands::prelude::*,
 };
-use holdfast_resp::Args;
 use holdfast_store::stream::{Entry, Id};
 
 const READ_KEY: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
@@ -73,7 +72,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
         ..WRITE
     }
-    .by(Keyed(entries::xadd)),
+    .by(Keyed(entries::xadd))
+    .using(arguments::last),
     Command {
         name: "xautoclaim",
         syntax: "key group consumer min-idle-time start [COUNT=count:i] [JUSTID]",
@@ -98,7 +98,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
         ..DELETE
     }
-    .by(Keyed(entries::xdel)),
+    .by(Keyed(entries::xdel))
+    .using(arguments::each),
     Command {
         name: "xgroup",
         summary: "A container for consumer groups commands.",
@@ -200,7 +201,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
     }
-    .by(Keyed(|call, txn| entries::range(call, txn, false))),
+    .by(Keyed(|call, txn| entries::range(call, txn, false)))
+    .using(|args| arguments::range(args, 2, 3)),
     Command {
         name: "xread",
         syntax: "[COUNT=count:i] [BLOCK=milliseconds:i] STREAMS=streams(key... id...)",
@@ -211,7 +213,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
         ..READ
     }
-    .by(Keyed(reading::xread)),
+    .by(Keyed(reading::xread))
+    .using(arguments::read),
     Command {
         name: "xreadgroup",
         syntax: "GROUP=group-block(group consumer) [COUNT=count:i] [BLOCK=milliseconds:i] [NOACK] STREAMS=streams(key... id...)",
@@ -230,7 +233,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
         ..READ
     }
-    .by(Keyed(|call, txn| entries::range(call, txn, true))),
+    .by(Keyed(|call, txn| entries::range(call, txn, true)))
+    .using(|args| arguments::range(args, 3, 2)),
     Command {
         name: "xsetid",
         syntax: "key last-id [ENTRIESADDED=entries-added:i@7.0.0] [MAXDELETEDID=max-deleted-id@7.0.0]",
@@ -247,7 +251,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
         ..DELETE
     }
-    .by(Keyed(entries::xtrim)),
+    .by(Keyed(entries::xtrim))
+    .using(arguments::first),
 ];
 
 /// Finds the keys of XREAD and XREADGROUP: the first half of what is behind STREAMS.

@@ -9,7 +9,7 @@ use crate::{
     server::mailbox::Wake,
     session::progress::Progress,
 };
-use holdfast_resp::{Args, Proto, parse_int};
+use holdfast_resp::{Proto, parse_int};
 use holdfast_store::{
     Error, Turn, Type,
     stream::{Delivered, Id, Stream},

@@ -59,6 +59,12 @@ impl AddArgs {
     }
 }
 
+/// The members that ZADD names, each behind its score.
+pub fn added(args: Args) -> Vec<Use> {
+    let data: Vec<&[u8]> = args.iter().skip(2).skip_while(|word| parse_double(word).is_none()).collect();
+    data.chunks_exact(2).map(|pair| Use::Place(pair[1], parse_double(pair[0]))).collect()
+}
+
 pub fn zadd(call: &mut Call, txn: &mut Txn) -> Answer {
     let AddArgs { options, count_changed, increment, scores_at } = AddArgs::parse(call)?;
     let args = call.args;

@@ -81,21 +81,24 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-    .by(Keyed(|call, txn| pops::multi_pop(call, txn, true))),
+    .by(Keyed(|call, txn| pops::multi_pop(call, txn, true)))
+    .using(uses::ends),
     Command {
         name: "bzpopmax",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the highest score from one or more sorted sets. Blocks until a member available otherwise. Deletes the sorted set if the last element was popped.",
         ..BLOCKING_POP
     }
-    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, true))),
+    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, true)))
+    .using(uses::ends),
     Command {
         name: "bzpopmin",
         syntax: "key... timeout:d",
         summary: "Removes and returns the member with the lowest score from one or more sorted sets. Blocks until a member is available otherwise. Deletes the sorted set if the last element was popped.",
         ..BLOCKING_POP
     }
-    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, false))),
+    .by(Keyed(|call, txn| pops::blocking_pop(call, txn, false)))
+    .using(uses::ends),
     Command {
         name: "zadd",
         syntax: "key [condition@3.0.2<NX|XX>] [comparison@6.2.0<GT|LT>] [CH=change:!@3.0.2] [INCR=increment:!@3.0.2] data(score:d member)...",
@@ -105,7 +108,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
         ..WRITE
     }
-    .by(Keyed(members::zadd)),
+    .by(Keyed(members::zadd))
+    .using(members::added),
     Command {
         name: "zcard",
         syntax: "key",
@@ -122,7 +126,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) with N being the number of elements in the sorted set.",
         ..READ
     }
-    .by(Keyed(|call, txn| ranges::count(call, txn, By::Score))),
+    .by(Keyed(|call, txn| ranges::count(call, txn, By::Score)))
+    .using(|args| ranges::scores(args, 2, false, 0)),
     Command {
         name: "zdiff",
         syntax: "numkeys:i key... [WITHSCORES]",
@@ -130,7 +135,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: DIFFERENCE_COMPLEXITY,
         ..COMBINE
     }
-    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Difference)))
+    .using(uses::all),
     Command {
         name: "zdiffstore",
         syntax: "destination:k numkeys:i key:k1...",
@@ -139,7 +145,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: DIFFERENCE_COMPLEXITY,
         ..STORE
     }
-    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Difference)))
+    .using(uses::all),
     Command {
         name: "zincrby",
         syntax: "key increment:i member",
@@ -149,7 +156,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)) where N is the number of elements in the sorted set.",
         ..WRITE
     }
-    .by(Keyed(members::zincrby)),
+    .by(Keyed(members::zincrby))
+    .using(|args| vec![Use::Place(args.at(3), None)]),
     Command {
         name: "zinter",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
@@ -157,7 +165,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION_COMPLEXITY,
         ..COMBINE
     }
-    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Intersection)))
+    .using(uses::all),
     Command {
         name: "zintercard",
         syntax: "numkeys:i key... [LIMIT=limit:i]",
@@ -166,7 +175,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
         ..COMBINE
     }
-    .by(Keyed(algebra::zintercard)),
+    .by(Keyed(algebra::zintercard))
+    .using(uses::all),
     Command {
         name: "zinterstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
@@ -174,7 +184,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: INTERSECTION_COMPLEXITY,
         ..STORE
     }
-    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Intersection)))
+    .using(uses::all),
     Command {
         name: "zlexcount",
         syntax: "key min max",
@@ -194,7 +205,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: MULTI_POP_COMPLEXITY,
         ..BASE
     }
-    .by(Keyed(|call, txn| pops::multi_pop(call, txn, false))),
+    .by(Keyed(|call, txn| pops::multi_pop(call, txn, false)))
+    .using(uses::ends),
     Command {
         name: "zmscore",
         syntax: "key member...",
@@ -203,21 +215,24 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(N) where N is the number of members being requested.",
         ..READ
     }
-    .by(Keyed(members::zmscore)),
+    .by(Keyed(members::zmscore))
+    .using(uses::elements),
     Command {
         name: "zpopmax",
         syntax: "key [count:i]",
         summary: "Returns the highest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         ..POP
     }
-    .by(Keyed(|call, txn| pops::pop(call, txn, true))),
+    .by(Keyed(|call, txn| pops::pop(call, txn, true)))
+    .using(uses::ends),
     Command {
         name: "zpopmin",
         syntax: "key [count:i]",
         summary: "Returns the lowest-scoring members from a sorted set after removing them. Deletes the sorted set if the last member was popped.",
         ..POP
     }
-    .by(Keyed(|call, txn| pops::pop(call, txn, false))),
+    .by(Keyed(|call, txn| pops::pop(call, txn, false)))
+    .using(uses::ends),
     Command {
         name: "zrandmember",
         syntax: "key [options(count:i [WITHSCORES])]",
@@ -233,7 +248,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns members in a sorted set within a range of indexes.",
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, None, None))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, None, None)))
+    .using(|args| ranges::uses(args, 2, None, None)),
     Command {
         name: "zrangebylex",
         syntax: "key min max [LIMIT=limit(offset:i count:i)]",
@@ -251,7 +267,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(false))))
+    .using(|args| ranges::uses(args, 2, Some(By::Score), Some(false))),
     Command {
         name: "zrangestore",
         syntax: "dst:k src:k1 min max [sortby<BYSCORE|BYLEX>] [REV] [LIMIT=limit(offset:i count:i)]",
@@ -262,7 +279,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
         ..BASE
     }
-    .by(Keyed(ranges::zrangestore)),
+    .by(Keyed(ranges::zrangestore))
+    .using(|args| ranges::uses(args, 3, None, None)),
     Command {
         name: "zrank",
         syntax: "key member [WITHSCORE]",
@@ -271,7 +289,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N))",
         ..READ
     }
-    .by(Keyed(|call, txn| members::rank(call, txn, false))),
+    .by(Keyed(|call, txn| members::rank(call, txn, false)))
+    .using(|args| vec![Use::Place(args.at(2), None)]),
     Command {
         name: "zrem",
         syntax: "key member...",
@@ -279,7 +298,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
         ..WRITE
     }
-    .by(Keyed(members::zrem)),
+    .by(Keyed(members::zrem))
+    .using(|args| args.iter().skip(2).map(|member| Use::Place(member, None)).collect()),
     Command {
         name: "zremrangebylex",
         syntax: "key min max",
@@ -295,21 +315,24 @@ pub static COMMANDS: &[Row] = &[
         summary: "Removes members in a sorted set within a range of indexes. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Rank))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Rank)))
+    .using(|args| ranges::uses(args, 2, Some(By::Rank), Some(false))),
     Command {
         name: "zremrangebyscore",
         syntax: "key min:d max:d",
         summary: "Removes members in a sorted set within a range of scores. Deletes the sorted set if all members were removed.",
         ..REMOVE
     }
-    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Score))),
+    .by(Keyed(|call, txn| ranges::remove(call, txn, By::Score)))
+    .using(|args| ranges::uses(args, 2, Some(By::Score), Some(false))),
     Command {
         name: "zrevrange",
         syntax: "key start:i stop:i [WITHSCORES]",
         summary: "Returns members in a sorted set within a range of indexes in reverse order.",
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Rank), Some(true))))
+    .using(|args| ranges::uses(args, 2, Some(By::Rank), Some(true))),
     Command {
         name: "zrevrangebylex",
         syntax: "key max min [LIMIT=limit(offset:i count:i)]",
@@ -327,7 +350,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: LIMITED_RANGE_COMPLEXITY,
         ..RANGE
     }
-    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true)))),
+    .by(Keyed(|call, txn| ranges::range(call, txn, Some(By::Score), Some(true))))
+    .using(|args| ranges::uses(args, 2, Some(By::Score), Some(true))),
     Command {
         name: "zrevrank",
         syntax: "key member [WITHSCORE]",
@@ -336,7 +360,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: "O(log(N))",
         ..READ
     }
-    .by(Keyed(|call, txn| members::rank(call, txn, true))),
+    .by(Keyed(|call, txn| members::rank(call, txn, true)))
+    .using(|args| vec![Use::Place(args.at(2), None)]),
     Command {
         name: "zscan",
         syntax: "key cursor:i [MATCH=pattern:p] [COUNT=count:i] [NOSCORES]",
@@ -352,7 +377,8 @@ pub static COMMANDS: &[Row] = &[
         summary: "Returns the score of a member in a sorted set.",
         ..READ
     }
-    .by(Keyed(members::zscore)),
+    .by(Keyed(members::zscore))
+    .using(uses::element),
     Command {
         name: "zunion",
         syntax: "numkeys:i key... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>] [WITHSCORES]",
@@ -360,7 +386,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: UNION_COMPLEXITY,
         ..COMBINE
     }
-    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Union))),
+    .by(Keyed(|call, txn| algebra::combine(call, txn, Operation::Union)))
+    .using(uses::all),
     Command {
         name: "zunionstore",
         syntax: "destination:k numkeys:i key:k1... [WEIGHTS=weight:i...] [AGGREGATE=aggregate<SUM|MIN|MAX>]",
@@ -368,7 +395,8 @@ pub static COMMANDS: &[Row] = &[
         complexity: UNION_COMPLEXITY,
         ..STORE
     }
-    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Union))),
+    .by(Keyed(|call, txn| algebra::store(call, txn, Operation::Union)))
+    .using(uses::all),
 ];
 
 /// Writes members with or without their scores: over RESP3 in pairs, over RESP2 one after the other.

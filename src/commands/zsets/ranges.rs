@@ -2,7 +2,7 @@
 
 use super::write_members;
 use crate::commands::prelude::*;
-use holdfast_resp::parse_double;
+use holdfast_resp::{parse_double, parse_int};
 use holdfast_store::{positions_between, zset::Zset};
 use std::ops::{Bound, Range};
 
@@ -96,6 +96,40 @@ fn name_end(text: &[u8]) -> Result<NameEnd<'_>, Stop> {
         [b'[', name @ ..] => Ok(NameEnd::At(Bound::Included(name))),
         [b'(', name @ ..] => Ok(NameEnd::At(Bound::Excluded(name))),
         _ => Err(BAD_NAME),
+    }
+}
+
+/// What a command of the ZRANGE family uses, as far as that can be told without a member; its ends are the arguments from `min` on.
+pub fn uses(args: Args, min: usize, by: Option<By>, reverse: Option<bool>) -> Vec<Use> {
+    let options = min + 2..args.len();
+    let word = |name: &[u8]| options.clone().find(|&index| args.at(index).eq_ignore_ascii_case(name));
+    let is_by_score = || word(b"byscore").is_some();
+    let by = by.unwrap_or_else(|| match word(b"bylex") {
+        Some(_) => By::Name,
+        None if is_by_score() => By::Score,
+        None => By::Rank,
+    });
+    let reverse = reverse.unwrap_or_else(|| word(b"rev").is_some());
+    let limit = word(b"limit").filter(|at| at + 2 < args.len()).and_then(|at| {
+        let (offset, count) = (parse_int(args.at(at + 1))?, parse_int(args.at(at + 2))?);
+        u64::try_from(offset).ok()?.checked_add(u64::try_from(count).ok()?)
+    });
+    match by {
+        By::Rank => {
+            let ends = parse_int(args.at(min)).zip(parse_int(args.at(min + 1)));
+            ends.map(|(first, last)| Use::Positions { first, last, reverse }).into_iter().collect()
+        }
+        By::Score => scores(args, min, reverse, limit.unwrap_or(u64::MAX)),
+        By::Name => Vec::new(),
+    }
+}
+
+/// The members with scores between two arguments, as many at most.
+pub fn scores(args: Args, min: usize, reverse: bool, count: u64) -> Vec<Use> {
+    let (least, greatest) = if reverse { (min + 1, min) } else { (min, min + 1) };
+    match (score_end(args.at(least)), score_end(args.at(greatest))) {
+        (Ok(min), Ok(max)) => vec![Use::Scores { min, max, reverse, count }],
+        _ => Vec::new(),
     }
 }
 

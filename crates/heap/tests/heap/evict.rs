@@ -37,7 +37,7 @@ fn evict(arena: &mut Arena) {
 }
 
 fn is_present(arena: &Arena, offset: u64, page: u64) -> bool {
-    arena.absent(offset + page * PAGE as u64, PAGE).is_none()
+    arena.absent(offset + page * PAGE as u64, PAGE).next().is_none()
 }
 
 fn check(arena: &Arena, offset: u64, page: u64) {
@@ -109,17 +109,17 @@ fn what_is_pinned_stays_until_it_is_freed() {
     evict(&mut arena);
     arena.pin(offset + 63 * PAGE as u64, 2 * PAGE);
     (0..3).for_each(|_| evict(&mut arena));
-    assert!(arena.absent(run, 2 * PAGE).is_none());
+    assert!(arena.absent(run, 2 * PAGE).next().is_none());
     assert!(is_present(&arena, offset, 63) && is_present(&arena, offset, 64));
     assert!(!is_present(&arena, offset, 62) && !is_present(&arena, offset, 65));
-    assert!(arena.absent(arena.root(), PAGE).is_none());
+    assert!(arena.absent(arena.root(), PAGE).next().is_none());
 
     arena.free(&mut tx, run, 2 * PAGE);
     assert_eq!(arena.alloc(&mut tx, 2 * PAGE).unwrap(), run);
     arena.fill(&mut tx, run, 2 * PAGE, 2);
     checkpoint(&heap, &mut arena);
     (0..3).for_each(|_| evict(&mut arena));
-    assert!(arena.absent(run, PAGE).is_some(), "its next owner has not pinned it");
+    assert!(arena.absent(run, PAGE).next().is_some(), "its next owner has not pinned it");
     assert!(arena.bytes(run, 2 * PAGE).iter().all(|&byte| byte == 2));
 }
 
@@ -142,7 +142,7 @@ fn pages_are_read_by_a_queue_and_those_of_old_are_read_anew() {
     let mut tx = Tx::new();
     checkpoint(&heap, &mut arena);
     (0..2).for_each(|_| evict(&mut arena));
-    let page_of = |arena: &Arena, page: u64| arena.absent(offset + page * PAGE as u64, 1);
+    let page_of = |arena: &Arena, page: u64| arena.absent(offset + page * PAGE as u64, 1).next();
     let (first, second) = (page_of(&arena, 3).unwrap(), page_of(&arena, 4).unwrap());
     let mut queue = ReadQueue::immediate();
     assert!(heap.begin_read(first, &mut queue, 1) && heap.begin_read(second, &mut queue, 2));

@@ -198,8 +198,40 @@ impl<const KEY: usize> Tree<KEY> {
     }
 
     /// The last leaf whose key satisfies `at_most`; the first leaf counts as satisfying it.
-    pub fn by_key(&self, arena: &Arena, mut at_most: impl FnMut(&[u8]) -> bool) -> Path {
-        self.descend(arena, |view| view.partition_point(1, |slot| at_most(&slot[POINTER..])) - 1)
+    pub fn by_key(&self, arena: &Arena, at_most: impl FnMut(&[u8]) -> bool) -> Path {
+        let Ok(path) = self.try_by_key(arena, no_look, at_most);
+        path
+    }
+
+    /// The same, unless `look` fails of a node before it is read, by its place and length.
+    #[inline]
+    pub fn try_by_key<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut at_most: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Path, E> {
+        self.try_descend(arena, look, |view| view.partition_point(1, |slot| at_most(&slot[POINTER..])) - 1)
+    }
+
+    /// Passes each leaf to `each` whose way there is in memory; `look` looks for nodes, by their place and length.
+    pub fn try_each_leaf<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut each: impl FnMut(u64),
+    ) {
+        let mut nodes = vec![self.top(arena)];
+        while let Some((node, height)) = nodes.pop() {
+            if height == 0 {
+                if node != 0 {
+                    each(node);
+                }
+            } else if look(node, Self::INNER.size).is_ok() {
+                let view = view(arena, Self::INNER, node);
+                nodes.extend((0..view.len()).map(|index| (child(view.slot(index)), height - 1)));
+            }
+        }
     }
 
     /// The first leaf.
@@ -214,36 +246,42 @@ impl<const KEY: usize> Tree<KEY> {
 
     /// Moves to the next leaf; false, and no move, at the last one.
     pub fn next(&self, arena: &Arena, path: &mut Path) -> bool {
-        self.step(arena, path, |index, len| (index + 1 < len).then_some(index + 1), |_| 0)
+        let Ok(moved) = self.try_step(arena, path, false, no_look);
+        moved
     }
 
     /// Moves to the leaf before; false, and no move, at the first one.
     pub fn previous(&self, arena: &Arena, path: &mut Path) -> bool {
-        self.step(arena, path, |index, _| index.checked_sub(1), |len| len - 1)
+        let Ok(moved) = self.try_step(arena, path, true, no_look);
+        moved
     }
 
-    fn step(
+    /// Moves to the next leaf, or the one before if `reverse`, unless `look` fails of a node before it is read, by its place and
+    /// length; then the path is of no use any more. False, and no move, at the end.
+    pub fn try_step<E>(
         &self,
         arena: &Arena,
         path: &mut Path,
-        beside: impl Fn(usize, usize) -> Option<usize>,
-        edge: impl Fn(usize) -> usize,
-    ) -> bool {
+        reverse: bool,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<bool, E> {
         for level in (0..path.height).rev() {
             let step = path.steps[level];
             let node = view(arena, Self::INNER, step.node);
-            let Some(index) = beside(step.index(), node.len()) else { continue };
+            let beside = if reverse { step.index().checked_sub(1) } else { Some(step.index() + 1) };
+            let Some(index) = beside.filter(|index| *index < node.len()) else { continue };
             path.steps[level] = Step::new(step.node, node, index);
             path.leaf = child(node.slot(index));
             for step in &mut path.steps[level + 1..path.height] {
+                look(path.leaf, Self::INNER.size)?;
                 let node = view(arena, Self::INNER, path.leaf);
-                let index = edge(node.len());
+                let index = if reverse { node.len() - 1 } else { 0 };
                 *step = Step::new(path.leaf, node, index);
                 path.leaf = child(node.slot(index));
             }
-            return true;
+            return Ok(true);
         }
-        false
+        Ok(false)
     }
 
     /// The elements in the path's leaf; `None` if that leaf is the whole tree, for then its owner counts them.

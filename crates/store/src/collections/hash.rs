@@ -7,12 +7,13 @@
 mod large;
 mod small;
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 use large::{Large, Put};
 use small::{Placed, Small};
 
 use super::{
     Context,
+    absent::{Absent, Finder},
     object::{self, AUX, AUX2, Encoding, Type},
     packed::{self, Piece, Value},
     sample::{below, choose},
@@ -78,12 +79,14 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
     field.is_alive(cx.now_ms).then_some(field)
 }
 
-/// Looks for the pages that a search for the field with this name will use, in a hash whose object is in memory.
-///
-/// # Errors
-/// The first that is not in memory.
-pub fn look(arena: &Arena, cx: Context, obj: u64, name: &[u8]) -> Result<(), AbsentPage> {
-    if is_large(arena, obj) { Large::of(obj).look(arena, cx.hasher.hash(name)) } else { Ok(()) }
+/// Looks for what a command that names this field will use of a large hash.
+pub fn look(finder: &Finder, cx: Context, obj: u64, name: &[u8]) -> Result<(), Absent> {
+    Large::of(obj).look(finder, cx.hasher.hash(name))
+}
+
+/// Looks for all of a large hash.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    Large::of(obj).look_at_all(finder);
 }
 
 /// All fields; those of a small hash in the order in which they were added.

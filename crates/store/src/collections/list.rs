@@ -11,10 +11,11 @@ mod tests;
 
 use std::ops::Range;
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Context, Limits, absent,
+    Context, Limits,
+    absent::{Absent, ELEMENTS_MAX, Finder},
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Edit, Entry, New, Room, Run},
@@ -58,18 +59,30 @@ pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
     Some(entry_at(arena, obj, &path, in_leaf).value)
 }
 
-/// Looks for the pages that a look at the element at `index` will use, in a list whose object is in memory.
-///
-/// # Errors
-/// The first that is not in memory.
-pub fn look(arena: &Arena, obj: u64, index: u64) -> Result<(), AbsentPage> {
-    if index >= len(arena, obj) {
+/// Looks for so many elements of a list from `index` on.
+pub fn look(finder: &Finder, obj: u64, index: u64, count: u64) -> Result<(), Absent> {
+    if index >= len(finder.arena, obj) {
         return Ok(());
     }
-    let look = |at, len| absent::look(arena, at, len);
-    let (path, _) = tree(obj).try_by_rank(arena, index, look)?;
-    look(path.leaf, run::HEADER)?;
-    look(path.leaf, Run::block_size(arena, path.leaf))
+    let (mut path, in_leaf) = tree(obj).try_by_rank(finder.arena, index, finder.look())?;
+    let mut left = count.min(ELEMENTS_MAX as u64) + in_leaf;
+    loop {
+        finder.go_on(look_at(finder, path.leaf));
+        left = left.saturating_sub(leaf_count(finder.arena, obj, &path));
+        if left == 0 || !tree(obj).try_step(finder.arena, &mut path, false, finder.look())? {
+            return Ok(());
+        }
+    }
+}
+
+/// Looks for all of a list.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(look_at(finder, leaf)));
+}
+
+fn look_at(finder: &Finder, leaf: u64) -> Result<(), Absent> {
+    finder.look()(leaf, run::HEADER)?;
+    finder.look()(leaf, Run::block_size(finder.arena, leaf))
 }
 
 /// The entry at `index` in the path's leaf.

@@ -35,6 +35,13 @@ pub(crate) struct Position {
     index: usize,
 }
 
+impl Position {
+    /// The place behind the key.
+    pub fn behind(self) -> Position {
+        Position { index: self.index + 1, ..self }
+    }
+}
+
 /// What [`Ordered::search`] finds.
 pub(crate) enum Search {
     /// The key is here.
@@ -64,13 +71,26 @@ impl<const SLOT: usize> Ordered<SLOT> {
     }
 
     /// The place behind all keys below, for [`Ordered::insert`]: it may be behind the last key of a leaf.
-    pub fn place(&self, arena: &Arena, mut below: impl FnMut(&Key) -> bool) -> Option<Position> {
+    pub fn place(&self, arena: &Arena, below: impl FnMut(&Key) -> bool) -> Option<Position> {
+        let Ok(place) = self.try_place(arena, no_look, below);
+        place
+    }
+
+    /// The same, unless `look` fails of a node before it is read, by its place and length.
+    #[inline]
+    pub fn try_place<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut below: impl FnMut(&Key) -> bool,
+    ) -> Result<Option<Position>, E> {
         if self.tree.is_empty(arena) {
-            return None;
+            return Ok(None);
         }
-        let path = self.tree.by_key(arena, |key| below(key_of(key)));
+        let path = self.tree.try_by_key(arena, &look, |key| below(key_of(key)))?;
+        look(path.leaf, Self::LEAF.size)?;
         let index = node::view(arena, Self::LEAF, path.leaf).partition_point(0, |slot| below(key_of(slot)));
-        Some(Position { path, index })
+        Ok(Some(Position { path, index }))
     }
 
     /// The number of keys below.
@@ -159,6 +179,46 @@ impl<const SLOT: usize> Ordered<SLOT> {
     pub fn keys_in_leaf(self, arena: &Arena, position: Position) -> impl Iterator<Item = &Key> {
         let view = node::view(arena, Self::LEAF, position.path.leaf);
         (position.index..view.len()).map(move |index| key_of(view.slot(index)))
+    }
+
+    /// Passes the keys from a position on, or before it if `reverse`, to `each` until that says no, or `look` fails of a node.
+    pub fn try_each_from<E>(
+        &self,
+        arena: &Arena,
+        position: Position,
+        reverse: bool,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut each: impl FnMut(&Key) -> bool,
+    ) -> Result<(), E> {
+        let Position { mut path, index } = position;
+        let mut index = Some(index);
+        loop {
+            look(path.leaf, Self::LEAF.size)?;
+            let view = node::view(arena, Self::LEAF, path.leaf);
+            let begin = index.take().unwrap_or(if reverse { view.len() } else { 0 });
+            let keys = if reverse { 0..begin } else { begin..view.len() };
+            let mut in_order =
+                (0..keys.len()).map(|at| if reverse { keys.end - 1 - at } else { keys.start + at });
+            let goes_on = in_order.all(|index| each(key_of(view.slot(index))));
+            if !goes_on || !self.tree.try_step(arena, &mut path, reverse, &look)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes all keys to `each`, but those of leaves of which, or of a node on the way to which, `look` fails.
+    pub fn try_each<E>(
+        &self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut each: impl FnMut(&Key),
+    ) {
+        self.tree.try_each_leaf(arena, &look, |leaf| {
+            if look(leaf, Self::LEAF.size).is_ok() {
+                let view = node::view(arena, Self::LEAF, leaf);
+                (0..view.len()).for_each(|index| each(key_of(view.slot(index))));
+            }
+        });
     }
 
     /// Inserts a key at the [`Ordered::place`] where it belongs.
@@ -298,7 +358,10 @@ impl<'a, const SLOT: usize> Iterator for Iter<'a, SLOT> {
         let position = self.next.as_mut()?;
         let view = node::view(self.arena, Ordered::<SLOT>::LEAF, position.path.leaf);
         let slot = whole(view.slot(position.index));
-        if self.reverse {
+        if self.left == 0 {
+            // A leaf that nobody wants to see may have to be read.
+            self.next = None;
+        } else if self.reverse {
             if position.index > 0 {
                 position.index -= 1;
             } else if self.set.tree.previous(self.arena, &mut position.path) {

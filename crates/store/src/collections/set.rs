@@ -8,10 +8,11 @@
 //! | 0x80 ..= 0x87 | 0 ..= 7 bytes of text, the first in the lowest byte |
 //! | 0xC0 | an integer of 56 bits, whose text has more than 7 bytes |
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Context, absent,
+    Context,
+    absent::{Absent, Finder},
     intset::{self, Intset},
     object::{self, Encoding, Type},
     packed::{self, Entries, Entry, Inline, Packed, Piece, Value, parse_int},
@@ -52,20 +53,22 @@ pub fn contains(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> bool {
     }
 }
 
-/// Looks for the pages that a search for this member will use, in a set whose object is in memory.
-///
-/// # Errors
-/// The first that is not in memory.
-pub fn look(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<(), AbsentPage> {
-    if object::encoding(arena, obj) != Encoding::Hashtable {
+/// Looks for what a command that names this member will use of a large set.
+pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<(), Absent> {
+    let word = table(obj).try_find(finder.arena, cx.hasher.hash(member), finder.look())?;
+    word.map_or(Ok(()), |word| look_at(finder, word))
+}
+
+/// Looks for all of a large set.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    table(obj).try_each(finder.arena, finder.look(), |word| finder.go_on(look_at(finder, word)));
+}
+
+fn look_at(finder: &Finder, word: u64) -> Result<(), Absent> {
+    if !is_block(word) {
         return Ok(());
     }
-    table(obj).look(arena, cx.hasher.hash(member), |word| {
-        if !is_block(word) {
-            return Ok(());
-        }
-        Entry::try_at(arena, word, |at, len| absent::look(arena, at, len)).map(drop)
-    })
+    Entry::try_at(finder.arena, word, finder.look()).map(drop)
 }
 
 /// All members; integers of the small encoding come in order.

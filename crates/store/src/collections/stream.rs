@@ -32,6 +32,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use self::entry::Head;
 use super::{
+    absent::{Absent, ELEMENTS_MAX, Finder},
     btree::{Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Run},
@@ -250,6 +251,44 @@ impl<'a> Iterator for Range<'a> {
             }
         }
     }
+}
+
+/// Looks for so many entries from one ID to another, both included; from the last one on if `reverse`.
+pub fn look(finder: &Finder, obj: u64, from: Id, to: Id, reverse: bool, count: u64) -> Result<(), Absent> {
+    if is_new(finder.arena, obj) {
+        return Ok(());
+    }
+    finder.look()(finder.arena.u64(obj + object::AUX2), State::LEN)?;
+    let tree = tree(obj);
+    if from > to || tree.is_empty(finder.arena) {
+        return Ok(());
+    }
+    let begin = if reverse { to } else { from }.to_bytes();
+    let mut path = tree.try_by_key(finder.arena, finder.look(), |key| key <= &begin[..])?;
+    let mut left = count.min(ELEMENTS_MAX as u64) as usize;
+    loop {
+        look_at(finder, path.leaf)?;
+        let (head, entries) = open(finder.arena, Run::at(finder.arena, path.leaf));
+        let mut ids = entries
+            .map(|entry| head.entry(entry.value))
+            .filter(|entry| !entry.deleted)
+            .map(|entry| entry.entry.id);
+        left = left.saturating_sub(ids.clone().filter(|id| (from..=to).contains(id)).count());
+        let is_last = ids.any(|id| if reverse { id < from } else { id > to });
+        if left == 0 || is_last || !tree.try_step(finder.arena, &mut path, reverse, finder.look())? {
+            return Ok(());
+        }
+    }
+}
+
+/// Looks for all entries.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(look_at(finder, leaf)));
+}
+
+fn look_at(finder: &Finder, leaf: u64) -> Result<(), Absent> {
+    finder.look()(leaf, run::HEADER)?;
+    finder.look()(leaf, Run::block_size(finder.arena, leaf))
 }
 
 /// Frees leaves and groups until `budget` is spent or all are gone (true).

@@ -7,11 +7,14 @@
 //!
 //! A string that nobody changes in part is an item in the log, however long it is.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use holdfast_heap::{Arena, Full, PAGE, Tx};
 
-use super::object::{self, AUX, Encoding, ROOT, Type};
+use super::{
+    absent::{Absent, Finder},
+    object::{self, AUX, Encoding, ROOT, Type},
+};
 
 /// Bytes of a chunk. Blocks of whole pages are page-aligned, so that a page number tells where one is.
 pub const CHUNK: usize = PAGE;
@@ -105,6 +108,23 @@ impl Table {
         let page = if number < self.places { arena.u32(self.place(number)) } else { 0 };
         (page != 0).then(|| u64::from(page) * CHUNK as u64)
     }
+}
+
+/// Looks for the chunks of a range of bytes, which may reach beyond the string.
+pub fn look(finder: &Finder, obj: u64, bytes: Range<usize>) -> Result<(), Absent> {
+    let (arena, end) = (finder.arena, bytes.end.min(len(finder.arena, obj)));
+    if bytes.start >= end {
+        return Ok(());
+    }
+    let table = Table::of(arena, obj);
+    let numbers = bytes.start / CHUNK..end.div_ceil(CHUNK).min(table.places);
+    if !numbers.is_empty() {
+        finder.look()(table.place(numbers.start), numbers.len() * PLACE as usize)?;
+        numbers
+            .filter_map(|number| table.chunk(arena, number))
+            .for_each(|at| finder.go_on(finder.look()(at, CHUNK)));
+    }
+    Ok(())
 }
 
 /// The byte at a place in the string.

@@ -18,13 +18,10 @@
 
 use std::collections::HashSet;
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 use siphasher::sip::SipHasher13;
 
-use super::{
-    absent::{look, no_look},
-    sample::choose,
-};
+use super::{absent::no_look, sample::choose};
 use crate::util::probe;
 
 const BUCKET: usize = 256;
@@ -402,20 +399,41 @@ impl Table {
         Ok(word & OFFSET)
     }
 
-    /// Fails with the first page that is not in memory of those that a search for a hash will use; `element` looks for those of
-    /// the element of a word. The table's owner is in memory.
-    pub fn look(
+    /// The word of an element with this hash that a search will come upon first, unless `look` fails of something on the way there,
+    /// by its place and length.
+    pub fn try_find<E>(
         self,
         arena: &Arena,
         hash: u64,
-        element: impl Fn(u64) -> Result<(), AbsentPage>,
-    ) -> Result<(), AbsentPage> {
-        let bucket = self.try_bucket(arena, hash, |at, len| look(arena, at, len))?;
-        look(arena, bucket, BUCKET)?;
-        Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
-            .map(|index| entry_at(bucket, index))
-            .filter(|entry| arena.u64(entry + 8) == hash)
-            .try_for_each(|entry| element(arena.u64(entry)))
+        look: impl Fn(u64, usize) -> Result<(), E>,
+    ) -> Result<Option<u64>, E> {
+        let bucket = self.try_bucket(arena, hash, &look)?;
+        look(bucket, BUCKET)?;
+        let mut entries = Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
+            .map(|index| entry_at(bucket, index));
+        Ok(entries.find(|entry| arena.u64(entry + 8) == hash).map(|entry| arena.u64(entry)))
+    }
+
+    /// Passes the word of each element to `each`, but those of buckets of which, or of a node on the way to which, `look` fails.
+    pub fn try_each<E>(
+        self,
+        arena: &Arena,
+        look: impl Fn(u64, usize) -> Result<(), E>,
+        mut each: impl FnMut(u64),
+    ) {
+        let mut slots = vec![arena.u64(self.root)];
+        while let Some(word) = slots.pop() {
+            let (at, bits) = (word & OFFSET, slot_bits(word));
+            if word & NODE != 0 {
+                if look(at, node_size(bits)).is_ok() {
+                    // Several slots in a row may name one bucket.
+                    slots.extend((0..1u64 << bits).map(|index| arena.u64(at + index * 8)));
+                    slots.dedup();
+                }
+            } else if at != 0 && look(at, BUCKET).is_ok() {
+                Ones(in_use(arena, at)).for_each(|index| each(arena.u64(entry_at(at, index))));
+            }
+        }
     }
 
     fn descend(self, arena: &Arena, hash: u64) -> Place {

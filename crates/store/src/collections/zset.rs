@@ -18,12 +18,13 @@ use std::{
     ops::{Bound, Range},
 };
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
-    Context, absent,
+    Context,
+    absent::{Absent, ELEMENTS_MAX, Finder},
     object::{self, AUX, AUX2, Encoding, ROOT, Type},
-    ordered::{self, Key, Ordered},
+    ordered::{self, Key, Ordered, Position},
     sample::below,
     table::{Found, Gap, Table},
 };
@@ -95,35 +96,112 @@ fn search(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<Found, 
     table(obj).search(arena, cx.hasher.hash(member), |element| member_of(arena, element) == member)
 }
 
-/// Looks for the pages that a search for this member will use, in a sorted set whose object is in memory.
-///
-/// # Errors
-/// The first that is not in memory.
-pub fn look(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Result<(), AbsentPage> {
-    if is_small(arena, obj) {
-        return Ok(());
-    }
-    table(obj).look(arena, cx.hasher.hash(member), |element| look_at(arena, element))
+/// Looks for what a command that names this member will use of a large sorted set.
+pub fn look(finder: &Finder, cx: Context, obj: u64, member: &[u8]) -> Result<Option<u64>, Absent> {
+    let element = table(obj).try_find(finder.arena, cx.hasher.hash(member), finder.look())?;
+    element.map_or(Ok(()), |element| look_at(finder, element))?;
+    Ok(element)
 }
 
-/// Looks for the pages that a look at the members from one rank on will use, those of as many as are in the first leaf, in a
-/// sorted set whose object is in memory.
-///
-/// # Errors
-/// The first that is not in memory.
-pub fn look_at_ranks(arena: &Arena, obj: u64, ranks: Range<u64>) -> Result<(), AbsentPage> {
-    if is_small(arena, obj) || ranks.start >= len(arena, obj) {
-        return Ok(());
+/// The same for one that ranks the member, or gives it this score, or removes it.
+pub fn look_at_place(
+    finder: &Finder,
+    cx: Context,
+    obj: u64,
+    member: &[u8],
+    score: Option<f64>,
+) -> Result<(), Absent> {
+    let element = look(finder, cx, obj, member)?;
+    let old = element.map(|element| element_score(finder.arena, element));
+    for score in old.into_iter().chain(score) {
+        finder.go_on(place_of_score(finder, obj, Bound::Included(score)).map(drop));
     }
-    let position = tree(obj).try_by_rank(arena, ranks.start, |at, len| absent::look(arena, at, len))?;
-    let keys = position.map(|position| tree(obj).keys_in_leaf(arena, position));
-    let wanted = ranks.end.saturating_sub(ranks.start) as usize;
-    keys.into_iter().flatten().take(wanted).try_for_each(|key| look_at(arena, element_of(key)))
+    Ok(())
 }
 
-fn look_at(arena: &Arena, element: u64) -> Result<(), AbsentPage> {
-    absent::look(arena, element, ELEMENT)?;
-    absent::look(arena, element, block_size(arena, element))
+/// Looks for the members at ranks of a large sorted set, or those of them that are near the first one; the last one if `reverse`.
+pub fn look_at_ranks(finder: &Finder, obj: u64, ranks: Range<u64>, reverse: bool) -> Result<(), Absent> {
+    let ranks = ranks.start..ranks.end.min(len(finder.arena, obj));
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    let first = if reverse { ranks.end - 1 } else { ranks.start };
+    let Some(position) = tree(obj).try_by_rank(finder.arena, first, finder.look())? else { return Ok(()) };
+    let position = if reverse { position.behind() } else { position };
+    let mut left = ranks.end - ranks.start;
+    look_from(finder, obj, position, reverse, |_| {
+        left -= 1;
+        left > 0
+    })
+}
+
+/// Looks for so many members with scores in a range of a large sorted set, from the least one on; from the greatest one if
+/// `reverse`. And for the place of the range's other end.
+pub fn look_at_scores(
+    finder: &Finder,
+    obj: u64,
+    (min, max): (Bound<f64>, Bound<f64>),
+    reverse: bool,
+    count: u64,
+) -> Result<(), Absent> {
+    // Its keys are those that are not below the range's begin, and are below its end.
+    let (begin, end) = (place_of_score(finder, obj, min), place_of_score(finder, obj, opposite(max)));
+    let position = (if reverse { end } else { begin })?;
+    let Some(position) = position.filter(|_| count > 0) else { return Ok(()) };
+    let mut left = count;
+    look_from(finder, obj, position, reverse, |key| {
+        left -= 1;
+        left > 0 && if reverse { !is_below(key, min) } else { is_below(key, opposite(max)) }
+    })
+}
+
+/// Looks for all of a large sorted set.
+pub fn look_at_all(finder: &Finder, obj: u64) {
+    tree(obj).try_each(finder.arena, finder.look(), |key| finder.go_on(look_at(finder, element_of(key))));
+}
+
+/// Looks for the place behind the keys whose scores are below a bound.
+fn place_of_score(finder: &Finder, obj: u64, bound: Bound<f64>) -> Result<Option<Position>, Absent> {
+    tree(obj).try_place(finder.arena, finder.look(), |key| is_below(key, bound))
+}
+
+/// Whether a key's score is below the least that a bound admits.
+fn is_below(key: &Key, bound: Bound<f64>) -> bool {
+    match bound {
+        Bound::Included(score) => score_of(key) < score,
+        Bound::Excluded(score) => score_of(key) <= score,
+        Bound::Unbounded => false,
+    }
+}
+
+/// The lower bound of what an upper bound leaves out.
+fn opposite(bound: Bound<f64>) -> Bound<f64> {
+    match bound {
+        Bound::Included(score) => Bound::Excluded(score),
+        Bound::Excluded(score) => Bound::Included(score),
+        Bound::Unbounded => Bound::Excluded(f64::INFINITY),
+    }
+}
+
+/// Looks for the members from a position on, or before it if `reverse`, while `more` says so of the one before.
+fn look_from(
+    finder: &Finder,
+    obj: u64,
+    position: Position,
+    reverse: bool,
+    mut more: impl FnMut(&Key) -> bool,
+) -> Result<(), Absent> {
+    let mut left = ELEMENTS_MAX;
+    tree(obj).try_each_from(finder.arena, position, reverse, finder.look(), |key| {
+        finder.go_on(look_at(finder, element_of(key)));
+        left -= 1;
+        left > 0 && more(key)
+    })
+}
+
+fn look_at(finder: &Finder, element: u64) -> Result<(), Absent> {
+    finder.look()(element, ELEMENT)?;
+    finder.look()(element, block_size(finder.arena, element))
 }
 
 fn find_element(arena: &Arena, cx: Context, obj: u64, member: &[u8]) -> Option<u64> {

@@ -20,7 +20,10 @@ mod transfer;
 mod uses;
 
 use crate::{
-    collections::{Context, absent},
+    collections::{
+        Context,
+        absent::{Finder, Use},
+    },
     engine::{
         Engine,
         locks::{LockBusy, LockWait, Locks},
@@ -43,7 +46,7 @@ use changes::Changes;
 use error::{Error, Result};
 use holdfast_log::Lsn;
 use scratch::Scratch;
-use std::{cell::Cell, mem::ManuallyDrop, process, thread};
+use std::{cell::Cell, collections::BTreeSet, mem::ManuallyDrop, process, thread};
 use target::{Expected, Known, KnownKey, Target, prefetch_entries};
 
 /// A transaction, unless another one holds it up.
@@ -396,8 +399,8 @@ impl<'s> Txn<'s> {
         self.shared().heap.has_absent()
     }
 
-    /// Looks which pages are not in memory that a command will use, as far as that can be told from its keys and from the
-    /// elements, or positions, that it names; returns those that must be fetched.
+    /// Looks which pages are not in memory that a command will use, as far as it is told what of its keys' values that is, and
+    /// whether it `frees` any of it; returns those that must be fetched.
     ///
     /// # Errors
     /// [`Error::Corrupt`], if one of them was fetched and is damaged, or cannot be read.
@@ -405,16 +408,19 @@ impl<'s> Txn<'s> {
         &mut self,
         db: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,
-        elements: &[&[u8]],
+        uses: &[Use],
+        frees: bool,
     ) -> Result<Vec<Cold>> {
-        let (shared, mut pages) = (self.shared(), Vec::new());
+        let (shared, mut pages) = (self.shared(), BTreeSet::new());
         for key in keys {
             let target = self.target(db, key);
             let part = self.locks.get(target.partition);
             let found = part.find_near(shared, target.db, target.digest, target.slot);
             if let Some(found) = found.filter(|found| found.word.in_heap()) {
                 let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-                absent::collect(&part.arena, context, found.word.offset(), elements, &mut pages);
+                let finder = Finder::new(&part.arena, frees);
+                finder.find(context, found.word.offset(), uses);
+                pages.append(&mut finder.into_pages());
             }
         }
         let cold: Vec<Cold> = pages.into_iter().map(Cold::Page).collect();

@@ -4,11 +4,11 @@
 //! table's word, its expiry as a `u64`, 0 for none. The ordered set has `expiry, hash of the name` for each field with
 //! an expiry, both big-endian; so a purge looks at no field before its time.
 
-use holdfast_heap::{AbsentPage, Arena, Full, Tx};
+use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     super::{
-        absent::look,
+        absent::{Absent, Finder},
         object,
         ordered::{Key, Ordered},
         packed::{Entry, Piece},
@@ -51,9 +51,15 @@ impl Large {
         self.search(arena, hash, name).ok()
     }
 
-    /// Looks for the pages that a search for the name with this hash will use.
-    pub fn look(self, arena: &Arena, hash: u64) -> Result<(), AbsentPage> {
-        self.table.look(arena, hash, |word| Block::of(word).look(arena))
+    /// Looks for what a search for the name with this hash will use.
+    pub fn look(self, finder: &Finder, hash: u64) -> Result<(), Absent> {
+        let word = self.table.try_find(finder.arena, hash, finder.look())?;
+        word.map_or(Ok(()), |word| Block::of(word).look(finder))
+    }
+
+    /// Looks for all fields.
+    pub fn look_at_all(self, finder: &Finder) {
+        self.table.try_each(finder.arena, finder.look(), |word| finder.go_on(Block::of(word).look(finder)));
     }
 
     /// Puts in a field that is not there. Fails without a change.
@@ -263,11 +269,11 @@ impl Block {
         Entry::at(arena, self.entries() + name.encoded().len() as u64)
     }
 
-    fn look(self, arena: &Arena) -> Result<(), AbsentPage> {
-        look(arena, self.at, 1)?;
-        let look = |at, len| look(arena, at, len);
-        let name = Entry::try_at(arena, self.entries(), look)?;
-        Entry::try_at(arena, self.entries() + name.encoded().len() as u64, look).map(drop)
+    fn look(self, finder: &Finder) -> Result<(), Absent> {
+        finder.look()(self.at, 1)?;
+        let name = Entry::try_at(finder.arena, self.entries(), finder.look())?;
+        let value = self.entries() + name.encoded().len() as u64;
+        Entry::try_at(finder.arena, value, finder.look()).map(drop)
     }
 
     fn expires(self, arena: &Arena) -> u64 {
