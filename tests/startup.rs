@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Client, Folder, Rng, Server, bulk, check, is_error, number, ok, run, seed};
 use holdfast_resp::{Reply, write_command};
-use holdfast_store::FORMAT_VERSION;
+use holdfast_store::FORMAT_VERSIONS;
 use std::{collections::BTreeMap, fs, path::PathBuf, time::SystemTime};
 
 const PAGE: usize = 4096;
@@ -85,7 +85,8 @@ fn set_version(folder: &Folder, version: u32) {
 
 #[test]
 fn data_of_another_version_is_refused_untouched() {
-    for version in [1, FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+    let (first, last) = FORMAT_VERSIONS.into_inner();
+    for version in [1, first - 1, last + 1] {
         let folder = filled(10).stop();
         set_version(&folder, version);
         let files = |folder: &Folder| {
@@ -93,11 +94,11 @@ fn data_of_another_version_is_refused_untouched() {
         };
         let before = files(&folder);
         let text = refusal(&folder);
-        let (age, what) = match version > FORMAT_VERSION {
+        let (age, what) = match version > last {
             true => ("newer", "start that version"),
             false => ("older", "move the keys by MIGRATE"),
         };
-        let versions = format!("(format {version}; this one reads format {FORMAT_VERSION}");
+        let versions = format!("(format {version}; this one reads formats {first} to {last}");
         let says = |words: &str| text.contains(words);
         assert!(says(&format!("made by an {age}")) || says(&format!("made by a {age}")), "{text}");
         assert!(says(&versions) && says(what), "{text}");

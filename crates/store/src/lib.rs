@@ -38,9 +38,10 @@ pub use cache::uses::Uses;
 pub use collections::{Limits, absent::Use, redo_max};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
+    compress::{Codec, CompressionStats},
     digest::{SLOTS, hash_slot},
     entry_word::Type,
-    superblock::VERSION as FORMAT_VERSION,
+    superblock::VERSIONS as FORMAT_VERSIONS,
 };
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};

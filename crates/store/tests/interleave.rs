@@ -11,6 +11,7 @@
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod history;
+mod lives;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod oracle;
 mod seeds;
@@ -18,6 +19,7 @@ mod seeds;
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
+use lives::any_compression;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -470,6 +472,7 @@ fn history(seed: u64) {
             has_flipped = true;
         }
         let is_sound = !has_lied && !has_flipped;
+        let options = Options { compression: any_compression(seed, life), ..options.clone() };
         let store = match open(&sim, &options, is_sound) {
             Ok(store) => store,
             Err(why) if sim.is_power_cut(&why) => {

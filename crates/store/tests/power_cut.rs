@@ -4,11 +4,13 @@
 //! after some prefix of the committed batches, and this prefix must hold everything that was acknowledged.
 
 mod history;
+mod lives;
 mod oracle;
 mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
 use holdfast_store::{Admission, Options, SimIo, Store};
+use lives::any_compression;
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
 use std::sync::{
@@ -40,7 +42,8 @@ fn history(seed: u64) {
     let mut states = vec![State::new()];
     // The heap after each of the last batches before the cut.
     let mut snapshots: Vec<Snapshot> = Vec::new();
-    for _life in 0..1 + rng.below(5) {
+    for life in 0..1 + rng.below(5) {
+        let options = Options { compression: any_compression(seed, life), ..options.clone() };
         let is_armed = rng.chance(3);
         if is_armed {
             // Some of these cuts come while the data folder is being made or recovered.

@@ -124,6 +124,8 @@ pub fn persistence(view: &View, text: &mut String) {
     let checkpointing = u8::from(stats.is_checkpointing);
     let last_s = if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 };
     let garbage = stats.log_bytes.saturating_sub(stats.log_live_bytes);
+    let compression = &stats.compression;
+    let ratio = compression.bytes_before as f64 / compression.bytes_after.max(1) as f64;
     let live = stats.log_live_bytes as f64 / stats.log_bytes.max(1) as f64;
     lines!(text,
         "loading": 0,
@@ -160,6 +162,10 @@ pub fn persistence(view: &View, text: &mut String) {
         "log_commit_us_max": log.commit_us_max,
         "log_bytes_cleaned": stats.moved_bytes,
         "log_segments_freed": stats.freed_segments,
+        "compression_bytes_before": compression.bytes_before,
+        "compression_bytes_after": compression.bytes_after,
+        "compression_ratio": format!("{ratio:.2}"),
+        "compression_values_kept": compression.kept_values,
         "checkpoints": stats.checkpoints,
         "checkpoint_us_last": stats.checkpoint_us_last,
         "checkpoint_us_total": stats.checkpoint_us_sum,

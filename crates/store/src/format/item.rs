@@ -1,13 +1,15 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
-use crate::format::entry_word;
+use crate::format::{compress::expand, entry_word};
 use holdfast_io::crc32c_of_both;
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 /// A string value.
 pub const STRING: u8 = 16;
 /// A collection that has left the heap; its value is what [`serial`](crate::collections::serial) makes of it.
 pub const FROZEN: u8 = 17;
+/// What is added to a kind if the value is [compressed](crate::format::compress).
+const COMPRESSED: u8 = 2;
 /// An item that a later command of the same batch replaced or deleted; replay skips it.
 pub const CANCELLED: u8 = 24;
 
@@ -18,7 +20,7 @@ const LONG_KEY: u16 = u16::MAX;
 /// An item as it lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// [`STRING`], [`FROZEN`] or [`CANCELLED`].
+    /// [`STRING`] or [`FROZEN`], compressed or not, or [`CANCELLED`].
     pub kind: u8,
     /// Database number.
     pub db: u8,
@@ -26,8 +28,42 @@ pub struct Item<'a> {
     pub slot: u64,
     /// The key.
     pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
+    /// The value as it is stored.
+    pub stored: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    /// Whether the value is stored compressed.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.kind, STRING_COMPRESSED | FROZEN_COMPRESSED)
+    }
+
+    /// The kind, if the value were not compressed.
+    pub fn plain_kind(&self) -> u8 {
+        if self.is_compressed() { self.kind - COMPRESSED } else { self.kind }
+    }
+
+    /// The value; the error says what is wrong with one that is compressed.
+    pub fn value(&self) -> Result<Cow<'a, [u8]>, &'static str> {
+        if self.is_compressed() {
+            expand(self.stored).map(Cow::Owned)
+        } else {
+            Ok(Cow::Borrowed(self.stored))
+        }
+    }
+}
+
+const STRING_COMPRESSED: u8 = compressed(STRING);
+const FROZEN_COMPRESSED: u8 = compressed(FROZEN);
+
+/// The kind of an item like one of a kind, with its value compressed.
+pub const fn compressed(kind: u8) -> u8 {
+    kind + COMPRESSED
+}
+
+/// Whether a record begins with this byte.
+pub fn is_kind(byte: u8) -> bool {
+    matches!(byte, STRING | FROZEN | STRING_COMPRESSED | FROZEN_COMPRESSED | CANCELLED)
 }
 
 /// Bytes that the record of such an item takes in a batch, without padding.
@@ -128,18 +164,30 @@ pub fn decode(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
     Ok((item, len))
 }
 
-/// The same without the checksum: for records of a batch whose own checksum was checked.
+/// The record of the same item with its value not compressed, if it is; the error says what is wrong with it.
+pub fn expanded(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+    let (item, _) = decode(bytes)?;
+    if !item.is_compressed() {
+        return Ok(None);
+    }
+    let mut record = Vec::new();
+    let at = encode(&mut record, item.plain_kind(), item.db, item.slot, item.key, &item.value()?);
+    record.drain(..at);
+    Ok(Some(record))
+}
+
+/// As [`decode`] without the checksum: for records of a batch whose own checksum was checked.
 pub fn view(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
     let (start, key_len, value_len) = lengths(bytes)?;
     let end = start + key_len + value_len;
     let record = bytes.get(..end).ok_or("item cut short")?;
-    if !matches!(record[0], STRING | FROZEN | CANCELLED) {
+    if !is_kind(record[0]) {
         return Err("unknown record kind");
     }
     let slot =
         u64::from(u32::from_le_bytes([record[12], record[13], record[14], record[15]])) * entry_word::GRANULE;
-    let (key, value) = record[start..].split_at(key_len);
-    Ok((Item { kind: record[0], db: record[1], slot, key, value }, end))
+    let (key, stored) = record[start..].split_at(key_len);
+    Ok((Item { kind: record[0], db: record[1], slot, key, stored }, end))
 }
 
 #[cfg(test)]
@@ -154,7 +202,8 @@ mod tests {
             let at = encode(&mut payload, kind, 3, 0x12340, key, value);
             assert_eq!((at + holdfast_log::BATCH_HEADER) % 16, 0);
             let (item, len) = decode(&payload[at..]).unwrap();
-            assert_eq!(item, Item { kind, db: 3, slot: 0x12340, key, value });
+            assert_eq!(item, Item { kind, db: 3, slot: 0x12340, key, stored: value });
+            assert_eq!(expanded(&payload[at..]), Ok(None));
             assert_eq!(at + len, payload.len());
             for bit in (0..len.min(64) * 8).filter(|bit| !(96..128).contains(bit)) {
                 let mut bad = payload[at..].to_vec();
@@ -165,6 +214,27 @@ mod tests {
             cancel(&mut payload[at..]);
             let (item, _) = decode(&payload[at..]).unwrap();
             assert_eq!((item.kind, item.slot), (CANCELLED, 0x560));
+        }
+    }
+
+    #[test]
+    fn a_compressed_item_is_expanded_to_what_it_was_or_found_damaged() {
+        use crate::format::compress::{Codec, Compression};
+        let text = b"abc".repeat(50);
+        let stored = Compression::new(Some(Codec::Lz4)).compress(&text).expect("it repeats");
+        for kind in [STRING, FROZEN] {
+            let (mut plain, mut payload) = (Vec::new(), Vec::new());
+            let plain_at = encode(&mut plain, kind, 3, 0x12340, b"key", &text);
+            let at = encode(&mut payload, compressed(kind), 3, 0x12340, b"key", &stored);
+            assert_eq!(expanded(&payload[at..]).unwrap().unwrap(), plain[plain_at..]);
+            assert!(
+                !overwrite(&mut payload[at..], b"key", &stored),
+                "another value may not compress so well"
+            );
+            // One that passes its checksum, and is not what it says.
+            let mut lie = Vec::new();
+            let at = encode(&mut lie, compressed(kind), 3, 0x12340, b"key", &stored[..stored.len() - 1]);
+            assert!(expanded(&lie[at..]).is_err());
         }
     }
 }

@@ -19,9 +19,7 @@ pub(crate) enum Next<'a> {
 pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
     match rest[0] {
         0 => Ok(Next::Padding),
-        item::STRING | item::FROZEN | item::CANCELLED => {
-            item::view(rest).map(|(item, len)| Next::Item(item, len))
-        }
+        kind if item::is_kind(kind) => item::view(rest).map(|(item, len)| Next::Item(item, len)),
         _ => Ok(Next::Redo),
     }
 }

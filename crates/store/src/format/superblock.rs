@@ -8,16 +8,16 @@ use crate::format::digest::Secret;
 use holdfast_heap::HeapRoot;
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
-use std::io::ErrorKind;
+use std::{io::ErrorKind, ops::RangeInclusive};
 
 /// The file's name in the data folder.
 pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
 /// Where the copies lie.
 const OFFSETS: [u64; 2] = [0, BLOCK as u64];
-/// The format that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
-/// durable marks within the batches of the log.
-pub const VERSION: u32 = 5;
+/// The formats that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
+/// durable marks within the batches of the log; format 5 has no compressed values.
+pub const VERSIONS: RangeInclusive<u32> = 5..=6;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {
@@ -32,6 +32,8 @@ pub(crate) struct Superblock {
     /// Everything below this was durable when this was written: a log that ends before it has lost something.
     pub durable_lsn: Lsn,
     pub heap: HeapRoot,
+    /// Whether values in the log may be compressed.
+    pub compresses: bool,
 }
 
 /// What the medium has.
@@ -72,7 +74,8 @@ impl Superblock {
     fn encode(&self) -> AlignedBuf {
         let mut block = AlignedBuf::zeroed(BLOCK);
         block[..8].copy_from_slice(MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.compresses { VERSIONS.end() } else { VERSIONS.start() };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&self.segment_size.to_le_bytes());
         block[16..24].copy_from_slice(&self.generation.to_le_bytes());
         block[24..40].copy_from_slice(&self.store_id);
@@ -104,6 +107,7 @@ impl Superblock {
             checkpoint_lsn: u64_at(64),
             durable_lsn: u64_at(72),
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
+            compresses: u32_at(8) == *VERSIONS.end(),
         })
     }
 
@@ -131,7 +135,9 @@ impl Superblock {
             }
             let version = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
             match Superblock::decode(&block) {
-                Ok(_) if version != VERSION => return Err(Error::Unusable(other_version(version))),
+                Ok(_) if !VERSIONS.contains(&version) => {
+                    return Err(Error::Unusable(other_version(version)));
+                }
                 Ok(copy) => sound.push((copy, at)),
                 Err(what) => faults.push((what, None)),
             }
@@ -152,14 +158,15 @@ impl Superblock {
 
 /// Why a folder of another format is refused, and what to do about it.
 fn other_version(version: u32) -> String {
-    if version > VERSION {
+    let (first, last) = VERSIONS.into_inner();
+    if version > last {
         return format!(
-            "the data folder was made by a newer version of Holdfast (format {version}; this one reads format {VERSION}): start \
-             that version"
+            "the data folder was made by a newer version of Holdfast (format {version}; this one reads formats {first} to {last}): \
+             start that version"
         );
     }
     format!(
-        "the data folder was made by an older version of Holdfast, before 0.1.0 (format {version}; this one reads format \
-         {VERSION} only): start that version on it, and an empty folder with this one, and move the keys by MIGRATE"
+        "the data folder was made by an older version of Holdfast, before 0.1.0 (format {version}; this one reads formats \
+         {first} to {last}): start that version on it, and an empty folder with this one, and move the keys by MIGRATE"
     )
 }

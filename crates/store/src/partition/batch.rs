@@ -2,9 +2,10 @@
 
 use crate::{
     format::{
+        compress::Compression,
         digest::Digest,
         entry_word::{EntryWord, Type, size_class},
-        item,
+        item::{self, Item},
     },
     partition::observers::Notify,
 };
@@ -51,12 +52,16 @@ pub(crate) struct Pending {
     pub partition: u16,
     /// False once a later command of the batch replaced it.
     pub wanted: bool,
+    /// The value, if it is stored compressed.
+    value: Option<Box<[u8]>>,
 }
 
 impl Batch {
     /// Adds an item whose index entry is at `slot` in a partition, and returns the word for this entry.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn add_item(
         &mut self,
+        compression: &Compression,
         partition: u16,
         slot: u64,
         db: u8,
@@ -65,9 +70,35 @@ impl Batch {
         value: &[u8],
     ) -> EntryWord {
         let kind = if ty == Type::String { item::STRING } else { item::FROZEN };
-        let at = item::encode(&mut self.tx.buf, kind, db, slot, key, value);
-        let class = size_class(item::record_len(key.len(), value.len()));
-        self.items.push(Pending { slot, at, class, partition, wanted: true });
+        match compression.compress(value) {
+            None => self.add_record(partition, ty, Item { kind, db, slot, key, stored: value }, None),
+            Some(compressed) => {
+                let item = Item { kind: item::compressed(kind), db, slot, key, stored: &compressed };
+                self.add_record(partition, ty, item, Some(value.into()))
+            }
+        }
+    }
+
+    /// Adds an item as it was stored before, at another place.
+    pub(crate) fn add_moved(
+        &mut self,
+        compression: &Compression,
+        partition: u16,
+        ty: Type,
+        item: Item,
+    ) -> EntryWord {
+        if item.is_compressed() {
+            // Nobody reads an item that was moved from the batch.
+            return self.add_record(partition, ty, item, None);
+        }
+        self.add_item(compression, partition, item.slot, item.db, ty, item.key, item.stored)
+    }
+
+    fn add_record(&mut self, partition: u16, ty: Type, item: Item, value: Option<Box<[u8]>>) -> EntryWord {
+        let Item { kind, db, slot, key, stored } = item;
+        let at = item::encode(&mut self.tx.buf, kind, db, slot, key, stored);
+        let class = size_class(item::record_len(key.len(), stored.len()));
+        self.items.push(Pending { slot, at, class, partition, wanted: true, value });
         EntryWord::pending(ty, self.items.len() - 1)
     }
 
@@ -108,9 +139,13 @@ impl Batch {
         release(log, self.released.iter().copied());
     }
 
-    /// An item of the batch.
-    pub(crate) fn item(&self, number: usize) -> item::Item<'_> {
-        item::decode(&self.tx.buf[self.items[number].at..]).expect("a record made by encode").0
+    /// The value of an item of the batch.
+    pub(crate) fn value(&self, number: usize) -> &[u8] {
+        let pending = &self.items[number];
+        match &pending.value {
+            Some(value) => value,
+            None => item::decode(&self.tx.buf[pending.at..]).expect("a record made by encode").0.stored,
+        }
     }
 
     /// The items whose entries wait for their location.
@@ -155,23 +190,23 @@ mod tests {
 
     #[test]
     fn a_pending_string_is_overwritten_by_one_of_its_length_only() {
-        let mut batch = Batch::default();
-        batch.add_item(0, 16, 3, Type::String, b"key", b"value");
-        batch.add_item(0, 32, 3, Type::Set, b"set", b"value");
-        batch.add_item(0, 48, 3, Type::String, b"next", b"value");
+        let (mut batch, none) = (Batch::default(), Compression::default());
+        batch.add_item(&none, 0, 16, 3, Type::String, b"key", b"value");
+        batch.add_item(&none, 0, 32, 3, Type::Set, b"set", b"value");
+        batch.add_item(&none, 0, 48, 3, Type::String, b"next", b"value");
         let bytes = batch.tx.buf.len();
         assert!(batch.overwrite(0, b"key", b"other"));
         assert!(!batch.overwrite(0, b"key", b"longer") && !batch.overwrite(0, b"kex", b"third"));
         assert!(!batch.overwrite(1, b"set", b"other"));
-        let values = [0, 1, 2].map(|number| batch.item(number).value);
+        let values = [0, 1, 2].map(|number| batch.value(number));
         assert_eq!((values, batch.tx.buf.len()), ([&b"other"[..], b"value", b"value"], bytes));
     }
 
     #[test]
     fn a_large_batch_leaves_little_memory_taken() {
-        let mut batch = Batch::default();
+        let (mut batch, none) = (Batch::default(), Compression::default());
         for n in 0..100_000u64 {
-            batch.add_item(0, 16 * n, 0, Type::String, &n.to_le_bytes(), &[7; 1000]);
+            batch.add_item(&none, 0, 16 * n, 0, Type::String, &n.to_le_bytes(), &[7; 1000]);
             let digest = Digest { h0: n, h1: n };
             batch.written.push(Written { partition: 0, db: 0, digest, notify: Notify::All });
         }

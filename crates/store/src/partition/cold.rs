@@ -87,6 +87,8 @@ impl ColdItem {
 pub(crate) enum Checked {
     /// Where in them that is which is wanted.
     Wanted(Range<usize>),
+    /// The record, with its value expanded.
+    Expanded(Vec<u8>),
     /// How many it takes to see that.
     Longer(usize),
 }
@@ -96,7 +98,7 @@ pub(crate) enum Checked {
 #[derive(Debug, Clone)]
 pub struct Fetched {
     pub(crate) cold: Cold,
-    /// The item's record, or only its key if only that was wanted; of a page, which is in its place, nothing; or what is
+    /// The item's record, expanded, or only its key if only that was wanted; of a page, which is in its place, nothing; or what is
     /// wrong with it.
     pub(crate) bytes: std::result::Result<Vec<u8>, String>,
 }
@@ -137,6 +139,7 @@ impl Shared {
                     bytes.drain(..range.start);
                     return Ok(bytes);
                 }
+                Checked::Expanded(record) => return Ok(record),
                 Checked::Longer(needed) => len = needed,
             }
         }
@@ -159,7 +162,11 @@ impl Shared {
     pub fn check_item(&self, cold: ColdItem, bytes: &[u8]) -> Result<Checked> {
         let corrupt = |what| self.corrupt(cold, what);
         let Some(digest) = cold.key_of else {
-            return item::decode(bytes).map(|(_, len)| Checked::Wanted(0..len)).map_err(corrupt);
+            let expanded = item::expanded(bytes).map_err(corrupt)?;
+            return match expanded {
+                Some(record) => Ok(Checked::Expanded(record)),
+                None => item::record_end(bytes).map(|len| Checked::Wanted(0..len)).map_err(corrupt),
+            };
         };
         // Most of it may be the value, so what tells that the bytes are right is not the checksum, but the digest that the
         // index has of the key.

@@ -50,20 +50,26 @@ impl Partition {
         key: &[u8],
         value: &[u8],
     ) -> Option<Lsn> {
-        let (log, len) = (&shared.log, item::record_len(key.len(), value.len()));
-        if len > SMALL_BYTES / 2 {
+        let log = &shared.log;
+        if item::record_len(key.len(), value.len()) > SMALL_BYTES / 2 {
             return None;
         }
+        let compressed = shared.compression.compress(value);
+        let (kind, stored) = match &compressed {
+            Some(stored) => (item::compressed(item::STRING), &stored[..]),
+            None => (item::STRING, value),
+        };
         let Found { slot, word } = found;
         self.prefetch_copy(db, slot);
         let known = self.known_of_new(db, Some(found), true);
         let entry = self.databases[db as usize].keys.offset(slot);
         let mut payload = PAYLOAD.take();
         payload.clear();
-        let at = item::encode(&mut payload, item::STRING, db, entry, key, value);
+        let at = item::encode(&mut payload, kind, db, entry, key, stored);
         let lsn = log.append(&payload);
         PAYLOAD.set(payload);
-        let (item, class) = (lsn + (BATCH_HEADER + at) as u64, size_class(len));
+        let class = size_class(item::record_len(key.len(), stored.len()));
+        let item = lsn + (BATCH_HEADER + at) as u64;
         log.account(item, class_bytes_min(class) as i64);
         release(log, [(word.lsn(item), class_bytes_min(word.class()))]);
         self.settle(entry, item, class);

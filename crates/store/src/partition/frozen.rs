@@ -105,7 +105,7 @@ impl Partition {
                     serial::export(&self.arena, context, obj, &mut value);
                 }
                 let before = self.arena.allocated_bytes();
-                self.freeze_one(batch, db, found, &value);
+                self.freeze_one(shared, batch, db, found, &value);
                 slice.bytes += before - self.arena.allocated_bytes();
                 slice.keys += 1;
             }
@@ -119,11 +119,12 @@ impl Partition {
     }
 
     /// Makes an item of a collection, and frees its object.
-    fn freeze_one(&mut self, batch: &mut Batch, db: u8, found: Found, value: &[u8]) {
+    fn freeze_one(&mut self, shared: &Shared, batch: &mut Batch, db: u8, found: Found, value: &[u8]) {
         let obj = found.word.offset();
         let key = object::key(&self.arena, obj);
         let keys = &mut self.databases[db as usize].keys;
-        let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
+        let (slot, ty) = (keys.offset(found.slot), found.word.ty());
+        let word = batch.add_item(&shared.compression, self.number, slot, db, ty, key, value);
         self.frozen.add(word, batch.class(word));
         let word = word.with_expiry(found.word.has_expiry());
         keys.set_item_word(&mut self.arena, batch, found.slot, word);

@@ -22,6 +22,7 @@ use crate::{
     format::{
         digest::Digest,
         entry_word::{EntryWord, Type, class_bytes_min},
+        item::Item,
     },
 };
 use batch::{Batch, Written};
@@ -353,25 +354,19 @@ impl Partition {
             None => (keys.insert(&mut self.arena, batch, digest)?, false),
         };
         let keys = &mut self.databases[db as usize].keys;
-        let word = batch.add_item(self.number, keys.offset(slot), db, Type::String, key, value);
+        let word =
+            batch.add_item(&shared.compression, self.number, keys.offset(slot), db, Type::String, key, value);
         keys.set_item_word(&mut self.arena, batch, slot, word.with_expiry(has_expiry));
         self.cache_value(shared, db, slot, digest, key, value, known);
         Ok(())
     }
 
     /// Moves an item that the cleaner found live: the same value again, at the tail.
-    pub fn move_item(
-        &mut self,
-        shared: &Shared,
-        batch: &mut Batch,
-        db: u8,
-        found: Found,
-        key: &[u8],
-        value: &[u8],
-    ) {
+    pub fn move_item(&mut self, shared: &Shared, batch: &mut Batch, found: Found, item: &Item) {
         self.release_item(shared, batch, found.word);
-        let keys = &mut self.databases[db as usize].keys;
-        let word = batch.add_item(self.number, keys.offset(found.slot), db, found.word.ty(), key, value);
+        let keys = &mut self.databases[item.db as usize].keys;
+        let item = Item { slot: keys.offset(found.slot), ..*item };
+        let word = batch.add_moved(&shared.compression, self.number, found.word.ty(), item);
         self.frozen.add(word, batch.class(word));
         keys.set_item_word(&mut self.arena, batch, found.slot, word.with_expiry(found.word.has_expiry()));
     }

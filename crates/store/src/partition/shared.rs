@@ -4,6 +4,7 @@ use crate::{
     cache::uses::{Method, Uses},
     collections::{Hasher, Limits},
     format::{
+        compress::{Codec, Compression},
         digest::{Digest, Secret},
         entry_word::EntryWord,
     },
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub secret: Secret,
     /// Hashes the elements of collections.
     pub hasher: Hasher,
+    pub compression: Compression,
     pub databases: Databases,
     /// Who wants to know what is done to keys.
     pub following: Following,
@@ -42,7 +44,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(io: Arc<dyn Io>, log: Arc<Log>, heap: Arc<Heap>, secret: Secret, budget: Budget) -> Shared {
+    pub fn new(
+        io: Arc<dyn Io>,
+        log: Arc<Log>,
+        heap: Arc<Heap>,
+        secret: Secret,
+        budget: Budget,
+        codec: Option<Codec>,
+    ) -> Shared {
         // Its key differs from that of the keys' digests.
         let Digest { h0, h1 } = secret.digest(b"elements of collections");
         let (hasher, method) = (Hasher::new([h0, h1]), Mutex::new(Method::new(io.now_ms())));
@@ -52,6 +61,7 @@ impl Shared {
             heap,
             secret,
             hasher,
+            compression: Compression::new(codec),
             databases: Databases::default(),
             following: Following::default(),
             limits: Mutex::default(),

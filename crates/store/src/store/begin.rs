@@ -127,6 +127,7 @@ impl Store {
         let checked = read.map_err(failed);
         let checked = checked.and_then(|bytes| match self.shared.check_item(item, bytes)? {
             Checked::Wanted(range) => Ok(Some(bytes[range].to_vec())),
+            Checked::Expanded(record) => Ok(Some(record)),
             Checked::Longer(_) => Ok(None),
         });
         Some(self.fetched(cold, checked.transpose()?))

@@ -180,12 +180,14 @@ impl Engine {
         if real.h0 != entry.h0 || item.db != entry.db || class_bytes(word.class()) < len as u64 {
             return Err("an entry names an item that is not its key's".into());
         }
-        if (item.kind == item::FROZEN) != (word.ty() != Type::String) {
+        let value = item.value()?;
+        let is_frozen = item.plain_kind() == item::FROZEN;
+        if is_frozen != (word.ty() != Type::String) {
             return Err("an entry names an item of another type".into());
         }
-        if item.kind == item::FROZEN {
+        if is_frozen {
             let context = Context { hasher: &self.shared.hasher, limits, now_ms: 0 };
-            let fits = scratch.show(context, entry.lsn, item.value).map(|obj| {
+            let fits = scratch.show(context, entry.lsn, &value).map(|obj| {
                 let ty = object::ty(scratch.arena(), obj);
                 (ty == word.ty()).then(|| any::check(scratch.arena(), context, obj))
             });

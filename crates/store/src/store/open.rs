@@ -101,6 +101,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),
+        compresses: options.compression.is_some(),
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();
@@ -119,7 +120,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let mut report = Recovery::default();
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let copies = Superblock::read(&*file)?;
-    let superblock = copies.newest.clone();
+    let mut superblock = copies.newest.clone();
     let options = Options { partitions: superblock.partitions, ..options };
     let mends = !io.is_read_only();
     if let Some((offset, what)) = copies.damaged() {
@@ -167,6 +168,11 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     // leave nothing of the generation of an older copy.
     if mends {
         copies.heal(&*file)?;
+        if options.compression.is_some() && !superblock.compresses {
+            // Before the first such value: a version that cannot expand it is to refuse the folder.
+            superblock.compresses = true;
+            superblock.write(&*file)?;
+        }
     }
     let log = replayed.open()?;
     let superblock = (superblock, file);
@@ -218,7 +224,8 @@ fn assemble(
     options: &Options,
 ) -> Result<Maintenance> {
     let budget = Budget::new(heap.clone(), options.process, arenas.len(), options.memory_bytes_max);
-    let shared = Arc::new(Shared::new(io, log, heap, superblock.secret(), budget));
+    let shared = Shared::new(io, log, heap, superblock.secret(), budget, options.compression);
+    let shared = Arc::new(shared);
     let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_counter())?;
     for logical in 0..DATABASES as u8 {
         let physical = partitions[0].lock().database_map(logical);

@@ -1,6 +1,9 @@
 //! How a store is opened, and what a start found.
 
-use crate::{format::superblock::Superblock, partition::budget::Process};
+use crate::{
+    format::{compress::Codec, superblock::Superblock},
+    partition::budget::Process,
+};
 use holdfast_io::{Error, Result};
 use holdfast_log::{Appendfsync, LogOptions};
 use std::process;
@@ -23,6 +26,8 @@ pub struct Options {
     pub process: Option<Process>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
+    /// How values are compressed that are written from now on.
+    pub compression: Option<Codec>,
     /// Bytes of log after which a checkpoint is taken, at least.
     pub checkpoint_bytes: u64,
     /// Batches after which one is taken, if they are more bytes than the heap has.
@@ -43,6 +48,7 @@ impl Default for Options {
             memory_bytes_max: usize::MAX,
             process: None,
             appendfsync: Appendfsync::Always,
+            compression: None,
             checkpoint_bytes: 128 << 20,
             // A start replays so many in some 0.2 s.
             checkpoint_batches: 600_000,

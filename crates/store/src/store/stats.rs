@@ -3,6 +3,7 @@
 use super::Store;
 use crate::{
     engine::locks::LockBusy,
+    format::compress::CompressionStats,
     maintenance::{Maintenance, checkpoint::Checkpoints},
     partition::{Partition, shared::Shared},
     txn::Txn,
@@ -66,6 +67,8 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes that the items in the log that keys name take at least, by their size classes.
     pub log_live_bytes: u64,
+    /// What was compressed of values.
+    pub compression: CompressionStats,
     /// Log that a start would replay.
     pub replay_bytes: u64,
     /// Items that cleaning appended again.
@@ -138,6 +141,7 @@ impl Stats {
             log_buffer_bytes: log.stats().buffer_bytes,
             log_bytes: log.segments().iter().map(|segment| segment.bytes).sum(),
             log_live_bytes: log.live_bytes().max(0) as u64,
+            compression: shared.compression.stats(),
             replay_bytes: log.tail().saturating_sub(maintenance.checkpoints.lsn()),
             moved_bytes: counters.moved_bytes.load(Relaxed),
             freed_segments: counters.freed_segments.load(Relaxed),

@@ -93,6 +93,7 @@ impl Store {
         }
         let mut whole = cold;
         whole.key_of = None;
-        Ok((item.key.to_vec(), Fetched { cold: Cold::Item(whole), bytes: Ok(record[..len].to_vec()) }))
+        let record = item::expanded(record).map_err(corrupt)?.unwrap_or_else(|| record[..len].to_vec());
+        Ok((item.key.to_vec(), Fetched { cold: Cold::Item(whole), bytes: Ok(record) }))
     }
 }

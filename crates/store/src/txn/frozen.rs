@@ -110,13 +110,13 @@ impl Txn<'_> {
     fn frozen_value(&mut self, target: Target<'_>, found: Found) -> Result<Value> {
         let shared = self.shared();
         if let Some(number) = found.word.pending_number() {
-            return Ok(Value { bytes: self.batch.item(number).value.to_vec(), was_cached: false });
+            return Ok(Value { bytes: self.batch.value(number).to_vec(), was_cached: false });
         }
         let lsn = found.word.lsn(shared.log.tail());
         if let Some(fetched) = fetched_at(&self.fetched, lsn) {
             let record = fetched.bytes.as_ref().map_err(|why| Error::Corrupt(why.clone()))?;
             let item = item::decode(record).expect("checked when it was fetched").0;
-            return Ok(Value { bytes: item.value.to_vec(), was_cached: false });
+            return Ok(Value { bytes: item.stored.to_vec(), was_cached: false });
         }
         let part = self.locks.get(target.partition);
         let Some(copy) = part.copy_of(target.db, found.slot) else {

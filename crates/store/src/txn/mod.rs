@@ -266,7 +266,7 @@ impl<'s> Txn<'s> {
             return Ok(part.cached(handle, target.key));
         }
         if let Some(number) = found.word.pending_number() {
-            return Ok(Some(self.batch.item(number).value));
+            return Ok(Some(self.batch.value(number)));
         }
         let lsn = found.word.lsn(shared.log.tail());
         let Some(fetched) = fetched_at(&self.fetched, lsn) else {
@@ -280,8 +280,8 @@ impl<'s> Txn<'s> {
             return Ok(None);
         }
         let known = part.known_after(target.db, found.slot, self.notes_uses);
-        part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.value, known);
-        Ok(Some(item.value))
+        part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
+        Ok(Some(item.stored))
     }
 
     /// Makes `value` the string value of a key, whatever it held. `keep_expiry`: an expiry of the key stays.

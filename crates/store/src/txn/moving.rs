@@ -27,7 +27,7 @@ impl Txn<'_> {
     pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
         let Some(found) = self.live_item(item, digest, lsn) else { return false };
         let part = self.locks.first().1;
-        part.move_item(self.engine.shared.as_ref(), &mut self.batch, item.db, found, item.key, item.value);
+        part.move_item(self.engine.shared.as_ref(), &mut self.batch, found, item);
         true
     }
 }
