@@ -161,3 +161,16 @@ fn a_damaged_value_is_named() {
     let (is_sound, told) = check_folder(&folder);
     assert!(!is_sound && told.contains("item checksum"), "{told}");
 }
+
+#[test]
+fn a_folder_says_whether_values_may_be_compressed() {
+    let version = |folder: &Folder| [8, 4096 + 8].map(|at| folder.read("data/superblock")[at]);
+    let folder = Server::start(&[]).stop();
+    assert_eq!(version(&folder), [5, 5]);
+    // Before anything is written, and for good.
+    let folder = Server::start_in(folder, &["--compression", "lz4"]).kill();
+    assert_eq!(version(&folder), [6, 6]);
+    let folder = Server::start_in(folder, &[]).stop();
+    assert_eq!(version(&folder), [6, 6]);
+    assert_eq!(version(&Server::start(&["--compression", "zstd"]).kill()), [6, 6]);
+}

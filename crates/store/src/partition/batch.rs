@@ -187,6 +187,7 @@ fn forget<T>(list: &mut Vec<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::compress::Codec;
 
     #[test]
     fn a_pending_string_is_overwritten_by_one_of_its_length_only() {
@@ -200,6 +201,17 @@ mod tests {
         assert!(!batch.overwrite(1, b"set", b"other"));
         let values = [0, 1, 2].map(|number| batch.value(number));
         assert_eq!((values, batch.tx.buf.len()), ([&b"other"[..], b"value", b"value"], bytes));
+    }
+
+    #[test]
+    fn a_value_is_read_back_from_the_batch_as_it_was_written() {
+        let (mut batch, lz4) = (Batch::default(), Compression::new(Some(Codec::Lz4)));
+        let text = b"text".repeat(100);
+        batch.add_item(&lz4, 0, 16, 3, Type::String, b"key", &text);
+        batch.add_item(&lz4, 0, 32, 3, Type::String, b"short", b"value");
+        assert!(batch.tx.buf.len() < text.len());
+        assert_eq!([batch.value(0), batch.value(1)], [&text[..], b"value"]);
+        assert!(!batch.overwrite(0, b"key", &b"next".repeat(100)));
     }
 
     #[test]
