@@ -49,7 +49,7 @@ impl Arena {
     /// Takes pages out of memory that were not used since the last call came by, in so many extents at most. To be called
     /// between transactions.
     pub fn evict(&mut self, extents_max: usize) -> Evicted {
-        let mut evicted = Evicted::default();
+        let (mut evicted, mut leaving) = (Evicted::default(), Vec::new());
         for _ in 0..extents_max {
             let Some(extent) = self.space.extents.get(self.space.hand) else { break };
             let number = extent.number;
@@ -58,11 +58,12 @@ impl Arena {
             evicted.unwritten += u64::from((unused & !may_leave).count_ones());
             if may_leave != 0 {
                 let leave = may_leave & self.memory.memory().file.pages_in_slots(number);
-                self.memory.evict(number, leave);
+                leaving.push((number, leave));
                 evicted.pages += u64::from(leave.count_ones());
             }
             self.space.hand += 1;
         }
+        self.memory.evict(&leaving);
         if self.space.hand >= self.space.extents.len() {
             self.space.hand = 0;
             evicted.is_around = true;

@@ -41,6 +41,7 @@ mod file;
 mod header;
 mod image;
 mod load;
+mod mapping;
 mod memory;
 mod pool;
 mod recovery;

@@ -1,6 +1,6 @@
 //! The heap's memory: one reservation of address space, and who may touch which part of it.
 //!
-//! All `unsafe` of this crate is in this file. Its argument:
+//! All `unsafe` of this crate is in this file, and the system's calls in `mapping.rs`. Its argument:
 //! * An extent's `owner` word names one arena, or none. It goes from [`FREE`] to an arena only by compare-exchange
 //!   and back only by that arena's [`Owned`], of which there is one for each arena. So an `Owned` has its extents for
 //!   itself: `&Owned` gives `&[u8]` into them, `&mut Owned` gives `&mut [u8]`.
@@ -28,7 +28,7 @@ use std::{
 use holdfast_io::{Error, Result};
 use parking_lot::Mutex;
 
-use crate::{EXTENT, PAGE, PAGES, file::PageFile, redo::Redo};
+use crate::{EXTENT, PAGE, PAGES, file::PageFile, mapping, redo::Redo};
 
 /// The owner word of an extent that can be acquired and is all zero. Zero, so that a new reservation's states take no
 /// RAM; arena `n` is `n + 1`.
@@ -291,17 +291,24 @@ impl Memory {
         }
     }
 
-    /// Zeroes pages by giving their RAM back.
+    /// Zeroes pages of some extents by giving their RAM back.
     ///
     /// # Safety
     /// The caller is the pages' owner and exclusive, and their claims are set, so that nobody fills them.
-    unsafe fn give_back(&self, extent: u32, first: usize, count: usize) {
+    unsafe fn give_back(&self, pages: &[(u32, u64)]) {
         // Else the system would fill the holes again to make huge pages.
         self.use_small_pages();
-        assert!(first + count <= PAGES && (extent as usize) < self.extents.len(), "pages of an extent");
-        let offset = extent as usize * EXTENT as usize + first * PAGE;
-        // SAFETY: in range; nobody else uses the pages, by contract.
-        unsafe { mapping::zero(self.base.add(offset), count * PAGE) };
+        let mut ranges = Vec::new();
+        for &(extent, pages) in pages {
+            assert!((extent as usize) < self.extents.len(), "an extent of the heap");
+            // SAFETY: in range.
+            let base = unsafe { self.base.add(extent as usize * EXTENT as usize) };
+            // SAFETY: likewise; a set of pages has 64 at most.
+            ranges
+                .extend(runs(pages).map(|(first, count)| (unsafe { base.add(first * PAGE) }, count * PAGE)));
+        }
+        // SAFETY: nobody else uses the pages, by contract.
+        unsafe { mapping::zero(&ranges) };
     }
 
     /// Zeroes a released extent; it is free then.
@@ -310,7 +317,9 @@ impl Memory {
         let released = state.owner.compare_exchange(RELEASED, ZEROING, AcqRel, Relaxed);
         assert!(released.is_ok(), "extent {extent} was not released");
         // SAFETY: in range, and the exchange above makes us the only one to touch the extent.
-        unsafe { mapping::zero(self.base.add(extent as usize * EXTENT as usize), EXTENT as usize) };
+        unsafe {
+            mapping::zero(&[(self.base.add(extent as usize * EXTENT as usize), EXTENT as usize)]);
+        }
         state.owner.store(FREE, Release);
     }
 }
@@ -555,7 +564,7 @@ impl Owned {
         let pages = page_mask(first, first + count - 1);
         assert!(self.present(extent) & pages == pages, "pages of extent {extent} are absent");
         // SAFETY: ours and present, so claimed; `&mut self` is exclusive.
-        unsafe { self.memory.give_back(extent, first, count) };
+        unsafe { self.memory.give_back(&[(extent, pages)]) };
         self.memory.mark_dirty(extent, pages);
     }
 
@@ -580,18 +589,23 @@ impl Owned {
         self.present(extent) & !(state.dirty.load(Relaxed) | pending | state.pinned.load(Relaxed))
     }
 
-    /// Takes pages out of memory, all of which are [`Owned::evictable`] and have a slot.
-    pub(crate) fn evict(&mut self, extent: u32, pages: u64) {
-        assert!(self.evictable(extent) & pages == pages, "pages of extent {extent} cannot leave memory");
-        let state = &self.memory.extents[extent as usize];
-        state.owner.store(word_of(self.id), Release);
-        state.present.fetch_and(!pages, Release);
-        self.memory.absent.fetch_add(pages.count_ones().into(), Relaxed);
-        for (first, count) in runs(pages) {
-            // SAFETY: ours and claimed until all is done; `&mut self` is exclusive.
-            unsafe { self.memory.give_back(extent, first, count) };
+    /// Takes pages of some extents out of memory, all of which are [`Owned::evictable`] and have a slot.
+    pub(crate) fn evict(&mut self, leaving: &[(u32, u64)]) {
+        if leaving.is_empty() {
+            return;
         }
-        state.claimed.fetch_and(!pages, Release);
+        for &(extent, pages) in leaving {
+            assert!(self.evictable(extent) & pages == pages, "pages of extent {extent} cannot leave memory");
+            let state = &self.memory.extents[extent as usize];
+            state.owner.store(word_of(self.id), Release);
+            state.present.fetch_and(!pages, Release);
+            self.memory.absent.fetch_add(pages.count_ones().into(), Relaxed);
+        }
+        // SAFETY: ours and claimed until all is done; `&mut self` is exclusive.
+        unsafe { self.memory.give_back(leaving) };
+        for &(extent, pages) in leaving {
+            self.memory.extents[extent as usize].claimed.fetch_and(!pages, Release);
+        }
     }
 
     /// Keeps pages of an extent of ours in memory, once they are there, or no more.
@@ -677,83 +691,6 @@ pub(crate) fn ranges(offset: u64, len: usize) -> impl Iterator<Item = (u32, u64)
         let last = (end.min(start + EXTENT) - 1 - start) as usize / PAGE;
         (u32::try_from(extent).expect("an extent within the address space"), page_mask(first, last))
     })
-}
-
-#[cfg(not(miri))]
-mod mapping {
-    use super::*;
-
-    /// Reserves zeroed, page-aligned memory that takes RAM only where it is touched.
-    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // The index is looked up at random: with small pages nearly every look misses the address translation too.
-        // SAFETY: the mapping just made. Where huge pages are not to be had, small ones serve.
-        let _ = unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
-        Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unasked"))
-    }
-
-    /// Zeroes memory and gives its RAM back.
-    ///
-    /// # Safety
-    /// The range is page-aligned, from [`reserve`], and nobody else uses it.
-    pub(super) unsafe fn zero(at: NonNull<u8>, len: usize) {
-        // SAFETY: by contract; private anonymous memory reads as zero afterwards.
-        let rc = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_DONTNEED) };
-        assert_eq!(rc, 0, "madvise: {}", io::Error::last_os_error());
-    }
-
-    /// Has memory from [`reserve`] backed by small pages from now on.
-    pub(super) fn forbid_huge_pages(at: NonNull<u8>, len: usize) {
-        // SAFETY: advice on memory that stays ours. Where there are no huge pages it fails, and is not needed.
-        let _ = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_NOHUGEPAGE) };
-    }
-
-    /// Ends a reservation.
-    ///
-    /// # Safety
-    /// `base` and `len` are those of [`reserve`], and nobody uses the memory any more.
-    pub(super) unsafe fn unreserve(base: NonNull<u8>, len: usize) {
-        // SAFETY: by contract.
-        unsafe { libc::munmap(base.as_ptr().cast(), len) };
-    }
-}
-
-/// The same over the allocator: Miri knows neither MAP_NORESERVE nor madvise.
-#[cfg(miri)]
-mod mapping {
-    use super::*;
-    use std::alloc::{Layout, alloc_zeroed, dealloc};
-
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, PAGE).expect("a valid layout")
-    }
-
-    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: `len` is not zero: a heap has at least one extent.
-        NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(io::ErrorKind::OutOfMemory.into())
-    }
-
-    /// # Safety
-    /// The range is from [`reserve`], and nobody else uses it.
-    pub(super) unsafe fn zero(at: NonNull<u8>, len: usize) {
-        // SAFETY: by contract.
-        unsafe { at.write_bytes(0, len) };
-    }
-
-    pub(super) fn forbid_huge_pages(_: NonNull<u8>, _: usize) {}
-
-    /// # Safety
-    /// `base` and `len` are those of [`reserve`], and nobody uses the memory any more.
-    pub(super) unsafe fn unreserve(base: NonNull<u8>, len: usize) {
-        // SAFETY: by contract.
-        unsafe { dealloc(base.as_ptr(), layout(len)) };
-    }
 }
 
 #[cfg(test)]
