@@ -44,7 +44,7 @@ impl Turn<'_> {
             Direct::Sets(value) => value(args)
                 .and_then(|value| server.store.set_directly(logical, key, value, expected, now_ms))
                 .inspect(|_| out.ok()),
-            Direct::Adds(by) => self.add_directly(logical, key, by(args), expected, out),
+            Direct::Adds(by) => self.add_directly(logical, args, by(args), expected, out),
         };
         let Some(lsn) = done else { return false };
         self.depend_on(lsn);
@@ -61,18 +61,19 @@ impl Turn<'_> {
     fn add_directly(
         &self,
         logical: u8,
-        key: &[u8],
+        args: Args,
         by: Option<i64>,
         expected: Expected,
         out: &mut Writer,
     ) -> Option<Lsn> {
-        let (by, mut sum, mut digits) = (by?, 0, itoa::Buffer::new());
+        let (key, by, mut sum, mut digits) = (args.at(1), by?, 0, itoa::Buffer::new());
         let (result, digits) = (&mut sum, &mut digits);
         let store = &self.worker.server.store;
-        let lsn = store.change_directly(logical, key, expected, self.now_ms(), |old| {
-            *result = parse_int(old)?.checked_add(by)?;
-            Some(digits.format(*result))
-        })?;
+        let lsn =
+            store.change_directly(logical, key, expected, self.now_ms(), args.from(1).bytes(), |old| {
+                *result = parse_int(old)?.checked_add(by)?;
+                Some(digits.format(*result))
+            })?;
         out.int(sum);
         Some(lsn)
     }

@@ -295,7 +295,11 @@ impl Turn<'_> {
             (Handler::Keyed(handler) | Handler::Whole(handler), Some(txn)) => {
                 txn.count_lookups(command.flags.has(Flags::READONLY));
                 txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
+                let before = txn.bytes_so_far();
                 let mut answer = handler(&mut call, txn);
+                if txn.bytes_so_far() != before && command.flags.has(Flags::WRITE) {
+                    txn.add_input(args.from(1).bytes());
+                }
                 if txn.take_strayed() {
                     answer = Err(strayed(command));
                 }

@@ -226,7 +226,7 @@ impl Checkpoint {
         *stage_len = 0;
         // From here on the tables name slots that hold something else until the writes are done.
         self.has_failed = true;
-        writes.into_iter().try_for_each(|(slot, bytes)| file.write(slot, &self.stage[bytes]))?;
+        writes.into_iter().try_for_each(|(slot, bytes)| file.write_pages(slot, &self.stage[bytes]))?;
         self.has_failed = false;
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Checkpoint {
             // Each table holds its slot now, so the run need not.
             run.clone().for_each(|slot| state.slots.release(slot));
             drop(state);
-            file.write(run.start, bytes)?;
+            file.write_tables(run.start, bytes)?;
             left = rest;
         }
         Ok(())
@@ -308,7 +308,7 @@ impl Checkpoint {
         let run = state.slots.take_adjacent(bytes.len() / PAGE);
         table_slots.extend(run.clone());
         drop(state);
-        file.write(run.start, &bytes)?;
+        file.write_tables(run.start, &bytes)?;
         let (extents, arenas) = (extents as u32, heap.allocated.len() as u16);
         Ok(HeapRoot { slot: run.start, extents, crc: holdfast_io::crc32c(&bytes[..len]), arenas })
     }

@@ -11,7 +11,7 @@ use std::{
 use holdfast_io::{AlignedBuf, Durability, Error, File, ReadQueue, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{EXTENT, PAGE, PAGES, header::GRANULE, slots::Slots, space::RAW};
+use crate::{EXTENT, PAGE, PAGES, PagesWritten, header::GRANULE, slots::Slots, space::RAW};
 
 /// The owner of a free extent.
 pub(crate) const NOBODY: u16 = 0xffff;
@@ -177,13 +177,15 @@ pub(crate) struct PageFile {
     file: Arc<dyn File>,
     state: Mutex<State>,
     pages_written: AtomicU64,
+    tables_written: AtomicU64,
 }
 
 impl PageFile {
     /// A file in which nothing is worth reading.
     pub(crate) fn empty(file: Arc<dyn File>) -> PageFile {
         let state = State { entries: Vec::new(), slots: Slots::default(), root: None };
-        PageFile { file, state: Mutex::new(state), pages_written: AtomicU64::new(0) }
+        let (pages_written, tables_written) = Default::default();
+        PageFile { file, state: Mutex::new(state), pages_written, tables_written }
     }
 
     /// Reads and checks all tables.
@@ -202,8 +204,8 @@ impl PageFile {
         self.state.lock()
     }
 
-    pub(crate) fn pages_written(&self) -> u64 {
-        self.pages_written.load(Relaxed)
+    pub(crate) fn pages_written(&self) -> PagesWritten {
+        PagesWritten { pages: self.pages_written.load(Relaxed), tables: self.tables_written.load(Relaxed) }
     }
 
     /// A failed check of the unit at `offset` in the file.
@@ -211,12 +213,22 @@ impl PageFile {
         Error::corrupt(self.name(), offset, what)
     }
 
-    /// Writes whole slots; durable after [`PageFile::sync`].
-    pub(crate) fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {
-        self.pages_written.fetch_add((bytes.len() / PAGE) as u64, Relaxed);
+    /// Writes pages to slots; durable after [`PageFile::sync`].
+    pub(crate) fn write_pages(&self, slot: u32, bytes: &[u8]) -> Result<()> {
+        self.write(slot, bytes, &self.pages_written)
+    }
+
+    /// The same with slots of tables.
+    pub(crate) fn write_tables(&self, slot: u32, bytes: &[u8]) -> Result<()> {
+        self.write(slot, bytes, &self.tables_written)
+    }
+
+    fn write(&self, slot: u32, bytes: &[u8], written: &AtomicU64) -> Result<()> {
         self.file
             .write_at(&[bytes], u64::from(slot) * PAGE as u64, Durability::Volatile)
-            .map_err(|e| Error::io(format!("write {}", self.name()), e))
+            .map_err(|e| Error::io(format!("write {}", self.name()), e))?;
+        written.fetch_add((bytes.len() / PAGE) as u64, Relaxed);
+        Ok(())
     }
 
     pub(crate) fn sync(&self) -> Result<()> {

@@ -137,6 +137,15 @@ pub struct HeapStats {
     pub page_faults: u64,
 }
 
+/// Slots of the heap's file that were written since the start, of [`PAGE`] bytes each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagesWritten {
+    /// Pages of the heap.
+    pub pages: u64,
+    /// Slots of tables.
+    pub tables: u64,
+}
+
 impl Heap {
     /// Makes an empty heap. It is on the medium when its first checkpoint is.
     pub fn create(file: Arc<dyn File>, o: HeapOptions) -> Result<(Arc<Heap>, Vec<Arena>)> {
@@ -275,9 +284,15 @@ impl Heap {
         self.memory.extents_with_redo().into_iter().filter_map(owned).collect()
     }
 
+    /// What checkpoints have written since the start.
+    pub fn pages_written(&self) -> PagesWritten {
+        self.memory.file.pages_written()
+    }
+
     /// Figures, some of which may change while they are collected.
     pub fn stats(&self) -> HeapStats {
         let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());
+        let written = self.pages_written();
         let state = self.memory.file.state();
         HeapStats {
             resident_bytes: (owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>())
@@ -288,7 +303,7 @@ impl Heap {
             extents_max: self.memory.len() as u64,
             file_slots_used: state.slots.used() as u64,
             file_slots_free: (state.slots.len() - state.slots.used()) as u64,
-            pages_written: self.memory.file.pages_written(),
+            pages_written: written.pages + written.tables,
             page_faults: self.memory.faults(),
         }
     }

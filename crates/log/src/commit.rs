@@ -163,16 +163,21 @@ impl Log {
                 let with_header: Vec<&[u8]> = std::iter::once(&header[..]).chain(bufs).collect();
                 segment.file.write_at(&with_header, 0, durability).map_err(failed)?;
                 segment.set_entry(entry);
+                self.segments.writes.headers.fetch_add(BLOCK as u64, Ordering::Relaxed);
             } else {
                 let offset = self.segments.file_offset(at);
                 segment.file.write_at(&bufs, offset, durability).map_err(failed)?;
             }
-            self.counters.bytes_written.fetch_add(next - at, Ordering::Relaxed);
             if durability == Durability::Volatile && !committer.unsynced.iter().any(|s| s.seq == seq) {
                 committer.unsynced.push(segment);
             }
             at = next;
         }
+        let (from, to) = (pieces[0].base, pieces[pieces.len() - 1].end);
+        let writes = &self.segments.writes;
+        writes.batches.fetch_add(to - from, Ordering::Relaxed);
+        writes.padding.fetch_add(end - to, Ordering::Relaxed);
+        writes.rewritten.fetch_add(from - block_floor(from), Ordering::Relaxed);
         Ok(())
     }
 

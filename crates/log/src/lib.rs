@@ -33,7 +33,7 @@ pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
 pub use scan::Scope;
-pub use stats::LogStats;
+pub use stats::{LogStats, LogWrites};
 pub use thread::LogThread;
 
 use crate::{
@@ -510,13 +510,19 @@ impl Log {
         self.segments.usage()
     }
 
+    /// What it has written to its files, by why.
+    pub fn writes(&self) -> LogWrites {
+        self.segments.writes.get()
+    }
+
     /// Figures about the log.
     pub fn stats(&self) -> LogStats {
         let (space, counters, tail) = (self.segments.space_stats(), &self.counters, self.tail());
+        let writes = self.writes();
         let commits_us = Counts::of([&counters.commit_us]);
         LogStats {
             bytes_appended: tail - self.opened_at,
-            bytes_written: counters.bytes_written.load(Ordering::Relaxed),
+            bytes_written: writes.batches + writes.padding + writes.rewritten,
             batches: self.batches(),
             commits: counters.commits.load(Ordering::Relaxed),
             commit_us_p50: commits_us.percentile(50.0),

@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread,
 };
 
@@ -438,6 +438,7 @@ impl Segments {
             let segment = self.get(seq).expect("it was read");
             let written = segment.file.write_at(&[piece], self.file_offset(at), Durability::Durable);
             written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+            self.writes.rewritten.fetch_add(next - at, Relaxed);
             at = next;
         }
         Ok(())

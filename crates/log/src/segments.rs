@@ -23,6 +23,7 @@ use crate::{
     cursor::Pins,
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader},
     live::LiveBytes,
+    stats::WriteCounters,
 };
 
 pub(crate) const FOLDER: &str = "log";
@@ -84,6 +85,7 @@ pub(crate) struct Segments {
     /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
     preparing: Mutex<()>,
     pub live: LiveBytes,
+    pub writes: WriteCounters,
     /// Bytes of the medium that are left for others.
     medium_reserve: AtomicU64,
     /// The log's end if everything free were prepared.
@@ -140,6 +142,7 @@ impl Segments {
             table: RwLock::new(Table { kept, held: BTreeMap::new(), spares, next, medium_full: false }),
             preparing: Mutex::new(()),
             live,
+            writes: WriteCounters::default(),
             medium_reserve: AtomicU64::new(0),
             space_end: AtomicU64::new(0),
             medium_limits: AtomicBool::new(false),
@@ -342,6 +345,7 @@ impl Segments {
         while at < size {
             let piece = (size - at).min(zeroes.len() as u64);
             file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile).map_err(failed)?;
+            self.writes.zeroes.fetch_add(piece, Ordering::Relaxed);
             at += piece;
         }
         if file.len().map_err(failed)? != size {
@@ -357,6 +361,7 @@ impl Segments {
         let block = self.header_block(segment.seq, durable, entry);
         let written = segment.file.write_at(&[&block], 0, Durability::Durable);
         written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+        self.writes.headers.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
         segment.set_entry(entry);
         Ok(())
     }
@@ -424,7 +429,9 @@ impl Segments {
         // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
         let block = self.encode_header(segment.seq, durable, segment.entry(), true);
         let written = segment.file.write_at(&[&block], 0, Durability::Volatile);
-        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))
+        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+        self.writes.headers.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.

@@ -38,6 +38,7 @@ pub use cache::uses::Uses;
 pub use collections::{Limits, absent::Use, redo_max};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
+    bytes_written::{BytesWritten, WriteCause},
     compress::{Codec, CompressionStats},
     digest::{SLOTS, hash_slot},
     entry_word::Type,

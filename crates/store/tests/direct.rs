@@ -41,7 +41,7 @@ type State = BTreeMap<(u8, Vec<u8>), Option<Vec<u8>>>;
 fn append(store: &Store, state: &mut State, logical: u8, key: &[u8], tail: &[u8]) {
     let joined = |old: &[u8]| [&old[..old.len().min(100)], tail].concat();
     let model = state.get(&(logical, key.to_vec())).cloned();
-    let direct = store.change_directly(logical, key, store.derive(key), store.now_ms(), |old| {
+    let direct = store.change_directly(logical, key, store.derive(key), store.now_ms(), key.len(), |old| {
         assert_eq!(Some(old), model.clone().flatten().as_deref());
         Some(joined(old))
     });
@@ -200,7 +200,8 @@ fn what_others_are_to_see_takes_a_transaction() {
     assert_eq!(at_once(&[7; 40_000]), None, "too large for a batch without a reservation");
     assert!(at_once(b"at last").is_some());
     let change = |by: &'static [u8]| {
-        store.change_directly(0, key, store.derive(key), store.now_ms(), |old| Some([old, by].concat()))
+        let joined = |old: &[u8]| Some([old, by].concat());
+        store.change_directly(0, key, store.derive(key), store.now_ms(), key.len() + by.len(), joined)
     };
     assert!(change(b" and longer").is_some());
     while store.log().durable() < store.log().tail() {

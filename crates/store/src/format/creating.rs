@@ -10,6 +10,8 @@ use std::io::ErrorKind;
 
 pub(crate) const FILE: &str = "creating";
 const MAGIC: &[u8; 8] = b"HFCREATE";
+/// Bytes that [`begin`] writes.
+pub(crate) const WRITE_BYTES: u64 = BLOCK as u64;
 /// Magic, store id, and the CRC-32C of both.
 const LEN: usize = 28;
 

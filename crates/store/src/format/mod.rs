@@ -1,6 +1,7 @@
 //! What is on the media besides heap and log: the words of the index, items, a batch's payload, the superblock
 //! (`docs/format.md`). Uses nothing of the store.
 
+pub mod bytes_written;
 pub mod compress;
 pub mod creating;
 pub mod digest;

@@ -4,7 +4,7 @@
 //! either copy alone is enough. A start makes both the same before anything else is written: whatever is torn when the
 //! first of them is written anew, the other one is of the generation whose slots and segments are kept.
 
-use crate::format::digest::Secret;
+use crate::format::{bytes_written::BytesWritten, digest::Secret};
 use holdfast_heap::HeapRoot;
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
@@ -15,6 +15,10 @@ pub(crate) const FILE: &str = "superblock";
 const MAGIC: &[u8; 8] = b"HOLDFAST";
 /// Where the copies lie.
 const OFFSETS: [u64; 2] = [0, BLOCK as u64];
+/// Bytes that [`Superblock::write`] writes.
+pub(crate) const WRITE_BYTES: u64 = 2 * BLOCK as u64;
+/// Where in a copy the bytes written are.
+const WRITTEN_AT: usize = 152;
 /// The formats that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
 /// durable marks within the batches of the log; format 5 has no compressed values.
 pub const VERSIONS: RangeInclusive<u32> = 5..=6;
@@ -34,6 +38,10 @@ pub(crate) struct Superblock {
     pub heap: HeapRoot,
     /// Whether values in the log may be compressed.
     pub compresses: bool,
+    /// From when on it is known what was written: Unix time in milliseconds; 0: not before now.
+    pub known_since_ms: u64,
+    /// What was written since, up to this checkpoint.
+    pub written: BytesWritten,
 }
 
 /// What the medium has.
@@ -55,9 +63,13 @@ impl Copies {
         self.fault.as_deref().map(|fault| (self.other_at(), fault))
     }
 
-    /// Makes both copies the same. The newest one is not touched.
-    pub fn heal(&self, file: &dyn File) -> Result<()> {
-        if self.differs { self.newest.write_at(file, self.other_at()) } else { Ok(()) }
+    /// Makes both copies the same; returns the bytes that this took to write. The newest one is not touched.
+    pub fn heal(&self, file: &dyn File) -> Result<u64> {
+        if !self.differs {
+            return Ok(0);
+        }
+        self.newest.write_at(file, self.other_at())?;
+        Ok(BLOCK as u64)
     }
 }
 
@@ -84,6 +96,8 @@ impl Superblock {
         block[64..72].copy_from_slice(&self.checkpoint_lsn.to_le_bytes());
         block[72..80].copy_from_slice(&self.durable_lsn.to_le_bytes());
         block[80..144].copy_from_slice(&self.heap.encode());
+        block[144..152].copy_from_slice(&self.known_since_ms.to_le_bytes());
+        self.written.encode(&mut block[WRITTEN_AT..]);
         let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
         block
@@ -108,6 +122,8 @@ impl Superblock {
             durable_lsn: u64_at(72),
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
             compresses: u32_at(8) == *VERSIONS.end(),
+            known_since_ms: u64_at(144),
+            written: BytesWritten::decode(&block[WRITTEN_AT..]),
         })
     }
 

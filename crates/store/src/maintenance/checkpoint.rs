@@ -1,6 +1,13 @@
 //! Checkpoints: the heap's changed pages are written, and the superblock names them. A later start replays the log from there.
 
-use crate::{engine::Engine, format::superblock::Superblock};
+use crate::{
+    engine::Engine,
+    format::{
+        bytes_written::{BytesWritten, WriteCause},
+        superblock::{self, Superblock},
+    },
+    partition::Appended,
+};
 use holdfast_io::{Error, File, Result};
 use holdfast_log::{Log, Lsn};
 use parking_lot::{Mutex, MutexGuard};
@@ -19,6 +26,8 @@ use std::{
 const PAGES_A_SLICE: usize = 16;
 /// Bytes that a checkpoint stages before it writes them.
 const PAGES_A_WRITE: usize = 1024;
+/// Bytes of a page of the heap.
+const PAGE_BYTES: u64 = holdfast_heap::PAGE as u64;
 /// Bytes of log between checkpoints for each byte of heap, as far as [`REPLAY_FACTOR`] allows.
 const HEAP_FACTOR: u64 = 16;
 /// Times `Options::checkpoint_bytes` that the log between checkpoints may be.
@@ -43,6 +52,11 @@ pub(crate) struct Checkpoints {
     superblock: Mutex<Written>,
     /// The superblock's checkpoint LSN, to be read while a checkpoint has that locked.
     lsn: AtomicU64,
+    /// What was written before this start, as far as it is known, and from when on it is: Unix time in milliseconds.
+    pub written_before: BytesWritten,
+    pub known_since_ms: u64,
+    /// Bytes of the superblock and beside it that were written since the start.
+    superblock_bytes: AtomicU64,
     /// How many batches the log had written at the last checkpoint, less than none if before it was opened.
     batches: AtomicU64,
     /// One was asked for.
@@ -67,15 +81,19 @@ pub(crate) struct CheckpointCounters {
 }
 
 impl Checkpoints {
-    /// `replayed`: batches that lie behind the last checkpoint.
+    /// `wrote`: bytes of the superblock and beside it that the start has written. `replayed`: batches that lie behind the last checkpoint.
     pub fn new(
         superblock: Superblock,
         file: Arc<dyn File>,
+        wrote: u64,
         replayed: u64,
         interval: Interval,
     ) -> Checkpoints {
         Checkpoints {
             lsn: AtomicU64::new(superblock.checkpoint_lsn),
+            known_since_ms: superblock.known_since_ms,
+            written_before: superblock.written,
+            superblock_bytes: AtomicU64::new(wrote),
             superblock: Mutex::new((superblock, file)),
             batches: AtomicU64::new(0u64.wrapping_sub(replayed)),
             wanted: AtomicBool::new(false),
@@ -115,8 +133,12 @@ impl Checkpoints {
         // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
         counters.begun.fetch_add(1, SeqCst);
         let started = Instant::now();
-        let changes = engine.enter_each().map(|partition| partition.counts.changes).sum();
-        let result = self.take_locked(engine, &mut superblock);
+        let (mut changes, mut appended) = (0, Appended::default());
+        engine.enter_each().for_each(|partition| {
+            changes += partition.counts.changes;
+            appended.add(&partition.counts.appended);
+        });
+        let result = self.take_locked(engine, &mut superblock, &appended);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
         if result.is_ok() {
@@ -130,7 +152,8 @@ impl Checkpoints {
         result
     }
 
-    fn take_locked(&self, engine: &Engine, superblock: &mut Written) -> Result<()> {
+    /// `appended`: by transactions so far.
+    fn take_locked(&self, engine: &Engine, superblock: &mut Written, appended: &Appended) -> Result<()> {
         let log = &engine.shared.log;
         if let Some(why) = log.failed() {
             return Err(Error::Unusable(why));
@@ -156,16 +179,51 @@ impl Checkpoints {
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
         next.heap = *finished.root();
+        let mut written = self.written(engine, appended);
+        written.add(WriteCause::Superblock, superblock::WRITE_BYTES);
+        next.written = self.written_before.and(&written);
+        next.known_since_ms = self.known_since_ms;
         if let Err(e) = next.write(&*superblock.1) {
             // One copy may be on the medium. So the slots that it names must stay, and there must be no other checkpoint.
             log.fail(&e);
             return Err(e);
         }
+        self.superblock_bytes.fetch_add(superblock::WRITE_BYTES, Relaxed);
         finished.commit();
         superblock.0 = next;
         self.lsn.store(lsn, Relaxed);
         self.batches.store(batches, Relaxed);
         Ok(())
+    }
+
+    /// What was written since the start. `appended`: by transactions.
+    pub fn written(&self, engine: &Engine, appended: &Appended) -> BytesWritten {
+        let (log, heap) = (engine.shared.log.writes(), engine.shared.heap.pages_written());
+        let mut written = BytesWritten::default();
+        written.input = appended.input;
+        for (cause, bytes) in [
+            (WriteCause::Items, appended.items),
+            (WriteCause::Redo, appended.redo),
+            (WriteCause::Frozen, appended.frozen),
+            (WriteCause::Moved, appended.moved),
+            (WriteCause::BatchHeaders, appended.headers),
+            (WriteCause::Padding, log.padding),
+            (WriteCause::Rewritten, log.rewritten),
+            (WriteCause::SegmentHeaders, log.headers),
+            (WriteCause::SegmentZeroes, log.zeroes),
+            (WriteCause::HeapPages, heap.pages * PAGE_BYTES),
+            (WriteCause::HeapTables, heap.tables * PAGE_BYTES),
+            (WriteCause::Superblock, self.superblock_bytes.load(Relaxed)),
+        ] {
+            written.add(cause, bytes);
+        }
+        written
+    }
+
+    /// Bytes written since the start, without what was appended and is not written yet. Locks nothing.
+    pub fn bytes_written(&self, engine: &Engine) -> u64 {
+        let (log, heap) = (engine.shared.log.writes(), engine.shared.heap.pages_written());
+        log.total() + (heap.pages + heap.tables) * PAGE_BYTES + self.superblock_bytes.load(Relaxed)
     }
 
     /// A start replays the log from here on.

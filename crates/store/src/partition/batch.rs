@@ -7,10 +7,10 @@ use crate::{
         entry_word::{EntryWord, Type, size_class},
         item::{self, Item},
     },
-    partition::observers::Notify,
+    partition::{Appended, observers::Notify},
 };
 use holdfast_heap::Tx;
-use holdfast_log::{Log, Lsn};
+use holdfast_log::{Log, Lsn, batch_len};
 use std::sync::atomic::{Ordering::Release, fence};
 
 /// Bytes of a buffer that are kept for the thread's next batch.
@@ -22,6 +22,12 @@ pub struct Batch {
     /// The payload: redo records, put there by the heap, and items.
     pub tx: Tx,
     items: Vec<Pending>,
+    /// Bytes that its items of strings and of frozen collections take, cancelled ones included.
+    item_bytes: [u64; 2],
+    /// Bytes of the keys and values of the commands that it is of.
+    pub(crate) input: u64,
+    /// Its items were in the log before.
+    pub(crate) moves: bool,
     /// Items that an earlier batch wrote and that this one makes garbage: where in the log, and their live bytes.
     released: Vec<(Lsn, u64)>,
     /// Keys that were written.
@@ -96,7 +102,9 @@ impl Batch {
 
     fn add_record(&mut self, partition: u16, ty: Type, item: Item, value: Option<Box<[u8]>>) -> EntryWord {
         let Item { kind, db, slot, key, stored } = item;
+        let before = self.tx.buf.len();
         let at = item::encode(&mut self.tx.buf, kind, db, slot, key, stored);
+        self.item_bytes[usize::from(ty != Type::String)] += (self.tx.buf.len() - before) as u64;
         let class = size_class(item::record_len(key.len(), stored.len()));
         self.items.push(Pending { slot, at, class, partition, wanted: true, value });
         EntryWord::pending(ty, self.items.len() - 1)
@@ -153,6 +161,22 @@ impl Batch {
         self.items.iter().filter(|item| item.wanted)
     }
 
+    /// What its bytes are, once it is appended.
+    #[inline]
+    pub(crate) fn appended(&self) -> Appended {
+        let payload = self.tx.buf.len();
+        let [strings, frozen] = self.item_bytes;
+        let (items, frozen, moved) = if self.moves { (0, 0, strings + frozen) } else { (strings, frozen, 0) };
+        Appended {
+            items,
+            frozen,
+            moved,
+            redo: payload as u64 - items - frozen - moved,
+            headers: batch_len(payload) - payload as u64,
+            input: self.input,
+        }
+    }
+
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.tx.is_empty()
@@ -166,6 +190,9 @@ impl Batch {
         forget(&mut self.released);
         forget(&mut self.written);
         self.flushed = false;
+        self.item_bytes = [0; 2];
+        self.input = 0;
+        self.moves = false;
     }
 }
 

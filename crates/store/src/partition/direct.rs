@@ -2,7 +2,7 @@
 //! appended in one pass. Everything that is rare is left to transactions.
 
 use super::{
-    Found, Partition,
+    Appended, Found, Partition,
     batch::{Written, release},
     index::Slot,
     observers::Notify,
@@ -38,8 +38,8 @@ impl Partition {
         found.word.is_plain_string().then_some(found)
     }
 
-    /// Gives the key of such an entry another value. Returns the LSN that the log must be durable beyond for it to last;
-    /// `None`: a batch without a reservation cannot be so large.
+    /// Gives the key of such an entry another value; `input`: bytes of key and value that came for it. Returns the LSN that the
+    /// log must be durable beyond for it to last; `None`: a batch without a reservation cannot be so large.
     #[inline]
     pub fn replace_string(
         &mut self,
@@ -47,8 +47,8 @@ impl Partition {
         db: u8,
         digest: Digest,
         found: Found,
-        key: &[u8],
-        value: &[u8],
+        (key, value): (&[u8], &[u8]),
+        input: usize,
     ) -> Option<Lsn> {
         let log = &shared.log;
         if item::record_len(key.len(), value.len()) > SMALL_BYTES / 2 {
@@ -67,6 +67,7 @@ impl Partition {
         payload.clear();
         let at = item::encode(&mut payload, kind, db, entry, key, stored);
         let lsn = log.append(&payload);
+        self.counts.appended.add(&Appended::string(payload.len(), input));
         PAYLOAD.set(payload);
         let class = size_class(item::record_len(key.len(), stored.len()));
         let item = lsn + (BATCH_HEADER + at) as u64;

@@ -30,7 +30,7 @@ use cold::ColdItem;
 use databases::PHYSICAL_DATABASES;
 use frozen::Frozen;
 use holdfast_heap::{Arena, Full};
-use holdfast_log::Lsn;
+use holdfast_log::{Lsn, batch_len};
 use index::{Index, ROOT_BYTES, Slot};
 use observers::{Notify, Observers};
 use scan::ScanStep;
@@ -90,6 +90,46 @@ pub(crate) struct Counts {
     pub changes: u64,
     /// What was garbage and is freed.
     pub swept: u64,
+    /// What transactions appended to the log; of those on several partitions, one counts.
+    pub appended: Appended,
+}
+
+/// Bytes that transactions appended to the log, by why.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Appended {
+    /// Items of strings.
+    pub items: u64,
+    /// Items of frozen collections.
+    pub frozen: u64,
+    /// Items that were there before, and are moved.
+    pub moved: u64,
+    /// Redo records.
+    pub redo: u64,
+    /// Headers of batches, and what aligns these.
+    pub headers: u64,
+    /// Keys and values that came with commands.
+    pub input: u64,
+}
+
+impl Appended {
+    /// A batch of one item of a string. `payload`: its bytes; `input`: of key and value that came for it.
+    #[inline]
+    pub fn string(payload: usize, input: usize) -> Appended {
+        let headers = batch_len(payload) - payload as u64;
+        Appended { items: payload as u64, headers, input: input as u64, ..Appended::default() }
+    }
+
+    /// Adds what another one has counted.
+    #[inline]
+    pub fn add(&mut self, other: &Appended) {
+        let Appended { items, frozen, moved, redo, headers, input } = other;
+        self.items += items;
+        self.frozen += frozen;
+        self.moved += moved;
+        self.redo += redo;
+        self.headers += headers;
+        self.input += input;
+    }
 }
 
 /// What [`Partition::expired_keys`] found.

@@ -27,11 +27,11 @@ impl Store {
         // Known only now: with the partition locked no databases are exchanged.
         let db = self.database(logical);
         let found = part.find_plain(&self.shared, db, expected.digest, expected.slot)?;
-        part.replace_string(&self.shared, db, expected.digest, found, key, value)
+        part.replace_string(&self.shared, db, expected.digest, found, (key, value), key.len() + value.len())
     }
 
     /// The same with what `change` makes of the value that the key has, if that is in the cache; `None` if it makes nothing of
-    /// it.
+    /// it. `input`: bytes of key and value that came for it.
     #[inline]
     pub fn change_directly<T: AsRef<[u8]>>(
         &self,
@@ -39,6 +39,7 @@ impl Store {
         key: &[u8],
         expected: Expected,
         now_ms: u64,
+        input: usize,
         change: impl FnOnce(&[u8]) -> Option<T>,
     ) -> Option<Lsn> {
         let mut part = self.enter_directly(expected, now_ms)?;
@@ -46,7 +47,7 @@ impl Store {
         let db = self.database(logical);
         let found = part.find_plain(&self.shared, db, expected.digest, expected.slot)?;
         let value = change(part.cached_value(db, found, key)?)?;
-        part.replace_string(&self.shared, db, expected.digest, found, key, value.as_ref())
+        part.replace_string(&self.shared, db, expected.digest, found, (key, value.as_ref()), input)
     }
 
     /// Locks the partition of an expected key, if nobody is at work in it.
@@ -87,6 +88,6 @@ impl Store {
         // Known only now: with the partition locked no databases are exchanged.
         self.shared.databases.logical(db)?;
         let found = part.find_plain(&self.shared, db, expected.digest, expected.slot)?;
-        part.replace_string(&self.shared, db, expected.digest, found, key, value)
+        part.replace_string(&self.shared, db, expected.digest, found, (key, value), key.len() + value.len())
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     cache::pool::Pool,
     engine::Engine,
     format::{
+        bytes_written::BytesWritten,
         creating,
         entry_word::{EntryWord, size_class},
         item,
@@ -102,6 +103,8 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         durable_lsn: 0,
         heap: *finished.root(),
         compresses: options.compression.is_some(),
+        known_since_ms: io.now_ms(),
+        written: BytesWritten::default(),
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();
@@ -113,7 +116,8 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
     io.sync_dir("").map_err(failed("create the data folder"))?;
     creating::end(&*io)?;
     finished.commit();
-    assemble(io, log, heap, arenas, (superblock, file), 0, &options)
+    let wrote = creating::WRITE_BYTES + superblock::WRITE_BYTES;
+    assemble(io, log, heap, arenas, (superblock, file, wrote), 0, &options)
 }
 
 fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)> {
@@ -121,6 +125,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let copies = Superblock::read(&*file)?;
     let mut superblock = copies.newest.clone();
+    if superblock.known_since_ms == 0 {
+        superblock.known_since_ms = io.now_ms();
+    }
     let options = Options { partitions: superblock.partitions, ..options };
     let mends = !io.is_read_only();
     if let Some((offset, what)) = copies.damaged() {
@@ -166,16 +173,18 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     }));
     // Nothing was written so far: what is refused stays as it is. The superblock comes first, since what is written then may
     // leave nothing of the generation of an older copy.
+    let mut wrote = 0;
     if mends {
-        copies.heal(&*file)?;
+        wrote = copies.heal(&*file)?;
         if options.compression.is_some() && !superblock.compresses {
             // Before the first such value: a version that cannot expand it is to refuse the folder.
             superblock.compresses = true;
             superblock.write(&*file)?;
+            wrote += superblock::WRITE_BYTES;
         }
     }
     let log = replayed.open()?;
-    let superblock = (superblock, file);
+    let superblock = (superblock, file, wrote);
     let replayed = report.replayed_batches;
     let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
     Ok((maintenance, report))
@@ -213,13 +222,14 @@ fn open_partitions(
     })
 }
 
-/// A store of these parts. `replayed`: batches that lie behind the last checkpoint.
+/// A store of these parts. `wrote`: bytes of the superblock and beside it that this start has written. `replayed`: batches that
+/// lie behind the last checkpoint.
 fn assemble(
     io: Arc<dyn Io>,
     log: Arc<Log>,
     heap: Arc<Heap>,
     arenas: Vec<Arena>,
-    (superblock, file): (Superblock, Arc<dyn File>),
+    (superblock, file, wrote): (Superblock, Arc<dyn File>, u64),
     replayed: u64,
     options: &Options,
 ) -> Result<Maintenance> {
@@ -238,7 +248,7 @@ fn assemble(
         *options;
     let cleaner = Cleaner::new(u64::from(superblock.segment_size), log_bytes_max);
     let interval = Interval { bytes_min, batches_max, log_bytes_max };
-    let checkpoints = Checkpoints::new(superblock, file, replayed, interval);
+    let checkpoints = Checkpoints::new(superblock, file, wrote, replayed, interval);
     checkpoints.counters.complete_ms.store(shared.io.now_ms(), Relaxed);
     Ok(Maintenance {
         engine: Engine::new(shared, partitions),

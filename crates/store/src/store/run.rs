@@ -100,6 +100,8 @@ struct Write<'w> {
     does: Does,
     /// Bytes of log that it takes at most, if no encoding changes.
     redo: usize,
+    /// Bytes of its key and values.
+    input: usize,
     apply: Apply<'w>,
 }
 
@@ -127,7 +129,8 @@ impl<'w> Writes<'w> {
         apply: impl FnOnce(&mut Txn, u8, &[u8]) -> Result<()> + 'w,
     ) {
         let redo = redo_max(1 + elements, key.len() + bytes);
-        self.0.push(Write { db, key: key.to_vec(), does, redo, apply: Box::new(apply) });
+        let input = key.len() + bytes;
+        self.0.push(Write { db, key: key.to_vec(), does, redo, input, apply: Box::new(apply) });
     }
 
     /// Makes `value` the string value of a key, whatever it held, without an expiry.
@@ -325,6 +328,7 @@ impl Store {
             let cold = match checked {
                 Ok((done, cold)) if cold.is_empty() => {
                     for write in writes.0 {
+                        txn.add_input(write.input);
                         let applied = (write.apply)(&mut txn, write.db, &write.key);
                         applied.expect("it was looked at before, and there was room");
                     }

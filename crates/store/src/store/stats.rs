@@ -3,9 +3,9 @@
 use super::Store;
 use crate::{
     engine::locks::LockBusy,
-    format::compress::CompressionStats,
-    maintenance::{Maintenance, checkpoint::Checkpoints},
-    partition::{Partition, shared::Shared},
+    format::{bytes_written::BytesWritten, compress::CompressionStats},
+    maintenance::Maintenance,
+    partition::{Appended, Partition, shared::Shared},
     txn::Txn,
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,6 +73,12 @@ pub struct Stats {
     pub replay_bytes: u64,
     /// Items that cleaning appended again.
     pub moved_bytes: u64,
+    /// What was written to the medium since the store was opened.
+    pub written: BytesWritten,
+    /// What was written since [`Stats::known_since_ms`]. A crash takes what was counted since the last checkpoint.
+    pub written_ever: BytesWritten,
+    /// When the data folder was made, or first opened by a version that counts: Unix time in milliseconds.
+    pub known_since_ms: u64,
     /// Segments that cleaning freed.
     pub freed_segments: u64,
     /// Checkpoints that were completed.
@@ -110,8 +116,13 @@ impl Stats {
         self
     }
 
-    fn since_checkpoint(mut self, checkpoints: &Checkpoints) -> Stats {
+    /// Completes them with what needs all partitions. `appended`: by transactions.
+    fn completed(mut self, maintenance: &Maintenance, appended: &Appended) -> Stats {
+        let checkpoints = &maintenance.checkpoints;
         self.changes = self.changes.saturating_sub(checkpoints.counters.changes.load(Relaxed));
+        self.written = checkpoints.written(&maintenance.engine, appended);
+        self.written_ever = checkpoints.written_before.and(&self.written);
+        self.known_since_ms = checkpoints.known_since_ms;
         self
     }
 
@@ -155,7 +166,8 @@ impl Stats {
         }
     }
 
-    fn add(&mut self, shared: &Shared, part: &Partition) {
+    fn add(&mut self, appended: &mut Appended, shared: &Shared, part: &Partition) {
+        appended.add(&part.counts.appended);
         self.lookup_hits += part.counts.hits;
         self.lookup_misses += part.counts.misses;
         self.cache_hits += part.counts.cached;
@@ -183,26 +195,33 @@ impl Store {
         self.maintenance.checkpoints.counters.complete_ms.load(Relaxed)
     }
 
+    /// Bytes written to the medium since the store was opened. Locks nothing.
+    pub fn bytes_written(&self) -> u64 {
+        self.maintenance.checkpoints.bytes_written(self.engine())
+    }
+
     /// Figures of the store. Locks one partition at a time.
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::new(&self.maintenance);
-        self.engine().partitions.iter().for_each(|part| stats.add(&self.shared, &part.lock()));
-        stats.since_checkpoint(&self.maintenance.checkpoints)
+        let (mut stats, mut appended) = (Stats::new(&self.maintenance), Appended::default());
+        for part in &self.engine().partitions {
+            stats.add(&mut appended, &self.shared, &part.lock());
+        }
+        stats.completed(&self.maintenance, &appended)
     }
 
     /// As [`Store::stats`]; fails where a partition is [held for long](Txn::hold_long).
     pub fn try_stats(&self) -> Result<Stats, LockBusy> {
-        let mut stats = Stats::new(&self.maintenance);
+        let (mut stats, mut appended) = (Stats::new(&self.maintenance), Appended::default());
         for number in self.engine().numbers() {
-            stats.add(&self.shared, &*self.engine().try_lock(number)?);
+            stats.add(&mut appended, &self.shared, &*self.engine().try_lock(number)?);
         }
-        Ok(stats.since_checkpoint(&self.maintenance.checkpoints))
+        Ok(stats.completed(&self.maintenance, &appended))
     }
 
     /// As [`Store::stats`], by a transaction that has locked all partitions.
     pub fn stats_in(&self, txn: &Txn) -> Stats {
-        let mut stats = Stats::new(&self.maintenance);
-        txn.partitions().for_each(|part| stats.add(&self.shared, part));
-        stats.since_checkpoint(&self.maintenance.checkpoints)
+        let (mut stats, mut appended) = (Stats::new(&self.maintenance), Appended::default());
+        txn.partitions().for_each(|part| stats.add(&mut appended, &self.shared, part));
+        stats.completed(&self.maintenance, &appended)
     }
 }

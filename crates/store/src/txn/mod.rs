@@ -431,6 +431,18 @@ impl<'s> Txn<'s> {
         }
     }
 
+    /// Bytes of log that it has put together so far.
+    #[inline]
+    pub fn bytes_so_far(&self) -> usize {
+        self.batch.tx.buf.len()
+    }
+
+    /// Counts the keys and values of a command that has written something, in bytes, for [`BytesWritten`](crate::BytesWritten).
+    #[inline]
+    pub fn add_input(&mut self, bytes: usize) {
+        self.batch.input += bytes as u64;
+    }
+
     /// Commits what was done, as one batch, and returns the LSN that the log must be durable beyond before the reply
     /// may leave: the newest of the batch and of what was read. 0: it need not wait.
     #[inline]
@@ -444,6 +456,7 @@ impl<'s> Txn<'s> {
             self.allowance.check(self.batch.tx.buf.len());
             let lsn = log.append(&self.batch.tx.buf);
             self.allowance.end();
+            self.locks.first().1.counts.appended.add(&self.batch.appended());
             for pending in self.batch.pending() {
                 let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
                 log.account(at, class_bytes_min(pending.class) as i64);

@@ -26,6 +26,7 @@ impl Txn<'_> {
     /// Appends an item of the transaction's partition again if it is still what its key's entry names; whether it was.
     pub(crate) fn move_item(&mut self, item: &Item, digest: Digest, lsn: Lsn) -> bool {
         let Some(found) = self.live_item(item, digest, lsn) else { return false };
+        self.batch.moves = true;
         let part = self.locks.first().1;
         part.move_item(self.engine.shared.as_ref(), &mut self.batch, found, item);
         true
