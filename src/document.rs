@@ -10,6 +10,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("bgsave", "Takes a checkpoint."),
     ("cluster", "An error: there is no cluster."),
     ("debug", "What tests need; see DEBUG HELP."),
+    ("endurance", "Redis has no such command."),
     ("failover", "An error: there are no replicas."),
     ("latency", "The events are `command` and `fast-command`."),
     ("lolwut", "Another picture."),

@@ -1,6 +1,7 @@
-//! What operators are told: the log of messages, counters, latency, slow commands, refused writes. It knows commands by their
+//! What operators are told: the log of messages, counters, endurance, latency, slow commands, refused writes. It knows commands by their
 //! descriptions only.
 
+pub mod endurance;
 pub mod latency;
 pub mod log;
 pub mod refusals;

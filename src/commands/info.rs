@@ -1,5 +1,6 @@
 //! INFO.
 
+mod endurance;
 mod store;
 
 use crate::{
@@ -21,7 +22,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-pub use store::memory_parts;
+pub use store::{human, memory_parts};
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
@@ -68,6 +69,7 @@ const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("clients", "Clients", true, clients),
     ("memory", "Memory", true, store::memory),
     ("persistence", "Persistence", true, store::persistence),
+    ("endurance", "Endurance", true, endurance::endurance),
     ("stats", "Stats", true, stats),
     ("replication", "Replication", true, replication),
     ("cpu", "CPU", true, cpu),

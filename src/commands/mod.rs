@@ -9,6 +9,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub mod dump;
+mod endurance;
 mod expire_time;
 mod expiry;
 mod fields;
@@ -57,6 +58,7 @@ const FAMILIES: &[&[Row]] = &[
     connection::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
+    endurance::COMMANDS,
     expiry::COMMANDS,
     fields::COMMANDS,
     geo::COMMANDS,

@@ -128,6 +128,7 @@ options! {
     Compression "compression", Kind::Choice(&["no", "lz4", "zstd"]), "no", AtStart, "How values are compressed on disk that are written from now on; a version before this option cannot read a folder that was once started with it";
     CompressionLevel "compression-level", Kind::Int { min: 1, max: 19 }, "3", AtStart, "Level of zstd: the greater, the smaller and slower";
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
+    FlashEnduranceTbw "flash-endurance-tbw", Kind::Int { min: 0, max: 1 << 20 }, "0", Live, "Terabytes that the medium is rated for, from which its service life is forecast; 0: not known";
     LfuDecayTime "lfu-decay-time", LFU, "1", Live, "Minutes after which a key's count of uses falls by one; 0: it does not";
     LfuLogFactor "lfu-log-factor", LFU, "10", Live, "The greater, the more uses it takes to raise a key's count";
     MaxMemory "maxmemory", BYTES, "0", Live, "Bytes of memory in use at most, and with a policy that evicts keys also of data; 0: no limit";

@@ -9,6 +9,7 @@ pub mod mailbox;
 use crate::{
     acl::{Acl, User},
     admin::{
+        endurance::WriteRates,
         latency::Monitor,
         log::log,
         refusals::Refusals,
@@ -85,6 +86,8 @@ pub struct Server {
     pub refusals: Refusals,
     /// What they do in a second.
     pub rates: Rates,
+    /// How fast they have it write.
+    pub write_rates: WriteRates,
     /// The store's figures at the last CONFIG RESETSTAT.
     pub stats_base: Mutex<Stats>,
     /// Clients accepted so far.
@@ -142,6 +145,7 @@ impl Server {
             store,
             refusals: Refusals::default(),
             rates: Rates::default(),
+            write_rates: WriteRates::new(),
             stats_base: Mutex::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -184,6 +188,7 @@ impl Server {
     pub fn measure_rates(&self) {
         let bytes = (self.sum(|worker| &worker.input_bytes), self.sum(|worker| &worker.output_bytes));
         self.rates.sample(Instant::now(), [self.calls(), bytes.0, bytes.1]);
+        self.write_rates.sample(self.store.bytes_written());
     }
 
     /// Disconnects the largest clients while all take more memory than they may.

@@ -221,7 +221,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// A number of bytes for people to read.
-fn human(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
     let mut unit = None;
     let mut value = bytes as f64;
