@@ -15,6 +15,21 @@ import time
 import servers
 
 BATCH = 200
+# Why bytes are written, as INFO names it.
+CAUSES = (
+    "items",
+    "redo",
+    "frozen_items",
+    "moved_items",
+    "batch_headers",
+    "padding",
+    "rewritten_blocks",
+    "segment_headers",
+    "segment_zeroes",
+    "heap_pages",
+    "heap_tables",
+    "superblock",
+)
 
 
 def device_bytes(server):
@@ -74,9 +89,9 @@ def main():
         print(f"{keys} keys, {len(names)} overwrites, {len(names) / seconds:.0f} a second")
         print(f"batches of {BATCH}: median {batches[len(batches) // 2] * 1e3:.1f} ms, longest {batches[-1] * 1e3:.1f} ms")
         print(f"{written / (len(names) * item):.2f} bytes written per byte of item, of these")
-        moved, log = each["log_bytes_cleaned"], each["log_bytes_written"]
-        print(f"  {each['log_bytes_appended'] - moved:.2f} new items with their headers, {moved:.2f} moved items")
-        print(f"  {log - each['log_bytes_appended']:.2f} padding, {4096 * each['checkpoint_pages_written']:.2f} checkpoints")
+        for cause in CAUSES:
+            print(f"  {each[f'endurance_bytes_{cause}']:.3f} {cause.replace('_', ' ')}")
+        print(f"{each['endurance_bytes_written']:.2f} as the server counts them")
     finally:
         server.close()
 
