@@ -35,7 +35,7 @@ mod typed;
 mod util;
 
 pub use cache::uses::Uses;
-pub use collections::{Limits, absent::Use, redo_max};
+pub use collections::{Limits, positions_between, redo_max, uses::Use};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
     bytes_written::{BytesWritten, WriteCause},
@@ -67,6 +67,4 @@ pub use txn::{
     error::{Error, Result},
     target::Expected,
 };
-pub use typed::{
-    bitmap, geo, hash, hyperloglog, list, positions_between, set, stream, string, zset, zset_algebra,
-};
+pub use typed::{bitmap, geo, hash, hyperloglog, list, set, stream, string, zset, zset_algebra};

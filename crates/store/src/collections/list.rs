@@ -67,7 +67,7 @@ pub fn look(finder: &Finder, obj: u64, index: u64, count: u64) -> Result<(), Abs
     let (mut path, in_leaf) = tree(obj).try_by_rank(finder.arena, index, finder.look())?;
     let mut left = count.min(ELEMENTS_MAX as u64) + in_leaf;
     loop {
-        finder.go_on(look_at(finder, path.leaf));
+        finder.go_on(run::look(finder, path.leaf));
         left = left.saturating_sub(leaf_count(finder.arena, obj, &path));
         if left == 0 || !tree(obj).try_step(finder.arena, &mut path, false, finder.look())? {
             return Ok(());
@@ -77,12 +77,7 @@ pub fn look(finder: &Finder, obj: u64, index: u64, count: u64) -> Result<(), Abs
 
 /// Looks for all of a list.
 pub fn look_at_all(finder: &Finder, obj: u64) {
-    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(look_at(finder, leaf)));
-}
-
-fn look_at(finder: &Finder, leaf: u64) -> Result<(), Absent> {
-    finder.look()(leaf, run::HEADER)?;
-    finder.look()(leaf, Run::block_size(finder.arena, leaf))
+    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(run::look(finder, leaf)));
 }
 
 /// The entry at `index` in the path's leaf.

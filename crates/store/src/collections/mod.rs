@@ -28,9 +28,12 @@ pub mod table;
 mod testing;
 #[cfg(test)]
 mod tests;
+pub mod uses;
 pub mod zset;
 
 pub use table::Hasher;
+
+use std::ops::Range;
 
 /// What an operation needs to know besides the collection.
 #[derive(Clone, Copy)]
@@ -41,6 +44,15 @@ pub struct Context<'a> {
     pub limits: &'a Limits,
     /// The time, in milliseconds since 1970.
     pub now_ms: u64,
+}
+
+/// The positions from index `first` to `last`, both included, in a sequence of `len`. An index below zero counts from
+/// the end; what lies outside is cut off.
+pub fn positions_between(first: i64, last: i64, len: u64) -> Range<u64> {
+    let from_start = |index: i64| if index < 0 { index.saturating_add_unsigned(len) } else { index };
+    let start = from_start(first).max(0) as u64;
+    let end = (from_start(last).saturating_add(1)).clamp(0, len as i64) as u64;
+    start.min(end)..end
 }
 
 /// Up to where a value stays in its small encoding. The names and defaults are Redis's.

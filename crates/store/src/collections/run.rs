@@ -11,6 +11,7 @@
 //!
 //! Pushing and popping at either end so logs little but the entry. A change in the middle moves the shorter side.
 
+use super::absent::{Absent, Finder};
 use holdfast_heap::{Arena, Full, Tx};
 
 /// Bytes of a block before its room.
@@ -43,6 +44,12 @@ fn unframe(mut byte: impl FnMut(usize) -> u8) -> (usize, usize) {
         0x80..0xC0 => ((first & 0x3F) << 8 | byte(1) as usize, 2),
         _ => ((1..4).fold(first & 0x3F, |len, i| len << 8 | byte(i) as usize), 4),
     }
+}
+
+/// Looks for a run's block.
+pub(super) fn look(finder: &Finder, block: u64) -> Result<(), Absent> {
+    finder.look()(block, HEADER)?;
+    finder.look()(block, Run::block_size(finder.arena, block))
 }
 
 /// Entries to be put into a run.

@@ -267,7 +267,7 @@ pub fn look(finder: &Finder, obj: u64, from: Id, to: Id, reverse: bool, count: u
     let mut path = tree.try_by_key(finder.arena, finder.look(), |key| key <= &begin[..])?;
     let mut left = count.min(ELEMENTS_MAX as u64) as usize;
     loop {
-        look_at(finder, path.leaf)?;
+        run::look(finder, path.leaf)?;
         let (head, entries) = open(finder.arena, Run::at(finder.arena, path.leaf));
         let mut ids = entries
             .map(|entry| head.entry(entry.value))
@@ -283,12 +283,7 @@ pub fn look(finder: &Finder, obj: u64, from: Id, to: Id, reverse: bool, count: u
 
 /// Looks for all entries.
 pub fn look_at_all(finder: &Finder, obj: u64) {
-    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(look_at(finder, leaf)));
-}
-
-fn look_at(finder: &Finder, leaf: u64) -> Result<(), Absent> {
-    finder.look()(leaf, run::HEADER)?;
-    finder.look()(leaf, Run::block_size(finder.arena, leaf))
+    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(run::look(finder, leaf)));
 }
 
 /// Frees leaves and groups until `budget` is spent or all are gone (true).

@@ -20,10 +20,7 @@ mod transfer;
 mod uses;
 
 use crate::{
-    collections::{
-        Context,
-        absent::{Finder, Use},
-    },
+    collections::{Context, absent::Finder, uses::Use},
     engine::{
         Engine,
         locks::{LockBusy, LockWait, Locks},

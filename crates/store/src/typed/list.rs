@@ -5,13 +5,12 @@ use crate::{
     collections::{
         list::{self, Iter, Writer},
         object::Encoding,
+        positions_between,
     },
     format::entry_word::Type,
     txn::{Txn, error::Result, room::FEW_ELEMENTS},
 };
 use holdfast_heap::Arena;
-
-use super::positions_between;
 
 /// Bytes of a list's block that are written anew when something within goes.
 const REWRITTEN_BYTES: usize = 8 << 10;

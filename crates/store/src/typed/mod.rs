@@ -21,7 +21,6 @@ use crate::{
     format::entry_word::Type,
     txn::{Txn, error::Result},
 };
-use std::ops::Range;
 
 impl Txn<'_> {
     /// How a key's collection of a type is laid out, by the name that `OBJECT ENCODING` replies.
@@ -38,13 +37,4 @@ impl Txn<'_> {
         serial::export(arena, context, located.obj, &mut bytes);
         Ok(Some((located.obj, bytes.len())))
     }
-}
-
-/// The positions from index `first` to `last`, both included, in a sequence of `len`. An index below zero counts from
-/// the end; what lies outside is cut off.
-pub fn positions_between(first: i64, last: i64, len: u64) -> Range<u64> {
-    let from_start = |index: i64| if index < 0 { index.saturating_add_unsigned(len) } else { index };
-    let start = from_start(first).max(0) as u64;
-    let end = (from_start(last).saturating_add(1)).clamp(0, len as i64) as u64;
-    start.min(end)..end
 }
