@@ -46,4 +46,8 @@ impl File for NoFile {
     fn set_len(&self, _: u64) -> io::Result<()> {
         refuse()
     }
+
+    fn punch_hole(&self, _: u64, _: u64) -> io::Result<bool> {
+        refuse()
+    }
 }

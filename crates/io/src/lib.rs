@@ -66,6 +66,9 @@ pub trait File: Send + Sync {
     }
     /// Cuts or extends (with zeroes) to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Gives the space of `len` bytes from `offset`, multiples of [`BLOCK`], back to the medium. They read as zeroes then, and are
+    /// allocated anew when they are written. False: the file system cannot do that. Durable after [`File::sync`].
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool>;
 }
 
 /// A data folder and what else an engine needs from a machine.

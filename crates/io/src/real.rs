@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, OFlags, flock, fstatvfs},
+    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs},
     io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr},
     rand::{GetRandomFlags, getrandom},
     time::{ClockId, clock_gettime},
@@ -246,6 +246,14 @@ impl File for RealFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         check_writable(self.read_only)?;
         self.file.set_len(len)
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        check_writable(self.read_only)?;
+        match fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            done => Ok(done.map(|()| true)?),
+        }
     }
 }
 

@@ -429,13 +429,13 @@ impl Machine {
     }
 
     fn used(&self) -> u64 {
-        self.names.nodes().map(|node| node.lock().data().len() as u64).sum()
+        self.names.nodes().map(|node| node.lock().space() as u64).sum()
     }
 
-    /// Refuses to let a file grow to `len` if that is more than the medium holds.
-    fn make_room(&self, node: &Node, len: usize) -> io::Result<()> {
-        let old = node.lock().data().len();
-        let used = if len > old { self.used() + (len - old) as u64 } else { 0 };
+    /// Refuses to let bytes from `start` to `end` be written to a file if they take more than the medium has left.
+    fn make_room(&self, node: &Node, start: usize, end: usize) -> io::Result<()> {
+        let growth = node.lock().growth(start, end) as u64;
+        let used = if growth > 0 { self.used() + growth } else { 0 };
         match () {
             () if used > self.capacity => Err(ErrorKind::StorageFull.into()),
             () if used > self.quota => Err(ErrorKind::QuotaExceeded.into()),
@@ -515,7 +515,7 @@ impl File for SimFile {
         let step = machine.step()?;
         let start = address(offset)?;
         let mut bytes = bufs.concat();
-        machine.make_room(&self.node, start + bytes.len())?;
+        machine.make_room(&self.node, start, start + bytes.len())?;
         let mut inode = self.node.lock();
         let len = bytes.len() as u64;
         let start = match machine.strikes(Operation::Write, &self.name) {
@@ -560,7 +560,7 @@ impl File for SimFile {
         let mut machine = self.machine.lock();
         let step = machine.step()?;
         let len = address(len)?;
-        machine.make_room(&self.node, len)?;
+        machine.make_room(&self.node, len, len)?;
         match machine.strikes(Operation::Write, &self.name) {
             Some(effect @ Effect::Fails(_)) => return Err(effect.error()),
             Some(Effect::Lost | Effect::Misdirected | Effect::Short) => return step.finish(),
@@ -568,6 +568,19 @@ impl File for SimFile {
         }
         self.node.lock().set_len(len);
         step.finish()
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let mut machine = self.machine.lock();
+        let step = machine.step()?;
+        let (offset, len) = (address(offset)?, address(len)?);
+        match machine.strikes(Operation::Write, &self.name) {
+            Some(effect @ Effect::Fails(_)) => return Err(effect.error()),
+            Some(Effect::Lost | Effect::Misdirected | Effect::Short) => {}
+            None => self.node.lock().punch_hole(offset, len),
+        }
+        step.finish()?;
+        Ok(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`RealIo`] on the file system of the build folder.
 
-use std::{fs, io::ErrorKind};
+use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
 use holdfast_io::{AlignedBuf, BLOCK, Durability::*, Error, File, Io, ReadQueue, RealIo};
 use tempfile::TempDir;
@@ -238,4 +238,27 @@ fn a_queue_that_is_dropped_waits_for_what_is_under_way() {
             queue.submit().unwrap();
         }
     }
+}
+
+#[test]
+fn holes_give_space_back_and_read_as_zeroes() {
+    let folder = folder();
+    let io = RealIo::new(folder.path()).unwrap();
+    let file = io.open("f", true).unwrap();
+    file.write_at(&[&[7; 64 * BLOCK]], 0, Durable).unwrap();
+    let blocks = || fs::metadata(folder.path().join("f")).unwrap().blocks();
+    let before = blocks();
+    if !file.punch_hole(BLOCK as u64, 32 * BLOCK as u64).unwrap() {
+        eprintln!("not tested: no holes here");
+        return;
+    }
+    file.sync().unwrap();
+    assert!(blocks() + 32 * BLOCK as u64 / 512 <= before, "{} of {before}", blocks());
+    assert_eq!(file.len().unwrap(), 64 * BLOCK as u64);
+    let mut bytes = vec![1; 64 * BLOCK];
+    file.read_at(&mut bytes, 0).unwrap();
+    let is_hole = |at: usize| (1..33).contains(&(at / BLOCK));
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == if is_hole(at) { 0 } else { 7 }));
+    let reader = RealIo::read_only(folder.path()).open("f", false).unwrap();
+    assert_eq!(reader.punch_hole(0, BLOCK as u64).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
 }

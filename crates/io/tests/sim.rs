@@ -353,3 +353,25 @@ fn writes_are_held_until_they_may_pass() {
         assert!(write.join().unwrap().is_err());
     });
 }
+
+#[test]
+fn holes_give_space_back_until_they_are_written() {
+    let sim = SimIo::new(1);
+    sim.set_capacity(8 * BLOCK as u64);
+    let (file, other) = (sim.open("f", true).unwrap(), sim.open("g", true).unwrap());
+    sim.sync_dir("").unwrap();
+    file.write_at(&[&[7; 8 * BLOCK]], 0, Durable).unwrap();
+    assert!(file.punch_hole(2 * BLOCK as u64, 4 * BLOCK as u64).unwrap());
+    assert_eq!(sim.free_bytes().unwrap(), Some(4 * BLOCK as u64));
+    let snapshot = sim.snapshot("f");
+    assert!((0..8 * BLOCK).all(|at| snapshot[at] == if (2..6).contains(&(at / BLOCK)) { 0 } else { 7 }));
+    other.write_at(&[&[1; 3 * BLOCK]], 0, Durable).unwrap();
+    file.write_at(&[&[8; BLOCK]], 3 * BLOCK as u64, Durable).unwrap();
+    assert_eq!(sim.free_bytes().unwrap(), Some(0));
+    let full = file.write_at(&[&[8; BLOCK]], 2 * BLOCK as u64, Durable).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    file.sync().unwrap();
+    let after = sim.crash();
+    assert_eq!(after.free_bytes().unwrap(), Some(0));
+    assert_eq!(after.snapshot("f")[2 * BLOCK..][..2 * BLOCK], [[0; BLOCK], [8; BLOCK]].concat());
+}

@@ -3,12 +3,16 @@
 //! Both kinds of state, a file's bytes and the names of files, are kept the same way: as the machine sees it, as
 //! it is for certain on the medium, and the changes between the two in their order. A power cut applies some.
 
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 
 use super::rng::Rng;
-use crate::SECTOR;
+use crate::{BLOCK, SECTOR};
 
 /// One file's bytes, whether or not a name leads to them.
 #[derive(Default)]
@@ -16,6 +20,8 @@ pub struct Inode {
     data: Vec<u8>,
     medium: Vec<u8>,
     pending: Vec<Change>,
+    /// Blocks that take no space.
+    holes: BTreeSet<usize>,
 }
 
 enum Change {
@@ -29,8 +35,28 @@ enum Change {
 }
 
 impl Inode {
-    fn on_medium(bytes: Vec<u8>) -> Self {
-        Self { data: bytes.clone(), medium: bytes, pending: Vec::new() }
+    fn on_medium(bytes: Vec<u8>, holes: &BTreeSet<usize>) -> Self {
+        let holes = holes.range(..bytes.len() / BLOCK).copied().collect();
+        Self { data: bytes.clone(), medium: bytes, pending: Vec::new(), holes }
+    }
+
+    /// Bytes of the medium that it takes.
+    pub fn space(&self) -> usize {
+        self.data.len() - self.holes.len() * BLOCK
+    }
+
+    /// Bytes of the medium that it takes more once bytes from `start` to `end` are written.
+    pub fn growth(&self, start: usize, end: usize) -> usize {
+        end.saturating_sub(self.data.len())
+            + self.holes.range(start / BLOCK..end.div_ceil(BLOCK)).count() * BLOCK
+    }
+
+    pub fn punch_hole(&mut self, offset: usize, len: usize) {
+        let end = (offset + len).min(self.data.len() / BLOCK * BLOCK);
+        if offset < end {
+            self.write(offset, vec![0; end - offset], false);
+            self.holes.extend(offset / BLOCK..end / BLOCK);
+        }
     }
 
     /// The bytes as the machine sees them.
@@ -40,6 +66,7 @@ impl Inode {
 
     pub fn write(&mut self, offset: usize, bytes: Vec<u8>, durable: bool) {
         store(&mut self.data, offset, &bytes);
+        self.holes.retain(|block| !(offset / BLOCK..(offset + bytes.len()).div_ceil(BLOCK)).contains(block));
         if durable && self.pending.is_empty() {
             store(&mut self.medium, offset, &bytes);
         } else {
@@ -56,6 +83,7 @@ impl Inode {
 
     pub fn set_len(&mut self, len: usize) {
         self.data.resize(len, 0);
+        self.holes.split_off(&(len / BLOCK));
         self.pending.push(Change::SetLen(len));
     }
 
@@ -139,7 +167,10 @@ impl Names {
 
     /// The names, and copies of the files behind them, as the machine sees them, all of it on the medium.
     pub fn fork(&self) -> Self {
-        let copy = |node: &Node| Arc::new(Mutex::new(Inode::on_medium(node.lock().data.clone())));
+        let copy = |node: &Node| {
+            let node = node.lock();
+            Arc::new(Mutex::new(Inode::on_medium(node.data.clone(), &node.holes)))
+        };
         let files: BTreeMap<String, Node> =
             self.current.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
         Self { current: files.clone(), medium: files, pending: Vec::new() }
@@ -154,8 +185,10 @@ impl Names {
             }
         }
         for node in medium.values_mut() {
-            let bytes = node.lock().after_power_cut(rng);
-            *node = Arc::new(Mutex::new(Inode::on_medium(bytes)));
+            let cut = node.lock();
+            let inode = Inode::on_medium(cut.after_power_cut(rng), &cut.holes);
+            drop(cut);
+            *node = Arc::new(Mutex::new(inode));
         }
         Self { current: medium.clone(), medium, pending: Vec::new() }
     }
