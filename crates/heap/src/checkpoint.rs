@@ -410,6 +410,8 @@ impl Finished {
             release_all(&mut state, old.slots());
         }
         file.trim(&mut state);
+        drop(state);
+        file.punch_holes((self.staged.heap.file_bytes_needed() / PAGE as u64) as usize);
         self.staged.complete = true;
     }
 }

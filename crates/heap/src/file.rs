@@ -243,6 +243,17 @@ impl PageFile {
         }
     }
 
+    /// Gives the space of free slots back to the medium, if much more slots take some than `keep`. Not while a checkpoint writes.
+    pub(crate) fn punch_holes(&self, keep: usize) {
+        let mut runs = self.state().slots.punch(keep).into_iter();
+        let has_failed = runs.by_ref().find(|run| {
+            let (offset, len) = (u64::from(run.start) * PAGE as u64, (run.len() * PAGE) as u64);
+            !self.file.punch_hole(offset, len).unwrap_or(false)
+        });
+        // That does no harm: the next checkpoint tries again.
+        has_failed.into_iter().chain(runs).for_each(|run| self.state().slots.fill(run));
+    }
+
     fn read(&self, slot: u32, bytes: &mut [u8]) -> Result<()> {
         let offset = u64::from(slot) * PAGE as u64;
         self.file.read_at(bytes, offset).map_err(|e| match e.kind() {
@@ -343,7 +354,7 @@ impl PageFile {
             tables.iter().map(|&(position, extent)| (position / TABLES, extent)).collect();
         for &(slot, extent) in &wanted {
             let root_table = root.slots();
-            if slots.uses(slot).is_none() || root_table.contains(&slot) {
+            if slots.is_free(slot).is_none() || root_table.contains(&slot) {
                 let what = format!("the table of extent {extent} cannot be in slot {slot}");
                 return Err(self.corrupt(u64::from(root.slot) * PAGE as u64, what));
             }
@@ -361,7 +372,7 @@ impl PageFile {
         }
         for (extent, entry) in entries.iter().enumerate() {
             for slot in entry.slots() {
-                if slots.uses(slot) != Some(0) {
+                if slots.is_free(slot) != Some(true) {
                     let what = format!("a page of extent {extent} cannot be in slot {slot}");
                     return Err(self.corrupt(u64::from(entry.position) * TABLE as u64, what));
                 }

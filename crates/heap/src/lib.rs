@@ -271,11 +271,19 @@ impl Heap {
         self.memory.absent_pages() * PAGE as u64
     }
 
-    /// Bytes by which the file may still have to grow for a checkpoint: a complete one stays until the next is complete.
+    /// Bytes of the medium that the file takes.
+    pub fn file_bytes(&self) -> u64 {
+        (self.memory.file.state().slots.allocated() * PAGE) as u64
+    }
+
+    /// Bytes that the file needs for the next checkpoint: a complete one stays until the next is complete.
+    pub(crate) fn file_bytes_needed(&self) -> u64 {
+        2 * ((self.memory.file.state().slots.used() * PAGE) as u64).max(self.allocated_bytes())
+    }
+
+    /// Bytes of the medium that the file may still have to take for a checkpoint.
     pub fn file_growth_max(&self) -> u64 {
-        let state = self.memory.file.state();
-        let (used, len) = ((state.slots.used() * PAGE) as u64, (state.slots.len() * PAGE) as u64);
-        (2 * used.max(self.allocated_bytes())).saturating_sub(len)
+        self.file_bytes_needed().saturating_sub(self.file_bytes())
     }
 
     /// Extents to which redo of the last replay is still to be applied, each with its arena: for [`Arena::apply_redo`].
