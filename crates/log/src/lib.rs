@@ -85,7 +85,7 @@ pub struct LogOptions {
 pub struct LogUsage {
     /// Bytes of its files.
     pub bytes: u64,
-    /// Bytes that they may have ([`LogOptions::max_segments`]).
+    /// Bytes that they may have, by [`LogOptions::max_segments`] and [`Log::set_bytes_max`].
     pub bytes_max: u64,
     /// What keeps it from growing, or will do so first.
     pub limited_by: Limit,
@@ -96,6 +96,8 @@ pub struct LogUsage {
 pub enum Limit {
     /// Its own options.
     Options,
+    /// [`Log::set_bytes_max`].
+    Budget,
     /// The medium.
     Medium {
         /// Bytes that are free there, as far as it tells.

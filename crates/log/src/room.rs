@@ -85,7 +85,7 @@ impl<'l> Reservation<'l> {
             return Err(Admission::Failed);
         }
         let reserved = log.room.reserved.load(Ordering::Relaxed);
-        if log.tail() + reserved + bytes + log.kept_back(purpose) > log.segments.space_end() {
+        if log.tail() + reserved + bytes > log.limit(purpose) {
             log.note_refusal();
             return Err(Admission::Full);
         }
@@ -144,7 +144,7 @@ impl Log {
         let reserved = self.room.reserved.load(Ordering::Relaxed);
         if self.failed.get().is_some() {
             Admission::Failed
-        } else if tail + reserved + batch_len(bytes) + self.kept_back(purpose) > self.segments.space_end() {
+        } else if tail + reserved + batch_len(bytes) > self.limit(purpose) {
             self.note_refusal();
             Admission::Full
         } else if tail > self.pending_end() {
@@ -211,6 +211,38 @@ impl Log {
         }
     }
 
+    /// What is appended for a purpose must end at or below this.
+    fn limit(&self, purpose: Purpose) -> Lsn {
+        if purpose == Purpose::Write && self.segments.is_too_large() {
+            return 0;
+        }
+        self.segments.space_end().saturating_sub(self.kept_back(purpose))
+    }
+
+    /// Whether its files take more than they may by [`Log::set_bytes_max`].
+    pub fn is_too_large(&self) -> bool {
+        self.segments.is_too_large()
+    }
+
+    /// Sets the bytes that its files may take, within [`crate::LogOptions::max_segments`]; at any time. Files that are too many are
+    /// removed as they are not needed any more. While they are, nothing is admitted that lets data grow.
+    pub fn set_bytes_max(&self, bytes: u64) -> holdfast_io::Result<()> {
+        let paused = self.segments.pause_preparing();
+        let changing = self.room.changing.lock();
+        let end = self.tail() + self.room.reserved.load(Ordering::Relaxed);
+        let limit = self.limit(Purpose::Write);
+        let surplus = self.segments.set_bytes_max(bytes, end, RESERVE_SEGMENTS + 1);
+        self.set_admitted_to();
+        let is_more = self.limit(Purpose::Write) > limit;
+        drop(changing);
+        if is_more {
+            self.report_progress();
+        }
+        let removed = self.segments.remove_files(surplus);
+        drop(paused);
+        removed
+    }
+
     /// Sets [`crate::LogOptions::max_pending_bytes`] anew; the size of buffers stays.
     pub fn set_max_pending_bytes(&self, bytes: usize) {
         self.max_pending.store(bytes as u64, Ordering::Relaxed);
@@ -234,8 +266,7 @@ impl Log {
 
     /// To be called by who may change it.
     fn set_admitted_to(&self) {
-        let kept_back = self.kept_back(Purpose::Write) + self.room.reserved.load(Ordering::Relaxed);
-        let limit = self.segments.space_end().saturating_sub(kept_back);
+        let limit = self.limit(Purpose::Write).saturating_sub(self.room.reserved.load(Ordering::Relaxed));
         // Who has failed meanwhile sets it after us.
         let is_open = self.failed.get().is_none();
         self.room

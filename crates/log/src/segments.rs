@@ -16,7 +16,7 @@ use std::{
 };
 
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
     Limit, LogUsage,
@@ -94,6 +94,8 @@ pub(crate) struct Segments {
     medium_limits: AtomicBool,
     /// Whether the medium does not tell how much of it is free.
     medium_unknown: AtomicBool,
+    /// Whether the log takes more than [`Segments::set_bytes_max`] allows.
+    is_too_large: AtomicBool,
 }
 
 struct Table {
@@ -105,6 +107,10 @@ struct Table {
     next: u64,
     /// The medium refused to hold another file.
     medium_full: bool,
+    /// Files that it should have at most.
+    files_wanted: u64,
+    /// Files that it may have. That is more than it should have while there are more that are needed.
+    files_max: u64,
 }
 
 impl Table {
@@ -139,7 +145,15 @@ impl Segments {
             store_id: o.store_id,
             epoch: o.epoch,
             pins: Mutex::default(),
-            table: RwLock::new(Table { kept, held: BTreeMap::new(), spares, next, medium_full: false }),
+            table: RwLock::new(Table {
+                kept,
+                held: BTreeMap::new(),
+                spares,
+                next,
+                medium_full: false,
+                files_wanted: o.max_segments.into(),
+                files_max: o.max_segments.into(),
+            }),
             preparing: Mutex::new(()),
             live,
             writes: WriteCounters::default(),
@@ -147,6 +161,7 @@ impl Segments {
             space_end: AtomicU64::new(0),
             medium_limits: AtomicBool::new(false),
             medium_unknown: AtomicBool::new(false),
+            is_too_large: AtomicBool::new(false),
         };
         segments.measure_space();
         segments
@@ -253,9 +268,50 @@ impl Segments {
         let bytes = |segments: u64| segments * u64::from(self.segment_size);
         let limited_by = match self.medium_limits.load(Ordering::Relaxed) {
             true => Limit::Medium { free_bytes: self.medium_free_bytes() },
+            false if table.files_wanted < u64::from(self.max_segments) => Limit::Budget,
             false => Limit::Options,
         };
-        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(u64::from(self.max_segments)), limited_by }
+        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(table.files_wanted), limited_by }
+    }
+
+    /// Whether the log takes more than it should, and so nothing may grow.
+    pub fn is_too_large(&self) -> bool {
+        self.is_too_large.load(Ordering::Relaxed)
+    }
+
+    /// Has who prepares a segment wait.
+    pub fn pause_preparing(&self) -> MutexGuard<'_, ()> {
+        self.preparing.lock()
+    }
+
+    /// Sets how many bytes the files should take at most, and returns those that are too many and hold nothing. To be called while
+    /// [preparing is paused](Segments::pause_preparing), until they are removed: nobody must make one of the same name.
+    ///
+    /// `end`: what is appended and reserved ends there; `needed`: segments behind it that must have room. What is needed stays, so
+    /// there are more files than there should be until segments are freed.
+    pub fn set_bytes_max(&self, bytes: u64, end: Lsn, needed: u64) -> Vec<Spare> {
+        let last = self.seq_of(end);
+        let mut table = self.table.write();
+        table.files_wanted = (bytes / u64::from(self.segment_size)).min(self.max_segments.into());
+        let used = table.kept.range(..=last).count() as u64;
+        let missing = (last + 1).saturating_sub(table.next);
+        let least = used + missing + needed;
+        table.files_max = table.files_wanted.max(table.files_max.min(least));
+        self.is_too_large.store(least > table.files_wanted, Ordering::Relaxed);
+        let surplus = table.files().saturating_sub(table.files_max).min(table.spares.len() as u64) as usize;
+        let surplus = table.spares.drain(..surplus).collect();
+        drop(table);
+        self.measure_space();
+        surplus
+    }
+
+    /// Removes the files of what is no spare any more. If a crash takes that back, a start finds them free, as they were.
+    pub fn remove_files(&self, spares: Vec<Spare>) -> Result<()> {
+        for Spare { slot, .. } in &spares {
+            let name = file_name(*slot);
+            self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+        }
+        Ok(())
     }
 
     fn measure_space(&self) {
@@ -269,7 +325,7 @@ impl Segments {
         };
         // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
-        let allowed = u64::from(self.max_segments).saturating_sub(table.files());
+        let allowed = table.files_max.saturating_sub(table.files());
         let creatable = if table.medium_full { 0 } else { medium.min(allowed) };
         self.medium_limits.store(creatable < allowed, Ordering::Relaxed);
         // What is held for a pin is given when nothing else is left.
@@ -313,7 +369,7 @@ impl Segments {
         if let Some(spare) = table.spares.pop() {
             return Ok(Some(spare));
         }
-        if table.files() >= u64::from(self.max_segments) || table.medium_full {
+        if table.files() >= table.files_max || table.medium_full {
             drop(table);
             return Ok(self.take_held());
         }

@@ -279,3 +279,47 @@ fn a_needed_segment_that_says_it_is_free_is_refused() {
         other => panic!("{:?}", other.map(|(_, report, _)| report)),
     }
 }
+
+/// Files that are too many go as they are freed; what is needed stays, and nothing may grow meanwhile.
+#[test]
+fn a_log_shrinks_to_its_bytes_as_segments_are_freed() {
+    let io = SimIo::new(1);
+    let segment = u64::from(options().segment_size);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    for number in 0..200 {
+        append(&log, number, 1000);
+        log.commit_once().expect("commit");
+    }
+    let files = || io.list("log").expect("a folder").len() as u64;
+    let (before, newest) = (files(), (log.tail() - 1) / SEGMENT_PAYLOAD);
+    assert!(before >= 10, "{before}");
+    log.set_bytes_max(6 * segment).expect("a sound medium");
+    assert!(log.is_too_large());
+    assert_eq!(log.admit(1000), Admission::Full);
+    let refused = Reservation::new(&log).add(50_000, Purpose::Write);
+    assert_eq!(refused, Err(Admission::Full));
+    assert_eq!((log.admit_for(1000, Purpose::Remove), files()), (Admission::Ok, before));
+    assert_eq!((log.usage().bytes_max, log.usage().limited_by), (6 * segment, Limit::Budget));
+    for seq in 0..newest {
+        log.free_segment(seq);
+    }
+    log.set_bytes_max(6 * segment).expect("a sound medium");
+    assert!(!log.is_too_large() && files() <= 6, "{} files", files());
+    assert_eq!(log.admit(1000), Admission::Ok);
+    // It never takes more from then on, and as much as it may.
+    let mut count = 0;
+    while log.admit(1000) == Admission::Ok {
+        append(&log, 1, 1000);
+        log.commit_once().expect("commit");
+        count += 1;
+    }
+    assert!(count > 10 && files() <= 6, "{count}, {} files", files());
+    log.set_bytes_max(u64::MAX).expect("a sound medium");
+    assert_eq!(log.admit(1000), Admission::Ok);
+    // What was removed is not missed after a power cut, whether or not that has taken the removal back.
+    let from = log.append(b"the checkpoint");
+    log.close().expect("close");
+    for _ in 0..8 {
+        open(Arc::new(io.crash()), options(), from).expect("open");
+    }
+}
