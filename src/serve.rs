@@ -9,7 +9,7 @@ use crate::{
     script::engine::load_libraries,
     server::{
         self, Server,
-        apply::{self, appendfsync, max_memory},
+        apply::{self, appendfsync, max_disk, max_memory},
         limits,
         mailbox::Message,
     },
@@ -139,6 +139,7 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
         "zstd" => Some(Codec::Zstd(config.number(Opt::CompressionLevel) as i32)),
         _ => None,
     };
+    options.disk_bytes_max = max_disk(config);
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;

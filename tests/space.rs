@@ -217,3 +217,43 @@ fn values_are_there_while_the_cleaner_moves_them() {
         writing.store(false, Relaxed);
     });
 }
+
+/// What small files, and growth between two looks at it, may take beyond the budget.
+const DISK_SLACK: u64 = 8 << 20;
+
+#[test]
+fn a_budget_for_the_data_folder_is_kept_and_can_be_changed() {
+    let mut server = Server::start(&["--maxdisk", "120mb", "--maxmemory", "64mb"]);
+    let fits = |server: &Server, budget: u64| server.folder().disk_bytes() <= budget + DISK_SLACK;
+    let mut kept = fills_and_empties(&server, 80 << 20);
+    assert!(fits(&server, 120 << 20), "{} bytes", server.folder().disk_bytes());
+    let mut client = server.client();
+    assert_eq!(client.info("maxdisk"), (120 << 20).to_string());
+    assert!(client.info("disk_used_bytes").parse::<u64>().expect("a number") > 80 << 20);
+    wait_until(|| format!("it is told: {}", server.log()), || server.log().contains("(maxdisk)"));
+    // Less than there is: nothing grows until enough is deleted.
+    assert_eq!(client.call("CONFIG SET maxdisk 60mb"), ok());
+    let refused = |client: &mut Client| matches!(client.call_args(&set(0)), Reply::Error(_));
+    wait_until(|| "it refuses writes".into(), || refused(&mut client));
+    let deleted = kept.split_off(kept.len() / 4);
+    each(&mut client, &deleted, del, |n, reply| assert_eq!(reply, Reply::Int(1), "{}", key(n)));
+    let bytes = || server.folder().disk_bytes();
+    wait_until(|| format!("it takes {} bytes", bytes()), || fits(&server, 60 << 20));
+    assert_eq!(persist(&mut client, &["SET", "small", "1"]), ok());
+    // More is heeded at once, too.
+    assert_eq!(client.call("CONFIG SET maxdisk 0"), ok());
+    let more = &deleted[..deleted.len() / 2];
+    for &n in more {
+        let [name, value] = [key(n).into_bytes(), value(n)];
+        wait_until(
+            || "there is room".into(),
+            || client.call_args(&[&b"SET"[..], &name, &value]) == ok(),
+        );
+    }
+    drop(client);
+    server = server.restart(Server::kill);
+    kept.extend(more);
+    each(&mut server.client(), &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
+    let (is_sound, text) = check(&server.stop());
+    assert!(is_sound, "{text}");
+}

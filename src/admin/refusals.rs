@@ -98,6 +98,10 @@ impl Cause {
                 let log = format!("the log takes {} bytes, {live} of them live", usage.bytes);
                 match usage.limited_by {
                     Limit::Options => format!("{log}, of {} that it may (log-max-size)", usage.bytes_max),
+                    Limit::Budget => {
+                        let disk = store.disk_usage();
+                        format!("{log}; the data folder takes {} of {} (maxdisk)", disk.bytes, disk.bytes_max)
+                    }
                     Limit::Medium { free_bytes: Some(free) } => {
                         format!(
                             "{log}; {free} bytes of the medium are free, of which some are kept for checkpoints"

@@ -51,6 +51,7 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
             server.store.log().set_appendfsync(appendfsync);
             server.push.wait_for_log(appendfsync == Appendfsync::Always);
         }
+        Opt::MaxDisk => server.store.set_disk_bytes_max(max_disk(config)),
         Opt::MaxMemory => {
             server.store.set_memory_bytes_max(max_memory(config));
             limit_client_memory(server)?;
@@ -120,6 +121,14 @@ pub fn max_memory(config: &Config) -> usize {
     match config.number(Opt::MaxMemory) {
         0 => usize::MAX,
         bytes => bytes as usize,
+    }
+}
+
+/// Bytes that the data folder may take, by the options.
+pub fn max_disk(config: &Config) -> u64 {
+    match config.number(Opt::MaxDisk) {
+        0 => u64::MAX,
+        bytes => bytes as u64,
     }
 }
 

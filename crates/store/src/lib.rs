@@ -46,7 +46,10 @@ pub use format::{
 };
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};
-pub use maintenance::eviction::{Eviction, EvictionOrder, EvictionScope, Room};
+pub use maintenance::{
+    disk::DiskUsage,
+    eviction::{Eviction, EvictionOrder, EvictionScope, Room},
+};
 pub use partition::{
     budget::{Memory, Process},
     changes::{Change, ChangeFilter, ChangeKind, Follow},

@@ -86,6 +86,10 @@ fn history(seed: u64) {
                 while store.sweep() {}
                 alive &= store.checkpoint().is_ok() && store.clean().is_ok();
                 full += 1;
+                if full % 100 == 0 {
+                    // All that is there may need more than the budget.
+                    store.set_disk_bytes_max(u64::MAX);
+                }
                 assert!(full < 10_000, "the cleaner makes no room");
                 if alive {
                     continue;
@@ -128,6 +132,10 @@ fn history(seed: u64) {
                 // A checkpoint writes what memory holds, and so takes away what was not as it would be replayed.
                 alive &= !rng.chance(3) || oracle::compare(&store, &sim, &options);
                 alive &= store.checkpoint().is_ok();
+            }
+            if rng.chance(50) {
+                let bytes = if rng.chance(2) { u64::MAX } else { (4 + rng.below(6)) << 20 };
+                store.set_disk_bytes_max(bytes);
             }
             if rng.chance(20) {
                 alive &= store.clean().is_ok();

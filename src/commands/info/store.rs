@@ -120,7 +120,7 @@ pub fn memory(view: &View, text: &mut String) {
 pub fn persistence(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
     let (log, recovery) = (server.store.log().stats(), server.store.recovery());
-    let failed = server.store.log().failed().is_some();
+    let (failed, disk) = (server.store.log().failed().is_some(), server.store.disk_usage());
     let checkpointing = u8::from(stats.is_checkpointing);
     let last_s = if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 };
     let garbage = stats.log_bytes.saturating_sub(stats.log_live_bytes);
@@ -145,6 +145,10 @@ pub fn persistence(view: &View, text: &mut String) {
         "aof_last_bgrewrite_status": status(stats.checkpoint_failed),
         "aof_last_write_status": status(failed),
         "aof_current_size": stats.log_bytes,
+        "disk_used_bytes": disk.bytes,
+        "disk_used_bytes_human": human(disk.bytes),
+        "maxdisk": server.config.number(Opt::MaxDisk),
+        "maxdisk_human": human(server.config.number(Opt::MaxDisk) as u64),
         "log_bytes": stats.log_bytes,
         "log_live_bytes": stats.log_live_bytes,
         "log_garbage_bytes": garbage,

@@ -169,7 +169,7 @@ impl Freezer {
 }
 
 /// Gives the RAM of a partition's free pages back, some at a time, since others wait for the partition.
-fn give_back(engine: &Engine, partition: u16) {
+pub(crate) fn give_back(engine: &Engine, partition: u16) {
     const EXTENTS: usize = 16;
     /// What this takes in the log at most.
     const BYTES: usize = EXTENTS * 32 * 16;

@@ -6,6 +6,7 @@
 
 pub mod checkpoint;
 pub mod cleaner;
+pub mod disk;
 pub mod eviction;
 pub mod expiry;
 pub mod freezer;
@@ -14,6 +15,7 @@ pub mod sweeper;
 use crate::{engine::Engine, util::background::Background};
 use checkpoint::Checkpoints;
 use cleaner::Cleaner;
+use disk::DiskBudget;
 use eviction::Evictions;
 use expiry::{EXPIRE_SLICE, ExpireHand, Expiry};
 use freezer::Freezer;
@@ -42,6 +44,7 @@ pub(crate) struct Maintenance {
     pub engine: Engine,
     pub checkpoints: Checkpoints,
     pub cleaner: Cleaner,
+    pub disk: DiskBudget,
     pub evictions: Evictions,
     pub expiry: Expiry,
     pub freezer: Freezer,
@@ -50,11 +53,18 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Takes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoints.take(&self.engine)
+        if self.engine.shared.log.is_too_large() {
+            // Else what free pages held keeps its place in the heap's file.
+            self.engine.numbers().for_each(|partition| freezer::give_back(&self.engine, partition));
+        }
+        self.checkpoints.take(&self.engine)?;
+        // The heap's file may be longer now, or shorter.
+        self.disk.fit(&self.engine)
     }
 
     /// One step of cleaning; whether there was anything to do.
     pub fn clean(&self) -> Result<bool> {
+        self.disk.fit(&self.engine)?;
         self.cleaner.clean(&self.engine, &self.checkpoints)
     }
 }

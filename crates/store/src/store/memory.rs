@@ -2,7 +2,10 @@
 
 use super::{Store, options::max_pending_bytes};
 use crate::{
-    maintenance::eviction::{Eviction, Room},
+    maintenance::{
+        disk::DiskUsage,
+        eviction::{Eviction, Room},
+    },
     partition::budget::Memory,
 };
 use holdfast_log::{Admission, Purpose, batch_len};
@@ -21,6 +24,18 @@ impl Store {
             threads.freezer.thread().unpark();
             threads.maintenance.thread().unpark();
         }
+    }
+
+    /// Sets the bytes that the data folder may take; `u64::MAX`: what the medium holds. If it takes more, what makes data grow is
+    /// refused as on a full log until it does not.
+    pub fn set_disk_bytes_max(&self, bytes: u64) {
+        self.maintenance.disk.set(bytes);
+        self.wake_maintenance();
+    }
+
+    /// What the data folder takes, and may take.
+    pub fn disk_usage(&self) -> DiskUsage {
+        self.maintenance.disk.usage(self.engine())
     }
 
     /// Whether there is memory for data to grow.

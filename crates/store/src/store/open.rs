@@ -16,6 +16,7 @@ use crate::{
         Maintenance,
         checkpoint::{Checkpoints, Interval},
         cleaner::Cleaner,
+        disk::DiskBudget,
         eviction::Evictions,
         expiry::Expiry,
         freezer::Freezer,
@@ -250,12 +251,17 @@ fn assemble(
     let interval = Interval { bytes_min, batches_max, log_bytes_max };
     let checkpoints = Checkpoints::new(superblock, file, wrote, replayed, interval);
     checkpoints.counters.complete_ms.store(shared.io.now_ms(), Relaxed);
-    Ok(Maintenance {
+    let maintenance = Maintenance {
         engine: Engine::new(shared, partitions),
         checkpoints,
         cleaner,
+        disk: DiskBudget::new(options.disk_bytes_max),
         evictions: Evictions::default(),
         expiry: Expiry::default(),
         freezer: Freezer::default(),
-    })
+    };
+    if !maintenance.engine.shared.io.is_read_only() {
+        maintenance.disk.fit(&maintenance.engine)?;
+    }
+    Ok(maintenance)
 }

@@ -18,6 +18,8 @@ pub struct Options {
     pub segment_size: Option<u32>,
     /// Bytes of log on the medium at most; at least eight segments.
     pub log_bytes_max: u64,
+    /// Bytes that the whole data folder may take: the log gets what the heap leaves of them. `u64::MAX`: what the medium holds.
+    pub disk_bytes_max: u64,
     /// Bytes of heap at most.
     pub heap_bytes_max: u64,
     /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
@@ -44,6 +46,7 @@ impl Default for Options {
             partitions: 64,
             segment_size: None,
             log_bytes_max: u64::MAX,
+            disk_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
             process: None,
@@ -88,7 +91,7 @@ const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 impl Options {
     pub(crate) fn segment_size(&self, medium: u64) -> u32 {
-        let log = self.log_bytes_max.min(medium);
+        let log = self.log_bytes_max.min(self.disk_bytes_max).min(medium);
         let fitting = (log / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         self.segment_size.unwrap_or(1 << fitting.ilog2())
     }
