@@ -45,8 +45,8 @@ pub fn check(dir: &Path) -> Result<(), String> {
     let report = report.map_err(|error| describe(dir, error))?;
     println!("keys: {}", report.keys);
     println!(
-        "items: {}, {} bytes, {} of them frozen collections",
-        report.items, report.live_bytes, report.frozen
+        "items: {}, {} bytes, {} of them frozen collections, {} compressed",
+        report.items, report.live_bytes, report.frozen, report.compressed
     );
     println!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
     println!("ok");

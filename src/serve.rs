@@ -16,7 +16,7 @@ use crate::{
     util::{allocator, version::VERSION},
 };
 use holdfast_io::Moment;
-use holdfast_store::{Codec, OpenError, Options, RealIo, Recovery, Store};
+use holdfast_store::{OpenError, Options, RealIo, Recovery, Store};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -134,11 +134,7 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
     };
     let process = Some(allocator::PROCESS);
     let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, process, ..Options::default() };
-    options.compression = match &config.choice(Opt::Compression)[..] {
-        "lz4" => Some(Codec::Lz4),
-        "zstd" => Some(Codec::Zstd(config.number(Opt::CompressionLevel) as i32)),
-        _ => None,
-    };
+    options.compression = apply::codec(config);
     options.disk_bytes_max = max_disk(config);
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, bulk, ok, seed};
+use harness::{Client, Folder, Rng, Server, bulk, is_error, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{fs, process::Command};
 
@@ -173,4 +173,40 @@ fn a_folder_says_whether_values_may_be_compressed() {
     let folder = Server::start_in(folder, &[]).stop();
     assert_eq!(version(&folder), [6, 6]);
     assert_eq!(version(&Server::start(&["--compression", "zstd"]).kill()), [6, 6]);
+}
+
+#[test]
+fn it_is_turned_on_and_off_while_the_server_runs() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    let text = value(11, 1);
+    let set = |client: &mut Client, is_compressed: bool| {
+        let before = number(client, "compression_bytes_before");
+        assert_eq!(client.call_args(&["SET", "key", &text]), ok());
+        let compressed = number(client, "compression_bytes_before") - before;
+        assert_eq!(compressed, if is_compressed { text.len() as u64 } else { 0 });
+    };
+    set(&mut client, false);
+    for codec in ["lz4", "zstd compression-level 19", "zstd"] {
+        assert_eq!(client.call(&format!("CONFIG SET compression {codec}")), ok());
+        wait_until(|| "values are compressed".into(), || number(&mut client, "compression_active") == 1);
+        set(&mut client, true);
+        assert_eq!(client.call("CONFIG SET compression-min-bytes 100kb"), ok());
+        set(&mut client, false);
+        assert_eq!(client.call("CONFIG SET compression-min-bytes 64"), ok());
+        set(&mut client, true);
+        assert_eq!(client.call("CONFIG SET compression no"), ok());
+        assert_eq!(number(&mut client, "compression_active"), 0);
+        set(&mut client, false);
+    }
+    for wrong in ["compression gzip", "compression-level 20", "compression-level 0"] {
+        assert!(is_error(&client.call(&format!("CONFIG SET {wrong}")), "ERR CONFIG SET failed"), "{wrong}");
+    }
+    assert_eq!(client.call("CONFIG SET compression zstd"), ok());
+    set(&mut client, true);
+    let folder = server.kill();
+    let (is_sound, told) = check_folder(&folder);
+    assert!(is_sound && told.contains("items: 1, ") && told.contains(" 1 compressed"), "{told}");
+    let server = Server::start_in(folder, &[]);
+    assert_eq!(server.client().call("GET key"), bulk(&text));
 }

@@ -245,10 +245,7 @@ fn a_budget_for_the_data_folder_is_kept_and_can_be_changed() {
     let more = &deleted[..deleted.len() / 2];
     for &n in more {
         let [name, value] = [key(n).into_bytes(), value(n)];
-        wait_until(
-            || "there is room".into(),
-            || client.call_args(&[&b"SET"[..], &name, &value]) == ok(),
-        );
+        wait_until(|| "there is room".into(), || client.call_args(&[&b"SET"[..], &name, &value]) == ok());
     }
     drop(client);
     server = server.restart(Server::kill);

@@ -125,8 +125,9 @@ options! {
 
     // Durability and memory.
     Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, "When a write is durable: before its reply, within a second, or some time";
-    Compression "compression", Kind::Choice(&["no", "lz4", "zstd"]), "no", AtStart, "How values are compressed on disk that are written from now on; a version before this option cannot read a folder that was once started with it";
-    CompressionLevel "compression-level", Kind::Int { min: 1, max: 19 }, "3", AtStart, "Level of zstd: the greater, the smaller and slower";
+    Compression "compression", Kind::Choice(&["no", "lz4", "zstd"]), "no", Live, "How values are compressed on disk that are written from now on; a version before this option cannot read a folder where they ever were";
+    CompressionLevel "compression-level", Kind::Int { min: 1, max: 19 }, "3", Live, "Level of zstd: the greater, the smaller and slower; lz4 has none";
+    CompressionMinBytes "compression-min-bytes", BYTES, "64", Live, "Bytes from which values are compressed";
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";
     FlashEnduranceTbw "flash-endurance-tbw", Kind::Int { min: 0, max: 1 << 20 }, "0", Live, "Terabytes that the medium is rated for, from which its service life is forecast; 0: not known";
     LfuDecayTime "lfu-decay-time", LFU, "1", Live, "Minutes after which a key's count of uses falls by one; 0: it does not";

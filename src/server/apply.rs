@@ -6,7 +6,7 @@ use crate::{
     push::notify::Class,
     server::{Server, eviction, limits},
 };
-use holdfast_store::{Appendfsync, Limits};
+use holdfast_store::{Appendfsync, Codec, Limits};
 
 /// Follows all options, after start. One whose value cannot be followed is named.
 pub fn apply_all(server: &Server) -> Result<(), String> {
@@ -50,6 +50,10 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
             let appendfsync = appendfsync(config);
             server.store.log().set_appendfsync(appendfsync);
             server.push.wait_for_log(appendfsync == Appendfsync::Always);
+        }
+        Opt::Compression | Opt::CompressionLevel | Opt::CompressionMinBytes => {
+            let len_min = config.number(Opt::CompressionMinBytes) as usize;
+            server.store.set_compression(codec(config), len_min);
         }
         Opt::MaxDisk => server.store.set_disk_bytes_max(max_disk(config)),
         Opt::MaxMemory => {
@@ -129,6 +133,15 @@ pub fn max_disk(config: &Config) -> u64 {
     match config.number(Opt::MaxDisk) {
         0 => u64::MAX,
         bytes => bytes as u64,
+    }
+}
+
+/// How values are compressed, by the options.
+pub fn codec(config: &Config) -> Option<Codec> {
+    match config.choice(Opt::Compression).as_str() {
+        "lz4" => Some(Codec::Lz4),
+        "zstd" => Some(Codec::Zstd(config.number(Opt::CompressionLevel) as i32)),
+        _ => None,
     }
 }
 

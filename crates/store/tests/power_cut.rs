@@ -143,6 +143,9 @@ fn history(seed: u64) {
             if rng.chance(10) {
                 store.sweep();
             }
+            if rng.chance(100) {
+                store.set_compression(any_compression(seed, rng.next()), 16 + rng.below(100) as usize);
+            }
             let durable = store.log().durable();
             let acknowledged = waiting.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();
             states.drain(..acknowledged);
@@ -160,6 +163,7 @@ fn history(seed: u64) {
         MOVED.fetch_add(stats.moved_bytes, Relaxed);
         FROZEN.fetch_add(stats.freezes, Relaxed);
         EVICTED.fetch_add(stats.heap_pages_evicted, Relaxed);
+        COMPRESSED.fetch_add(stats.compression.bytes_before, Relaxed);
         THAWED.fetch_add(stats.thaws, Relaxed);
         sim = sim.crash();
     }
@@ -171,6 +175,8 @@ static MOVED: AtomicU64 = AtomicU64::new(0);
 static FROZEN: AtomicU64 = AtomicU64::new(0);
 static THAWED: AtomicU64 = AtomicU64::new(0);
 static EVICTED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of values that were compressed.
+static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 /// Cuts that came while a store was opened.
 static CUT_OPENINGS: AtomicU64 = AtomicU64::new(0);
 /// Heaps that were compared, byte for byte, after a cut.
@@ -188,6 +194,8 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     assert!(thawed > 1000 && frozen > thawed, "{frozen} collections were frozen, and {thawed} thawed only");
     let evicted = EVICTED.load(Relaxed);
     assert!(evicted > 5000, "{evicted} pages only left memory");
+    let compressed = COMPRESSED.load(Relaxed);
+    assert!(compressed > 1 << 20, "{compressed} bytes of values only were compressed");
     let cut = CUT_OPENINGS.load(Relaxed);
     assert!(cut > 30, "{cut} cuts only while a store was opened");
     let (compared, all) = (COMPARED_AFTER_CUTS.load(Relaxed), oracle::COMPARED.load(Relaxed));

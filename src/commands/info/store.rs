@@ -166,6 +166,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "log_commit_us_max": log.commit_us_max,
         "log_bytes_cleaned": stats.moved_bytes,
         "log_segments_freed": stats.freed_segments,
+        "compression_active": u8::from(compression.is_active),
         "compression_bytes_before": compression.bytes_before,
         "compression_bytes_after": compression.bytes_after,
         "compression_ratio": format!("{ratio:.2}"),

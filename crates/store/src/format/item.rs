@@ -221,7 +221,7 @@ mod tests {
     fn a_compressed_item_is_expanded_to_what_it_was_or_found_damaged() {
         use crate::format::compress::{Codec, Compression};
         let text = b"abc".repeat(50);
-        let stored = Compression::new(Some(Codec::Lz4)).compress(&text).expect("it repeats");
+        let stored = Compression::new(Some(Codec::Lz4), true).compress(&text).expect("it repeats");
         for kind in [STRING, FROZEN] {
             let (mut plain, mut payload) = (Vec::new(), Vec::new());
             let plain_at = encode(&mut plain, kind, 3, 0x12340, b"key", &text);

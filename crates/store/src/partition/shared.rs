@@ -4,7 +4,7 @@ use crate::{
     cache::uses::{Method, Uses},
     collections::{Hasher, Limits},
     format::{
-        compress::{Codec, Compression},
+        compress::Compression,
         digest::{Digest, Secret},
         entry_word::EntryWord,
     },
@@ -50,7 +50,7 @@ impl Shared {
         heap: Arc<Heap>,
         secret: Secret,
         budget: Budget,
-        codec: Option<Codec>,
+        compression: Compression,
     ) -> Shared {
         // Its key differs from that of the keys' digests.
         let Digest { h0, h1 } = secret.digest(b"elements of collections");
@@ -61,7 +61,7 @@ impl Shared {
             heap,
             secret,
             hasher,
-            compression: Compression::new(codec),
+            compression,
             databases: Databases::default(),
             following: Following::default(),
             limits: Mutex::default(),

@@ -30,6 +30,8 @@ pub struct CheckReport {
     pub items: u64,
     /// Those of them that are frozen collections, which were laid out and checked, too.
     pub frozen: u64,
+    /// Those of them whose values are compressed, which were expanded, too.
+    pub compressed: u64,
     /// Bytes of these items' records.
     pub live_bytes: u64,
     /// Bytes allocated in the heap.
@@ -198,6 +200,7 @@ impl Engine {
             report.frozen += 1;
         }
         report.items += 1;
+        report.compressed += u64::from(item.is_compressed());
         report.live_bytes += len as u64;
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::{
     cache::uses::Uses,
     collections::Limits,
     engine::Engine,
+    format::compress::Codec,
     maintenance::{self, Maintenance, freezer},
     partition::{
         changes::{ChangeFilter, Follow},
@@ -119,6 +120,15 @@ impl Store {
     /// Sets the thresholds of the collections' encodings.
     pub fn set_limits(&self, limits: Limits) {
         self.shared.set_limits(limits);
+    }
+
+    /// Sets how values of so many bytes and more are compressed that are written, frozen or moved by the cleaner from now on. If
+    /// none ever were in this folder, that begins with the end of a checkpoint, which is asked for: with it the folder says that versions
+    /// which cannot expand values must not open it.
+    pub fn set_compression(&self, codec: Option<Codec>, len_min: usize) {
+        if !self.shared.compression.set(codec, len_min) {
+            self.request_checkpoint();
+        }
     }
 
     /// Sets what is kept of the uses of keys.

@@ -6,6 +6,7 @@ use crate::{
     engine::Engine,
     format::{
         bytes_written::BytesWritten,
+        compress::Compression,
         creating,
         entry_word::{EntryWord, size_class},
         item,
@@ -235,7 +236,8 @@ fn assemble(
     options: &Options,
 ) -> Result<Maintenance> {
     let budget = Budget::new(heap.clone(), options.process, arenas.len(), options.memory_bytes_max);
-    let shared = Shared::new(io, log, heap, superblock.secret(), budget, options.compression);
+    let compression = Compression::new(options.compression, superblock.compresses);
+    let shared = Shared::new(io, log, heap, superblock.secret(), budget, compression);
     let shared = Arc::new(shared);
     let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_counter())?;
     for logical in 0..DATABASES as u8 {

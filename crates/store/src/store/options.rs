@@ -28,7 +28,7 @@ pub struct Options {
     pub process: Option<Process>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
-    /// How values are compressed that are written from now on.
+    /// How values are compressed that are written from now on; see [`Store::set_compression`](crate::Store::set_compression).
     pub compression: Option<Codec>,
     /// Bytes of log after which a checkpoint is taken, at least.
     pub checkpoint_bytes: u64,
