@@ -210,3 +210,39 @@ fn it_is_turned_on_and_off_while_the_server_runs() {
     let server = Server::start_in(folder, &[]);
     assert_eq!(server.client().call("GET key"), bulk(&text));
 }
+
+/// Values too small to have much in common with themselves.
+#[test]
+fn small_values_share_a_dictionary() {
+    let small = |n: u64| {
+        format!("{{\"customer\":{n},\"currency\":\"EUR\",\"state\":\"delivered\",\"total\":{}}}", n * 7919)
+    };
+    let server = Server::start(&["--compression", "zstd"]);
+    let mut client = server.client();
+    let set = |client: &mut Client, numbers: std::ops::Range<u64>| {
+        for first in numbers.step_by(500) {
+            let calls: Vec<_> = (first..first + 500).map(|n| vec!["SET".into(), key(n), small(n)]).collect();
+            assert!(pipeline(client, &calls).iter().all(|reply| *reply == ok()));
+        }
+    };
+    // Each fourth is a sample.
+    set(&mut client, 0..70_000);
+    wait_until(|| "a dictionary is made".into(), || number(&mut client, "compression_dictionaries") == 1);
+    let sizes = |client: &mut Client| {
+        ["before", "after"].map(|at| number(client, &format!("compression_bytes_{at}")))
+    };
+    let [before, after] = sizes(&mut client);
+    set(&mut client, 0..10_000);
+    let [before, after] = [sizes(&mut client)[0] - before, sizes(&mut client)[1] - after];
+    assert!(before > 500_000 && after * 2 < before, "{after} of {before}");
+    drop(client);
+    let folder = server.kill();
+    assert!(check_folder(&folder).0);
+    let server = Server::start_in(folder, &[]);
+    let mut client = server.client();
+    for first in (0..10_000).step_by(500) {
+        let calls: Vec<_> = (first..first + 500).map(|n| vec!["GET".into(), key(n)]).collect();
+        let read = pipeline(&mut client, &calls);
+        assert!(read.iter().zip(first..).all(|(reply, n)| *reply == bulk(small(n))));
+    }
+}

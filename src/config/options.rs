@@ -126,6 +126,7 @@ options! {
     // Durability and memory.
     Appendfsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "always", Live, "When a write is durable: before its reply, within a second, or some time";
     Compression "compression", Kind::Choice(&["no", "lz4", "zstd"]), "no", Live, "How values are compressed on disk that are written from now on; a version before this option cannot read a folder where they ever were";
+    CompressionDictionaries "compression-dictionaries", YES_NO, "yes", Live, "Whether what small values have in common is kept in dictionaries, with zstd: they are made of samples";
     CompressionLevel "compression-level", Kind::Int { min: 1, max: 19 }, "3", Live, "Level of zstd: the greater, the smaller and slower; lz4 has none";
     CompressionMinBytes "compression-min-bytes", BYTES, "64", Live, "Bytes from which values are compressed";
     LogMaxSize "log-max-size", BYTES, "0", AtStart, "Bytes of log on disk at most, 256 MiB at least; 0: what the disk holds";

@@ -6,7 +6,7 @@ use crate::{
     push::notify::Class,
     server::{Server, eviction, limits},
 };
-use holdfast_store::{Appendfsync, Codec, Limits};
+use holdfast_store::{Appendfsync, Codec, CompressionSetting, Limits};
 
 /// Follows all options, after start. One whose value cannot be followed is named.
 pub fn apply_all(server: &Server) -> Result<(), String> {
@@ -51,10 +51,14 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
             server.store.log().set_appendfsync(appendfsync);
             server.push.wait_for_log(appendfsync == Appendfsync::Always);
         }
-        Opt::Compression | Opt::CompressionLevel | Opt::CompressionMinBytes => {
-            let len_min = config.number(Opt::CompressionMinBytes) as usize;
-            server.store.set_compression(codec(config), len_min);
-        }
+        Opt::Compression
+        | Opt::CompressionDictionaries
+        | Opt::CompressionLevel
+        | Opt::CompressionMinBytes => server.store.set_compression(CompressionSetting {
+            codec: codec(config),
+            len_min: config.number(Opt::CompressionMinBytes) as usize,
+            dictionaries: config.is_on(Opt::CompressionDictionaries),
+        }),
         Opt::MaxDisk => server.store.set_disk_bytes_max(max_disk(config)),
         Opt::MaxMemory => {
             server.store.set_memory_bytes_max(max_memory(config));

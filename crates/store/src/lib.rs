@@ -39,7 +39,7 @@ pub use collections::{Limits, positions_between, redo_max, uses::Use};
 pub use engine::locks::{LockBusy, ReleasedLocks};
 pub use format::{
     bytes_written::{BytesWritten, WriteCause},
-    compress::{Codec, CompressionStats},
+    compress::{Codec, CompressionSetting, CompressionStats},
     digest::{SLOTS, hash_slot},
     entry_word::Type,
     superblock::VERSIONS as FORMAT_VERSIONS,

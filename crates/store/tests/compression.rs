@@ -5,10 +5,10 @@ mod open;
 
 use holdfast_io::crc32c_of_both;
 use holdfast_store::{
-    Admission, Codec, CompressionStats, Durability, Error, FORMAT_VERSIONS, Io, Options, SimIo, Store,
-    hash::Expiry,
+    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, FORMAT_VERSIONS, Io, Options,
+    SimIo, Store, hash::Expiry,
 };
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 const BLOCK: usize = 4096;
 const SEGMENT: u64 = 64 << 10;
@@ -30,12 +30,13 @@ fn start(sim: &SimIo) -> Store {
     store
 }
 
-/// From so many bytes on values are compressed.
-const LEN_MIN: usize = 64;
+fn by(codec: Option<Codec>) -> CompressionSetting {
+    CompressionSetting { codec, ..CompressionSetting::default() }
+}
 
 /// Compresses from now on: the folder is of a format that has compressed items once a checkpoint has ended.
 fn compress(store: &Store, codec: Codec) {
-    store.set_compression(Some(codec), LEN_MIN);
+    store.set_compression(by(Some(codec)));
     store.checkpoint().expect("a sound medium");
     assert!(store.stats().compression.is_active);
 }
@@ -166,7 +167,7 @@ fn values_that_are_moved_are_compressed_once() {
         let before = store.stats();
         assert_eq!(store.check().expect("sound").compressed, if was_compressed { keys.into() } else { 0 });
         match was_compressed {
-            true => store.set_compression(None, LEN_MIN),
+            true => store.set_compression(by(None)),
             false => compress(&store, Codec::Zstd(3)),
         }
         let mut rounds = 0;
@@ -203,12 +204,12 @@ fn a_folder_that_never_compressed_stays_of_the_older_format() {
     let (older, newer) = FORMAT_VERSIONS.into_inner();
     let sim = SimIo::new(1);
     let store = start(&sim);
-    store.set_compression(None, LEN_MIN);
+    store.set_compression(by(None));
     set(&store, b"key", &value(1));
     settle(&store);
     assert_eq!(format(&sim), [older; 2]);
     // Wanted, but nothing is compressed before the folder says so.
-    store.set_compression(Some(Codec::Lz4), LEN_MIN);
+    store.set_compression(by(Some(Codec::Lz4)));
     set(&store, b"key", &value(2));
     assert_eq!((store.stats().compression.bytes_before, format(&sim)), (0, [older; 2]));
     settle(&store);
@@ -216,7 +217,7 @@ fn a_folder_that_never_compressed_stays_of_the_older_format() {
     set(&store, b"key", &value(3));
     assert_eq!(store.stats().compression.bytes_before, value(3).len() as u64);
     // For good.
-    store.set_compression(None, LEN_MIN);
+    store.set_compression(by(None));
     set(&store, b"key", &value(4));
     settle(&store);
     assert_eq!(format(&sim), [newer; 2]);
@@ -232,7 +233,7 @@ fn no_compressed_item_is_on_the_medium_before_the_folder_says_so() {
         let store = start(&sim);
         set(&store, b"before", &value(1));
         store.log().commit_once().expect("the power is on");
-        store.set_compression(Some(Codec::Zstd(3)), LEN_MIN);
+        store.set_compression(by(Some(Codec::Zstd(3))));
         sim.crash_after(n);
         let done = || {
             for number in 0..4 {
@@ -300,5 +301,155 @@ fn an_item_that_does_not_expand_is_told_as_damage_wherever_it_is_read() {
         // What is overwritten is not missed.
         set(&store, b"the key", b"again");
         store.check().expect("a sound store");
+    }
+}
+
+/// A small value that has nothing in common with itself, and much with others.
+fn small_value(number: u32) -> Vec<u8> {
+    let word = |number: u32| {
+        let mut random = fastrand::Rng::with_seed(u64::from(number % 100));
+        std::iter::repeat_with(move || random.u8(..)).take(60)
+    };
+    (0..20).flat_map(|place| word(number * 7 + place * 3)).collect()
+}
+
+fn with_room() -> Options {
+    Options { log_bytes_max: 1024 * SEGMENT, ..options() }
+}
+
+fn start_with_room(sim: &SimIo) -> Store {
+    let store = Store::open_on(Arc::new(sim.clone()), with_room()).expect("a store");
+    store.attach();
+    compress(&store, Codec::Zstd(3));
+    store
+}
+
+/// Sets keys to small values, of which a dictionary can be made then.
+fn set_samples(store: &Store) {
+    for number in 0..SAMPLED {
+        store.set(0, &key(number), &small_value(number)).expect("room");
+        if number % 500 == 0 {
+            settle(store);
+        }
+    }
+}
+
+/// So many small values, of which each fourth is a sample, fill 2 MiB of samples.
+const SAMPLED: u32 = 7500;
+
+#[test]
+fn small_values_share_a_dictionary_that_is_there_after_a_restart() {
+    let sim = SimIo::new(1);
+    let store = start_with_room(&sim);
+    assert!(!store.train().expect("a sound medium"), "there are no samples");
+    set_samples(&store);
+    assert!(store.train().expect("a sound medium"));
+    assert!(!store.train().expect("a sound medium"), "the samples are used up");
+    assert_eq!(store.stats().compression.dictionaries, 1);
+    let set_anew = |store: &Store| {
+        // What saved nothing before is tried again after some.
+        (0..100).for_each(|number| set(store, &key(number), &small_value(number + 1)));
+        let before = store.stats().compression.bytes_after;
+        (0..300).for_each(|number| set(store, &key(number), &small_value(number + 1)));
+        store.stats().compression.bytes_after - before
+    };
+    let raw = (1..301).map(|number| small_value(number).len() as u64).sum::<u64>();
+    assert!((1..raw / 2).contains(&set_anew(&store)));
+    store.set_compression(CompressionSetting { dictionaries: false, ..by(Some(Codec::Zstd(3))) });
+    assert_eq!(set_anew(&store), 0, "it saves nothing without");
+    store.set_compression(by(Some(Codec::Zstd(3))));
+    let with = set_anew(&store);
+    settle(&store);
+    assert_eq!(store.stats().written.total(), sim.bytes_written(), "every byte has its cause");
+    drop(store);
+    for sim in [sim.crash(), sim.crash()] {
+        let store = start_with_room(&sim);
+        assert_eq!((store.stats().compression.dictionaries, &store.recovery().notes[..]), (1, &[][..]));
+        for number in 0..300 {
+            assert_eq!(get(&store, &key(number)).expect("sound"), Some(small_value(number + 1)));
+        }
+        assert_eq!(store.check().expect("a sound store").compressed, 300);
+        assert_eq!(set_anew(&store), with);
+    }
+}
+
+/// The power goes at each operation around the making of a dictionary: what names it can be read whenever it is on the medium.
+#[test]
+fn a_dictionary_is_durable_before_a_value_names_it() {
+    let mut found = [0; 2];
+    for n in 1.. {
+        let sim = SimIo::new(n);
+        let store = start_with_room(&sim);
+        set_samples(&store);
+        sim.crash_after(n);
+        let done = || {
+            assert!(store.train().ok()?, "there are enough samples");
+            for number in 0..3 {
+                store.set(0, &key(number), &small_value(number + 1)).ok()?;
+                store.log().commit_once().ok()?;
+            }
+            Some(())
+        };
+        let is_done = done().is_some();
+        let compressed = store.stats().compression.bytes_after > 0;
+        drop(store);
+        let store = start(&sim.crash());
+        store.check().expect("a sound store");
+        assert!(!compressed || store.stats().compression.dictionaries == 1);
+        found[usize::from(compressed)] += 1;
+        if is_done {
+            break;
+        }
+    }
+    assert!(found[0] >= 2 && found[1] >= 2, "{found:?}");
+}
+
+/// Nor may it be used while it is being written.
+#[test]
+fn values_that_are_set_while_a_dictionary_is_written_do_not_name_it() {
+    let sim = SimIo::new(1);
+    let store = start_with_room(&sim);
+    set_samples(&store);
+    sim.hold_writes("dictionary-");
+    thread::scope(|scope| {
+        let training = scope.spawn(|| store.train());
+        while sim.held_writes() == 0 {
+            thread::yield_now();
+        }
+        (0..100).for_each(|_| set(&store, b"the key", &small_value(1)));
+        store.log().commit_once().expect("the power is on");
+        let cut = sim.crash();
+        assert!(training.join().expect("it returns").is_err(), "the power is off");
+        let store = start(&cut);
+        assert_eq!(get(&store, b"the key").expect("sound"), Some(small_value(1)));
+        store.check().expect("a sound store");
+    });
+}
+
+#[test]
+fn a_damaged_dictionary_is_told_and_so_are_values_that_need_it() {
+    let sim = SimIo::new(1);
+    let store = start_with_room(&sim);
+    set_samples(&store);
+    assert!(store.train().expect("a sound medium"));
+    // What saved nothing before is tried again after some.
+    (0..100).for_each(|_| set(&store, b"the key", &small_value(1)));
+    store.close().expect("a sound medium");
+    drop(store);
+    for (offset, what) in
+        [(3, "no dictionary"), (10, "another store's"), (26, "cut short"), (5000, "checksum")]
+    {
+        let sim = sim.fork();
+        sim.flip_bit("dictionary-1", offset, 5);
+        let store = start_with_room(&sim);
+        let notes = store.recovery().notes.join("; ");
+        assert!(notes.contains("dictionary-1 is not used") && notes.contains(what), "{notes}");
+        let told = get(&store, b"the key").expect_err("damage").to_string();
+        assert!(told.contains("dictionary of a compressed value is missing"), "{told}");
+        assert_eq!(get(&store, &key(7)).expect("sound"), Some(small_value(7)));
+        // Its number is not given again.
+        set_samples(&store);
+        assert!(store.train().expect("a sound medium"));
+        assert!(!sim.snapshot("dictionary-2").is_empty());
     }
 }

@@ -9,7 +9,7 @@ mod oracle;
 mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
-use holdfast_store::{Admission, Options, SimIo, Store};
+use holdfast_store::{Admission, CompressionSetting, Options, SimIo, Store};
 use lives::any_compression;
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
@@ -144,7 +144,11 @@ fn history(seed: u64) {
                 store.sweep();
             }
             if rng.chance(100) {
-                store.set_compression(any_compression(seed, rng.next()), 16 + rng.below(100) as usize);
+                store.set_compression(CompressionSetting {
+                    codec: any_compression(seed, rng.next()),
+                    len_min: 16 + rng.below(100) as usize,
+                    dictionaries: rng.chance(2),
+                });
             }
             let durable = store.log().durable();
             let acknowledged = waiting.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();

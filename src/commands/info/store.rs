@@ -171,6 +171,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "compression_bytes_after": compression.bytes_after,
         "compression_ratio": format!("{ratio:.2}"),
         "compression_values_kept": compression.kept_values,
+        "compression_dictionaries": compression.dictionaries,
         "checkpoints": stats.checkpoints,
         "checkpoint_us_last": stats.checkpoint_us_last,
         "checkpoint_us_total": stats.checkpoint_us_sum,

@@ -26,7 +26,7 @@ pub enum WriteCause {
     HeapPages,
     /// Tables of these.
     HeapTables,
-    /// The superblock, and the file that is there while a folder is made.
+    /// The superblock, the file that is there while a folder is made, and dictionaries.
     Superblock,
 }
 

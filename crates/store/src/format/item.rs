@@ -1,6 +1,6 @@
 //! Items: the records of the log that hold values for good (`docs/format.md`, "Items").
 
-use crate::format::{compress::expand, entry_word};
+use crate::format::{compress::Compression, entry_word};
 use holdfast_io::crc32c_of_both;
 use std::{borrow::Cow, ops::Range};
 
@@ -44,9 +44,9 @@ impl<'a> Item<'a> {
     }
 
     /// The value; the error says what is wrong with one that is compressed.
-    pub fn value(&self) -> Result<Cow<'a, [u8]>, &'static str> {
+    pub fn value(&self, compression: &Compression) -> Result<Cow<'a, [u8]>, &'static str> {
         if self.is_compressed() {
-            expand(self.stored).map(Cow::Owned)
+            compression.expand(self.stored).map(Cow::Owned)
         } else {
             Ok(Cow::Borrowed(self.stored))
         }
@@ -165,13 +165,14 @@ pub fn decode(bytes: &[u8]) -> Result<(Item<'_>, usize), &'static str> {
 }
 
 /// The record of the same item with its value not compressed, if it is; the error says what is wrong with it.
-pub fn expanded(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+pub fn expanded(bytes: &[u8], compression: &Compression) -> Result<Option<Vec<u8>>, &'static str> {
     let (item, _) = decode(bytes)?;
     if !item.is_compressed() {
         return Ok(None);
     }
     let mut record = Vec::new();
-    let at = encode(&mut record, item.plain_kind(), item.db, item.slot, item.key, &item.value()?);
+    let value = item.value(compression)?;
+    let at = encode(&mut record, item.plain_kind(), item.db, item.slot, item.key, &value);
     record.drain(..at);
     Ok(Some(record))
 }
@@ -203,7 +204,7 @@ mod tests {
             assert_eq!((at + holdfast_log::BATCH_HEADER) % 16, 0);
             let (item, len) = decode(&payload[at..]).unwrap();
             assert_eq!(item, Item { kind, db: 3, slot: 0x12340, key, stored: value });
-            assert_eq!(expanded(&payload[at..]), Ok(None));
+            assert_eq!(expanded(&payload[at..], &Compression::default()), Ok(None));
             assert_eq!(at + len, payload.len());
             for bit in (0..len.min(64) * 8).filter(|bit| !(96..128).contains(bit)) {
                 let mut bad = payload[at..].to_vec();
@@ -219,14 +220,15 @@ mod tests {
 
     #[test]
     fn a_compressed_item_is_expanded_to_what_it_was_or_found_damaged() {
-        use crate::format::compress::{Codec, Compression};
+        use crate::format::compress::Codec;
         let text = b"abc".repeat(50);
-        let stored = Compression::new(Some(Codec::Lz4), true).compress(&text).expect("it repeats");
+        let lz4 = Compression::new(Some(Codec::Lz4), true);
+        let stored = lz4.compress(&text).expect("it repeats");
         for kind in [STRING, FROZEN] {
             let (mut plain, mut payload) = (Vec::new(), Vec::new());
             let plain_at = encode(&mut plain, kind, 3, 0x12340, b"key", &text);
             let at = encode(&mut payload, compressed(kind), 3, 0x12340, b"key", &stored);
-            assert_eq!(expanded(&payload[at..]).unwrap().unwrap(), plain[plain_at..]);
+            assert_eq!(expanded(&payload[at..], &lz4).unwrap().unwrap(), plain[plain_at..]);
             assert!(
                 !overwrite(&mut payload[at..], b"key", &stored),
                 "another value may not compress so well"
@@ -234,7 +236,7 @@ mod tests {
             // One that passes its checksum, and is not what it says.
             let mut lie = Vec::new();
             let at = encode(&mut lie, compressed(kind), 3, 0x12340, b"key", &stored[..stored.len() - 1]);
-            assert!(expanded(&lie[at..]).is_err());
+            assert!(expanded(&lie[at..], &lz4).is_err());
         }
     }
 }

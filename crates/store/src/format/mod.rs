@@ -4,6 +4,7 @@
 pub mod bytes_written;
 pub mod compress;
 pub mod creating;
+pub mod dictionary;
 pub mod digest;
 pub mod entry_word;
 pub mod item;

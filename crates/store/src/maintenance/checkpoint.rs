@@ -81,6 +81,16 @@ pub(crate) struct CheckpointCounters {
 }
 
 impl Checkpoints {
+    /// Which store the folder is.
+    pub fn store_id(&self) -> [u8; 16] {
+        self.superblock.lock().0.store_id
+    }
+
+    /// Counts bytes of small files that were written beside log and heap.
+    pub fn count_written_beside(&self, bytes: u64) {
+        self.superblock_bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// `wrote`: bytes of the superblock and beside it that the start has written. `replayed`: batches that lie behind the last checkpoint.
     pub fn new(
         superblock: Superblock,

@@ -1,8 +1,8 @@
-//! What the store does beside its transactions: checkpoints, cleaning, sweeping, expiry, eviction, freezing, and loading after a
-//! start.
+//! What the store does beside its transactions: checkpoints, cleaning, sweeping, expiry, eviction, freezing, dictionaries, and loading after
+//! a start.
 //!
 //! Each step takes a partition's lock for microseconds at a time. The steps are called one by one by tests; the maintenance
-//! thread calls them in the order of their urgency. Freezing has a thread of its own.
+//! thread calls them in the order of their urgency. Freezing and dictionaries have threads of their own.
 
 pub mod checkpoint;
 pub mod cleaner;
@@ -11,6 +11,7 @@ pub mod eviction;
 pub mod expiry;
 pub mod freezer;
 pub mod sweeper;
+pub mod trainer;
 
 use crate::{engine::Engine, util::background::Background};
 use checkpoint::Checkpoints;

@@ -162,7 +162,7 @@ impl Shared {
     pub fn check_item(&self, cold: ColdItem, bytes: &[u8]) -> Result<Checked> {
         let corrupt = |what| self.corrupt(cold, what);
         let Some(digest) = cold.key_of else {
-            let expanded = item::expanded(bytes).map_err(corrupt)?;
+            let expanded = item::expanded(bytes, &self.compression).map_err(corrupt)?;
             return match expanded {
                 Some(record) => Ok(Checked::Expanded(record)),
                 None => item::record_end(bytes).map(|len| Checked::Wanted(0..len)).map_err(corrupt),

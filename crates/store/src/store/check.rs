@@ -182,7 +182,7 @@ impl Engine {
         if real.h0 != entry.h0 || item.db != entry.db || class_bytes(word.class()) < len as u64 {
             return Err("an entry names an item that is not its key's".into());
         }
-        let value = item.value()?;
+        let value = item.value(&self.shared.compression)?;
         let is_frozen = item.plain_kind() == item::FROZEN;
         if is_frozen != (word.ty() != Type::String) {
             return Err("an entry names an item of another type".into());

@@ -19,8 +19,8 @@ use crate::{
     cache::uses::Uses,
     collections::Limits,
     engine::Engine,
-    format::compress::Codec,
-    maintenance::{self, Maintenance, freezer},
+    format::compress::CompressionSetting,
+    maintenance::{self, Maintenance, freezer, trainer},
     partition::{
         changes::{ChangeFilter, Follow},
         shared::Shared,
@@ -48,6 +48,7 @@ struct Threads {
     log: LogThread,
     maintenance: Background,
     freezer: Background,
+    trainer: Background,
 }
 
 impl Store {
@@ -82,6 +83,7 @@ impl Store {
                 log: shared.log.start_thread()?,
                 maintenance: maintenance::start(maintenance.clone()),
                 freezer: freezer::start(maintenance.clone()),
+                trainer: trainer::start(maintenance.clone()),
             }),
             false => None,
         };
@@ -122,11 +124,11 @@ impl Store {
         self.shared.set_limits(limits);
     }
 
-    /// Sets how values of so many bytes and more are compressed that are written, frozen or moved by the cleaner from now on. If
+    /// Sets how values are compressed that are written, frozen or moved by the cleaner from now on. If
     /// none ever were in this folder, that begins with the end of a checkpoint, which is asked for: with it the folder says that versions
     /// which cannot expand values must not open it.
-    pub fn set_compression(&self, codec: Option<Codec>, len_min: usize) {
-        if !self.shared.compression.set(codec, len_min) {
+    pub fn set_compression(&self, setting: CompressionSetting) {
+        if !self.shared.compression.set(setting) {
             self.request_checkpoint();
         }
     }
@@ -156,7 +158,8 @@ impl Store {
     }
 
     fn stop(&self) {
-        if let Some(Threads { log, maintenance, freezer }) = self.threads.lock().take() {
+        if let Some(Threads { log, maintenance, freezer, trainer }) = self.threads.lock().take() {
+            trainer.stop();
             freezer.stop();
             maintenance.stop();
             drop(log);

@@ -8,6 +8,7 @@ use crate::{
         bytes_written::BytesWritten,
         compress::Compression,
         creating,
+        dictionary::Dictionaries,
         entry_word::{EntryWord, size_class},
         item,
         payload::{self, Next, corrupt_batch},
@@ -188,7 +189,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let log = replayed.open()?;
     let superblock = (superblock, file, wrote);
     let replayed = report.replayed_batches;
+    let dictionaries = Dictionaries::read(&*io, superblock.0.store_id, &mut report.notes)?;
     let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
+    maintenance.engine.shared.compression.set_dictionaries(dictionaries);
     Ok((maintenance, report))
 }
 

@@ -46,6 +46,12 @@ impl Store {
         self.maintenance.clean()
     }
 
+    /// Makes a dictionary for small values, if there are enough samples of them and it pays; whether it did. A thread of the store's
+    /// does so itself.
+    pub fn train(&self) -> Result<bool> {
+        self.maintenance.train()
+    }
+
     /// Frees a slice of what was flushed or removed and takes long to free, in each partition; whether there may be more. The
     /// maintenance thread does so itself.
     pub fn sweep(&self) -> bool {

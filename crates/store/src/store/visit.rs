@@ -93,7 +93,8 @@ impl Store {
         }
         let mut whole = cold;
         whole.key_of = None;
-        let record = item::expanded(record).map_err(corrupt)?.unwrap_or_else(|| record[..len].to_vec());
+        let expanded = item::expanded(record, &self.shared().compression).map_err(corrupt)?;
+        let record = expanded.unwrap_or_else(|| record[..len].to_vec());
         Ok((item.key.to_vec(), Fetched { cold: Cold::Item(whole), bytes: Ok(record) }))
     }
 }
