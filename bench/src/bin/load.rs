@@ -7,7 +7,9 @@
 //! ```
 //! Each argument is a command, and before it how often it comes (1, if no number is given). `{key}` is `key:` and twelve
 //! digits, `{n}` the number alone, `{value}` so many bytes as `--value` says. In order (`--pattern sequential`), numbers count
-//! up over all connections, from 0; so a load of `--requests` as many as `--keys` sets each key once.
+//! up over all connections, from 0; so a load of `--requests` as many as `--keys` sets each key once. `--rate` sends no more a
+//! second. With `--exact-lru COUNT` no server is asked: what is printed is the share of draws that a cache of so many keys, which
+//! drops the one that was used longest ago, would have had, once it was full.
 
 use holdfast_io::{Counts, Histogram};
 use holdfast_resp::{skip_reply, write_command};
@@ -16,6 +18,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Normal, Zipf};
 use std::{
     cell::Cell,
+    collections::{HashMap, VecDeque},
     error::Error,
     rc::Rc,
     str::FromStr,
@@ -112,6 +115,8 @@ struct Load {
     pipeline: usize,
     requests: u64,
     seconds: f64,
+    rate: f64,
+    exact_lru: Option<usize>,
     keys: u64,
     pattern: Pattern,
     value: Vec<u8>,
@@ -128,6 +133,8 @@ impl Load {
             pipeline: 1,
             requests: u64::MAX,
             seconds: f64::INFINITY,
+            rate: f64::INFINITY,
+            exact_lru: None,
             keys: 1_000_000,
             pattern: Pattern::Uniform,
             value: Vec::new(),
@@ -144,6 +151,8 @@ impl Load {
                 Arg::Long("pipeline") => load.pipeline = arguments.value()?.parse()?,
                 Arg::Long("requests") => load.requests = arguments.value()?.parse()?,
                 Arg::Long("seconds") => load.seconds = arguments.value()?.parse()?,
+                Arg::Long("rate") => load.rate = arguments.value()?.parse()?,
+                Arg::Long("exact-lru") => load.exact_lru = Some(arguments.value()?.parse()?),
                 Arg::Long("keys") => load.keys = arguments.value()?.parse()?,
                 Arg::Long("pattern") => load.pattern = arguments.value()?.parse()?,
                 Arg::Long("value") => value_len = arguments.value()?.parse()?,
@@ -153,7 +162,8 @@ impl Load {
             }
         }
         let bounded = load.requests < u64::MAX || load.seconds.is_finite();
-        if !bounded || load.commands.is_empty() || load.clients * load.pipeline * load.keys as usize == 0 {
+        let has_commands = load.exact_lru.is_some() || !load.commands.is_empty();
+        if !bounded || !has_commands || load.clients * load.pipeline * load.keys as usize == 0 {
             return Err("commands, and --requests or --seconds, are wanted; no number may be 0".into());
         }
         let mut random = SmallRng::seed_from_u64(load.seed);
@@ -203,6 +213,7 @@ struct Progress {
     errors: Cell<u64>,
     /// Microseconds from sending a pipeline to having all of its replies.
     took: Histogram,
+    began: Instant,
     until: Option<Instant>,
 }
 
@@ -229,6 +240,10 @@ async fn connection(load: Rc<Load>, mut numbers: Numbers, progress: Rc<Progress>
         }
         out.clear();
         (0..missing).for_each(|_| load.write(&mut numbers, &mut out));
+        if load.rate.is_finite() {
+            let due = (load.requests - progress.left.get()) as f64 / load.rate;
+            tokio::time::sleep_until((progress.began + Duration::from_secs_f64(due)).into()).await;
+        }
         let (began, sent) = (Instant::now(), missing);
         stream.write_all(&out).await?;
         let mut at = 0;
@@ -255,14 +270,46 @@ async fn connection(load: Rc<Load>, mut numbers: Numbers, progress: Rc<Progress>
     }
 }
 
+/// The share of draws that were among the keys used last, after as many draws as there are keys.
+fn exact_lru(load: &Load, capacity: usize) -> Result<f64> {
+    let mut numbers = Numbers::new(load, 1, Rc::default())?;
+    // The keys in the cache, with when they were used last; and all uses in order, of which only the last one of a key counts.
+    let (mut last_use, mut uses) = (HashMap::new(), VecDeque::new());
+    let mut hits = 0;
+    for now in 0..load.keys + load.requests {
+        let number = numbers.draw();
+        let is_hit = last_use.insert(number, now).is_some();
+        hits += u64::from(is_hit && now >= load.keys);
+        uses.push_back((number, now));
+        while last_use.len() > capacity || uses.len() > 4 * capacity {
+            let (number, when) = uses.pop_front().expect("as many as keys at least");
+            if last_use.get(&number) == Some(&when) {
+                match last_use.len() > capacity {
+                    true => drop(last_use.remove(&number)),
+                    false => {
+                        uses.push_front((number, when));
+                        uses.retain(|(number, when)| last_use.get(number) == Some(when));
+                    }
+                }
+            }
+        }
+    }
+    Ok(hits as f64 / load.requests as f64)
+}
+
 fn main() -> Result<()> {
     let load = Rc::new(Load::from_arguments()?);
+    if let Some(capacity) = load.exact_lru {
+        println!("{{\"hit_ratio\": {:.4}}}", exact_lru(&load, capacity)?);
+        return Ok(());
+    }
     let began = Instant::now();
     let progress = Rc::new(Progress {
         left: Cell::new(load.requests),
         answered: Cell::default(),
         errors: Cell::default(),
         took: Histogram::default(),
+        began,
         until: load.seconds.is_finite().then(|| began + Duration::from_secs_f64(load.seconds)),
     });
     let next = Rc::new(Cell::new(0));
