@@ -97,6 +97,26 @@ fn pipelines_of_cold_values_are_answered_in_order_and_read_once() {
     }
 }
 
+/// A value that is read ahead of the command that wants it was not in memory.
+#[test]
+fn each_look_up_of_a_value_is_a_hit_or_a_miss() {
+    let mut folder = filled();
+    for way in WAYS {
+        let server = Server::start_in(folder, way);
+        let mut client = server.client();
+        let hits = |client: &mut Client| client.info("cache_hits").parse::<usize>().expect("a number");
+        for round in 1..=2 {
+            for first in (0..1000).step_by(50) {
+                let calls: Vec<_> = (first..first + 50).map(|n| vec!["GET".to_owned(), key(n)]).collect();
+                let replies = pipeline(&mut client, &calls);
+                assert!(replies.iter().zip(first..).all(|(reply, n)| *reply == bulk(value(n))));
+            }
+            assert_eq!((reads(&mut client), hits(&mut client)), (1000, 1000 * (round - 1)), "{way:?}");
+        }
+        folder = server.stop();
+    }
+}
+
 fn range(value: &str, from: usize, to: usize) -> &str {
     value.get(from..value.len().min(to + 1)).unwrap_or_default()
 }

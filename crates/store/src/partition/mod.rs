@@ -86,6 +86,8 @@ pub(crate) struct Counts {
     pub misses: u64,
     /// Values found in the cache.
     pub cached: u64,
+    /// Values that were fetched before anybody asked for them, and put into the cache.
+    pub ahead: u64,
     /// Batches whose first change was here.
     pub changes: u64,
     /// What was garbage and is freed.

@@ -106,7 +106,8 @@ impl Stats {
     pub fn counted_since(mut self, base: &Stats) -> Stats {
         self.lookup_hits -= base.lookup_hits;
         self.lookup_misses -= base.lookup_misses;
-        self.cache_hits -= base.cache_hits;
+        // Less for a moment while values are there that were fetched and are not asked for yet.
+        self.cache_hits = self.cache_hits.saturating_sub(base.cache_hits);
         self.cache_misses -= base.cache_misses;
         self.fetched_keys -= base.fetched_keys;
         self.expired_keys -= base.expired_keys;
@@ -170,7 +171,7 @@ impl Stats {
         appended.add(&part.counts.appended);
         self.lookup_hits += part.counts.hits;
         self.lookup_misses += part.counts.misses;
-        self.cache_hits += part.counts.cached;
+        self.cache_hits += part.counts.cached.saturating_sub(part.counts.ahead);
         self.changes += part.counts.changes;
         self.swept += part.counts.swept;
         self.garbage += part.garbage_len(shared);

@@ -259,7 +259,7 @@ impl<'s> Txn<'s> {
         }
         let part = self.locks.get(target.partition);
         if let Some(handle) = part.copy_of(target.db, found.slot) {
-            part.counts.cached += 1;
+            part.counts.cached += u64::from(self.counts_lookups);
             return Ok(part.cached(handle, target.key));
         }
         if let Some(number) = found.word.pending_number() {
@@ -276,6 +276,8 @@ impl<'s> Txn<'s> {
         if item.key != target.key {
             return Ok(None);
         }
+        // Whoever asks for it will find it, and yet it was not there.
+        part.counts.ahead += u64::from(!self.counts_lookups);
         let known = part.known_after(target.db, found.slot, self.notes_uses);
         part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
         Ok(Some(item.stored))
