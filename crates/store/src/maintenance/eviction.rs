@@ -123,7 +123,7 @@ impl Evictions {
         let max = |how: Eviction| if how.first == EvictionOrder::Random { 1 } else { SAMPLES_MAX };
         *self.how.lock() = eviction.map(|how| Eviction { samples: how.samples.clamp(1, max(how)), ..how });
         self.version.fetch_add(1, Relaxed);
-        shared.budget.evicts.store(eviction.is_some(), Relaxed);
+        shared.budget.set_evicts(eviction.is_some());
         self.look_soon();
         shared.judge_memory();
     }
@@ -140,8 +140,7 @@ impl Evictions {
     /// Whether keys may have to go, as far as that can be told at once.
     #[inline]
     pub fn is_due(&self, shared: &Shared) -> bool {
-        shared.budget.evicts.load(Relaxed)
-            && (self.over.load(Relaxed) || shared.log.tail() >= self.look_at.load(Relaxed))
+        shared.budget.evicts() && (self.over.load(Relaxed) || shared.log.tail() >= self.look_at.load(Relaxed))
     }
 
     /// Has the data be counted before anything else is written.

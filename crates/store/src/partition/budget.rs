@@ -8,6 +8,7 @@
 //! Data that is no copy can only be refused, when it alone is more than the limit. What the process holds besides, and free
 //! pages of the heap, make the limit of data smaller only beyond a share that they may take.
 
+use crate::partition::index::HandleMemory;
 use holdfast_heap::{EXTENT, Heap};
 use std::{
     sync::{
@@ -59,7 +60,7 @@ pub(crate) struct Budget {
     /// What caches hold.
     copies: AtomicIsize,
     /// What indexes hold beside the heap. They count it themselves.
-    index: Arc<AtomicUsize>,
+    index: Arc<HandleMemory>,
     /// What the process holds besides, when it was looked last.
     beside: AtomicUsize,
     /// What data takes, copies aside, when it was looked last.
@@ -67,8 +68,7 @@ pub(crate) struct Budget {
     /// All of it at the last look.
     sum_before: AtomicUsize,
     memory: AtomicU8,
-    /// Whether keys are evicted: then it is eviction that says whether data may grow.
-    pub evicts: AtomicBool,
+    evicts: AtomicBool,
     /// Whether collections may still be frozen to make room.
     pub can_freeze: AtomicBool,
     /// Who makes room when it is asked to.
@@ -91,7 +91,7 @@ pub(crate) struct Taken {
 
 impl Budget {
     pub fn new(heap: Arc<Heap>, process: Option<Process>, partitions: usize, max: usize) -> Budget {
-        Budget {
+        let budget = Budget {
             heap,
             process,
             partitions,
@@ -108,11 +108,31 @@ impl Budget {
             asked: AtomicBool::new(false),
             in_vain: AtomicBool::new(false),
             hand: AtomicUsize::new(0),
-        }
+        };
+        budget.judge_scarcity();
+        budget
     }
 
     pub fn set_max(&self, bytes: usize) {
         self.max.store(bytes, Relaxed);
+        self.judge_scarcity();
+    }
+
+    /// Says whether keys are evicted when there is no memory for all data.
+    pub fn set_evicts(&self, on: bool) {
+        self.evicts.store(on, Relaxed);
+        self.judge_scarcity();
+    }
+
+    /// Whether keys are evicted: then it is eviction that says whether data may grow.
+    #[inline]
+    pub fn evicts(&self) -> bool {
+        self.evicts.load(Relaxed)
+    }
+
+    /// Which keys go is told by their uses; else room for copies is worth more than to know the uses of all.
+    fn judge_scarcity(&self) {
+        self.index.set_scarce(self.max() != usize::MAX && !self.evicts.load(Relaxed));
     }
 
     #[inline]
@@ -121,7 +141,7 @@ impl Budget {
     }
 
     /// Where indexes count what they hold beside the heap.
-    pub fn index_counter(&self) -> Arc<AtomicUsize> {
+    pub fn index_memory(&self) -> Arc<HandleMemory> {
         self.index.clone()
     }
 
@@ -137,7 +157,7 @@ impl Budget {
     /// What is no copy.
     #[inline]
     fn others(&self) -> usize {
-        self.heap.held_bytes() as usize + self.index.load(Relaxed) + self.beside.load(Relaxed)
+        self.heap.held_bytes() as usize + self.index.bytes() + self.beside.load(Relaxed)
     }
 
     #[inline]
@@ -231,7 +251,7 @@ impl Budget {
     /// Finds out what the process holds besides, with `buffers` of the log, and whether data may grow. Locks nothing. Returns
     /// whether memory changes, so that another look should be soon.
     pub fn judge(&self, buffers: usize) -> bool {
-        let counted = self.heap.held_bytes() as usize + self.index.load(Relaxed) + self.copies();
+        let counted = self.heap.held_bytes() as usize + self.index.bytes() + self.copies();
         let process = self.process.map_or(0, |process| (process.resident_bytes)() as usize);
         self.beside.store(process.saturating_sub(counted).max(buffers), Relaxed);
         self.judge_data();
@@ -243,7 +263,7 @@ impl Budget {
     pub fn judge_data(&self) {
         let taken = self.ram_of_data();
         self.taken.store(taken.all, Relaxed);
-        if !self.evicts.load(Relaxed) {
+        if !self.evicts() {
             let is_over = taken.data > self.max();
             self.set_memory(match (is_over, self.can_freeze.load(Relaxed)) {
                 (false, _) => Memory::Ok,
@@ -261,7 +281,7 @@ impl Budget {
         let allocated = (self.heap.allocated_bytes() as usize).saturating_sub(absent);
         let free = (self.heap.held_bytes() as usize).saturating_sub(allocated);
         let beside = self.beside.load(Relaxed).saturating_sub(self.beside_max());
-        let data = allocated + self.index.load(Relaxed) + beside;
+        let data = allocated + self.index.bytes() + beside;
         let counted_free = free.saturating_sub(first.max(max / FREE_SHARE)).min(max / FREE_SHARE);
         Taken { data: data + counted_free, all: data + free.saturating_sub(first.max(max / 8)) }
     }

@@ -10,6 +10,7 @@
 
 mod bucket;
 mod growing;
+mod handles;
 mod walking;
 
 use crate::{
@@ -22,16 +23,13 @@ use bucket::{
     BUCKET_BYTES, BUCKETS, Bucket, ENTRY_BYTES, OVERFLOW, PAYLOAD_MASK, SLOTS, candidates, entry_offset,
     find_in, fingerprint, fingerprints, home, tag, word_if,
 };
+pub use handles::HandleMemory;
+use handles::Handles;
 use holdfast_heap::{Arena, Full};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: usize = BUCKETS * BUCKET_BYTES as usize;
-/// Bytes of the handles of a segment.
-const HANDLE_BYTES: usize = BUCKETS * SLOTS * size_of::<Handle>();
 const MAX_DEPTH: u32 = 32;
 /// Bytes of a page of the heap, by which the directory names segments.
 const PAGE: u64 = holdfast_heap::PAGE as u64;
@@ -54,13 +52,19 @@ impl Slot {
     pub fn segment(self) -> u32 {
         self.segment
     }
+
+    /// Which place of the segment it is.
+    #[inline]
+    fn place(self) -> usize {
+        self.bucket as usize * SLOTS + self.entry as usize
+    }
 }
 
 struct Segment {
     offset: u64,
     depth: u32,
     attached: bool,
-    handles: Option<Box<[Handle; BUCKETS * SLOTS]>>,
+    handles: Handles,
 }
 
 impl Segment {
@@ -86,8 +90,8 @@ impl Segment {
     #[inline]
     fn prefetch(&self, bucket: &Bucket, number: usize) {
         probe::prefetch(bucket);
-        if let Some(handles) = &self.handles {
-            probe::prefetch(&handles[number * SLOTS..(number + 1) * SLOTS]);
+        if let Some(handles) = self.handles.in_array(number * SLOTS..(number + 1) * SLOTS) {
+            probe::prefetch(handles);
         }
     }
 }
@@ -100,8 +104,7 @@ pub struct Index {
     segments: Vec<Segment>,
     len: u64,
     items: bool,
-    /// Bytes of handles, of all indexes that count here.
-    handle_bytes: Arc<AtomicUsize>,
+    memory: Arc<HandleMemory>,
 }
 
 impl Index {
@@ -110,7 +113,7 @@ impl Index {
         arena: &mut Arena,
         root: u64,
         items: bool,
-        handle_bytes: Arc<AtomicUsize>,
+        memory: Arc<HandleMemory>,
     ) -> Result<Index, String> {
         let directory_at = arena.u64(root);
         let depth = arena.u64(root + 8);
@@ -122,7 +125,7 @@ impl Index {
             segments: Vec::new(),
             len,
             items,
-            handle_bytes,
+            memory,
         };
         if directory_at == 0 {
             return Ok(index);
@@ -144,7 +147,7 @@ impl Index {
                 offset: u64::from(page) * PAGE,
                 depth: 0,
                 attached: false,
-                handles: None,
+                handles: Handles::default(),
             });
         }
         let mut at = 0;
@@ -168,7 +171,7 @@ impl Index {
 
     /// Bytes of volatile memory beside the heap.
     pub fn volatile_bytes(&self) -> usize {
-        let handles = self.segments.iter().filter(|s| s.handles.is_some()).count() * HANDLE_BYTES;
+        let handles: usize = self.segments.iter().map(|segment| segment.handles.bytes()).sum();
         handles + self.segments.capacity() * size_of::<Segment>() + self.directory.capacity() * 4
     }
 
@@ -271,8 +274,9 @@ impl Index {
         }
         let entry = found.trailing_zeros() as usize;
         probe::prefetch(bucket[16..].chunks_exact(ENTRY_BYTES as usize).nth(entry)?);
-        if let Some(handles) = &segment.handles {
-            probe::prefetch(&handles[number * SLOTS + entry..][..1]);
+        let place = number * SLOTS + entry;
+        if let Some(handle) = segment.handles.in_array(place..place + 1) {
+            probe::prefetch(handle);
         }
         Some(Slot { bucket: number as u8, entry: entry as u8, ..home })
     }
@@ -284,36 +288,24 @@ impl Index {
     /// The cached copy of an entry.
     #[inline]
     pub fn handle(&self, slot: Slot) -> Handle {
-        let handle = self.handle_or_mark(slot);
+        let handle = self.segments[slot.segment as usize].handles.get(slot.place());
         if handle & MARK == 0 { handle } else { 0 }
     }
 
-    /// The cached copy of an entry, or the mark in its place.
+    /// The cached copy of an entry, or the mark in its place, or a later one if that was given up.
     #[inline]
     pub fn handle_or_mark(&self, slot: Slot) -> u32 {
-        match &self.segments[slot.segment as usize].handles {
-            Some(handles) => handles[slot.bucket as usize * SLOTS + slot.entry as usize],
-            None => 0,
-        }
+        self.segments[slot.segment as usize].handles.get_or_given_up(slot.place())
     }
 
     /// The handles of all cached copies, also where no entry is.
     pub fn handles(&self) -> impl Iterator<Item = Handle> {
-        let handles = self.segments.iter().filter_map(|segment| segment.handles.as_deref()).flatten();
-        handles.copied().filter(|&handle| handle != 0 && handle & MARK == 0)
+        self.segments.iter().flat_map(|segment| segment.handles.copies())
     }
 
     /// Names the cached copy of an entry, or puts a mark in its place.
     pub fn set_handle(&mut self, slot: Slot, handle: Handle) {
-        let handles = &mut self.segments[slot.segment as usize].handles;
-        if handle == 0 && handles.is_none() {
-            return;
-        }
-        let handles = handles.get_or_insert_with(|| {
-            self.handle_bytes.fetch_add(HANDLE_BYTES, Relaxed);
-            Box::new([0; BUCKETS * SLOTS])
-        });
-        handles[slot.bucket as usize * SLOTS + slot.entry as usize] = handle;
+        self.segments[slot.segment as usize].handles.set(&self.memory, slot.place(), handle);
     }
 
     /// Overwrites an entry's payload.
@@ -402,10 +394,8 @@ impl Index {
         if self.directory.is_empty() {
             return;
         }
-        for segment in std::mem::take(&mut self.segments) {
-            if segment.handles.is_some() {
-                self.handle_bytes.fetch_sub(HANDLE_BYTES, Relaxed);
-            }
+        for mut segment in std::mem::take(&mut self.segments) {
+            segment.handles.clear(&self.memory);
             arena.free(&mut batch.tx, segment.offset, SEGMENT_BYTES);
         }
         arena.free(&mut batch.tx, arena.u64(self.root), 4usize << self.depth);
@@ -422,9 +412,7 @@ impl Index {
 
     /// Removes the entries of a segment, which have no cached copies any more. The values are the caller's.
     pub fn clear_segment(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32) {
-        if self.segments[segment as usize].handles.take().is_some() {
-            self.handle_bytes.fetch_sub(HANDLE_BYTES, Relaxed);
-        }
+        self.segments[segment as usize].handles.clear(&self.memory);
         let mut entries = 0;
         self.for_each_in(arena, segment, |_, _, _| entries += 1);
         arena.fill(&mut batch.tx, self.segments[segment as usize].offset, SEGMENT_BYTES, 0);

@@ -31,11 +31,11 @@ use databases::PHYSICAL_DATABASES;
 use frozen::Frozen;
 use holdfast_heap::{Arena, Full};
 use holdfast_log::{Lsn, batch_len};
-use index::{Index, ROOT_BYTES, Slot};
+use index::{HandleMemory, Index, ROOT_BYTES, Slot};
 use observers::{Notify, Observers};
 use scan::ScanStep;
 use shared::Shared;
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::sync::Arc;
 
 /// Bytes of the arena's root page that each database has for its roots.
 const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
@@ -150,18 +150,18 @@ pub(crate) struct Found {
 }
 
 impl Partition {
-    /// `index_bytes`: where the indexes count what they hold beside the heap.
+    /// `index_memory`: where the indexes count what they hold beside the heap.
     pub fn open(
         number: u16,
         mut arena: Arena,
         pool: Arc<Pool>,
-        index_bytes: Arc<AtomicUsize>,
+        index_memory: Arc<HandleMemory>,
     ) -> Result<Partition, String> {
         let databases = (0..PHYSICAL_DATABASES as u64)
             .map(|db| {
                 let root = arena.root() + db * DATABASE_ROOT_BYTES;
-                let keys = Index::open(&mut arena, root, true, index_bytes.clone())?;
-                let expires = Index::open(&mut arena, root + ROOT_BYTES, false, index_bytes.clone())?;
+                let keys = Index::open(&mut arena, root, true, index_memory.clone())?;
+                let expires = Index::open(&mut arena, root + ROOT_BYTES, false, index_memory.clone())?;
                 Ok(Database { keys, expires, swept: 0 })
             })
             .collect::<Result<_, String>>()?;

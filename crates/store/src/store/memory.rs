@@ -50,7 +50,7 @@ impl Store {
     /// The same, when there was none a moment ago: data may have been removed since, and be on its way out.
     #[cold]
     fn memory_now(&self) -> Memory {
-        if self.shared.budget.evicts.load(Relaxed) {
+        if self.shared.budget.evicts() {
             return Memory::Out;
         }
         self.shared.judge_memory();

@@ -27,6 +27,7 @@ use crate::{
         Partition,
         budget::Budget,
         databases::{DATABASES, SYSTEM_DATABASE},
+        index::HandleMemory,
         shared::Shared,
     },
 };
@@ -35,10 +36,7 @@ use holdfast_io::{Error, File, Io, Result};
 use holdfast_log::{Log, Lsn};
 use parking_lot::Mutex;
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
 
@@ -199,7 +197,7 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
 fn open_partitions(
     arenas: Vec<Arena>,
     pool: &Arc<Pool>,
-    index_bytes: &Arc<AtomicUsize>,
+    index_memory: &Arc<HandleMemory>,
 ) -> Result<Box<[Mutex<Partition>]>> {
     const THREADS: usize = 8;
     let share = arenas.len().div_ceil(THREADS);
@@ -212,7 +210,7 @@ fn open_partitions(
                 break;
             }
             let open = |(number, arena)| {
-                Partition::open(number, arena, pool.clone(), index_bytes.clone()).map(Mutex::new)
+                Partition::open(number, arena, pool.clone(), index_memory.clone()).map(Mutex::new)
             };
             let open = move || part.into_iter().map(open).collect::<std::result::Result<Vec<_>, String>>();
             let spawned = thread::Builder::new().name("holdfast-open".to_owned()).spawn_scoped(scope, open);
@@ -242,7 +240,7 @@ fn assemble(
     let compression = Compression::new(options.compression, superblock.compresses);
     let shared = Shared::new(io, log, heap, superblock.secret(), budget, compression);
     let shared = Arc::new(shared);
-    let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_counter())?;
+    let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_memory())?;
     for logical in 0..DATABASES as u8 {
         let physical = partitions[0].lock().database_map(logical);
         if physical >= SYSTEM_DATABASE {

@@ -1,7 +1,7 @@
 //! How an index makes room for an entry: a neighbour moves over, or a segment splits.
 
 use super::{
-    Index, MAX_DEPTH, PAGE, SEGMENT_BYTES, Segment, Slot,
+    Handles, Index, MAX_DEPTH, PAGE, SEGMENT_BYTES, Segment, Slot,
     bucket::{BUCKET_BYTES, BUCKETS, ENTRY_BYTES, OVERFLOW, SLOTS, free, h0_of, home},
 };
 use crate::{format::entry_word::EntryWord, partition::batch::Batch};
@@ -20,7 +20,7 @@ impl Index {
     fn new_segment(&mut self, arena: &mut Arena, batch: &mut Batch, depth: u32) -> Result<u32, Full> {
         let offset = arena.alloc(&mut batch.tx, SEGMENT_BYTES)?;
         arena.pin(offset, SEGMENT_BYTES);
-        self.segments.push(Segment { offset, depth, attached: true, handles: None });
+        self.segments.push(Segment { offset, depth, attached: true, handles: Handles::default() });
         Ok(self.segments.len() as u32 - 1)
     }
 
@@ -112,7 +112,7 @@ impl Index {
             arena.u8(self.bucket_offset(from.segment, from.bucket as usize) + u64::from(from.entry));
         let bucket_at = self.bucket_offset(to.segment, to.bucket as usize);
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(to.entry), fingerprint);
-        self.set_handle(to, self.handle_or_mark(from));
+        self.set_handle(to, self.segments[from.segment as usize].handles.get(from.place()));
         self.set_handle(from, 0);
         self.retarget(arena, batch, from, to);
     }
@@ -171,7 +171,7 @@ impl Index {
             for &(from, to) in &moved[..count] {
                 let from = Slot { segment, bucket: number as u8, entry: from };
                 let to = Slot { segment: new, bucket: number as u8, entry: to };
-                self.set_handle(to, self.handle_or_mark(from));
+                self.set_handle(to, self.segments[from.segment as usize].handles.get(from.place()));
                 self.set_handle(from, 0);
                 self.retarget(arena, batch, from, to);
             }

@@ -1,0 +1,336 @@
+//! What volatile memory has beside a segment's entries: of each the handle of its cached copy, a mark of its uses, or nothing.
+//!
+//! Few of them lie in the order of their places, many in an array of all places: where there is ten times more data than memory,
+//! one key in ten has a copy. Marks of all others would take as much as the copies' handles in an array. So where memory is scarce,
+//! and no key must be chosen by its uses, a segment keeps only the marks of the keys that were used last, and of
+//! all others knows that they were used before those.
+
+use super::bucket::{BUCKETS, SLOTS};
+use crate::cache::{Handle, uses::MARK};
+use std::{
+    mem,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
+
+/// Places of a segment.
+const PLACES: usize = BUCKETS * SLOTS;
+/// From so many on they lie in an array.
+const MANY: usize = PLACES / 4;
+/// Below so many they do not any more.
+const FEW: usize = PLACES / 8;
+/// Marks that are kept of a segment where memory is scarce.
+const MARKS: usize = 64;
+/// Room that is made at once, in places.
+const STEP: usize = 16;
+
+/// Bytes that handles and marks take, of all indexes that count here.
+#[derive(Default)]
+pub struct HandleMemory {
+    bytes: AtomicUsize,
+    is_scarce: AtomicBool,
+}
+
+impl HandleMemory {
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Says whether only the marks of keys that were used last are to be kept.
+    pub fn set_scarce(&self, on: bool) {
+        self.is_scarce.store(on, Relaxed);
+    }
+
+    fn note(&self, before: usize, after: usize) {
+        if before != after {
+            self.bytes.fetch_add(after.wrapping_sub(before), Relaxed);
+        }
+    }
+}
+
+/// The handles and marks of a segment.
+#[derive(Default)]
+pub(super) struct Handles {
+    kept: Kept,
+    /// A mark of a use at or before which all keys were used of which nothing is kept; 0: no mark was given up.
+    given_up: u32,
+}
+
+#[derive(Default)]
+enum Kept {
+    #[default]
+    None,
+    Few(Box<Few>),
+    Many(Box<Many>),
+}
+
+#[derive(Default)]
+struct Few {
+    /// In ascending order.
+    places: Vec<u16>,
+    handles: Vec<u32>,
+}
+
+struct Many {
+    handles: [u32; PLACES],
+    used: usize,
+    copies: usize,
+}
+
+fn is_copy(handle: u32) -> bool {
+    handle != 0 && handle & MARK == 0
+}
+
+impl Handles {
+    /// The handle or mark at a place; 0: there is none.
+    #[inline]
+    pub fn get(&self, place: usize) -> u32 {
+        match &self.kept {
+            Kept::Many(many) => many.handles[place],
+            Kept::Few(few) => few.places.binary_search(&(place as u16)).map_or(0, |at| few.handles[at]),
+            Kept::None => 0,
+        }
+    }
+
+    /// The handle or mark at a place where an entry is, or a mark that is no older than its own was.
+    #[inline]
+    pub fn get_or_given_up(&self, place: usize) -> u32 {
+        match self.get(place) {
+            0 => self.given_up,
+            kept => kept,
+        }
+    }
+
+    /// Those of some places that lie one behind another, if they lie in an array.
+    #[inline]
+    pub fn in_array(&self, places: std::ops::Range<usize>) -> Option<&[u32]> {
+        match &self.kept {
+            Kept::Many(many) => Some(&many.handles[places]),
+            _ => None,
+        }
+    }
+
+    pub fn set(&mut self, memory: &HandleMemory, place: usize, handle: u32) {
+        let (before, is_scarce) = (self.bytes(), memory.is_scarce.load(Relaxed));
+        match &mut self.kept {
+            Kept::Many(many) => {
+                many.set(place, handle);
+                if many.copies < FEW && (is_scarce || many.used < FEW) {
+                    self.kept = Kept::Few(Box::new(many.to_few()));
+                    self.give_up_marks(is_scarce);
+                }
+            }
+            Kept::Few(few) => {
+                few.set(place, handle);
+                if handle & MARK != 0 {
+                    self.give_up_marks(is_scarce);
+                }
+            }
+            Kept::None if handle != 0 => {
+                let mut few = Few::default();
+                few.set(place, handle);
+                self.kept = Kept::Few(Box::new(few));
+            }
+            Kept::None => {}
+        }
+        match &self.kept {
+            Kept::Few(few) if few.places.len() >= MANY => self.kept = Kept::Many(few.to_many()),
+            Kept::Few(few) if few.places.is_empty() => self.kept = Kept::None,
+            _ => {}
+        }
+        memory.note(before, self.bytes());
+    }
+
+    /// Gives up the least marks of few handles while there are too many, if that is asked for.
+    fn give_up_marks(&mut self, is_scarce: bool) {
+        let Kept::Few(few) = &mut self.kept else { return };
+        let marks = few.handles.iter().filter(|&&handle| handle & MARK != 0);
+        let surplus = marks.clone().count().saturating_sub(MARKS);
+        if !is_scarce || surplus == 0 {
+            return;
+        }
+        // A mark is the greater, the later or the more a key was used.
+        let mut marks: Vec<u32> = marks.copied().collect();
+        let (_, &mut greatest, _) = marks.select_nth_unstable(surplus - 1);
+        self.given_up = self.given_up.max(greatest);
+        let mut left = surplus;
+        few.retain(|handle| {
+            let goes = left > 0 && handle & MARK != 0 && handle <= greatest;
+            left -= usize::from(goes);
+            !goes
+        });
+    }
+
+    /// Handles and marks of all places that have one.
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        let all: &[u32] = match &self.kept {
+            Kept::None => &[],
+            Kept::Few(few) => &few.handles,
+            Kept::Many(many) => &many.handles,
+        };
+        all.iter().copied().filter(|&handle| handle != 0)
+    }
+
+    /// The handles of all cached copies.
+    pub fn copies(&self) -> impl Iterator<Item = Handle> {
+        self.all().filter(|&handle| is_copy(handle))
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self, memory: &HandleMemory) {
+        let before = self.bytes();
+        *self = Handles::default();
+        memory.note(before, 0);
+    }
+
+    /// Bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        match &self.kept {
+            Kept::None => 0,
+            Kept::Few(few) => {
+                size_of::<Few>()
+                    + few.places.capacity() * size_of::<u16>()
+                    + few.handles.capacity() * size_of::<u32>()
+            }
+            Kept::Many(_) => size_of::<Many>(),
+        }
+    }
+}
+
+impl Few {
+    fn set(&mut self, place: usize, handle: u32) {
+        let place = place as u16;
+        match self.places.binary_search(&place) {
+            Ok(at) if handle == 0 => {
+                self.places.remove(at);
+                self.handles.remove(at);
+                self.fit();
+            }
+            Ok(at) => self.handles[at] = handle,
+            Err(_) if handle == 0 => {}
+            Err(at) => {
+                self.fit();
+                self.places.insert(at, place);
+                self.handles.insert(at, handle);
+            }
+        }
+    }
+
+    /// Keeps those that are wanted.
+    fn retain(&mut self, mut is_wanted: impl FnMut(u32) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.places.len() {
+            if is_wanted(self.handles[at]) {
+                self.places[kept] = self.places[at];
+                self.handles[kept] = self.handles[at];
+                kept += 1;
+            }
+        }
+        self.places.truncate(kept);
+        self.handles.truncate(kept);
+        self.fit();
+    }
+
+    /// Makes room for another one, and gives back what is too much.
+    fn fit(&mut self) {
+        let (len, capacity) = (self.places.len(), self.places.capacity());
+        if len == capacity {
+            self.places.reserve_exact(STEP);
+            self.handles.reserve_exact(STEP);
+        } else if capacity > len + 3 * STEP {
+            self.places.shrink_to(len + STEP);
+            self.handles.shrink_to(len + STEP);
+        }
+    }
+
+    fn to_many(&self) -> Box<Many> {
+        let mut many = Box::new(Many { handles: [0; PLACES], used: 0, copies: 0 });
+        for (&place, &handle) in self.places.iter().zip(&self.handles) {
+            many.set(place.into(), handle);
+        }
+        many
+    }
+}
+
+impl Many {
+    #[inline]
+    fn set(&mut self, place: usize, handle: u32) {
+        let old = mem::replace(&mut self.handles[place], handle);
+        self.used = self.used + usize::from(handle != 0) - usize::from(old != 0);
+        self.copies = self.copies + usize::from(is_copy(handle)) - usize::from(is_copy(old));
+    }
+
+    fn to_few(&self) -> Few {
+        let mut few = Few::default();
+        let used = self.handles.iter().enumerate().filter(|(_, handle)| **handle != 0);
+        (few.places, few.handles) = used.map(|(place, &handle)| (place as u16, handle)).unzip();
+        few.places.shrink_to_fit();
+        few.handles.shrink_to_fit();
+        few
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What is set at a place: nothing, a copy or a mark.
+    fn any_handle() -> impl Strategy<Value = u32> {
+        prop_oneof![1 => Just(0), 2 => 1..MARK, 2 => MARK..=u32::MAX]
+    }
+
+    proptest! {
+        /// Where memory is not scarce nothing is lost; where it is, no copy is, and what is told of a key whose mark was given up is
+        /// no less than its mark.
+        #[test]
+        fn what_was_set_is_found(
+            sets in proptest::collection::vec((0..PLACES, any_handle(), 0..40usize), 0..600),
+            is_scarce in any::<bool>(),
+        ) {
+            let (memory, mut handles, mut model) = (HandleMemory::default(), Handles::default(), BTreeMap::new());
+            memory.set_scarce(is_scarce);
+            for (place, handle, run) in sets {
+                for place in (place..PLACES).take(run) {
+                    handles.set(&memory, place, handle);
+                    model.insert(place, handle);
+                }
+                prop_assert_eq!(memory.bytes(), handles.bytes());
+            }
+            model.retain(|_, handle| *handle != 0);
+            for (&place, &handle) in &model {
+                let found = handles.get(place);
+                if found != handle {
+                    prop_assert!(is_scarce && found == 0 && handle & MARK != 0);
+                    prop_assert!(handles.get_or_given_up(place) >= handle);
+                }
+            }
+            prop_assert!((0..PLACES).all(|place| handles.get(place) == 0 || model.contains_key(&place)));
+            let copies = model.values().filter(|handle| is_copy(**handle)).count();
+            prop_assert_eq!(handles.copies().count(), copies);
+            if copies < FEW && (is_scarce || model.len() < FEW) {
+                let most = if is_scarce { copies + MARKS } else { model.len() };
+                prop_assert!(handles.all().count() <= most.max(FEW + MARKS));
+            }
+            handles.clear(&memory);
+            prop_assert_eq!(memory.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn few_take_little_and_many_are_few_again() {
+        let (memory, mut handles) = (HandleMemory::default(), Handles::default());
+        memory.set_scarce(true);
+        for place in 0..PLACES {
+            handles.set(&memory, place, 1 + place as u32);
+        }
+        assert!(handles.in_array(0..PLACES).is_some() && memory.bytes() < PLACES * 4 + 100);
+        for place in 0..PLACES {
+            handles.set(&memory, place, MARK + place as u32);
+        }
+        assert_eq!((handles.all().count(), handles.copies().count()), (MARKS, 0));
+        assert!(memory.bytes() < 1000, "{} bytes", memory.bytes());
+        assert_eq!(handles.get_or_given_up(0), MARK + (PLACES - MARKS) as u32 - 1);
+        assert_eq!(handles.get_or_given_up(PLACES - 1), MARK + PLACES as u32 - 1);
+    }
+}
