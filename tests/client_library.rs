@@ -155,6 +155,22 @@ fn completions_are_listed_and_the_descriptor_tells() {
         assert_eq!(found, ids);
         assert_eq!(finish(&client, silent), ok());
         wait_until(|| "nothing is left".into(), || !is_readable(0));
+
+        // Those that are to be listed as an afterthought: on their way, done, and twice.
+        let late = client.bset(b"late", b"v").unwrap();
+        client.list(late).unwrap();
+        client.list(late).unwrap();
+        assert!(client.wait(late, Some(PATIENCE)).unwrap());
+        let done = client.bset(b"done", b"v").unwrap();
+        assert!(client.wait(done, Some(PATIENCE)).unwrap());
+        assert_eq!(client.next_completion(), Some(late));
+        assert_eq!(client.next_completion(), None);
+        client.list(done).unwrap();
+        assert!(is_readable(0));
+        assert_eq!([client.next_completion(), client.next_completion()], [Some(done), None]);
+        assert_eq!([client.take(late), client.take(done)], [ok(), ok()]);
+        assert_eq!(client.list(done), Err(Error::NoSuchRequest));
+        wait_until(|| "nothing is left".into(), || !is_readable(0));
     }
 }
 

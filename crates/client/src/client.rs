@@ -99,10 +99,10 @@ impl Client {
         self.inner.change(Core::flush);
     }
 
-    /// Makes progress, and waits no longer than this for something to happen.
-    pub fn progress(&self, timeout: Duration) {
+    /// Makes progress, and waits no longer than this for a request to be done; whether one was.
+    pub fn progress(&self, timeout: Duration) -> bool {
         let before = self.inner.core.lock().outcomes();
-        self.inner.wait_until(Some(timeout), |core| core.outcomes() != before);
+        self.inner.wait_until(Some(timeout), |core| core.outcomes() != before)
     }
 
     /// Makes what progress there is without waiting, and tells how far a request has come.
@@ -217,6 +217,11 @@ impl Client {
         let id = self.submit(command)?;
         self.wait(id, None)?;
         self.take(id)
+    }
+
+    /// Has a request appear in [`Client::next_completion`] when it is done, or at once if it is.
+    pub fn list(&self, id: RequestId) -> Result<(), Error> {
+        self.inner.core.lock().list(id)
     }
 
     /// The next request that is done and was to be listed; each comes once, unless its result was taken before.

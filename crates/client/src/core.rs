@@ -274,8 +274,14 @@ impl Core {
         Ok(outcome)
     }
 
+    pub fn list(&mut self, id: RequestId) -> Result<(), Error> {
+        self.shared.requests.list(id)?;
+        self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+        Ok(())
+    }
+
     pub fn next_completion(&mut self) -> Option<RequestId> {
-        let id = self.shared.requests.completed.pop_front();
+        let id = self.shared.requests.next_completion();
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
         id
     }

@@ -2,7 +2,7 @@
 
 use crate::{command::Target, error::Error};
 use holdfast_resp::Reply;
-use std::{collections::VecDeque, num::NonZeroU64, time::Instant};
+use std::{collections::VecDeque, mem, num::NonZeroU64, time::Instant};
 
 /// Names a request. A released one's number is not used again: its place may be, with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,6 +173,23 @@ impl Requests {
         if listed {
             self.completed.push_back(id);
         }
+    }
+
+    /// Lists a request when it is completed, or at once if it is.
+    pub fn list(&mut self, id: RequestId) -> Result<(), Error> {
+        let request = self.get_mut(id)?;
+        let is_new = !mem::replace(&mut request.listed, true);
+        if is_new && request.outcome.is_some() {
+            self.completed.push_back(id);
+        }
+        Ok(())
+    }
+
+    /// The first of those that are listed and completed; it is not listed any more.
+    pub fn next_completion(&mut self) -> Option<RequestId> {
+        let id = self.completed.pop_front()?;
+        self.get_mut(id).expect("who takes a request takes it from the list").listed = false;
+        Some(id)
     }
 
     /// Takes the outcome of a request and releases it.

@@ -315,7 +315,9 @@ fn run(seed: u64) -> [u64; 4] {
             0 => drop(client.test(id).expect("it is there")),
             1 => client.flush(),
             2 => client.cancel(id).expect("it is there"),
-            3 => client.progress(Duration::ZERO),
+            3 => {
+                client.progress(Duration::ZERO);
+            }
             _ => {}
         }
     }
