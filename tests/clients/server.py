@@ -35,7 +35,7 @@ def make_certificates(folder):
 
 
 class Server:
-    """Listens on a free port, with TLS on another; its data lie in a temporary folder."""
+    """Listens on a free port, with TLS on another, and on a Unix socket; its data lie in a temporary folder."""
 
     def __init__(self, binary):
         # A server of Redis's own takes the same options; it shows whether the programs are right.
@@ -50,7 +50,7 @@ class Server:
     def start(self):
         options = {
             "port": self.port, "tls-port": self.tls_port, "bind": "127.0.0.1", "appendonly": "yes",
-            "dir": self.path("data"), "tls-cert-file": self.path("server.crt"),
+            "dir": self.path("data"), "unixsocket": self.path("socket"), "tls-cert-file": self.path("server.crt"),
             "tls-key-file": self.path("server.key"), "tls-ca-cert-file": self.path("ca.crt"),
         }
         args = [text for name, value in options.items() for text in (f"--{name}", str(value))]

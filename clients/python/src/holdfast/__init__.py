@@ -1,0 +1,21 @@
+"""A client of Holdfast and Redis that lets its caller go on while requests are on their way.
+
+    client = holdfast.Client("127.0.0.1:6379")
+    request = client.iset("grid", grid)     # grid: a numpy array, bytes, ...; not copied
+    ...                                     # compute
+    request.result()
+    client.get_into("grid", grid)
+
+A request can be waited for (wait, result, wait_any, wait_some, wait_all), tested, cancelled, and awaited by a task of asyncio.
+"""
+
+from ._errors import (CancelledError, CancelledUnknownError, ClosedError, Error, Executed, FullError, LostError,
+                      LostUnknownError, RedirectedError, RefusedError, ReleasedError, ReplyError, SetupError,
+                      TimedOutError, TimedOutUnknownError, TooSmallError, UnknownOutcomeError)
+from ._native import Client, Request, wait_all, wait_any, wait_some
+
+__all__ = [
+    "CancelledError", "CancelledUnknownError", "Client", "ClosedError", "Error", "Executed", "FullError", "LostError",
+    "LostUnknownError", "RedirectedError", "RefusedError", "ReleasedError", "ReplyError", "Request", "SetupError",
+    "TimedOutError", "TimedOutUnknownError", "TooSmallError", "UnknownOutcomeError", "wait_all", "wait_any", "wait_some",
+]
