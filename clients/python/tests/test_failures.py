@@ -258,3 +258,75 @@ def test_a_dropped_request_is_told_and_leaves_an_exception_alone(own_server):
         with pytest.warns(ResourceWarning, match="not done"), pytest.raises(ZeroDivisionError):
             (client.iget("k", bytearray(10)), 1 / 0)
     client.close()
+
+
+@pytest.mark.filterwarnings("ignore:a request that was not done:ResourceWarning")
+@pytest.mark.parametrize("thread", [False, True])
+def test_random_calls_of_many_threads(address, thread):
+    """Threads hand over, take, cancel, release and drop each other's requests, and close the client under each other: each call
+    returns or raises what it may, no buffer stays pinned, and nothing crashes."""
+    clients, requests, unexpected = [holdfast.Client(address, thread=thread)], [], []
+    buffers = [bytearray(size) for size in (10, 5_000, 200_000)]
+    end = time.monotonic() + 1
+
+    def step(choose):
+        client, buffer = clients[-1], choose.choice(buffers)
+        few = choose.sample(requests, min(len(requests), 3))
+        request = few[0] if few else client.bget("k")
+        match choose.randrange(16):
+            case 0 | 1:
+                requests.append(client.iset("k", buffer))
+            case 2 | 3:
+                requests.append(client.iget("k", buffer))
+            case 4:
+                requests.append(client.submit("SET", "k", buffer, listed=True, lend=True))
+            case 5:
+                requests.append(client.bset("k", buffer))
+            case 6:
+                request.result(choose.choice([0, 0.01, None]))
+            case 7:
+                request.cancel()
+            case 8:
+                request.release()
+            case 9:
+                request.wait_buffer(0.01)
+            case 10:
+                choose.choice([holdfast.wait_any, holdfast.wait_some, holdfast.wait_all])(few, 0.01)
+            case 11:
+                client.progress(0.01)
+            case 12:
+                client.next_completion()
+            case 13:
+                del requests[:choose.randrange(3)]
+            case 14:
+                client.get_into("k", buffer)
+            case 15 if choose.random() < 0.05:
+                client.close()
+                clients.append(holdfast.Client(address, thread=thread))
+
+    def run(seed):
+        choose = random.Random(seed)
+        while time.monotonic() < end:
+            try:
+                step(choose)
+            except (holdfast.Error, TimeoutError):
+                pass
+            except ValueError as error:
+                if "clients" not in str(error) and "no requests" not in str(error):
+                    unexpected.append(error)
+            except BaseException as error:
+                unexpected.append(error)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(PATIENCE)
+        assert not one.is_alive()
+    assert not unexpected and len(clients) > 1
+    for client in clients:
+        client.close()
+    for buffer in buffers:
+        buffer.append(0)
+    with holdfast.Client(address) as client:
+        assert client.exists("k")
