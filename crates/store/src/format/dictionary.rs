@@ -1,7 +1,7 @@
 //! Dictionaries of Zstandard (RFC 8878, section 5): what small values have in common lies once beside the log, and each value is
 //! compressed as if it came behind that.
 //!
-//! A dictionary is a file of its own, `dictionary-N` (`docs/format.md`, "Dictionaries"). It is durable before the first value is
+//! A dictionary is a file of its own, `dictionary-N` (`docs/format.md`, "Items"). It is durable before the first value is
 //! compressed with it, never changes, and stays, since a value that names it may be anywhere in the log.
 
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result, crc32c};
