@@ -15,9 +15,10 @@ fn a_segment_that_the_log_ends_with_is_kept() {
     let store = open();
     store.attach();
     // What a hash writes is dead once it is in a checkpoint. It goes on until a batch ends just where a segment does.
-    let mut len = 0;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut len;
     loop {
-        len = (len + 7) % 60;
+        len = random.usize(..60);
         let fields = [(&b"field"[..], &[b'x'; 60][..len])];
         open::run(&store, &[b"h"], |txn| txn.hash_set(0, b"h", fields, Expiry::Clear)).expect("room");
         store.log().wait_durable(store.log().tail()).expect("a sound medium");

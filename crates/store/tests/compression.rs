@@ -1,12 +1,11 @@
-//! Values that are compressed in the log: they are what they were, wherever they are read; the folder says so before the first
-//! one lies there; and one that does not expand is told.
+//! Values that are compressed in the log: they are what they were, wherever they are read; and one that does not expand is told.
 
 mod open;
 
 use holdfast_io::crc32c_of_both;
 use holdfast_store::{
-    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, FORMAT_VERSIONS, Io, Options,
-    SimIo, Store, hash::Expiry,
+    Admission, Codec, CompressionSetting, CompressionStats, Durability, Error, Io, Options, SimIo, Store,
+    hash::Expiry,
 };
 use std::{sync::Arc, thread};
 
@@ -34,13 +33,6 @@ fn by(codec: Option<Codec>) -> CompressionSetting {
     CompressionSetting { codec, ..CompressionSetting::default() }
 }
 
-/// Compresses from now on: the folder is of a format that has compressed items once a checkpoint has ended.
-fn compress(store: &Store, codec: Codec) {
-    store.set_compression(by(Some(codec)));
-    store.checkpoint().expect("a sound medium");
-    assert!(store.stats().compression.is_active);
-}
-
 fn set(store: &Store, key: &[u8], value: &[u8]) {
     open::run(store, &[key], |txn| txn.set(0, key, value, false)).expect("room");
 }
@@ -59,11 +51,6 @@ fn value(number: u32) -> Vec<u8> {
     (0..20).map(field).collect::<String>().into_bytes()
 }
 
-fn format(sim: &SimIo) -> [u32; 2] {
-    let blocks = sim.snapshot("superblock");
-    [8, BLOCK + 8].map(|at| u32::from_le_bytes(blocks[at..at + 4].try_into().expect("four bytes")))
-}
-
 fn settle(store: &Store) {
     store.log().wait_durable(store.log().tail()).expect("a sound medium");
     store.checkpoint().expect("a sound medium");
@@ -75,7 +62,7 @@ fn strings_and_collections_come_back_though_less_lies_in_the_log() {
     for codec in [Codec::Lz4, Codec::Zstd(3)] {
         let sim = SimIo::new(1);
         let store = start(&sim);
-        compress(&store, codec);
+        store.set_compression(by(Some(codec)));
         let mut raw = 0;
         for number in 0..KEYS {
             set(&store, &key(number), &value(number));
@@ -133,7 +120,7 @@ fn strings_and_collections_come_back_though_less_lies_in_the_log() {
 #[test]
 fn a_value_that_waits_in_its_batch_is_read_though_there_is_no_copy_of_it() {
     let store = start(&SimIo::new(1));
-    compress(&store, Codec::Zstd(3));
+    store.set_compression(by(Some(Codec::Zstd(3))));
     store.set_memory_bytes_max(1);
     let mut txn = store.begin_keys([&b"key"[..]]);
     for number in 0..3 {
@@ -154,7 +141,7 @@ fn values_that_are_moved_are_compressed_once() {
         let mut random = fastrand::Rng::with_seed(7);
         let noise: Vec<u8> = (0..130_000).map(|_| random.u8(..)).collect();
         if was_compressed {
-            compress(&store, Codec::Zstd(3));
+            store.set_compression(by(Some(Codec::Zstd(3))));
         }
         // A part of each segment lives.
         let mut keys = 0;
@@ -168,7 +155,7 @@ fn values_that_are_moved_are_compressed_once() {
         assert_eq!(store.check().expect("sound").compressed, if was_compressed { keys.into() } else { 0 });
         match was_compressed {
             true => store.set_compression(by(None)),
-            false => compress(&store, Codec::Zstd(3)),
+            false => store.set_compression(by(Some(Codec::Zstd(3)))),
         }
         let mut rounds = 0;
         while store.stats().moved_bytes < 5000 {
@@ -199,76 +186,13 @@ fn values_that_are_moved_are_compressed_once() {
     }
 }
 
-#[test]
-fn a_folder_that_never_compressed_stays_of_the_older_format() {
-    let (older, newer) = FORMAT_VERSIONS.into_inner();
-    let sim = SimIo::new(1);
-    let store = start(&sim);
-    store.set_compression(by(None));
-    set(&store, b"key", &value(1));
-    settle(&store);
-    assert_eq!(format(&sim), [older; 2]);
-    // Wanted, but nothing is compressed before the folder says so.
-    store.set_compression(by(Some(Codec::Lz4)));
-    set(&store, b"key", &value(2));
-    assert_eq!((store.stats().compression.bytes_before, format(&sim)), (0, [older; 2]));
-    settle(&store);
-    assert_eq!(format(&sim), [newer; 2]);
-    set(&store, b"key", &value(3));
-    assert_eq!(store.stats().compression.bytes_before, value(3).len() as u64);
-    // For good.
-    store.set_compression(by(None));
-    set(&store, b"key", &value(4));
-    settle(&store);
-    assert_eq!(format(&sim), [newer; 2]);
-}
-
-/// The power goes at each operation around the first use.
-#[test]
-fn no_compressed_item_is_on_the_medium_before_the_folder_says_so() {
-    let (_, newer) = FORMAT_VERSIONS.into_inner();
-    let mut found = [0; 2];
-    for n in 1.. {
-        let sim = SimIo::new(n);
-        let store = start(&sim);
-        set(&store, b"before", &value(1));
-        store.log().commit_once().expect("the power is on");
-        store.set_compression(by(Some(Codec::Zstd(3))));
-        sim.crash_after(n);
-        let done = || {
-            for number in 0..4 {
-                set(&store, &key(number), &value(number));
-                store.log().commit_once().ok()?;
-                if number == 1 {
-                    store.checkpoint().ok()?;
-                }
-            }
-            Some(())
-        };
-        let is_done = done().is_some();
-        drop(store);
-        let sim = sim.crash();
-        let says = format(&sim);
-        let store = start(&sim);
-        let compressed = store.check().expect("a sound store").compressed;
-        if compressed > 0 {
-            assert_eq!(says, [newer; 2], "the power went at operation {n}");
-        }
-        found[usize::from(compressed > 0)] += 1;
-        if is_done {
-            break;
-        }
-    }
-    assert!(found[0] >= 4 && found[1] >= 2, "{found:?}");
-}
-
 /// Checksums are right, but what they cover was never written by a store.
 #[test]
 fn an_item_that_does_not_expand_is_told_as_damage_wherever_it_is_read() {
     for codec in [Codec::Lz4, Codec::Zstd(3)] {
         let sim = SimIo::new(1);
         let store = start(&sim);
-        compress(&store, codec);
+        store.set_compression(by(Some(codec)));
         set(&store, b"the key", &value(1));
         set(&store, b"another", &value(2));
         settle(&store);
@@ -320,7 +244,7 @@ fn with_room() -> Options {
 fn start_with_room(sim: &SimIo) -> Store {
     let store = Store::open_on(Arc::new(sim.clone()), with_room()).expect("a store");
     store.attach();
-    compress(&store, Codec::Zstd(3));
+    store.set_compression(by(Some(Codec::Zstd(3))));
     store
 }
 

@@ -6,7 +6,7 @@ mod seeds;
 mod transactions;
 
 use holdfast_io::{Fault, Io};
-use holdfast_store::{Options, SimIo, Store};
+use holdfast_store::{FORMAT_VERSIONS, Options, SimIo, Store};
 use seeds::{Rng, with_seeds};
 use std::sync::Arc;
 
@@ -228,6 +228,47 @@ fn touch(sim: &SimIo, name: &str, bytes: &[u8]) {
     file.sync().and_then(|()| sim.sync_dir("")).expect("it writes");
 }
 
+/// Changes both copies of the superblock.
+fn change_copies(sim: &SimIo, change: impl Fn(&mut [u8])) {
+    let mut copies = sim.snapshot(SUPERBLOCK);
+    for copy in copies.chunks_mut(BLOCK) {
+        change(copy);
+        let crc = holdfast_io::crc32c(&copy[..BLOCK - 4]);
+        copy[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+    }
+    touch(sim, SUPERBLOCK, &copies);
+}
+
+/// The power goes at each operation of a first start: an older version must not open what this one has begun to write.
+#[test]
+fn a_folder_of_an_older_format_is_of_this_one_before_anything_else_is_written() {
+    let (older, newer) = FORMAT_VERSIONS.into_inner();
+    let formats = |sim: &SimIo| {
+        let copies = sim.snapshot(SUPERBLOCK);
+        [0, BLOCK].map(|at| u32::from_le_bytes(copies[at + 8..at + 12].try_into().expect("four bytes")))
+    };
+    for operation in 1.. {
+        let sim = SimIo::new(operation);
+        let store = open(&sim).expect("a new store");
+        assert_eq!(formats(&sim), [newer; 2]);
+        write(&store, 1).expect("it works");
+        drop(store);
+        change_copies(&sim, |copy| copy[8..12].copy_from_slice(&older.to_le_bytes()));
+        let files = |sim: &SimIo| ["log/00000000", "log/00000001", "heap"].map(|name| sim.snapshot(name));
+        let before = files(&sim);
+        sim.crash_after(operation);
+        let is_done = open(&sim).and_then(|store| write(&store, 2)).is_ok();
+        let sim = sim.crash();
+        assert!(formats(&sim) == [newer; 2] || files(&sim) == before, "operation {operation}");
+        assert!(
+            [1, 2].map(|number| vec![number; 20]).contains(&numbers(&open(&sim).expect("a sound folder")))
+        );
+        if is_done {
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_stray_file_creating_costs_nothing() {
     let with_a_folder = || {
@@ -275,13 +316,7 @@ fn what_is_refused_is_left_as_it_is() {
     write(&store, 1).expect("it works");
     let durable = store.log().durable();
     drop(store);
-    let mut copies = sim.snapshot(SUPERBLOCK);
-    for copy in copies.chunks_mut(BLOCK) {
-        copy[72..80].copy_from_slice(&durable.to_le_bytes());
-        let crc = holdfast_io::crc32c(&copy[..BLOCK - 4]);
-        copy[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
-    }
-    touch(&sim, SUPERBLOCK, &copies);
+    change_copies(&sim, |copy| copy[72..80].copy_from_slice(&durable.to_le_bytes()));
     // The only other one who knows of it is the segment that is written next.
     sim.remove("log/00000001").expect("a file");
     let last = sim.snapshot("log/00000000").iter().rposition(|&byte| byte != 0).expect("a log");

@@ -25,7 +25,7 @@ pub mod stream;
 pub mod string;
 pub mod table;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 pub mod uses;

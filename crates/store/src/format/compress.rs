@@ -66,9 +66,8 @@ thread_local! {
 /// What compresses the values of a store.
 #[derive(Default)]
 pub(crate) struct Compression {
-    setting: Mutex<Setting>,
-    /// The setting in a word, while it has an effect; 0: nothing is compressed.
-    active: AtomicU64,
+    /// The setting in a word; 0: nothing is compressed.
+    setting: AtomicU64,
     dictionaries: RwLock<Dictionaries>,
     samples: Mutex<Samples>,
     /// Of so many small values of a thread one becomes a sample; 0: there are enough.
@@ -91,13 +90,6 @@ impl Default for CompressionSetting {
     fn default() -> CompressionSetting {
         CompressionSetting { codec: None, len_min: LEN_MIN, dictionaries: true }
     }
-}
-
-#[derive(Default)]
-struct Setting {
-    wanted: CompressionSetting,
-    /// Whether the folder says, on the medium, that values in it may be compressed.
-    is_allowed: bool,
 }
 
 const WITH_DICTIONARIES: u64 = 1 << 16;
@@ -166,7 +158,7 @@ struct Counters {
 /// What was compressed since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompressionStats {
-    /// Whether values are compressed now. Those that are to be are not before the data folder says so for good.
+    /// Whether values are compressed that are written now.
     pub is_active: bool,
     /// Bytes of values that were compressed.
     pub bytes_before: u64,
@@ -198,50 +190,40 @@ impl Drop for Compressed {
 }
 
 impl Compression {
-    /// `is_allowed`: whether the folder says already that values in it may be compressed.
-    pub fn new(codec: Option<Codec>, is_allowed: bool) -> Compression {
+    pub fn new(codec: Option<Codec>) -> Compression {
         let compression = Compression::default();
-        let wanted = CompressionSetting { codec, ..CompressionSetting::default() };
-        compression.change(|setting| *setting = Setting { wanted, is_allowed });
+        compression.set(CompressionSetting { codec, ..CompressionSetting::default() });
         compression.sample_stride.store(SAMPLE_STRIDE, Relaxed);
         compression
     }
 
     /// Takes the dictionaries that the folder has. Nothing can be expanded that names one before that.
     pub fn set_dictionaries(&self, dictionaries: Dictionaries) {
-        *self.dictionaries.write() = dictionaries;
-        self.change(|_| ());
+        self.change(|kept| *kept = dictionaries);
     }
 
-    /// Says how values are compressed from now on, or once that is allowed; whether it is, or need not be.
-    pub fn set(&self, wanted: CompressionSetting) -> bool {
-        self.change(|setting| setting.wanted = wanted);
-        wanted.codec.is_none() || self.setting.lock().is_allowed
+    /// Says how values are compressed from now on.
+    pub fn set(&self, setting: CompressionSetting) {
+        self.change(|_| self.setting.store(setting.word(), Release));
     }
 
-    /// Whether values are to be compressed, if that is allowed.
-    pub fn is_wanted(&self) -> bool {
-        self.setting.lock().wanted.codec.is_some()
-    }
-
-    /// The folder says now, durably, that values in it may be compressed.
-    pub fn allow(&self) {
-        self.change(|setting| setting.is_allowed = true);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Setting)) {
-        let mut setting = self.setting.lock();
-        change(&mut setting);
-        if let Some(Codec::Zstd(level)) = setting.wanted.codec {
-            self.dictionaries.write().prepare(level);
+    /// Changes the dictionaries or the setting, and makes what compresses with the newest one.
+    fn change(&self, change: impl FnOnce(&mut Dictionaries)) {
+        let mut dictionaries = self.dictionaries.write();
+        change(&mut dictionaries);
+        if let Some(Codec::Zstd(level)) = self.setting().codec {
+            dictionaries.prepare(level);
         }
-        self.active.store(if setting.is_allowed { setting.wanted.word() } else { 0 }, Release);
+    }
+
+    fn setting(&self) -> CompressionSetting {
+        CompressionSetting::read(self.setting.load(Acquire))
     }
 
     /// A value as it is to be stored; `None`: as it is.
     #[inline]
     pub fn compress(&self, value: &[u8]) -> Option<Compressed> {
-        match self.active.load(Acquire) {
+        match self.setting.load(Acquire) {
             0 => None,
             word => self.compress_by(CompressionSetting::read(word), value),
         }
@@ -305,7 +287,7 @@ impl Compression {
     pub fn train(&self, samples: &Samples) -> Option<Dictionary> {
         let stride = self.sample_stride.load(Relaxed);
         self.sample_stride.store((stride * SAMPLE_STRIDE).min(SAMPLE_STRIDE_MAX), Relaxed);
-        let Some(Codec::Zstd(level)) = self.setting.lock().wanted.codec else { return None };
+        let Some(Codec::Zstd(level)) = self.setting().codec else { return None };
         let number = self.dictionaries.read().next_number()?;
         let (training, trials) = samples.split();
         let bytes = zstd::dict::from_continuous(&training.bytes, &training.lens, BYTES_MAX).ok()?;
@@ -323,8 +305,7 @@ impl Compression {
 
     /// Compresses small values with a dictionary, which is durable, from now on.
     pub fn adopt(&self, dictionary: Dictionary) {
-        self.dictionaries.write().add(dictionary);
-        self.change(|_| ());
+        self.change(|dictionaries| dictionaries.add(dictionary));
     }
 
     /// A compressed value as it was before; the error says what is wrong with it.
@@ -339,7 +320,7 @@ impl Compression {
     pub fn stats(&self) -> CompressionStats {
         let Counters { before, after, kept } = &self.counters;
         CompressionStats {
-            is_active: self.active.load(Relaxed) != 0,
+            is_active: self.setting.load(Relaxed) != 0,
             bytes_before: before.load(Relaxed),
             bytes_after: after.load(Relaxed),
             kept_values: kept.load(Relaxed),
@@ -416,7 +397,7 @@ mod tests {
 
     /// Of a store that has compressed values.
     fn store_with(codec: Option<Codec>) -> Compression {
-        Compression::new(codec, true)
+        Compression::new(codec)
     }
 
     #[test]
@@ -453,21 +434,20 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compressed_as_is_said_but_not_before_it_is_allowed() {
+    fn values_are_compressed_as_is_said() {
         let text = b"abc".repeat(100);
-        let compression = Compression::new(None, false);
+        let compression = store_with(None);
         let setting = |codec, len_min| CompressionSetting { codec, len_min, ..CompressionSetting::default() };
         let is_compressed = |len| compression.compress(&text[..len]).map(|bytes| bytes[0]);
-        assert!(compression.set(setting(None, 64)) && !compression.is_wanted());
-        assert!(!compression.set(setting(Some(Codec::Zstd(19)), 200)) && compression.is_wanted());
         assert_eq!((is_compressed(300), compression.stats().is_active), (None, false));
-        compression.allow();
+        compression.set(setting(Some(Codec::Zstd(19)), 200));
         assert_eq!((is_compressed(199), is_compressed(200)), (None, Some(ZSTD)));
-        assert!(compression.set(setting(Some(Codec::Lz4), 0)) && compression.stats().is_active);
+        compression.set(setting(Some(Codec::Lz4), 0));
+        assert!(compression.stats().is_active);
         assert_eq!((is_compressed(0), is_compressed(15), is_compressed(64)), (None, None, Some(LZ4)));
-        assert!(compression.set(setting(Some(Codec::Lz4), usize::MAX)));
+        compression.set(setting(Some(Codec::Lz4), usize::MAX));
         assert_eq!(is_compressed(300), None);
-        assert!(compression.set(setting(None, 0)));
+        compression.set(setting(None, 0));
         assert_eq!((is_compressed(300), compression.stats().is_active), (None, false));
     }
 

@@ -8,7 +8,7 @@ pub const SLOTS: usize = 16384;
 /// A keyed 128-bit hash of a key: SipHash-1-3 under the secret of the data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Stored whole in the index entry: the low 6 bits name the home bucket, the top bits the directory entry.
+    /// Stored whole in the index entry: the low 13 bits name the home bucket, the top bits the directory entry.
     pub h0: u64,
     /// Gives the fingerprint and the entry's tag.
     pub h1: u64,

@@ -222,7 +222,7 @@ mod tests {
     fn a_compressed_item_is_expanded_to_what_it_was_or_found_damaged() {
         use crate::format::compress::Codec;
         let text = b"abc".repeat(50);
-        let lz4 = Compression::new(Some(Codec::Lz4), true);
+        let lz4 = Compression::new(Some(Codec::Lz4));
         let stored = lz4.compress(&text).expect("it repeats");
         for kind in [STRING, FROZEN] {
             let (mut plain, mut payload) = (Vec::new(), Vec::new());

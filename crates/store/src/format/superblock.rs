@@ -19,9 +19,9 @@ const OFFSETS: [u64; 2] = [0, BLOCK as u64];
 pub(crate) const WRITE_BYTES: u64 = 2 * BLOCK as u64;
 /// Where in a copy the bytes written are.
 const WRITTEN_AT: usize = 152;
-/// The formats that this version reads and writes. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
-/// durable marks within the batches of the log; format 5 has no compressed values.
-pub const VERSIONS: RangeInclusive<u32> = 5..=6;
+/// The formats that this version reads; it writes the last one. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
+/// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages.
+pub const VERSIONS: RangeInclusive<u32> = 5..=7;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {
@@ -36,8 +36,6 @@ pub(crate) struct Superblock {
     /// Everything below this was durable when this was written: a log that ends before it has lost something.
     pub durable_lsn: Lsn,
     pub heap: HeapRoot,
-    /// Whether values in the log may be compressed.
-    pub compresses: bool,
     /// From when on it is known what was written: Unix time in milliseconds; 0: not before now.
     pub known_since_ms: u64,
     /// What was written since, up to this checkpoint.
@@ -48,6 +46,8 @@ pub(crate) struct Superblock {
 pub(crate) struct Copies {
     pub newest: Superblock,
     newest_at: u64,
+    /// Whether one of them is of an older format.
+    pub are_old: bool,
     /// The other copy is not the same; why, if it is not just older.
     differs: bool,
     fault: Option<String>,
@@ -86,8 +86,7 @@ impl Superblock {
     fn encode(&self) -> AlignedBuf {
         let mut block = AlignedBuf::zeroed(BLOCK);
         block[..8].copy_from_slice(MAGIC);
-        let version = if self.compresses { VERSIONS.end() } else { VERSIONS.start() };
-        block[8..12].copy_from_slice(&version.to_le_bytes());
+        block[8..12].copy_from_slice(&VERSIONS.end().to_le_bytes());
         block[12..16].copy_from_slice(&self.segment_size.to_le_bytes());
         block[16..24].copy_from_slice(&self.generation.to_le_bytes());
         block[24..40].copy_from_slice(&self.store_id);
@@ -121,7 +120,6 @@ impl Superblock {
             checkpoint_lsn: u64_at(64),
             durable_lsn: u64_at(72),
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
-            compresses: u32_at(8) == *VERSIONS.end(),
             known_since_ms: u64_at(144),
             written: BytesWritten::decode(&block[WRITTEN_AT..]),
         })
@@ -139,7 +137,7 @@ impl Superblock {
 
     /// The newest copy that passes its check, and what is to be known of both. One that cannot be read is as a damaged one.
     pub fn read(file: &dyn File) -> Result<Copies> {
-        let (mut sound, mut faults) = (Vec::new(), Vec::new());
+        let (mut sound, mut faults, mut are_old) = (Vec::new(), Vec::new(), false);
         for at in OFFSETS {
             let mut block = AlignedBuf::zeroed(BLOCK);
             match file.read_at(&mut block, at) {
@@ -154,7 +152,10 @@ impl Superblock {
                 Ok(_) if !VERSIONS.contains(&version) => {
                     return Err(Error::Unusable(other_version(version)));
                 }
-                Ok(copy) => sound.push((copy, at)),
+                Ok(copy) => {
+                    are_old |= version < *VERSIONS.end();
+                    sound.push((copy, at));
+                }
                 Err(what) => faults.push((what, None)),
             }
         }
@@ -162,7 +163,7 @@ impl Superblock {
         match sound.into_iter().max_by_key(|(copy, _)| copy.generation) {
             Some((newest, newest_at)) => {
                 let fault = faults.pop().map(|(what, _)| what);
-                Ok(Copies { newest, newest_at, differs, fault })
+                Ok(Copies { newest, newest_at, are_old, differs, fault })
             }
             None => match faults.into_iter().find_map(|(_, error)| error) {
                 Some(error) => Err(Error::io(format!("read {FILE}"), error)),

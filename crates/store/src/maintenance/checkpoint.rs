@@ -193,7 +193,6 @@ impl Checkpoints {
         written.add(WriteCause::Superblock, superblock::WRITE_BYTES);
         next.written = self.written_before.and(&written);
         next.known_since_ms = self.known_since_ms;
-        next.compresses |= engine.shared.compression.is_wanted();
         if let Err(e) = next.write(&*superblock.1) {
             // One copy may be on the medium. So the slots that it names must stay, and there must be no other checkpoint.
             log.fail(&e);
@@ -201,10 +200,6 @@ impl Checkpoints {
         }
         self.superblock_bytes.fetch_add(superblock::WRITE_BYTES, Relaxed);
         finished.commit();
-        if next.compresses {
-            // Both copies say so: a version that cannot expand values refuses the folder.
-            engine.shared.compression.allow();
-        }
         superblock.0 = next;
         self.lsn.store(lsn, Relaxed);
         self.batches.store(batches, Relaxed);

@@ -65,7 +65,7 @@ pub enum Room {
 }
 
 /// Bytes of index that a key takes, about, beside what is counted as its value.
-const KEY_BYTES: u64 = 36;
+const KEY_BYTES: u64 = 26;
 /// Threads that evict at the same time.
 const EVICTORS: usize = 16;
 /// Candidates that an evictor remembers.

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_value_is_read_back_from_the_batch_as_it_was_written() {
-        let (mut batch, lz4) = (Batch::default(), Compression::new(Some(Codec::Lz4), true));
+        let (mut batch, lz4) = (Batch::default(), Compression::new(Some(Codec::Lz4)));
         let text = b"text".repeat(100);
         batch.add_item(&lz4, 0, 16, 3, Type::String, b"key", &text);
         batch.add_item(&lz4, 0, 32, 3, Type::String, b"short", b"value");

@@ -2,8 +2,8 @@
 //! (`docs/format.md`, "Index"; after Dash, Lu et al., VLDB 2020).
 //!
 //! An entry lives in its home bucket or in the next one; the home bucket counts the entries that overflowed, so a
-//! miss reads the second bucket only if there are any. When neither bucket has room and no neighbour can move over, the
-//! segment splits by one more bit of the digest: no other segment is touched.
+//! miss reads the second bucket only if there are any. When neither bucket has room and no neighbours can move over, the
+//! segment gets one more page, and when it has seven, it splits by one more bit of the digest: no other segment is touched.
 //!
 //! Beside each segment lie, in volatile memory, the handles of cached copies. A segment is *attached* at its first
 //! use after a start, when its entries are counted into the log's live bytes.
@@ -11,6 +11,11 @@
 mod bucket;
 mod growing;
 mod handles;
+mod layout;
+mod placing;
+mod segment;
+#[cfg(test)]
+mod tests;
 mod walking;
 
 use crate::{
@@ -20,21 +25,23 @@ use crate::{
     util::probe,
 };
 use bucket::{
-    BUCKET_BYTES, BUCKETS, Bucket, ENTRY_BYTES, OVERFLOW, PAYLOAD_MASK, SLOTS, candidates, entry_offset,
-    find_in, fingerprint, fingerprints, home, tag, word_if,
+    Bucket, ENTRY_BYTES, OVERFLOW, PAYLOAD_MASK, SLOTS, candidates, entry_bytes, entry_offset, find_in,
+    fingerprint, fingerprints, tag, word_if,
 };
 pub use handles::HandleMemory;
-use handles::Handles;
 use holdfast_heap::{Arena, Full};
+use segment::{NAME_BYTES, OLD_NAME_BYTES, Segment};
 use std::sync::Arc;
 
-/// Bytes of a segment.
-pub const SEGMENT_BYTES: usize = BUCKETS * BUCKET_BYTES as usize;
 const MAX_DEPTH: u32 = 32;
-/// Bytes of a page of the heap, by which the directory names segments.
+/// Bytes of a page of the heap, of which segments are made.
 const PAGE: u64 = holdfast_heap::PAGE as u64;
+/// Bits of a cursor of [`Index::scan`] that name a bucket of a segment.
+const BUCKET_BITS: u32 = 7;
 /// Bits of a cursor of [`Index::scan`].
-pub const CURSOR_BITS: u32 = MAX_DEPTH + BUCKETS.ilog2();
+pub const CURSOR_BITS: u32 = MAX_DEPTH + BUCKET_BITS;
+/// Set in a root beside the depth, if the directory has entries of [`NAME_BYTES`].
+const HAS_NAMES: u64 = 1 << 32;
 /// Bytes of an index's root: directory offset, depth, number of entries.
 pub const ROOT_BYTES: u64 = 24;
 
@@ -60,48 +67,16 @@ impl Slot {
     }
 }
 
-struct Segment {
-    offset: u64,
-    depth: u32,
-    attached: bool,
-    handles: Handles,
-}
-
-impl Segment {
-    fn bucket_offset(&self, number: usize) -> u64 {
-        self.offset + number as u64 * BUCKET_BYTES
-    }
-
-    fn bucket<'a>(&self, arena: &'a Arena, number: usize) -> &'a Bucket {
-        let bytes = arena.bytes(self.bucket_offset(number), BUCKET_BYTES as usize);
-        bytes.try_into().expect("a bucket's length")
-    }
-
-    /// A bucket, and the one behind it, which comes after the last one first again.
-    #[inline]
-    fn two_buckets<'a>(&self, arena: &'a Arena, number: usize) -> [&'a Bucket; 2] {
-        let bytes = arena.bytes(self.offset, SEGMENT_BYTES);
-        let bucket =
-            |number| bytes[number * BUCKET_BYTES as usize..].first_chunk().expect("a bucket's length");
-        [bucket(number), bucket((number + 1) % BUCKETS)]
-    }
-
-    /// Asks for the memory of a bucket and of the handles of its entries.
-    #[inline]
-    fn prefetch(&self, bucket: &Bucket, number: usize) {
-        probe::prefetch(bucket);
-        if let Some(handles) = self.handles.in_array(number * SLOTS..(number + 1) * SLOTS) {
-            probe::prefetch(handles);
-        }
-    }
-}
-
 /// The volatile side of an index; all that it says persistently is in the heap, from the root on.
 pub struct Index {
     root: u64,
     depth: u32,
+    /// Bytes of an entry of the directory in the heap.
+    name_bytes: usize,
     directory: Vec<u32>,
     segments: Vec<Segment>,
+    /// Pages that the segments have.
+    pages: usize,
     len: u64,
     items: bool,
     memory: Arc<HandleMemory>,
@@ -118,11 +93,15 @@ impl Index {
         let directory_at = arena.u64(root);
         let depth = arena.u64(root + 8);
         let len = arena.u64(root + 16);
+        let name_bytes = if depth & HAS_NAMES == 0 { OLD_NAME_BYTES } else { NAME_BYTES };
+        let depth = depth & !HAS_NAMES;
         let mut index = Index {
             root,
             depth: depth as u32,
+            name_bytes,
             directory: Vec::new(),
             segments: Vec::new(),
+            pages: 0,
             len,
             items,
             memory,
@@ -133,22 +112,15 @@ impl Index {
         if depth > u64::from(MAX_DEPTH) {
             return Err(format!("index directory of depth {depth}"));
         }
-        let mut last = u32::MAX;
+        let name = |i: u64| arena.bytes(directory_at + i * name_bytes as u64, name_bytes);
         for i in 0..1u64 << depth {
-            let page = arena.u32(directory_at + 4 * i);
-            if page == last {
-                let segment = index.segments.len() as u32 - 1;
-                index.directory.push(segment);
-                continue;
+            if i == 0 || name(i) != name(i - 1) {
+                let segment =
+                    Segment::named(name(i)).map_err(|e| format!("index directory entry {i} {e}"))?;
+                index.pages += segment.layout.pages();
+                index.segments.push(segment);
             }
-            last = page;
-            index.directory.push(index.segments.len() as u32);
-            index.segments.push(Segment {
-                offset: u64::from(page) * PAGE,
-                depth: 0,
-                attached: false,
-                handles: Handles::default(),
-            });
+            index.directory.push(index.segments.len() as u32 - 1);
         }
         let mut at = 0;
         while at < index.directory.len() {
@@ -157,10 +129,10 @@ impl Index {
             if !run.is_power_of_two() || at % run != 0 {
                 return Err(format!("index directory entry {at} repeats {run} times"));
             }
-            index.segments[segment as usize].depth = index.depth - run.ilog2();
+            index.segments[segment as usize].layout.depth = (index.depth - run.ilog2()) as u8;
             at += run;
         }
-        index.segments.iter().for_each(|segment| arena.pin(segment.offset, SEGMENT_BYTES));
+        index.segments.iter().flat_map(Segment::blocks).for_each(|(offset, bytes)| arena.pin(offset, bytes));
         Ok(index)
     }
 
@@ -188,13 +160,14 @@ impl Index {
 
     /// Marks a segment as attached; true if it was not.
     pub fn attach_segment(&mut self, segment: u32) -> bool {
-        !std::mem::replace(&mut self.segments[segment as usize].attached, true)
+        !std::mem::replace(&mut self.segments[segment as usize].is_attached, true)
     }
 
     /// Bytes that the index has allocated in the heap.
     pub fn heap_bytes(&self) -> u64 {
-        let directory = if self.directory.is_empty() { 0 } else { Arena::usable_size(4 << self.depth) };
-        (directory + self.segments.len() * Arena::usable_size(SEGMENT_BYTES)) as u64
+        let is_empty = self.directory.is_empty();
+        let directory = if is_empty { 0 } else { Arena::usable_size(self.name_bytes << self.depth) };
+        directory as u64 + self.pages as u64 * PAGE
     }
 
     /// Whether it had many entries once, and has none now.
@@ -230,8 +203,9 @@ impl Index {
     /// The entry with this digest, and its payload.
     #[inline]
     pub fn get(&self, arena: &Arena, digest: Digest) -> Option<(Slot, EntryWord)> {
-        let (number, home) = (self.segment_of(digest.h0)?, home(digest.h0));
+        let number = self.segment_of(digest.h0)?;
         let segment = &self.segments[number as usize];
+        let home = segment.layout.home(digest.h0);
         let [first, second] = segment.two_buckets(arena, home);
         // All that will be read, at once: else each line would wait for the one before.
         segment.prefetch(first, home);
@@ -242,24 +216,30 @@ impl Index {
             return None;
         }
         let (entry, word) = find_in(second, digest)?;
-        Some((Slot { segment: number, bucket: ((home + 1) % BUCKETS) as u8, entry }, word))
+        Some((Slot { segment: number, bucket: segment.layout.next(home) as u8, entry }, word))
     }
 
     /// The payload of the entry in a slot, which was this index's once or another's, if its digest is this one.
     #[inline]
     pub fn get_at(&self, arena: &Arena, slot: Slot, digest: Digest) -> Option<EntryWord> {
-        let bucket = self.segments.get(slot.segment as usize)?.bucket(arena, slot.bucket as usize);
+        let segment = self.segments.get(slot.segment as usize)?;
+        if slot.bucket as usize >= segment.layout.buckets() {
+            return None;
+        }
+        let bucket = segment.bucket(arena, slot.bucket as usize);
         word_if(bucket, slot.entry as usize, digest).filter(|_| bucket[slot.entry as usize] != 0)
     }
 
     /// Asks for the memory of the fingerprints in the digest's home bucket and in the next one; a slot of the first.
     #[inline]
     pub fn prefetch_fingerprints(&self, arena: &Arena, digest: Digest) -> Option<Slot> {
-        let (segment, home) = (self.segment_of(digest.h0)?, home(digest.h0));
-        for bucket in self.segments[segment as usize].two_buckets(arena, home) {
+        let number = self.segment_of(digest.h0)?;
+        let segment = &self.segments[number as usize];
+        let home = segment.layout.home(digest.h0);
+        for bucket in segment.two_buckets(arena, home) {
             probe::prefetch(fingerprints(bucket));
         }
-        Some(Slot { segment, bucket: home as u8, entry: 0 })
+        Some(Slot { segment: number, bucket: home as u8, entry: 0 })
     }
 
     /// Asks for the memory of the entry that has the digest's fingerprint, in the home bucket, of which this is a slot, or
@@ -270,10 +250,10 @@ impl Index {
         let [first, second] = segment.two_buckets(arena, home.bucket as usize);
         let (mut bucket, mut number, mut found) = (first, home.bucket as usize, candidates(first, digest));
         if found == 0 {
-            (bucket, number, found) = (second, (number + 1) % BUCKETS, candidates(second, digest));
+            (bucket, number, found) = (second, segment.layout.next(number), candidates(second, digest));
         }
         let entry = found.trailing_zeros() as usize;
-        probe::prefetch(bucket[16..].chunks_exact(ENTRY_BYTES as usize).nth(entry)?);
+        probe::prefetch(bucket.get(entry_bytes(entry))?);
         let place = number * SLOTS + entry;
         if let Some(handle) = segment.handles.in_array(place..place + 1) {
             probe::prefetch(handle);
@@ -342,9 +322,9 @@ impl Index {
         }
         let slot = loop {
             let segment = self.segment_of(digest.h0).expect("the directory is not empty");
-            match self.make_room(arena, batch, segment, home(digest.h0)) {
+            match self.make_room(arena, batch, segment, digest.h0) {
                 Some(slot) => break slot,
-                None => self.split(arena, batch, segment)?,
+                None => self.grow(arena, batch, segment, digest.h0)?,
             }
         };
         let bucket_at = self.bucket_offset(slot.segment, slot.bucket as usize);
@@ -354,7 +334,7 @@ impl Index {
         // Without the location, which is to be set.
         arena.write(&mut batch.tx, entry_offset(bucket_at, slot.entry) + 6, &entry[6..]);
         arena.write_u8(&mut batch.tx, bucket_at + u64::from(slot.entry), fingerprint(digest));
-        let home = home(digest.h0);
+        let home = self.segments[slot.segment as usize].layout.home(digest.h0);
         if slot.bucket as usize != home {
             self.add_overflow(arena, batch, slot.segment, home, 1);
         }
@@ -365,7 +345,8 @@ impl Index {
     /// Removes an entry.
     pub fn remove(&mut self, arena: &mut Arena, batch: &mut Batch, slot: Slot) {
         let h0 = arena.u64(self.offset(slot) + 8);
-        self.clear(arena, batch, slot, home(h0));
+        let home = self.segments[slot.segment as usize].layout.home(h0);
+        self.clear(arena, batch, slot, home);
         self.set_handle(slot, 0);
         self.set_len(arena, batch, self.len - 1);
     }
@@ -396,18 +377,20 @@ impl Index {
         }
         for mut segment in std::mem::take(&mut self.segments) {
             segment.handles.clear(&self.memory);
-            arena.free(&mut batch.tx, segment.offset, SEGMENT_BYTES);
+            segment.blocks().for_each(|(offset, bytes)| arena.free(&mut batch.tx, offset, bytes));
         }
-        arena.free(&mut batch.tx, arena.u64(self.root), 4usize << self.depth);
+        arena.free(&mut batch.tx, arena.u64(self.root), self.name_bytes << self.depth);
         arena.write(&mut batch.tx, self.root, &[0; ROOT_BYTES as usize]);
         self.directory = Vec::new();
+        (self.name_bytes, self.pages) = (OLD_NAME_BYTES, 0);
         self.depth = 0;
         self.len = 0;
     }
 
     /// Whether a segment has entries.
     pub fn holds_any(&self, arena: &Arena, segment: u32) -> bool {
-        (0..BUCKETS).any(|number| self.bucket(arena, segment, number)[..SLOTS] != [0; SLOTS])
+        let segment = &self.segments[segment as usize];
+        (0..segment.layout.buckets()).any(|number| segment.bucket(arena, number)[..SLOTS] != [0; SLOTS])
     }
 
     /// Removes the entries of a segment, which have no cached copies any more. The values are the caller's.
@@ -415,7 +398,8 @@ impl Index {
         self.segments[segment as usize].handles.clear(&self.memory);
         let mut entries = 0;
         self.for_each_in(arena, segment, |_, _, _| entries += 1);
-        arena.fill(&mut batch.tx, self.segments[segment as usize].offset, SEGMENT_BYTES, 0);
+        let blocks = self.segments[segment as usize].blocks();
+        blocks.for_each(|(offset, bytes)| arena.fill(&mut batch.tx, offset, bytes, 0));
         self.set_len(arena, batch, self.len - entries);
     }
 }

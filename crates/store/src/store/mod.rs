@@ -124,13 +124,9 @@ impl Store {
         self.shared.set_limits(limits);
     }
 
-    /// Sets how values are compressed that are written, frozen or moved by the cleaner from now on. If
-    /// none ever were in this folder, that begins with the end of a checkpoint, which is asked for: with it the folder says that versions
-    /// which cannot expand values must not open it.
+    /// Sets how values are compressed that are written, frozen or moved by the cleaner from now on.
     pub fn set_compression(&self, setting: CompressionSetting) {
-        if !self.shared.compression.set(setting) {
-            self.request_checkpoint();
-        }
+        self.shared.compression.set(setting);
     }
 
     /// Sets what is kept of the uses of keys.

@@ -103,7 +103,6 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),
-        compresses: options.compression.is_some(),
         known_since_ms: io.now_ms(),
         written: BytesWritten::default(),
     };
@@ -177,9 +176,8 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let mut wrote = 0;
     if mends {
         wrote = copies.heal(&*file)?;
-        if options.compression.is_some() && !superblock.compresses {
-            // Before the first such value: a version that cannot expand it is to refuse the folder.
-            superblock.compresses = true;
+        if copies.are_old {
+            // Before anything else: a version that cannot read what is written from now on is to refuse the folder.
             superblock.write(&*file)?;
             wrote += superblock::WRITE_BYTES;
         }
@@ -237,7 +235,7 @@ fn assemble(
     options: &Options,
 ) -> Result<Maintenance> {
     let budget = Budget::new(heap.clone(), options.process, arenas.len(), options.memory_bytes_max);
-    let compression = Compression::new(options.compression, superblock.compresses);
+    let compression = Compression::new(options.compression);
     let shared = Shared::new(io, log, heap, superblock.secret(), budget, compression);
     let shared = Arc::new(shared);
     let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_memory())?;

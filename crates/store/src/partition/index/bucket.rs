@@ -7,9 +7,10 @@ use crate::{
     },
     util::probe,
 };
+use std::ops::Range;
 
-/// Buckets of a segment.
-pub const BUCKETS: usize = 64;
+/// Buckets of a page.
+pub const PAGE_BUCKETS: usize = 16;
 /// Entries of a bucket.
 pub const SLOTS: usize = 15;
 /// Bytes of a bucket: a header of 16, and its entries.
@@ -36,10 +37,10 @@ pub fn tag(digest: Digest) -> u64 {
     digest.h1 << PAYLOAD_BITS
 }
 
-/// The bucket of its segment that an entry belongs to.
-#[inline]
-pub fn home(h0: u64) -> usize {
-    h0 as usize % BUCKETS
+/// Where the bytes of an entry are in its bucket.
+pub fn entry_bytes(entry: usize) -> Range<usize> {
+    let at = 16 + entry * ENTRY_BYTES as usize;
+    at..at + ENTRY_BYTES as usize
 }
 
 /// Where an entry lies, in a bucket that lies here.

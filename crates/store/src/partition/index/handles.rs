@@ -5,19 +5,16 @@
 //! and no key must be chosen by its uses, a segment keeps only the marks of the keys that were used last, and of
 //! all others knows that they were used before those.
 
-use super::bucket::{BUCKETS, SLOTS};
 use crate::cache::{Handle, uses::MARK};
 use std::{
     mem,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Places of a segment.
-const PLACES: usize = BUCKETS * SLOTS;
-/// From so many on they lie in an array.
-const MANY: usize = PLACES / 4;
-/// Below so many they do not any more.
-const FEW: usize = PLACES / 8;
+/// From so many of all places on they lie in an array.
+const MANY: usize = 4;
+/// Below so many of all places they do not any more.
+const FEW: usize = 8;
 /// Marks that are kept of a segment where memory is scarce.
 const MARKS: usize = 64;
 /// Room that is made at once, in places.
@@ -48,8 +45,9 @@ impl HandleMemory {
 }
 
 /// The handles and marks of a segment.
-#[derive(Default)]
 pub(super) struct Handles {
+    /// Places of the segment.
+    places: usize,
     kept: Kept,
     /// A mark of a use at or before which all keys were used of which nothing is kept; 0: no mark was given up.
     given_up: u32,
@@ -60,7 +58,7 @@ enum Kept {
     #[default]
     None,
     Few(Box<Few>),
-    Many(Box<Many>),
+    Many(Many),
 }
 
 #[derive(Default)]
@@ -71,9 +69,9 @@ struct Few {
 }
 
 struct Many {
-    handles: [u32; PLACES],
-    used: usize,
-    copies: usize,
+    handles: Box<[u32]>,
+    used: u32,
+    copies: u32,
 }
 
 fn is_copy(handle: u32) -> bool {
@@ -81,6 +79,33 @@ fn is_copy(handle: u32) -> bool {
 }
 
 impl Handles {
+    /// Those of a segment of so many places, none of which has any.
+    pub fn new(places: usize) -> Handles {
+        Handles { places, kept: Kept::None, given_up: 0 }
+    }
+
+    /// The segment has so many places now; those that it has no more have no handle.
+    pub fn set_places(&mut self, memory: &HandleMemory, places: usize) {
+        let before = self.bytes();
+        if let Kept::Many(many) = &mut self.kept {
+            let mut handles = mem::take(&mut many.handles).into_vec();
+            handles.resize(places, 0);
+            many.handles = handles.into_boxed_slice();
+        }
+        self.places = places;
+        memory.note(before, self.bytes());
+    }
+
+    /// A mark of a use at or before which all keys were used of which nothing is kept; 0: no mark was given up.
+    pub fn given_up(&self) -> u32 {
+        self.given_up
+    }
+
+    /// Says so of marks that another segment has given up.
+    pub fn set_given_up(&mut self, mark: u32) {
+        self.given_up = mark;
+    }
+
     /// The handle or mark at a place; 0: there is none.
     #[inline]
     pub fn get(&self, place: usize) -> u32 {
@@ -114,7 +139,8 @@ impl Handles {
         match &mut self.kept {
             Kept::Many(many) => {
                 many.set(place, handle);
-                if many.copies < FEW && (is_scarce || many.used < FEW) {
+                let few = (self.places / FEW) as u32;
+                if many.copies < few && (is_scarce || many.used < few) {
                     self.kept = Kept::Few(Box::new(many.to_few()));
                     self.give_up_marks(is_scarce);
                 }
@@ -133,7 +159,9 @@ impl Handles {
             Kept::None => {}
         }
         match &self.kept {
-            Kept::Few(few) if few.places.len() >= MANY => self.kept = Kept::Many(few.to_many()),
+            Kept::Few(few) if few.places.len() >= self.places / MANY => {
+                self.kept = Kept::Many(few.to_many(self.places));
+            }
             Kept::Few(few) if few.places.is_empty() => self.kept = Kept::None,
             _ => {}
         }
@@ -178,7 +206,7 @@ impl Handles {
     /// Forgets all of them.
     pub fn clear(&mut self, memory: &HandleMemory) {
         let before = self.bytes();
-        *self = Handles::default();
+        *self = Handles::new(self.places);
         memory.note(before, 0);
     }
 
@@ -191,7 +219,7 @@ impl Handles {
                     + few.places.capacity() * size_of::<u16>()
                     + few.handles.capacity() * size_of::<u32>()
             }
-            Kept::Many(_) => size_of::<Many>(),
+            Kept::Many(many) => size_of_val(&*many.handles),
         }
     }
 }
@@ -242,8 +270,8 @@ impl Few {
         }
     }
 
-    fn to_many(&self) -> Box<Many> {
-        let mut many = Box::new(Many { handles: [0; PLACES], used: 0, copies: 0 });
+    fn to_many(&self, places: usize) -> Many {
+        let mut many = Many { handles: vec![0; places].into_boxed_slice(), used: 0, copies: 0 };
         for (&place, &handle) in self.places.iter().zip(&self.handles) {
             many.set(place.into(), handle);
         }
@@ -255,8 +283,8 @@ impl Many {
     #[inline]
     fn set(&mut self, place: usize, handle: u32) {
         let old = mem::replace(&mut self.handles[place], handle);
-        self.used = self.used + usize::from(handle != 0) - usize::from(old != 0);
-        self.copies = self.copies + usize::from(is_copy(handle)) - usize::from(is_copy(old));
+        self.used = self.used + u32::from(handle != 0) - u32::from(old != 0);
+        self.copies = self.copies + u32::from(is_copy(handle)) - u32::from(is_copy(old));
     }
 
     fn to_few(&self) -> Few {
@@ -275,6 +303,9 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    /// Places of a segment.
+    const PLACES: usize = 960;
+
     /// What is set at a place: nothing, a copy or a mark.
     fn any_handle() -> impl Strategy<Value = u32> {
         prop_oneof![1 => Just(0), 2 => 1..MARK, 2 => MARK..=u32::MAX]
@@ -288,7 +319,7 @@ mod tests {
             sets in proptest::collection::vec((0..PLACES, any_handle(), 0..40usize), 0..600),
             is_scarce in any::<bool>(),
         ) {
-            let (memory, mut handles, mut model) = (HandleMemory::default(), Handles::default(), BTreeMap::new());
+            let (memory, mut handles, mut model) = (HandleMemory::default(), Handles::new(PLACES), BTreeMap::new());
             memory.set_scarce(is_scarce);
             for (place, handle, run) in sets {
                 for place in (place..PLACES).take(run) {
@@ -308,9 +339,9 @@ mod tests {
             prop_assert!((0..PLACES).all(|place| handles.get(place) == 0 || model.contains_key(&place)));
             let copies = model.values().filter(|handle| is_copy(**handle)).count();
             prop_assert_eq!(handles.copies().count(), copies);
-            if copies < FEW && (is_scarce || model.len() < FEW) {
+            if copies < PLACES / FEW && (is_scarce || model.len() < PLACES / FEW) {
                 let most = if is_scarce { copies + MARKS } else { model.len() };
-                prop_assert!(handles.all().count() <= most.max(FEW + MARKS));
+                prop_assert!(handles.all().count() <= most.max(PLACES / FEW + MARKS));
             }
             handles.clear(&memory);
             prop_assert_eq!(memory.bytes(), 0);
@@ -319,7 +350,7 @@ mod tests {
 
     #[test]
     fn few_take_little_and_many_are_few_again() {
-        let (memory, mut handles) = (HandleMemory::default(), Handles::default());
+        let (memory, mut handles) = (HandleMemory::default(), Handles::new(PLACES));
         memory.set_scarce(true);
         for place in 0..PLACES {
             handles.set(&memory, place, 1 + place as u32);

@@ -1,8 +1,8 @@
 //! How all entries of an index are visited: segment by segment, by a cursor, or to check them.
 
 use super::{
-    Index, MAX_DEPTH, Slot,
-    bucket::{BUCKETS, OVERFLOW, SLOTS, digest_of, h0_of, home, word_of},
+    BUCKET_BITS, Index, MAX_DEPTH, NAME_BYTES, Slot,
+    bucket::{OVERFLOW, SLOTS, digest_of, h0_of, word_of},
 };
 use crate::format::{digest::Digest, entry_word::EntryWord};
 use holdfast_heap::Arena;
@@ -10,7 +10,7 @@ use holdfast_heap::Arena;
 impl Index {
     /// Calls `f` with each entry (slot, what is known of the digest, word) of a segment.
     pub fn for_each_in(&self, arena: &Arena, segment: u32, mut f: impl FnMut(Slot, Digest, EntryWord)) {
-        for number in 0..BUCKETS {
+        for number in 0..self.segments[segment as usize].layout.buckets() {
             let bytes = self.bucket(arena, segment, number);
             for i in (0..SLOTS).filter(|&i| bytes[i] != 0) {
                 let slot = Slot { segment, bucket: number as u8, entry: i as u8 };
@@ -22,45 +22,55 @@ impl Index {
     /// One step of a scan: calls `f` with each entry (slot, what is known of the digest, word) whose home is the bucket at `cursor`, and
     /// returns the next cursor, or `None` after the last bucket.
     ///
-    /// A cursor is the upper half of `h0`, which is as much as a directory can tell apart, and a bucket. Segments only ever split, so what a
-    /// scan has passed stays behind it, and what it has not yet seen stays ahead: an entry that is there throughout is
-    /// seen at least once.
+    /// A cursor is the upper half of `h0`, which is as much as a directory can tell apart, and a bucket. A segment that grows moves entries
+    /// to buckets behind all others, and one that splits to the segment behind it. So what a scan has not yet seen stays ahead: an
+    /// entry that is there throughout is seen at least once.
     pub fn scan(
         &self,
         arena: &Arena,
         cursor: u64,
         mut f: impl FnMut(Slot, Digest, EntryWord),
     ) -> Option<u64> {
-        let (prefix, number) = (cursor / BUCKETS as u64, cursor as usize % BUCKETS);
+        let (prefix, number) = (cursor >> BUCKET_BITS, cursor as usize % (1 << BUCKET_BITS));
         let segment = self.segment_of(prefix << (64 - MAX_DEPTH))?;
-        for bucket in [number, (number + 1) % BUCKETS] {
-            let bytes = self.bucket(arena, segment, bucket);
-            for i in (0..SLOTS).filter(|&i| bytes[i] != 0) {
-                let h0 = h0_of(bytes, i);
-                if home(h0) == number {
-                    let slot = Slot { segment, bucket: bucket as u8, entry: i as u8 };
-                    f(slot, digest_of(bytes, i), word_of(bytes, i));
+        let layout = self.segments[segment as usize].layout;
+        if number < layout.buckets() {
+            for bucket in [number, layout.next(number)] {
+                let bytes = self.bucket(arena, segment, bucket);
+                for i in (0..SLOTS).filter(|&i| bytes[i] != 0) {
+                    let h0 = h0_of(bytes, i);
+                    if layout.home(h0) == number {
+                        let slot = Slot { segment, bucket: bucket as u8, entry: i as u8 };
+                        f(slot, digest_of(bytes, i), word_of(bytes, i));
+                    }
                 }
             }
         }
-        if number + 1 < BUCKETS {
+        if number + 1 < layout.buckets() {
             return Some(cursor + 1);
         }
-        let width = MAX_DEPTH - self.segments[segment as usize].depth;
+        let width = MAX_DEPTH - u32::from(layout.depth);
         let next = ((prefix >> width) + 1) << width;
-        (next < 1 << MAX_DEPTH).then_some(next * BUCKETS as u64)
+        (next < 1 << MAX_DEPTH).then_some(next << BUCKET_BITS)
     }
 
     /// Checks the structure and returns the number of its entries.
     pub fn check(&self, arena: &Arena) -> Result<u64, String> {
         let mut entries = 0;
+        for (place, &segment) in self.directory.iter().enumerate().filter(|_| self.name_bytes == NAME_BYTES) {
+            let at = arena.u64(self.root) + (place * NAME_BYTES) as u64;
+            if arena.bytes(at, NAME_BYTES) != self.segments[segment as usize].name() {
+                return Err(format!("index directory at {at} names another segment"));
+            }
+        }
         for segment in 0..self.segment_count() {
-            let mut overflow = [0u8; BUCKETS];
+            let layout = self.segments[segment as usize].layout;
+            let mut overflow = vec![0; layout.buckets()];
             let mut wrong = None;
             self.for_each_in(arena, segment, |slot, digest, _| {
                 entries += 1;
-                let home = home(digest.h0);
-                if slot.bucket as usize == (home + 1) % BUCKETS {
+                let home = layout.home(digest.h0);
+                if slot.bucket as usize == layout.next(home) {
                     overflow[home] += 1;
                 } else if slot.bucket as usize != home {
                     wrong = Some(format!("index entry at {} far from its home bucket", self.offset(slot)));
