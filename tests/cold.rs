@@ -97,6 +97,28 @@ fn pipelines_of_cold_values_are_answered_in_order_and_read_once() {
     }
 }
 
+/// A command that is tried again, since what it wants is not in memory, has looked for its keys once.
+#[test]
+fn each_look_up_of_a_key_counts_once() {
+    for way in WAYS {
+        let server = Server::start_in(filled(), way);
+        let mut client = server.client();
+        let counts = |client: &mut Client| ["keyspace_hits", "keyspace_misses"].map(|name| client.info(name));
+        for n in 0..100 {
+            assert_eq!(client.call_args(&["GET", &key(3 * n)]), bulk(value(3 * n)));
+            let values = array([bulk(value(3 * n + 1)), Reply::Null, bulk(value(3 * n))]);
+            assert_eq!(client.call_args(&["MGET", &key(3 * n + 1), "missing", &key(3 * n)]), values);
+            // In Redis commands that write do not count.
+            assert_eq!(client.call_args(&["GETDEL", &key(3 * n + 2)]), bulk(value(3 * n + 2)));
+        }
+        assert_eq!(counts(&mut client), ["300", "100"], "{way:?}");
+        let calls = [vec!["MULTI".to_owned()], vec!["GET".into(), key(900)], vec!["GET".into(), key(901)]];
+        pipeline(&mut client, &calls);
+        assert_eq!(client.call("EXEC"), array([bulk(value(900)), bulk(value(901))]));
+        assert_eq!(counts(&mut client), ["302", "100"], "{way:?}");
+    }
+}
+
 /// A value that is read ahead of the command that wants it was not in memory.
 #[test]
 fn each_look_up_of_a_value_is_a_hit_or_a_miss() {

@@ -11,7 +11,7 @@ use crate::{
     util::extended::{Extended, NoNumber},
 };
 use holdfast_resp::parse_int;
-use holdfast_store::{Type, Use, string::StringValue};
+use holdfast_store::{Error, Use, string::StringValue};
 use std::ops::Range;
 
 const ROW: Command = Command { group: "string", categories: Categories::STRING, ..Command::NEW };
@@ -420,13 +420,10 @@ fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
     let (db, keys) = (call.db(), call.args.from(1));
     call.out.array(keys.len());
     for key in keys.iter() {
-        if txn.type_of(db, key) != Some(Type::String) {
-            call.out.null();
-            continue;
-        }
-        match txn.string_at(db, key)? {
-            Some(value) => write_part(call, value, 0..value.len()),
-            None => call.out.null(),
+        match txn.string_at(db, key) {
+            Ok(Some(value)) => write_part(call, value, 0..value.len()),
+            Ok(None) | Err(Error::WrongType) => call.out.null(),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(Done)

@@ -293,6 +293,7 @@ impl Turn<'_> {
         let mut call = Call { command, args, out: out.reborrow(), session, turn: self, wake };
         let answer = match (row.handler, txn) {
             (Handler::Keyed(handler) | Handler::Whole(handler), Some(txn)) => {
+                let lookups = txn.lookups();
                 txn.count_lookups(command.flags.has(Flags::READONLY));
                 txn.note_uses(!call.session.client.has_flag(flag::NO_TOUCH));
                 let before = txn.bytes_so_far();
@@ -307,6 +308,9 @@ impl Turn<'_> {
                     Ok(outcome) => outcome.is_final(),
                     Err(stop) => matches!(stop, Stop::Error(_)),
                 };
+                if !over {
+                    txn.take_back_lookups(lookups);
+                }
                 let (session, changes) = (&*call.session, txn.take_changes());
                 if !over || !changes.is_empty() {
                     self.note_changes(command, args, session.client.id, first_notification, over, changes);

@@ -51,6 +51,7 @@ pub use maintenance::{
     eviction::{Eviction, EvictionOrder, EvictionScope, Room},
 };
 pub use partition::{
+    Lookups,
     budget::{Memory, Process},
     changes::{Change, ChangeFilter, ChangeKind, Follow},
     cold::{Cold, ColdItem, Fetched},

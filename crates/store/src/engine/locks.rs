@@ -252,6 +252,12 @@ impl<'s> Locks<'s> {
         (*number, guard)
     }
 
+    /// One of them, unless all were released.
+    #[inline]
+    pub fn one(&mut self) -> Option<&mut Partition> {
+        self.first.as_mut().map(|(_, part)| &mut **part)
+    }
+
     /// Does something with each.
     #[inline]
     pub fn each(&mut self, mut f: impl FnMut(&mut Partition)) {

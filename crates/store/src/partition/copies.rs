@@ -47,8 +47,8 @@ impl Partition {
         }
         let copy = self.copy_of(db, slot)?;
         self.cache.touch(copy, &mut self.meter);
-        self.counts.hits += 1;
-        self.counts.cached += 1;
+        self.counts.lookups.hits += 1;
+        self.counts.lookups.cached += 1;
         self.cached(copy, key).map(|value| (value, self.recent(digest)))
     }
 

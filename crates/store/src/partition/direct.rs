@@ -85,7 +85,7 @@ impl Partition {
     #[inline]
     pub fn cached_value(&mut self, db: u8, found: Found, key: &[u8]) -> Option<&[u8]> {
         let copy = self.copy_of(db, found.slot)?;
-        self.counts.cached += 1;
+        self.counts.lookups.cached += 1;
         self.cached(copy, key)
     }
 }

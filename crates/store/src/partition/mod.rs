@@ -78,14 +78,28 @@ pub(crate) struct Partition {
     limits_version: u64,
 }
 
+/// Look-ups of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Keys that were there.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    /// Values found in the cache.
+    pub(crate) cached: u64,
+}
+
+impl Lookups {
+    pub(crate) fn add(&mut self, more: Lookups) {
+        self.hits += more.hits;
+        self.misses += more.misses;
+        self.cached += more.cached;
+    }
+}
+
 /// What a partition counts under its lock.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Look-ups of keys that were there.
-    pub hits: u64,
-    pub misses: u64,
-    /// Values found in the cache.
-    pub cached: u64,
+    pub lookups: Lookups,
     /// Values that were fetched before anybody asked for them, and put into the cache.
     pub ahead: u64,
     /// Batches whose first change was here.

@@ -169,9 +169,10 @@ impl Stats {
 
     fn add(&mut self, appended: &mut Appended, shared: &Shared, part: &Partition) {
         appended.add(&part.counts.appended);
-        self.lookup_hits += part.counts.hits;
-        self.lookup_misses += part.counts.misses;
-        self.cache_hits += part.counts.cached.saturating_sub(part.counts.ahead);
+        let lookups = part.counts.lookups;
+        self.lookup_hits += lookups.hits;
+        self.lookup_misses += lookups.misses;
+        self.cache_hits += lookups.cached.saturating_sub(part.counts.ahead);
         self.changes += part.counts.changes;
         self.swept += part.counts.swept;
         self.garbage += part.garbage_len(shared);

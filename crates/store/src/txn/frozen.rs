@@ -122,7 +122,7 @@ impl Txn<'_> {
         let Some(copy) = part.copy_of(target.db, found.slot) else {
             return Err(Error::Cold(Cold::item(shared, found.word)));
         };
-        part.counts.cached += u64::from(self.counts_lookups);
+        self.lookups.cached += u64::from(self.counts_lookups);
         let bytes = part.cached(copy, target.key).map(<[u8]>::to_vec);
         // The name of an object is not compared either: that two keys have the same digest is a thing for strings, whose
         // values can be told apart at no cost.

@@ -30,7 +30,7 @@ use crate::{
         item,
     },
     partition::{
-        Found,
+        Found, Lookups,
         batch::{Batch, Written},
         changes::ChangeKind,
         cold::{Cold, Fetched},
@@ -79,6 +79,8 @@ pub struct Txn<'s> {
     /// A key that has expired was left where it is.
     has_passed_over: bool,
     counts_lookups: bool,
+    /// What has been counted so far.
+    lookups: Lookups,
     /// Looking at a key is a use of it.
     notes_uses: bool,
     wait_lsn: Lsn,
@@ -137,6 +139,7 @@ impl<'s> Txn<'s> {
             keeps_expired: false,
             has_passed_over: false,
             counts_lookups: true,
+            lookups: Lookups::default(),
             notes_uses: true,
             wait_lsn: 0,
             has_ended: false,
@@ -161,6 +164,17 @@ impl<'s> Txn<'s> {
     #[inline]
     pub fn count_lookups(&mut self, on: bool) {
         self.counts_lookups = on;
+    }
+
+    /// The look-ups that were counted so far.
+    #[inline]
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
+    }
+
+    /// Takes back the look-ups that were counted since: those of a command that will be tried again.
+    pub fn take_back_lookups(&mut self, before: Lookups) {
+        self.lookups = before;
     }
 
     /// Changes the time that the transaction takes place at, Unix time in milliseconds; returns the time so far.
@@ -210,12 +224,12 @@ impl<'s> Txn<'s> {
         let part = self.locks.get(target.partition);
         self.wait_lsn = self.wait_lsn.max(part.recent(target.digest));
         let Some(found) = part.find_near(shared, target.db, target.digest, target.slot) else {
-            part.counts.misses += u64::from(self.counts_lookups);
+            self.lookups.misses += u64::from(self.counts_lookups);
             self.changes.add(ChangeKind::Missed, target.db, target.key);
             return None;
         };
         if part.expiry(target.db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
-            part.counts.misses += u64::from(self.counts_lookups);
+            self.lookups.misses += u64::from(self.counts_lookups);
             if !self.keeps_expired && self.takes_removal(REMOVAL_BYTES) {
                 self.remove_expired(target);
             } else {
@@ -225,7 +239,7 @@ impl<'s> Txn<'s> {
             self.changes.add(ChangeKind::Missed, target.db, target.key);
             return None;
         }
-        part.counts.hits += u64::from(self.counts_lookups);
+        self.lookups.hits += u64::from(self.counts_lookups);
         if found.word.ty() == Type::Hash && found.word.in_heap() && !self.purge_fields(target, found) {
             return None;
         }
@@ -259,7 +273,7 @@ impl<'s> Txn<'s> {
         }
         let part = self.locks.get(target.partition);
         if let Some(handle) = part.copy_of(target.db, found.slot) {
-            part.counts.cached += u64::from(self.counts_lookups);
+            self.lookups.cached += u64::from(self.counts_lookups);
             return Ok(part.cached(handle, target.key));
         }
         if let Some(number) = found.word.pending_number() {
@@ -378,9 +392,9 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// The values of some keys that are not in memory and must be fetched.
+    /// The values of some keys that are not in memory and must be fetched. This is no look-up of them that counts.
     pub fn cold<'k>(&mut self, db: u8, keys: impl IntoIterator<Item = &'k [u8]>) -> Vec<Cold> {
-        let mut cold = Vec::new();
+        let (mut cold, lookups) = (Vec::new(), self.lookups);
         for key in keys {
             let target = self.target(db, key);
             if let Some(found) = self.find(target) {
@@ -389,6 +403,7 @@ impl<'s> Txn<'s> {
                 }
             }
         }
+        self.lookups = lookups;
         cold
     }
 
@@ -478,6 +493,9 @@ impl<'s> Txn<'s> {
                     self.wait_lsn,
                 );
             }
+        }
+        if let Some(part) = self.locks.one() {
+            part.counts.lookups.add(self.lookups);
         }
         self.batch.clear();
         self.changes.publish(self.shared(), self.wait_lsn);
