@@ -134,6 +134,7 @@ fn serve(args: &[&str]) -> Result<Request, ConfigError> {
 
 /// Sets options from `--OPTION VALUE …` and `--OPTION=VALUE`.
 fn set_options(config: &Config, mut rest: &[&str]) -> Result<(), ConfigError> {
+    config.begin_source();
     while let [flag, after @ ..] = rest {
         let Some(name) = flag.strip_prefix("--") else {
             return Err(ConfigError::new(format!("unexpected argument '{flag}'; see holdfast --help")));
@@ -160,6 +161,9 @@ fn import(args: &[&str]) -> Result<Request, ConfigError> {
         let config = Config::default();
         config.set(Opt::LogLevel, &["warning"]).expect("a level");
         set_options(&config, rest)?;
+        if !config.more_dirs().is_empty() {
+            return Err(wrong("an import makes one folder; name further ones when the server starts"));
+        }
         let to = Destination::Folder(Box::new(config));
         return Ok(Request::Import(Box::new(import::Request { from, to })));
     }
@@ -260,6 +264,25 @@ mod tests {
             served(&["--slowlog-log-slower-than", "-1"]).unwrap().number(Opt::SlowlogLogSlowerThan),
             -1
         );
+    }
+
+    /// Each `dir` of one file, or of the command line, is one more folder; the command line replaces what the file says.
+    #[test]
+    fn dir_names_more_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("holdfast.conf");
+        let file = file.to_str().unwrap();
+        std::fs::write(file, "dir /a\nport 0\nDIR \"/b c\"\n").unwrap();
+        let dirs = |args: &[&str]| {
+            let config = served(args).unwrap();
+            let more = config.more_dirs().into_iter().map(|dir| dir.display().to_string());
+            [config.text(Opt::Dir)].into_iter().chain(more).collect::<Vec<_>>()
+        };
+        assert_eq!(dirs(&[file]), ["/a", "/b c"]);
+        assert_eq!(dirs(&[file, "--port", "1"]), ["/a", "/b c"]);
+        assert_eq!(dirs(&[file, "--dir", "/d"]), ["/d"]);
+        assert_eq!(dirs(&["--dir", "/d", "--dir=/e", "--dir", "/f"]), ["/d", "/e", "/f"]);
+        assert_eq!(dirs(&[]), ["holdfast-data"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     util::{allocator, version::VERSION},
 };
 use holdfast_io::Moment;
-use holdfast_store::{OpenError, Options, RealIo, Recovery, Store};
+use holdfast_store::{OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -141,9 +141,8 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
         options.log_bytes_max = log_bytes_max;
     }
     let open = || {
-        let io = RealIo::new(&dir)?.with_clock_stopped(clock_stopped_at_ms);
-        io.lock()?;
-        Store::open_on(Arc::new(io), options)
+        let new = |dir: &Path| Ok(RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms));
+        Store::open_on(folders(Path::new(&dir), &config.more_dirs(), &new)?, options)
     };
     let store = open().map_err(|error| {
         let advice = match error {

@@ -37,6 +37,7 @@ impl std::error::Error for ConfigError {}
 
 /// Reads a file, `-` for standard input, into `config`.
 pub fn read(config: &Config, path: &Path) -> Result<(), ConfigError> {
+    config.begin_source();
     read_nested(config, path, 0)
 }
 
@@ -108,7 +109,8 @@ pub fn set(config: &Config, name: &str, value: &[&str]) -> Result<(), ConfigErro
         }
         _ => value,
     };
-    config.set(opt, value).map_err(|what| ConfigError(format!("option '{name}': {what}")))
+    let set = if opt == Opt::Dir { config.add_dir(value) } else { config.set(opt, value) };
+    set.map_err(|what| ConfigError(format!("option '{name}': {what}")))
 }
 
 /// Writes all options into the file that the configuration came from: lines stay where they are, what has changed

@@ -21,8 +21,17 @@ pub struct Config {
     texts: RwLock<Vec<String>>,
     /// The words of the `user` lines, without the first.
     users: Mutex<Vec<Vec<Vec<u8>>>>,
+    dirs: Mutex<Dirs>,
     /// The file that CONFIG REWRITE writes.
     pub path: Option<PathBuf>,
+}
+
+/// The `dir` lines after the first.
+#[derive(Default)]
+struct Dirs {
+    more: Vec<PathBuf>,
+    /// Whether the file or command line that is being read has named one.
+    is_named: bool,
 }
 
 impl Default for Config {
@@ -32,6 +41,7 @@ impl Default for Config {
             numbers: [const { AtomicI64::new(0) }; Opt::ALL.len()],
             texts: RwLock::new(vec![String::new(); Opt::ALL.len()]),
             users: Mutex::default(),
+            dirs: Mutex::default(),
             path: None,
         };
         for &opt in Opt::ALL {
@@ -52,6 +62,31 @@ impl Config {
     /// Adds a `user` line.
     pub fn add_user(&self, words: Vec<Vec<u8>>) {
         self.users.lock().expect("no holder panics").push(words);
+    }
+
+    /// What comes next are the lines of another file, or the command line: a `dir` there replaces those of before.
+    pub fn begin_source(&self) {
+        self.dirs.lock().expect("no holder panics").is_named = false;
+    }
+
+    /// Sets `dir`, or adds a further folder, if the same file or command line has named one.
+    pub fn add_dir(&self, words: &[&str]) -> Result<(), String> {
+        let Value::Text(dir) = Opt::Dir.spec().kind.parse(words, "")? else {
+            unreachable!("a path is a text")
+        };
+        let mut dirs = self.dirs.lock().expect("no holder panics");
+        if std::mem::replace(&mut dirs.is_named, true) {
+            dirs.more.push(dir.into());
+        } else {
+            dirs.more.clear();
+            self.store(Opt::Dir, Value::Text(dir));
+        }
+        Ok(())
+    }
+
+    /// The further folders that were named beside [`Opt::Dir`].
+    pub fn more_dirs(&self) -> Vec<PathBuf> {
+        self.dirs.lock().expect("no holder panics").more.clone()
     }
 
     /// The `user` lines at start: a name and rules each.

@@ -114,7 +114,7 @@ options! {
     MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
 
     // General.
-    Dir "dir", Kind::Text, "holdfast-data", AtStart, "The data folder; unless it is named, the current folder if that is one already";
+    Dir "dir", Kind::Text, "holdfast-data", AtStart, "The data folder; unless it is named, the current folder if that is one already. Named again: a further folder over which its log is spread";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, "What is logged";
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";

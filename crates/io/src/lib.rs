@@ -18,6 +18,7 @@ mod moment;
 mod reads;
 mod real;
 mod sim;
+mod spread;
 mod uring;
 
 use std::{fmt, io, sync::Arc};
@@ -29,6 +30,7 @@ pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};
+pub use spread::{OpenFolder, Spread, open_folders};
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;
@@ -89,6 +91,10 @@ pub trait Io: Send + Sync {
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
     /// Bytes that can still be allocated on the medium; `None`: it does not tell, as some network file systems do not.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
+    /// Bytes that new files may take which need not be beside the others, while so many are to be left for these.
+    fn room_for_files(&self, reserve: u64) -> io::Result<Option<u64>> {
+        Ok(self.free_bytes()?.map(|free| free.saturating_sub(reserve)))
+    }
     /// A queue in which a thread can have so many reads under way at once.
     ///
     /// # Errors

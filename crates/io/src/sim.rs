@@ -198,6 +198,11 @@ impl SimIo {
         })
     }
 
+    /// Another data folder on this machine.
+    pub fn folder(&self, path: &str) -> Arc<dyn Io> {
+        Arc::new(SimFolder { machine: self.clone(), prefix: format!("{path}/") })
+    }
+
     /// Cuts the power in the middle of the `count`-th of the coming [`operations`](Self::operations), from 1: it
     /// fails, as does everything after it, and [`crash`](Self::crash) decides how much of it is done.
     ///
@@ -311,6 +316,60 @@ impl SimIo {
     /// Moves both clocks forward; nothing else does.
     pub fn advance_ms(&self, ms: u64) {
         self.0.lock().clock_us += ms * 1000;
+    }
+}
+
+/// A folder of a machine that is a data folder of its own.
+struct SimFolder {
+    machine: SimIo,
+    prefix: String,
+}
+
+impl SimFolder {
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn folder(&self, name: &str) -> String {
+        self.path(name).trim_end_matches('/').to_owned()
+    }
+}
+
+impl Io for SimFolder {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        self.machine.open(&self.path(name), create)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.machine.remove(&self.path(name))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.machine.list(&self.folder(folder))
+    }
+
+    fn sync_dir(&self, folder: &str) -> io::Result<()> {
+        self.machine.sync_dir(&self.folder(folder))
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        self.machine.free_bytes()
+    }
+
+    fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {
+        self.machine.read_queue(depth)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.machine.now_ms()
+    }
+
+    fn monotonic_us(&self) -> u64 {
+        self.machine.monotonic_us()
+    }
+
+    fn random(&self, buf: &mut [u8]) {
+        self.machine.random(buf);
     }
 }
 

@@ -33,6 +33,7 @@ pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
 pub use scan::Scope;
+pub use segments::FOLDER;
 pub use stats::{LogStats, LogWrites};
 pub use thread::LogThread;
 

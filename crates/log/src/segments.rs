@@ -26,7 +26,8 @@ use crate::{
     stats::WriteCounters,
 };
 
-pub(crate) const FOLDER: &str = "log";
+/// The folder of the data folder that the log's files are in.
+pub const FOLDER: &str = "log";
 /// New files are zeroed in pieces of this size.
 const ZEROES: usize = 1 << 20;
 
@@ -316,10 +317,10 @@ impl Segments {
 
     fn measure_space(&self) {
         let reserve = self.medium_reserve.load(Ordering::Relaxed);
-        let free = self.medium_free_bytes();
-        self.medium_unknown.store(free.is_none(), Ordering::Relaxed);
-        let medium = match free {
-            Some(free) => free.saturating_sub(reserve) / u64::from(self.segment_size),
+        let room = self.io.room_for_files(reserve).ok().flatten();
+        self.medium_unknown.store(room.is_none(), Ordering::Relaxed);
+        let medium = match room {
+            Some(room) => room / u64::from(self.segment_size),
             // A medium that does not tell is not full before it refuses a file.
             None => u64::MAX,
         };

@@ -62,6 +62,7 @@ pub use partition::{
 pub use store::{
     EXPECTED_MAX, Store,
     check::CheckReport,
+    folders,
     options::{Options, Recovery},
     run::{Reader, Writes},
     stats::Stats,

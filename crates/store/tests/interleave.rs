@@ -19,7 +19,7 @@ mod seeds;
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
-use lives::any_compression;
+use lives::{any_compression, any_folders};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -417,9 +417,9 @@ fn end_of_process(why: &OpenError) -> ! {
 
 /// Opens the store; on a medium that may be damaged, after a look at all that is there. A page that is wanted and damaged ends
 /// the process while the store is opened, and so is an error here.
-fn open(sim: &SimIo, options: &Options, is_sound: bool) -> Result<Store, OpenError> {
+fn open(sim: &SimIo, more: &[&str], options: &Options, is_sound: bool) -> Result<Store, OpenError> {
     let open = || {
-        let store = Store::open_on(Arc::new(sim.clone()), options.clone())?;
+        let store = Store::open_on(oracle::folders(sim, more)?, options.clone())?;
         if !is_sound {
             store.check()?;
         }
@@ -473,7 +473,7 @@ fn history(seed: u64) {
         }
         let is_sound = !has_lied && !has_flipped;
         let options = Options { compression: any_compression(seed, life), ..options.clone() };
-        let store = match open(&sim, &options, is_sound) {
+        let store = match open(&sim, any_folders(seed, life), &options, is_sound) {
             Ok(store) => store,
             Err(why) if sim.is_power_cut(&why) => {
                 sim = sim.crash();

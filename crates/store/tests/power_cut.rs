@@ -10,13 +10,10 @@ mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
 use holdfast_store::{Admission, CompressionSetting, Options, SimIo, Store};
-use lives::any_compression;
+use lives::{any_compression, any_folders};
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn options(rng: &mut Rng) -> Options {
     Options {
@@ -49,7 +46,8 @@ fn history(seed: u64) {
             // Some of these cuts come while the data folder is being made or recovered.
             sim.crash_after(1 + rng.below(20));
         }
-        let store = match Store::open_on(Arc::new(sim.clone()), options.clone()) {
+        let io = oracle::folders(&sim, any_folders(seed, life));
+        let store = match io.and_then(|io| Store::open_on(io, options.clone())) {
             Ok(store) => store,
             Err(why) => {
                 assert!(sim.is_power_cut(&why), "the store does not open: {why}");

@@ -32,7 +32,11 @@ use holdfast_io::{Io, RealIo, Result};
 use holdfast_log::{Log, LogThread};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 /// An open store. Share it by `Arc`; every method takes `&self`.
 pub struct Store {
@@ -51,19 +55,25 @@ struct Threads {
     trainer: Background,
 }
 
+/// A data folder of the file system, for [`Store::open_on`], with the further folders over which its log is spread: those that it has
+/// had before, and `more`, which are taken in for good. `new`: how a folder is opened. Each is for this process only.
+///
+/// # Errors
+/// A folder is in use, missing, another store's, or new and not empty; or a system error.
+pub fn folders(dir: &Path, more: &[PathBuf], new: &dyn Fn(&Path) -> Result<RealIo>) -> Result<Arc<dyn Io>> {
+    holdfast_io::open_folders(dir, more, holdfast_log::FOLDER, new)
+}
+
 impl Store {
     /// Opens the store in a folder, making it if it is empty. One process at a time.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let io = RealIo::new(dir.as_ref())?;
-        io.lock()?;
-        Store::open_on(Arc::new(io), options)
+        Store::open_on(folders(dir.as_ref(), &[], &|dir| RealIo::new(dir))?, options)
     }
 
     /// Opens the store in a folder as it is: nothing there is written or mended, no thread runs, and nothing can be committed.
     pub fn open_read_only(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let io = RealIo::read_only(dir.as_ref());
-        io.lock()?;
-        Store::open_on(Arc::new(io), Options { background: false, ..options })
+        let io = folders(dir.as_ref(), &[], &|dir| Ok(RealIo::read_only(dir)))?;
+        Store::open_on(io, Options { background: false, ..options })
     }
 
     /// Opens the store on a machine, real or simulated.

@@ -3,6 +3,12 @@
 use super::seeds::Rng;
 use holdfast_store::Codec;
 
+/// Further folders that are named at the start of a life; those that were named once are found without.
+pub fn any_folders(seed: u64, life: u64) -> &'static [&'static str] {
+    let count = Rng(seed << 16 | life).below(8).saturating_sub(5);
+    &["second", "third"][..count as usize]
+}
+
 /// How a life of a history compresses values.
 pub fn any_compression(seed: u64, life: u64) -> Option<Codec> {
     match Rng(seed << 8 | life).below(6) {

@@ -3,7 +3,8 @@
 //! is made that tells a difference from it.
 
 use holdfast_heap::Image;
-use holdfast_store::{Lsn, Options, SimIo, Store};
+use holdfast_io::Spread;
+use holdfast_store::{Io, Lsn, OpenError, Options, SimIo, Store};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -34,6 +35,12 @@ impl Snapshot {
     }
 }
 
+/// The data folder of a machine, with the further folders that it has, and with more of them.
+pub fn folders(sim: &SimIo, more: &[&str]) -> Result<Arc<dyn Io>, OpenError> {
+    let more: Vec<String> = more.iter().map(|path| path.to_string()).collect();
+    Spread::open(Arc::new(sim.clone()), "home", "log", &more, &|path, _| Ok(sim.folder(path)))
+}
+
 /// Writes what waits to be written, and compares the store's heap with the one that a start on the same files replays.
 /// False if the machine failed meanwhile.
 pub fn compare(store: &Store, sim: &SimIo, options: &Options) -> bool {
@@ -42,7 +49,8 @@ pub fn compare(store: &Store, sim: &SimIo, options: &Options) -> bool {
             return false;
         }
     }
-    let replayed = Store::open_on(Arc::new(sim.fork()), options.clone()).expect("a store that starts");
+    let replayed = folders(&sim.fork(), &[]).and_then(|io| Store::open_on(io, options.clone()));
+    let replayed = replayed.expect("a store that starts");
     assert_eq!(replayed.log().tail(), store.log().tail());
     Snapshot::of(store).compare(&replayed);
     true

@@ -1,0 +1,209 @@
+//! Further folders: what is created is spread, and found again; a folder is never lost unseen, nor taken for another one.
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, RealIo, Result, SimIo, Spread, open_folders};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+
+fn open_at(sim: &SimIo, home: &str, more: &[&str]) -> Result<Arc<dyn Io>> {
+    let more: Vec<String> = more.iter().map(|path| path.to_string()).collect();
+    Spread::open(sim.folder(home), home, "log", &more, &|path, _| Ok(sim.folder(path)))
+}
+
+fn open(sim: &SimIo, more: &[&str]) -> Result<Arc<dyn Io>> {
+    open_at(sim, "a", more)
+}
+
+fn refusal(opened: Result<Arc<dyn Io>>) -> String {
+    match opened.map(drop) {
+        Err(Error::Unusable(what)) => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(io: &dyn Io, name: &str) {
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    let file = io.open(name, true).expect("room");
+    file.write_at(&[&block], 0, Durability::Durable).and_then(|()| file.sync()).expect("a sound medium");
+    io.sync_dir("log").expect("a sound medium");
+}
+
+fn read(io: &dyn Io, name: &str) -> String {
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    io.open(name, false).and_then(|file| file.read_at(&mut block, 0)).expect("it is there");
+    String::from_utf8(block[..name.len()].to_vec()).expect("text")
+}
+
+fn log(sim: &SimIo, folder: &str) -> Vec<String> {
+    sim.list(&format!("{folder}/log")).expect("a folder")
+}
+
+#[test]
+fn files_of_the_log_are_spread_and_found_again() {
+    let sim = SimIo::new(1);
+    let io = open(&sim, &["b", "c"]).expect("new folders");
+    let names: Vec<String> = (0..9).map(|number| format!("log/{number:08x}")).collect();
+    names.iter().for_each(|name| create(&*io, name));
+    create(&*io, "heap");
+    assert_eq!(["a", "b", "c"].map(|folder| log(&sim, folder).len()), [3; 3]);
+    assert_eq!(sim.list("a").expect("a folder"), ["folder-1", "folder-2", "heap"]);
+    assert_eq!(sim.list("b").expect("a folder"), ["folder"]);
+    drop(io);
+
+    // They need not be named again, nor in this order; what a power cut leaves is all of it.
+    for more in [&[][..], &["c"], &["c", "b"]] {
+        let sim = sim.fork().crash();
+        let io = open(&sim, more).expect("the same folders");
+        let listed = io.list("log").expect("folders");
+        assert!(listed.iter().map(|name| format!("log/{name}")).eq(names.iter().cloned()));
+        names.iter().for_each(|name| assert_eq!(read(&*io, name), *name));
+        assert_eq!(read(&*io, "heap"), "heap");
+        // New ones go where the fewest are.
+        let gone: Vec<String> = log(&sim, "b").iter().map(|name| format!("log/{name}")).collect();
+        gone.iter().for_each(|name| io.remove(name).expect("it is there"));
+        assert!(io.open(&gone[0], false).is_err() && log(&sim, "b").is_empty());
+        (9..12).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+        assert_eq!(log(&sim, "b").len(), 3);
+        assert_eq!(io.list("log").expect("folders").len(), 9);
+    }
+}
+
+#[test]
+fn a_folder_is_taken_in_later() {
+    let sim = SimIo::new(1);
+    create(&*open(&sim, &[]).expect("one folder"), "log/00000000");
+    create(&*open(&sim, &["b"]).expect("two"), "log/00000001");
+    create(&*open(&sim, &["c"]).expect("three"), "log/00000002");
+    assert_eq!(["a", "b", "c"].map(|folder| log(&sim, folder).len()), [1; 3]);
+    assert_eq!(open(&sim, &[]).expect("three").list("log").expect("folders").len(), 3);
+}
+
+#[test]
+fn a_folder_that_is_missing_moved_or_another_s_is_told() {
+    let sim = SimIo::new(1);
+    let io = open(&sim, &["b", "c"]).expect("new folders");
+    (0..6).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+    let renamed = |from: &str, to: &str| {
+        let sim = sim.fork();
+        for name in
+            ["folder".to_owned()].into_iter().chain(log(&sim, from).iter().map(|name| format!("log/{name}")))
+        {
+            let (mut block, old) = (AlignedBuf::zeroed(BLOCK), sim.folder(from));
+            old.open(&name, false).and_then(|file| file.read_at(&mut block, 0)).expect("it is there");
+            let file = sim.folder(to).open(&name, true).expect("room");
+            file.write_at(&[&block], 0, Durability::Durable).expect("room");
+            old.remove(&name).expect("it was there");
+        }
+        sim
+    };
+    let moved = renamed("b", "d");
+    assert!(refusal(open(&moved, &[])).contains("further folder is not at b any more"));
+    let io = open(&moved, &["d"]).expect("it was moved");
+    assert_eq!(io.list("log").expect("folders").len(), 6);
+    // That is known from now on.
+    assert_eq!(open(&moved, &[]).expect("as before").list("log").expect("folders").len(), 6);
+
+    assert!(refusal(open_at(&sim, "x", &["b"])).contains("belongs to another data folder"));
+    assert!(refusal(open_at(&sim, "b", &[])).contains("a part of the data folder a"));
+    create(&*sim.folder("y"), "log/00000000");
+    assert!(refusal(open(&sim, &["y"])).contains("y is not empty"));
+    create(&*sim.folder("z"), "mine");
+    assert!(refusal(open(&sim, &["z"])).contains("z is not empty"));
+    // None of these attempts has changed anything.
+    assert_eq!(open(&sim, &[]).expect("as before").list("log").expect("folders").len(), 6);
+
+    // The same file in two folders is nobody's.
+    create(&*sim.folder("b"), "log/00000000");
+    assert!(
+        matches!(open(&sim, &[]), Err(Error::Io { source, .. }) if source.to_string().contains("two folders"))
+    );
+}
+
+#[test]
+fn what_is_damaged_is_written_anew_once_the_folder_is_named() {
+    let sim = SimIo::new(1);
+    create(&*open(&sim, &["b", "c"]).expect("new folders"), "log/00000000");
+    sim.flip_bit("a/folder-1", 40, 0);
+    assert!(matches!(open(&sim, &[]), Err(Error::Corrupt { file, .. }) if file == "folder-1"));
+    assert!(matches!(open(&sim, &["c"]), Err(Error::Corrupt { .. })));
+    open(&sim, &["b"]).expect("it says which one it is");
+    open(&sim, &[]).expect("it was written");
+    // The mark of a further folder cannot be.
+    sim.flip_bit("b/folder", 40, 0);
+    assert!(refusal(open(&sim, &[])).contains("not at b any more"));
+}
+
+/// The power goes at each operation while folders are taken in: the next start, which names them too, goes on.
+#[test]
+fn a_power_cut_while_folders_are_taken_in_costs_nothing() {
+    let mut outcomes = BTreeSet::new();
+    for operation in 1.. {
+        let sim = SimIo::new(operation);
+        create(&*open(&sim, &[]).expect("one folder"), "log/00000000");
+        sim.crash_after(operation);
+        let is_done = open(&sim, &["b", "c"]).is_ok();
+        let sim = sim.crash();
+        // Without the names it is as before, or whole, or says what is missing: it never goes on with a part.
+        match open(&sim.fork(), &[]) {
+            Ok(io) => {
+                assert_eq!(read(&*io, "log/00000000"), "log/00000000");
+                outcomes.insert("opens");
+            }
+            Err(error) => {
+                assert!(
+                    matches!(&error, Error::Corrupt { file, .. } if file.starts_with("folder-")),
+                    "{error}"
+                );
+                outcomes.insert("asks");
+            }
+        }
+        let io = open(&sim, &["b", "c"]).expect("they are taken in now");
+        (1..6).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+        assert_eq!(["a", "b", "c"].map(|folder| log(&sim, folder).len()), [2; 3], "operation {operation}");
+        if is_done {
+            break;
+        }
+    }
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+}
+
+/// The data folder's own medium keeps room for what cannot be elsewhere.
+#[test]
+fn room_is_the_sum_of_all_without_the_reserve() {
+    const ROOM: u64 = 1 << 30;
+    let machines = [SimIo::new(1), SimIo::new(2)];
+    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
+    let other = machines[1].clone();
+    let io = Spread::open(Arc::new(machines[0].clone()), "a", "log", &["b".to_owned()], &|_, _| {
+        Ok(Arc::new(other.clone()))
+    });
+    let io = io.expect("new folders");
+    let free = io.free_bytes().expect("it tells").expect("it tells");
+    assert!(free > 2 * ROOM - (1 << 20) && free <= 2 * ROOM, "{free}");
+    assert_eq!(io.room_for_files(ROOM / 2).expect("it tells"), Some(free - ROOM / 2));
+    // What is reserved is not taken by such files, though the other folder has more of them.
+    let room = io.room_for_files(2 * ROOM).expect("it tells").expect("it tells");
+    assert!(room > ROOM - (1 << 20) && room <= ROOM, "{room}");
+    (0..4).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+    let logs = machines.map(|machine| machine.list("log").expect("a folder").len());
+    assert_eq!(logs, [0, 4]);
+}
+
+#[test]
+fn folders_of_the_file_system_are_locked_and_never_made_where_one_is_missing() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| root.path().join(name);
+    let open = |more: &[PathBuf]| open_folders(&path("a"), more, "log", &|dir| RealIo::new(dir));
+    let io = open(&[path("b")]).expect("new folders");
+    (0..4).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+    assert!(refusal(open(&[])).contains("in use"));
+    let other = open_folders(&path("x"), &[path("b")], "log", &|dir| RealIo::new(dir));
+    assert!(refusal(other).contains("in use"));
+    drop(io);
+    std::fs::rename(path("b"), path("c")).expect("it is there");
+    assert!(refusal(open(&[])).contains("no such folder") && !path("b").exists());
+    let read_only = open_folders(&path("a"), &[path("c")], "log", &|dir| Ok(RealIo::read_only(dir)));
+    assert_eq!(read_only.expect("named").list("log").expect("folders").len(), 4);
+    assert!(refusal(open(&[])).contains("no such folder"), "who only reads changes nothing");
+    assert_eq!(open(&[path("c")]).expect("named").list("log").expect("folders").len(), 4);
+    assert_eq!(open(&[]).expect("known").list("log").expect("folders").len(), 4);
+}

@@ -1,0 +1,92 @@
+//! A data folder whose log is spread over further folders, as `dir` names them.
+
+mod harness;
+
+use harness::{Client, Folder, Server, bulk, check, ok, run};
+use holdfast_resp::write_command;
+use std::fs;
+
+const KEYS: usize = 4000;
+
+fn key(n: usize) -> String {
+    format!("key:{n}")
+}
+
+fn value(n: usize, round: usize) -> String {
+    format!("{n}:{round}:").repeat(1000)
+}
+
+/// Sets all keys.
+fn fill(client: &mut Client, round: usize) {
+    for first in (0..KEYS).step_by(100) {
+        let mut requests = Vec::new();
+        for n in first..first + 100 {
+            write_command(&mut requests, &["SET", &key(n), &value(n, round)]);
+        }
+        client.send(&requests);
+        (first..first + 100).for_each(|_| assert_eq!(client.reply(), ok()));
+    }
+}
+
+fn assert_filled(client: &mut Client, round: usize) {
+    for n in 0..KEYS {
+        assert_eq!(client.call_args(&["GET", &key(n)]), bulk(value(n, round)), "{n}");
+    }
+}
+
+/// Files of the log in a folder.
+fn files(folder: &Folder, name: &str) -> usize {
+    fs::read_dir(folder.join(&format!("{name}/log"))).map_or(0, Iterator::count)
+}
+
+#[test]
+fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
+    let folder = Folder::new();
+    let more = ["second", "third"].map(|name| folder.join(name));
+    // What is read comes from the media.
+    let options = ["--dir", &more[0], "--dir", &more[1], "--maxmemory", "48mb", "--log-max-size", "256mb"];
+    let server = Server::start_in(folder, &options);
+    let mut client = server.client();
+    fill(&mut client, 1);
+    assert_filled(&mut client, 1);
+    let counts = ["data", "second", "third"].map(|name| files(server.folder(), name));
+    assert!(counts.iter().all(|&count| count > 0 && count.abs_diff(counts[0]) <= 1), "{counts:?}");
+    fill(&mut client, 2);
+    let folder = server.kill();
+    let (is_sound, told) = check(&folder);
+    assert!(is_sound && told.contains(&format!("keys: {KEYS}\n")), "{told}");
+
+    // The data folder knows where the others are.
+    let server = Server::start_in(folder, &options[4..]);
+    assert_filled(&mut server.client(), 2);
+    let folder = server.stop();
+
+    // One that is missing is never left out.
+    fs::rename(&more[0], folder.join("moved")).expect("it is there");
+    let refused = |args: &[&str]| {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let (data, socket) = (folder.join("data"), folder.join("socket"));
+    let serve = ["serve", "--port", "0", "--unixsocket", &socket, "--dir", &data];
+    let told = refused(&serve);
+    assert!(told.contains(&more[0]) && told.contains("if it was moved, name it by dir"), "{told}");
+    assert!(refused(&["check", &data]).contains("if it was moved, name it by dir"));
+    let told = refused(&["serve", "--port", "0", "--unixsocket", &socket, "--dir", &more[1]]);
+    assert!(told.contains("a part of the data folder"), "{told}");
+    let server = Server::start_in(folder, &["--dir", &format!("{}/moved", data.trim_end_matches("/data"))]);
+    assert_filled(&mut server.client(), 2);
+    let (is_sound, told) = check(&server.stop());
+    assert!(is_sound, "{told}");
+}
+
+#[test]
+fn an_import_makes_one_folder() {
+    let folder = Folder::new();
+    let imported =
+        run(&["import", &folder.join("dump.rdb"), "--dir", &folder.join("a"), "--dir", &folder.join("b")]);
+    assert_eq!(imported.status.code(), Some(1));
+    let told = String::from_utf8(imported.stderr).expect("UTF-8");
+    assert!(told.contains("name further ones when the server starts"), "{told}");
+}
