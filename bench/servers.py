@@ -19,6 +19,17 @@ def free_port():
         return s.getsockname()[1]
 
 
+def wait_for_port(port, seconds=60):
+    """Waits until somebody listens."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        time.sleep(0.01)
+    raise RuntimeError(f"nobody listens at port {port}")
+
+
 class Server:
     """A running server: its port, and what the system knows of its process."""
 

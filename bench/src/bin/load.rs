@@ -8,7 +8,8 @@
 //! Each argument is a command, and before it how often it comes (1, if no number is given). `{key}` is `key:` and twelve
 //! digits, `{n}` the number alone, `{value}` so many bytes as `--value` says. In order (`--pattern sequential`), numbers count
 //! up over all connections, from 0; so a load of `--requests` as many as `--keys` sets each key once. `--rate` sends no more a
-//! second. With `--exact-lru COUNT` no server is asked: what is printed is the share of draws that a cache of so many keys, which
+//! second. With `--memcached` the commands are `get KEY` and `set KEY VALUE` of memcached's text protocol; a get that finds nothing counts as
+//! an error. With `--exact-lru COUNT` no server is asked: what is printed is the share of draws that a cache of so many keys, which
 //! drops the one that was used longest ago, would have had, once it was full.
 
 use holdfast_io::{Counts, Histogram};
@@ -122,6 +123,7 @@ struct Load {
     value: Vec<u8>,
     seed: u64,
     commands: Vec<(u32, String)>,
+    memcached: bool,
 }
 
 impl Load {
@@ -140,6 +142,7 @@ impl Load {
             value: Vec::new(),
             seed: 1,
             commands: Vec::new(),
+            memcached: false,
         };
         let mut value_len = 512;
         let mut arguments = Parser::from_env();
@@ -157,6 +160,7 @@ impl Load {
                 Arg::Long("pattern") => load.pattern = arguments.value()?.parse()?,
                 Arg::Long("value") => value_len = arguments.value()?.parse()?,
                 Arg::Long("seed") => load.seed = arguments.value()?.parse()?,
+                Arg::Long("memcached") => load.memcached = true,
                 Arg::Value(command) => load.commands.push(weighted(&command.string()?)),
                 _ => return Err(argument.unexpected().into()),
             }
@@ -194,7 +198,42 @@ impl Load {
                     .into(),
             })
             .collect();
-        write_command(out, &arguments);
+        match (&arguments[..], self.memcached) {
+            (_, false) => write_command(out, &arguments),
+            ([_, key], _) => out.extend([b"get ", &key[..], b"\r\n"].concat()),
+            ([_, key, value], _) => {
+                out.extend_from_slice(b"set ");
+                out.extend_from_slice(key);
+                out.extend(format!(" 0 0 {}\r\n", value.len()).into_bytes());
+                out.extend_from_slice(value);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => panic!("with --memcached, commands are get and set"),
+        }
+    }
+
+    /// The length of the first reply, once it is whole, and whether it is an error.
+    fn reply(&self, input: &[u8]) -> Result<Option<(usize, bool)>> {
+        if self.memcached {
+            return memcached_reply(input);
+        }
+        let len = skip_reply(input).map_err(|_| "a reply that is none")?;
+        Ok(len.map(|len| (len, input[0] == b'-')))
+    }
+}
+
+/// The same of memcached.
+fn memcached_reply(input: &[u8]) -> Result<Option<(usize, bool)>> {
+    let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+    let line = std::str::from_utf8(&input[..end])?;
+    match line.strip_prefix("VALUE ") {
+        // `VALUE key flags bytes`, the value, and `END`, each with an end of line.
+        Some(head) => {
+            let value: usize = head.rsplit(' ').next().unwrap_or_default().parse()?;
+            let len = end + 2 + value + 2 + "END\r\n".len();
+            Ok((input.len() >= len).then_some((len, false)))
+        }
+        None => Ok(Some((end + 2, line != "STORED"))),
     }
 }
 
@@ -248,11 +287,9 @@ async fn connection(load: Rc<Load>, mut numbers: Numbers, progress: Rc<Progress>
         stream.write_all(&out).await?;
         let mut at = 0;
         while missing > 0 {
-            match skip_reply(&input[at..]).map_err(|_| "a reply that is none")? {
-                Some(len) => {
-                    if input[at] == b'-' {
-                        progress.errors.set(progress.errors.get() + 1);
-                    }
+            match load.reply(&input[at..])? {
+                Some((len, is_error)) => {
+                    progress.errors.set(progress.errors.get() + u64::from(is_error));
                     (at, missing) = (at + len, missing - 1);
                 }
                 None => {
