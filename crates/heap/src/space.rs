@@ -300,8 +300,11 @@ impl Arena {
         let taken = self.heap.take_extents(1);
         if let Some(extent) = taken {
             self.acquire(tx, Extent::unscanned(extent, 0, false));
-            self.extent_mut(extent).scanned = true;
             self.note_free(extent, ALL_PAGES);
+            // Nobody has touched them.
+            let known = self.extent_mut(extent);
+            (known.scanned, known.discarded) = (true, ALL_PAGES);
+            self.heap.discarded.fetch_add(u64::from(ALL_PAGES.count_ones()), Relaxed);
             return Some(Found::Pages(extent, 1));
         }
         self.probe_spacious(pages, usize::MAX).or_else(|| self.probe_unscanned(pages, class, usize::MAX))

@@ -108,6 +108,22 @@ fn free_pages_among_used_ones_take_no_memory() {
 }
 
 #[test]
+fn what_nobody_has_touched_is_not_held() {
+    let file = SimIo::new(1).open("heap", true).unwrap();
+    let (heap, mut arenas) = Heap::create(file, HeapOptions { max_bytes: 64 * EXTENT, arenas: 1 }).unwrap();
+    let (arena, mut tx) = (&mut arenas[0], Tx::new());
+    let empty = heap.held_bytes();
+    for pages in 1..200u64 {
+        arena.alloc(&mut tx, PAGE).unwrap();
+        // Beside them there are headers of extents.
+        let headers = pages.div_ceil(60) + 1;
+        assert!(heap.held_bytes() - empty <= (pages + headers) * PAGE as u64, "{pages} pages");
+        assert_eq!(heap.held_bytes(), heap.stats().resident_bytes);
+    }
+    arena.check().unwrap();
+}
+
+#[test]
 fn integers_are_little_endian() {
     let (mut arenas, mut tx) = (arenas(EXTENT, 1), Tx::new());
     let (arena, root) = (&mut arenas[0], PAGE as u64);
