@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`commands`], [`net`], [`import`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`import`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -16,6 +16,7 @@ mod config;
 mod document;
 mod exec;
 mod export;
+mod figures;
 mod import;
 mod net;
 mod push;

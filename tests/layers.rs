@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 16] = [
+const SERVER: [&str; 17] = [
     "util",
     "config",
     "command",
@@ -20,6 +20,7 @@ const SERVER: [&str; 16] = [
     "server",
     "session",
     "exec",
+    "figures",
     "commands",
     "net",
     "import",

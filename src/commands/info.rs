@@ -4,25 +4,29 @@ mod endurance;
 mod store;
 
 use crate::{
-    clients::client::{Client, Kind, flag},
+    clients::client::Kind,
     commands::prelude::*,
     config::Opt,
     exec::keyspace::Keyspace,
+    figures::{
+        self,
+        clients::ClientFigures,
+        commands::{CommandFigures, commands, latency},
+        process::{CpuTime, Whose, cpu_time},
+        traffic::Traffic,
+    },
     server::Server,
     util::version::{REDIS_VERSION, VERSION},
 };
-use holdfast_io::Counts;
-use holdfast_store::{LockBusy, Stats};
+use holdfast_store::Stats;
 use std::{
     cell::Cell,
-    collections::HashSet,
     fmt::Write,
     fs, process,
-    sync::{Arc, atomic::Ordering::Relaxed},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-pub use store::{human, memory_parts};
+pub use store::human;
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[Command {
@@ -49,14 +53,6 @@ impl View<'_, '_, '_> {
     /// The store's figures, which several sections share.
     fn stats(&self) -> &Stats {
         &self.stats
-    }
-
-    /// A number of keys.
-    fn known(&self, number: Result<u64, LockBusy>) -> u64 {
-        number.unwrap_or_else(|LockBusy| {
-            self.held_up.set(true);
-            0
-        })
     }
 }
 
@@ -86,8 +82,7 @@ fn info(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let named = |name: &str| asked.iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = named("all") || named("everything");
     let default = asked.is_empty() || named("default");
-    let stats = keyspace.stats(&call.server().store)?;
-    let stats = stats.counted_since(&call.server().stats_base.lock().expect("no holder panics"));
+    let stats = figures::stats(call.server(), keyspace)?;
     let view = View { server: call.server(), keyspace, stats, held_up: Cell::new(false) };
     let mut text = String::new();
     for (name, title, by_default, section) in SECTIONS {
@@ -164,55 +159,33 @@ fn server(view: &View, text: &mut String) {
 }
 
 fn clients(view: &View, text: &mut String) {
-    let server = view.server;
-    let blocked: u64 = server.workers.iter().map(|worker| worker.blocked.load(Relaxed)).sum();
-    let all = server.clients.all();
-    // Who waits for new entries of a group also waits for it to go away.
-    let waits_for_end = |client: &&Arc<Client>| {
-        client.has_flag(flag::BLOCKED) && server.table.command(client.command()).name == "xreadgroup"
-    };
-    let ends: HashSet<_> = all.iter().filter(waits_for_end).flat_map(|client| client.waits_for()).collect();
-    let keys: HashSet<_> = all.iter().flat_map(|client| client.waits_for()).collect();
+    let clients = ClientFigures::new(view.server);
     lines!(text,
-        "connected_clients": all.len(),
+        "connected_clients": clients.connected,
         "cluster_connections": 0,
-        "maxclients": server.config.number(Opt::MaxClients),
-        "client_recent_max_input_buffer": all.iter().map(|client| client.input()).max().unwrap_or(0),
-        "client_recent_max_output_buffer": all.iter().map(|client| client.output()).max().unwrap_or(0),
-        "blocked_clients": blocked,
-        "tracking_clients": server.push.tracking.clients(),
-        "pubsub_clients": all.iter().filter(|client| client.is_subscribed()).count(),
-        "watching_clients": all.iter().filter(|client| client.watched() > 0).count(),
-        "total_watched_keys": all.iter().map(|client| client.watched()).sum::<usize>(),
-        "total_blocking_keys": keys.len(),
-        "total_blocking_keys_on_nokey": ends.len(),
+        "maxclients": view.server.config.number(Opt::MaxClients),
+        "client_recent_max_input_buffer": clients.input_bytes_max,
+        "client_recent_max_output_buffer": clients.output_bytes_max,
+        "blocked_clients": clients.blocked,
+        "tracking_clients": clients.tracking,
+        "pubsub_clients": clients.subscribed,
+        "watching_clients": clients.watching,
+        "total_watched_keys": clients.watched_keys,
+        "total_blocking_keys": clients.awaited_keys,
+        "total_blocking_keys_on_nokey": clients.awaited_keys_until_gone,
     );
-}
-
-/// What the system tells of this process, among it the bytes in RAM: `VmRSS` now, `VmHWM` at most so far.
-const STATUS: &str = "/proc/self/status";
-
-/// A field of such a file of the system, which is given in KiB, in bytes; 0 if the system does not tell.
-fn kib_field(file: &str, name: &str) -> u64 {
-    let field = |text: String| {
-        let value = |line: &str| {
-            line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok()
-        };
-        text.lines().find_map(value)
-    };
-    fs::read_to_string(file).ok().and_then(field).map_or(0, |kib: u64| kib * 1024)
 }
 
 fn stats(view: &View, text: &mut String) {
     let server = view.server;
     let [commands, input, output] = server.rates.per_second();
-    let errors: u64 = server.errors.all().iter().map(|(_, count)| count).sum();
+    let traffic = Traffic::new(server);
     lines!(text,
-        "total_connections_received": server.accepted.load(Relaxed),
-        "total_commands_processed": server.calls(),
+        "total_connections_received": traffic.accepted,
+        "total_commands_processed": traffic.commands,
         "instantaneous_ops_per_sec": commands,
-        "total_net_input_bytes": server.sum(|worker| &worker.input_bytes),
-        "total_net_output_bytes": server.sum(|worker| &worker.output_bytes),
+        "total_net_input_bytes": traffic.input_bytes,
+        "total_net_output_bytes": traffic.output_bytes,
         "total_net_repl_input_bytes": 0,
         "total_net_repl_output_bytes": 0,
         "instantaneous_input_kbps": format!("{:.2}", input as f64 / 1024.0),
@@ -224,20 +197,16 @@ fn stats(view: &View, text: &mut String) {
         "sync_partial_err": 0,
         "latest_fork_usec": 0,
         "total_forks": 0,
-        "rejected_connections": server.refused.load(Relaxed),
-        "evicted_clients": server.clients.evicted(),
-        "total_error_replies": errors,
-        "total_reads_processed": server.sum(|worker| &worker.reads),
-        "total_writes_processed": server.sum(|worker| &worker.writes),
+        "rejected_connections": traffic.refused,
+        "evicted_clients": traffic.evicted_clients,
+        "total_error_replies": traffic.error_replies(),
+        "total_reads_processed": traffic.reads,
+        "total_writes_processed": traffic.writes,
     );
-    let [auth, command, key, channel] = server.acl.log.counts();
-    lines!(text,
-        "acl_access_denied_auth": auth,
-        "acl_access_denied_cmd": command,
-        "acl_access_denied_key": key,
-        "acl_access_denied_channel": channel,
-    );
-    store::lookups(view, text);
+    for (what, count) in traffic.denied {
+        write!(text, "acl_access_denied_{what}:{count}\r\n").expect(STRING);
+    }
+    store::lookups(view, &traffic, text);
     let (pubsub, tracking) = (&server.push.pubsub, &server.push.tracking);
     lines!(text,
         "pubsub_channels": pubsub.channel_count(Kind::Channel),
@@ -269,20 +238,13 @@ fn replication(view: &View, text: &mut String) {
 }
 
 fn cpu(_: &View, text: &mut String) {
-    let of = |who| {
-        // SAFETY: all zeroes is a valid rusage.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is a valid, writable rusage.
-        unsafe { libc::getrusage(who, &mut usage) };
-        [usage.ru_stime, usage.ru_utime].map(|time| format!("{}.{:06}", time.tv_sec, time.tv_usec))
-    };
-    let ([sys, user], [sys_children, user_children]) = (of(libc::RUSAGE_SELF), of(libc::RUSAGE_CHILDREN));
-    lines!(text,
-        "used_cpu_sys": sys,
-        "used_cpu_user": user,
-        "used_cpu_sys_children": sys_children,
-        "used_cpu_user_children": user_children,
-    );
+    let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    for (whose, suffix) in [(Whose::Own, ""), (Whose::Children, "_children")] {
+        let CpuTime { system, user } = cpu_time(whose);
+        for (kind, us) in [("sys", system), ("user", user)] {
+            write!(text, "used_cpu_{kind}{suffix}:{}\r\n", seconds(us)).expect(STRING);
+        }
+    }
 }
 
 /// Name, version and machine, as `uname` tells them.
@@ -295,26 +257,14 @@ fn operating_system() -> String {
 }
 
 fn commandstats(view: &View, text: &mut String) {
-    let server = view.server;
-    for (id, command) in server.table.all() {
-        let (mut calls, mut nanos, mut rejected, mut failed) = (0, 0, 0, 0);
-        for worker in &server.workers {
-            let stats = worker.command(id);
-            calls += stats.calls.get();
-            nanos += stats.nanos.get();
-            rejected += stats.rejected.get();
-            failed += stats.failed.get();
-        }
-        if calls + rejected > 0 {
-            let per_call = if calls > 0 { nanos as f64 / 1000.0 / calls as f64 } else { 0.0 };
-            write!(
-                text,
-                "cmdstat_{}:calls={calls},usec={},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
-                command.name,
-                nanos / 1000
-            )
-            .expect(STRING);
-        }
+    for CommandFigures { name, calls, nanos, rejected, failed, .. } in commands(view.server) {
+        let per_call = if calls > 0 { nanos as f64 / 1000.0 / calls as f64 } else { 0.0 };
+        write!(
+            text,
+            "cmdstat_{name}:calls={calls},usec={},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
+            nanos / 1000
+        )
+        .expect(STRING);
     }
 }
 
@@ -324,23 +274,22 @@ fn latencystats(view: &View, text: &mut String) {
         return;
     }
     let percentiles = server.config.text(Opt::LatencyTrackingInfoPercentiles);
-    for (id, command) in server.table.all() {
-        let calls = Counts::of(server.workers.iter().map(|worker| &worker.command(id).latency));
+    for CommandFigures { id, name, .. } in commands(server) {
+        let calls = latency(server, id);
         if calls.total() > 0 {
             let shares = percentiles.split_whitespace().map(|percent| {
                 let ns = calls.percentile(percent.parse().expect("checked when it was set"));
                 format!("p{percent}={:.3}", ns as f64 / 1000.0)
             });
             let shares: Vec<String> = shares.collect();
-            write!(text, "latency_percentiles_usec_{}:{}\r\n", command.name, shares.join(",")).expect(STRING);
+            write!(text, "latency_percentiles_usec_{name}:{}\r\n", shares.join(",")).expect(STRING);
         }
     }
 }
 
 fn errorstats(view: &View, text: &mut String) {
-    let server = view.server;
-    for (code, count) in server.errors.all() {
-        write!(text, "errorstat_{}:count={count}\r\n", String::from_utf8_lossy(&code)).expect(STRING);
+    for (code, count) in Traffic::new(view.server).errors {
+        write!(text, "errorstat_{code}:count={count}\r\n").expect(STRING);
     }
 }
 

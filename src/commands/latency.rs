@@ -1,6 +1,9 @@
 //! LATENCY: what took long, and how long each command takes.
 
-use crate::{admin::latency::Series, command::table::CommandId, commands::prelude::*, config::Opt};
+use crate::{
+    admin::latency::Series, command::table::CommandId, commands::prelude::*, config::Opt,
+    figures::commands::latency,
+};
 use holdfast_io::{Counts, longest_like};
 use std::{
     fmt::Write,
@@ -242,9 +245,11 @@ fn histogram(call: &mut Call) -> Answer {
         names.iter().filter_map(|name| call.table().find_full(name)).flat_map(with_subcommands).collect()
     };
     let server = call.server();
-    let of = |id| Counts::of(server.workers.iter().map(|worker| &worker.command(id).latency));
-    let found: Vec<_> =
-        wanted.into_iter().map(|id| (id, of(id))).filter(|(_, calls)| calls.total() > 0).collect();
+    let found: Vec<_> = wanted
+        .into_iter()
+        .map(|id| (id, latency(server, id)))
+        .filter(|(_, calls)| calls.total() > 0)
+        .collect();
     let out = &mut call.out;
     out.map(found.len());
     for (id, calls) in found {

@@ -1,7 +1,9 @@
 //! MEMORY: where memory goes.
 
-use super::info::memory_parts;
-use crate::{commands::prelude::*, config::Opt, exec::keyspace::Keyspace, util::allocator};
+use crate::{
+    commands::prelude::*, config::Opt, exec::keyspace::Keyspace, figures::memory::MemoryParts,
+    util::allocator,
+};
 use holdfast_store::{Type, string::StringValue};
 
 const SUB: Command = Command { group: "server", since: "4.0.0", ..Command::NEW };
@@ -93,7 +95,7 @@ fn usage(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let server = call.server();
-    let parts = memory_parts(server, &keyspace.stats(&server.store)?);
+    let parts = MemoryParts::new(server, &keyspace.stats(&server.store)?);
     let keys: u64 = (0..holdfast_store::DATABASES as u8).map(|db| keyspace.len(db)).sum::<Result<_, _>>()?;
     let (used, data) = (parts.used(), parts.data());
     let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
@@ -132,7 +134,7 @@ fn stats(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 fn doctor(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
     let server = call.server();
-    let parts = memory_parts(server, &keyspace.stats(&server.store)?);
+    let parts = MemoryParts::new(server, &keyspace.stats(&server.store)?);
     let limit = server.config.number(Opt::MaxMemory) as u64;
     let used = parts.used();
     let mut text = String::new();

@@ -45,7 +45,7 @@ pub use format::{
     superblock::VERSIONS as FORMAT_VERSIONS,
 };
 pub use holdfast_io::{Durability, Error as OpenError, Io, RealIo, SimIo};
-pub use holdfast_log::{Admission, Appendfsync, Limit, Log, Lsn, Purpose, SMALL_BYTES};
+pub use holdfast_log::{Admission, Appendfsync, Limit, Log, LogStats, Lsn, Purpose, SMALL_BYTES};
 pub use maintenance::{
     disk::DiskUsage,
     eviction::{Eviction, EvictionOrder, EvictionScope, Room},

@@ -1,7 +1,7 @@
 //! The section of INFO that tells what is written to the medium: the figures of ENDURANCE STATS.
 
 use super::{STRING, View};
-use crate::commands::endurance::{Endurance, Figure};
+use crate::figures::endurance::{Endurance, Figure};
 use std::fmt::Write;
 
 pub fn endurance(view: &View, text: &mut String) {

@@ -3,67 +3,18 @@
 use super::{STRING, View, lines};
 use crate::{
     config::Opt,
-    server::{
-        Server,
-        eviction::{self, OtherMemory},
-    },
+    figures::{keys, memory::MemoryParts, process::kib_field, storage::StorageFigures, traffic::Traffic},
 };
-use holdfast_store::Stats;
 use std::fmt::Write;
-
-/// What uses memory, in bytes.
-pub struct MemoryParts {
-    pub heap: u64,
-    pub cache: u64,
-    pub index: u64,
-    pub log_buffers: u64,
-    pub clients: u64,
-    pub scripts: u64,
-    /// With a policy that evicts keys, what counts against `maxmemory`: data, and all.
-    pub counted: Option<(u64, u64)>,
-    /// Of the process, in RAM.
-    pub resident: u64,
-    /// The most of that so far.
-    pub peak: u64,
-}
-
-impl MemoryParts {
-    /// All that is in use, or what counts as that.
-    pub fn used(&self) -> u64 {
-        self.counted.map_or(self.data() + self.log_buffers + self.clients + self.scripts, |(_, all)| all)
-    }
-
-    /// What is in use for data.
-    pub fn data(&self) -> u64 {
-        self.counted.map_or(self.heap + self.cache + self.index, |(data, _)| data)
-    }
-}
-
-/// What uses how much memory.
-pub fn memory_parts(server: &Server, stats: &Stats) -> MemoryParts {
-    let OtherMemory { clients, scripts } = OtherMemory::of(server);
-    let counted = (stats.data_bytes, stats.data_bytes + stats.other_bytes);
-    MemoryParts {
-        counted: eviction::is_on(&server.config).then_some(counted),
-        heap: stats.heap_resident_bytes,
-        cache: stats.cache_bytes,
-        index: stats.index_bytes,
-        log_buffers: stats.log_buffer_bytes,
-        clients,
-        scripts,
-        resident: super::kib_field(super::STATUS, "VmRSS"),
-        peak: super::kib_field(super::STATUS, "VmHWM"),
-    }
-}
 
 pub fn memory(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
-    let parts = memory_parts(server, stats);
+    let parts = MemoryParts::new(server, stats);
     let (used, resident, clients) = (parts.used(), parts.resident, parts.clients);
     let interpreters = server.interpreter_bytes();
     let ((scripts, script_bytes), libraries) = (server.scripts.size(), server.libraries.get());
     let library_bytes: usize = libraries.libraries.values().map(|library| library.source.len()).sum();
-    let system = super::kib_field("/proc/meminfo", "MemTotal");
+    let system = kib_field("/proc/meminfo", "MemTotal");
     lines!(text,
         "used_memory": used,
         "used_memory_human": human(used),
@@ -119,14 +70,11 @@ pub fn memory(view: &View, text: &mut String) {
 
 pub fn persistence(view: &View, text: &mut String) {
     let (server, stats) = (view.server, view.stats());
-    let (log, recovery) = (server.store.log().stats(), server.store.recovery());
-    let (failed, disk) = (server.store.log().failed().is_some(), server.store.disk_usage());
+    let storage = StorageFigures::new(server, stats);
+    let StorageFigures { log, disk, recovery, .. } = &storage;
     let checkpointing = u8::from(stats.is_checkpointing);
     let last_s = if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 };
-    let garbage = stats.log_bytes.saturating_sub(stats.log_live_bytes);
     let compression = &stats.compression;
-    let ratio = compression.bytes_before as f64 / compression.bytes_after.max(1) as f64;
-    let live = stats.log_live_bytes as f64 / stats.log_bytes.max(1) as f64;
     lines!(text,
         "loading": 0,
         "async_loading": 0,
@@ -143,7 +91,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "aof_last_rewrite_time_sec": last_s,
         "aof_rewrites": stats.checkpoints,
         "aof_last_bgrewrite_status": status(stats.checkpoint_failed),
-        "aof_last_write_status": status(failed),
+        "aof_last_write_status": status(storage.failed.is_some()),
         "aof_current_size": stats.log_bytes,
         "disk_used_bytes": disk.bytes,
         "disk_used_bytes_human": human(disk.bytes),
@@ -151,8 +99,8 @@ pub fn persistence(view: &View, text: &mut String) {
         "maxdisk_human": human(server.config.number(Opt::MaxDisk) as u64),
         "log_bytes": stats.log_bytes,
         "log_live_bytes": stats.log_live_bytes,
-        "log_garbage_bytes": garbage,
-        "log_live_share": format!("{live:.3}"),
+        "log_garbage_bytes": storage.garbage_bytes,
+        "log_live_share": format!("{:.3}", storage.live_share),
         "log_segments": log.segments,
         "log_segments_free": log.segments_free,
         "log_bytes_appended": log.bytes_appended,
@@ -169,7 +117,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "compression_active": u8::from(compression.is_active),
         "compression_bytes_before": compression.bytes_before,
         "compression_bytes_after": compression.bytes_after,
-        "compression_ratio": format!("{ratio:.2}"),
+        "compression_ratio": format!("{:.2}", storage.compression_ratio),
         "compression_values_kept": compression.kept_values,
         "compression_dictionaries": compression.dictionaries,
         "checkpoints": stats.checkpoints,
@@ -191,34 +139,33 @@ fn status(failed: bool) -> &'static str {
 }
 
 /// Look-ups, and where values were found.
-pub fn lookups(view: &View, text: &mut String) {
+pub fn lookups(view: &View, traffic: &Traffic, text: &mut String) {
     let stats = view.stats();
     lines!(text,
         "expired_keys": stats.expired_keys,
         "evicted_keys": stats.evicted_keys,
         "total_eviction_exceeded_time": stats.exceeded_ms.0,
         "current_eviction_exceeded_time": stats.exceeded_ms.1,
-        "evicted_scripts": view.server.scripts.evicted(),
+        "evicted_scripts": traffic.evicted_scripts,
         "keyspace_hits": stats.lookup_hits,
         "keyspace_misses": stats.lookup_misses,
         "migrate_cached_sockets": 0,
         "cache_hits": stats.cache_hits,
         "cache_misses": stats.cache_misses,
         "cache_scanned_keys": stats.fetched_keys,
-        "cold_waits_under_lock": view.server.workers.iter().map(|w| w.cold_waits_under_lock.get()).sum::<u64>(),
+        "cold_waits_under_lock": traffic.cold_waits_under_lock,
         "collection_freezes": stats.freezes,
         "collection_thaws": stats.thaws,
     );
 }
 
 pub fn keyspace(view: &View, text: &mut String) {
-    for number in 0..view.server.config.number(Opt::Databases) as u8 {
-        let db = view.server.store.database(number);
-        let keys = view.known(view.keyspace.len(db));
-        if keys > 0 {
-            let expires = view.known(view.keyspace.expires_len(db));
-            write!(text, "db{number}:keys={keys},expires={expires},avg_ttl=0\r\n").expect(STRING);
-        }
+    let Ok(databases) = keys::databases(view.server, view.keyspace) else {
+        view.held_up.set(true);
+        return;
+    };
+    for keys::DatabaseFigures { number, keys, expires } in databases {
+        write!(text, "db{number}:keys={keys},expires={expires},avg_ttl=0\r\n").expect(STRING);
     }
 }
 
