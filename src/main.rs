@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`import`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -18,6 +18,7 @@ mod exec;
 mod export;
 mod figures;
 mod import;
+mod metrics;
 mod net;
 mod push;
 mod script;

@@ -5,6 +5,7 @@ use crate::{
     admin::log::{self, log},
     commands::ROWS,
     config::{Config, Opt, kind::Value},
+    metrics::Bound,
     net::{event_loop, listener::Listeners},
     script::engine::load_libraries,
     server::{
@@ -49,6 +50,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
+    // Before the data folder is touched: a second server by mistake ends here.
+    let metrics = Bound::open(&config)?.map(Bound::serve).transpose();
+    let metrics = metrics.map_err(|e| format!("cannot start the metrics port: {e}"))?;
     let store = Arc::new(open_store(&config, clock_stopped_at_ms)?);
     let server = Server::new(&ROWS.table, config, store, mailboxes);
     apply::apply_all(&server)?;
@@ -80,6 +84,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
 
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
+    if let Some(metrics) = &metrics {
+        metrics.show(server.clone());
+    }
     let reopening = reopen_files(server.clone(), hang_ups);
     let served = runtime.block_on(async {
         tokio::task::spawn_local(reopening);
@@ -94,8 +101,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
             log!(Warning, "a worker could not start: {e}");
         }
     }
-    // Its tasks share the server.
+    // Its tasks share the server, and so does who shows its figures.
     drop(runtime);
+    drop(metrics);
     log!(Notice, "Making everything durable before exiting.");
     let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 17] = [
+const SERVER: [&str; 18] = [
     "util",
     "config",
     "command",
@@ -23,6 +23,7 @@ const SERVER: [&str; 17] = [
     "figures",
     "commands",
     "net",
+    "metrics",
     "import",
 ];
 

@@ -18,7 +18,8 @@ pub enum Cause {
     Failure,
 }
 
-const CAUSES: [Cause; 3] = [Cause::Space, Cause::Memory, Cause::Failure];
+/// All of them.
+pub const CAUSES: [Cause; 3] = [Cause::Space, Cause::Memory, Cause::Failure];
 /// For so many seconds nothing must have been refused before writes count as taken again.
 const QUIET: u32 = 5;
 /// Bytes of log that must be free for the log not to count as full.
@@ -40,6 +41,12 @@ impl Refusals {
     /// A write is refused. Waits for nothing.
     pub fn note(&self, cause: Cause) {
         self.0[cause as usize].noted.store(true, Relaxed);
+    }
+
+    /// Why writes are refused now, or were a moment ago, with figures.
+    pub fn current(&self, store: &Store) -> Vec<(Cause, String)> {
+        let is_current = |cause: &Cause| self.0[*cause as usize].told.load(Relaxed) > 0 || cause.holds(store);
+        CAUSES.into_iter().filter(is_current).map(|cause| (cause, cause.describe(store))).collect()
     }
 
     /// Logs the changes for the operator. To be called once a second, by one thread.
@@ -73,6 +80,15 @@ impl Refusals {
 }
 
 impl Cause {
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Space => "space",
+            Cause::Memory => "memory",
+            Cause::Failure => "failure",
+        }
+    }
+
     fn refused(self) -> &'static str {
         match self {
             Cause::Space | Cause::Memory => "writes that make data grow",

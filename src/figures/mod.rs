@@ -1,11 +1,12 @@
-//! What the server can tell of itself, collected in one place: INFO, MEMORY and ENDURANCE show the same values.
+//! What the server can tell of itself, collected in one place: INFO, MEMORY, ENDURANCE and the metrics port show the same values.
 //!
-//! A figure is named here for what it is; its names in INFO are Redis's. The store's own
+//! A figure is named here for what it is; its names in INFO are Redis's, and those in metrics OpenMetrics's. The store's own
 //! figures are [`Stats`], which need no other collection.
 
 pub mod clients;
 pub mod commands;
 pub mod endurance;
+pub mod health;
 pub mod keys;
 pub mod memory;
 pub mod process;

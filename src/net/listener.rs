@@ -51,8 +51,8 @@ impl Addresses {
     }
 
     fn listen(&self, backlog: i32) -> Result<Vec<(TcpListener, Wrap)>, String> {
-        let tcp = listen_on_port(&self.bind, self.port, backlog)?;
-        let tls = listen_on_port(&self.bind, self.tls_port, backlog)?;
+        let tcp = listen_on_port(Opt::Bind, &self.bind, self.port, backlog)?;
+        let tls = listen_on_port(Opt::Bind, &self.bind, self.tls_port, backlog)?;
         let tcp = tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
         let tls = tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
         Ok(tcp.chain(tls).collect())
@@ -261,12 +261,14 @@ fn tune(socket: &std::net::TcpStream, keepalive_s: i64) {
     }
 }
 
-fn parse_address(name: &str) -> Result<IpAddr, String> {
+fn parse_address(option: Opt, name: &str) -> Result<IpAddr, String> {
     match name {
         "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        _ => name.parse().map_err(|_| format!("option 'bind': '{name}' is not an IP address")),
+        _ => name
+            .parse()
+            .map_err(|_| format!("option '{}': '{name}' is not an IP address", option.spec().name)),
     }
 }
 
@@ -279,8 +281,8 @@ fn is_missing(error: &io::Error) -> bool {
         )
 }
 
-/// Listens on a port of all addresses of the option `bind`; on none if the port is 0.
-fn listen_on_port(bind: &str, port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
+/// Listens on a port of all addresses, `bind`, that an option has; on none if the port is 0.
+pub fn listen_on_port(option: Opt, bind: &str, port: u16, backlog: i32) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
     if port == 0 {
         return Ok(listeners);
@@ -290,7 +292,7 @@ fn listen_on_port(bind: &str, port: u16, backlog: i32) -> Result<Vec<TcpListener
             Some(name) => (true, name),
             None => (false, name),
         };
-        let address = SocketAddr::new(parse_address(name)?, port);
+        let address = SocketAddr::new(parse_address(option, name)?, port);
         match listen(address, backlog) {
             Ok(listener) => listeners.push(listener),
             Err(e) if optional && is_missing(&e) => {}

@@ -14,7 +14,7 @@ pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
 pub use folder::Folder;
 pub use random::{Rng, long_form, seed};
 pub use script::show;
-pub use server::{Server, check, run};
+pub use server::{Server, check, free_port, run};
 
 use std::{
     thread,

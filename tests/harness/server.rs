@@ -38,6 +38,12 @@ pub fn check(folder: &Folder) -> (bool, String) {
     }
 }
 
+/// A TCP port of this machine that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    listener.and_then(|socket| socket.local_addr()).expect("a port").port()
+}
+
 /// A process that does not outlive the test.
 struct Process(Child);
 
@@ -76,8 +82,7 @@ impl Server {
 
     /// One that listens on a TCP port as well, and the port.
     pub fn start_with_port(options: &[&str]) -> (Server, u16) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let port = listener.and_then(|socket| socket.local_addr()).expect("a port").port();
+        let port = free_port();
         let text = port.to_string();
         let options = [&["--port", &text, "--bind", "127.0.0.1"], options].concat();
         (Server::start(&options), port)
@@ -125,12 +130,20 @@ impl Server {
     /// The same with its calls of the system written to the file `calls` in its folder; `None` where no process may trace
     /// another one.
     pub fn start_traced(calls: &[&str], options: &[&str]) -> Option<Server> {
+        Server::start_by_strace(&format!("trace={}", calls.join(",")), options)
+    }
+
+    /// The same with a call of the system that fails, from one of each thread's on, e.g. `pwritev2:error=EIO:when=20+`; `None`
+    /// where no process may trace another one.
+    pub fn start_failing(call: &str, options: &[&str]) -> Option<Server> {
+        Server::start_by_strace(&format!("inject={call}"), options)
+    }
+
+    fn start_by_strace(what: &str, options: &[&str]) -> Option<Server> {
         let traced = |out: &str| {
             let mut strace = Command::new("strace");
             // The tracer is the child: what we start, and stop, is the server.
-            strace
-                .args(["-D", "-f", "-y", "-s", "40", "-o", out, "-e"])
-                .arg(format!("trace={}", calls.join(",")));
+            strace.args(["-D", "-f", "-y", "-s", "40", "-o", out, "-e", what]);
             strace
         };
         let can_trace =

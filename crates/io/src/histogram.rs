@@ -55,6 +55,19 @@ impl Counts {
         self.0.iter().take(class_of(value) + 1).sum()
     }
 
+    /// How many values are less than each of these powers of two, which rise, and not less than the one before it.
+    pub fn between(&self, powers: &[u64]) -> Vec<u64> {
+        let mut from = 0;
+        let counts = powers.iter().map(|&power| {
+            // A power of two begins a class.
+            let to = class_of(power).min(self.0.len());
+            let count = self.0[from..to].iter().sum();
+            from = to;
+            count
+        });
+        counts.collect()
+    }
+
     /// What `percent` of the values do not exceed; 0 if there are none.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.total() as f64 * percent / 100.0).ceil().max(1.0) as u64;
@@ -100,6 +113,22 @@ mod tests {
             assert!(value <= longest_of(class) && (class == 0 || value > longest_of(class - 1)), "{value}");
             assert!(longest_of(class) - value <= value / STEPS);
         }
+    }
+
+    #[test]
+    fn powers_of_two_part_values_exactly() {
+        let histogram = Histogram::default();
+        let powers: Vec<u64> = (2..30).map(|exponent| 1 << exponent).collect();
+        assert!(Counts::of([&histogram]).between(&powers).iter().all(|count| *count == 0));
+        for power in &powers {
+            // One below, and two that are not.
+            [power - 1, *power, power + 1].iter().for_each(|value| histogram.add(*value));
+        }
+        let between = Counts::of([&histogram]).between(&powers);
+        // 3 and 7 are among the first; 8 and 9 are not less than 8.
+        assert_eq!(between[..3], [1, 3, 3]);
+        assert!(between[1..].iter().all(|count| *count == 3), "{between:?}");
+        assert_eq!(Counts::of([&histogram]).total() - between.iter().sum::<u64>(), 2);
     }
 
     #[test]

@@ -137,6 +137,7 @@ impl Log {
         let took_us = self.io.monotonic_us() - started;
         self.counters.commit_us.add(took_us);
         self.counters.commit_us_max.fetch_max(took_us, Ordering::Relaxed);
+        self.counters.commit_us_sum.fetch_add(took_us, Ordering::Relaxed);
         group.into_iter().for_each(|chunk| self.appender.recycle(chunk));
         Ok(())
     }

@@ -518,11 +518,16 @@ impl Log {
         self.segments.writes.get()
     }
 
+    /// How long commits took, in microseconds.
+    pub fn commit_times(&self) -> Counts {
+        Counts::of([&self.counters.commit_us])
+    }
+
     /// Figures about the log.
     pub fn stats(&self) -> LogStats {
         let (space, counters, tail) = (self.segments.space_stats(), &self.counters, self.tail());
         let writes = self.writes();
-        let commits_us = Counts::of([&counters.commit_us]);
+        let commits_us = self.commit_times();
         LogStats {
             bytes_appended: tail - self.opened_at,
             bytes_written: writes.batches + writes.padding + writes.rewritten,
@@ -532,6 +537,7 @@ impl Log {
             commit_us_p99: commits_us.percentile(99.0),
             commit_us_p999: commits_us.percentile(99.9),
             commit_us_max: counters.commit_us_max.load(Ordering::Relaxed),
+            commit_us_sum: counters.commit_us_sum.load(Ordering::Relaxed),
             segments: space.files,
             segments_free: space.free,
             pending_bytes: tail.saturating_sub(self.written()),

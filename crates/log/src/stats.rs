@@ -22,6 +22,8 @@ pub struct LogStats {
     pub commit_us_p999: u64,
     /// Longest commit, in microseconds.
     pub commit_us_max: u64,
+    /// Time of all commits, in microseconds.
+    pub commit_us_sum: u64,
     /// Segment files that exist.
     pub segments: u32,
     /// Segment files that hold nothing, and those that could still be made.
@@ -84,4 +86,5 @@ pub(crate) struct Counters {
     /// Added to by who commits.
     pub commit_us: Histogram,
     pub commit_us_max: AtomicU64,
+    pub commit_us_sum: AtomicU64,
 }

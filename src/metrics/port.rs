@@ -1,0 +1,246 @@
+//! The port: connections, and what they may ask.
+//!
+//! A connection is for one request, and has a time limit for all of it. So whoever sends slowly, or does not read, is gone
+//! soon; only so many are served at once, and the others wait to be accepted.
+
+use super::{encode::encode, snapshot::Snapshot};
+use crate::{
+    admin::log::log,
+    config::{Config, Opt},
+    figures::health::{Severity, problems, worst},
+    net::listener::listen_on_port,
+    server::Server,
+};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    io,
+    net::TcpListener,
+    rc::Rc,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    net::TcpStream,
+    runtime::{Builder, LocalOptions},
+    sync::{Semaphore, oneshot},
+    task::spawn_local,
+    time::{sleep, timeout},
+};
+
+/// Connections that are served at once.
+const CONNECTIONS_MAX: usize = 32;
+/// Connections that may wait to be accepted, for each address.
+const BACKLOG: i32 = 64;
+/// How long a connection may take from its acceptance to the last byte of its response.
+const CONNECTION_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a request's line and headers.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+/// How long to wait after accepting has failed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long a scrape waits for a script that holds partitions, before it shows older figures.
+const SCRIPT_PATIENCE: Duration = Duration::from_millis(500);
+/// How often it looks meanwhile.
+const SCRIPT_LOOK: Duration = Duration::from_millis(5);
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The sockets of the port, before anybody is answered.
+pub struct Bound(Vec<TcpListener>);
+
+impl Bound {
+    /// Listens where the options say; `None` if they name no port.
+    pub fn open(config: &Config) -> Result<Option<Bound>, String> {
+        let port = config.number(Opt::MetricsPort) as u16;
+        let sockets = listen_on_port(Opt::MetricsBind, &config.text(Opt::MetricsBind), port, BACKLOG);
+        let sockets = sockets.map_err(|what| format!("option 'metrics-port': {what}"))?;
+        match (port, sockets.is_empty()) {
+            (0, _) => Ok(None),
+            (_, true) => Err("option 'metrics-bind': no address could be bound".into()),
+            _ => Ok(Some(Bound(sockets))),
+        }
+    }
+
+    /// Answers from now on.
+    pub fn serve(self) -> io::Result<Port> {
+        let shown = Shown::default();
+        let (stop, stopped) = oneshot::channel();
+        let addresses: io::Result<Vec<_>> = self.0.iter().map(TcpListener::local_addr).collect();
+        for address in addresses? {
+            log!(Notice, "Metrics are on http://{address}/metrics");
+        }
+        let answering = shown.clone();
+        let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
+            if let Err(e) = run(self.0, answering, stopped) {
+                log!(Warning, "the metrics port could not start: {e}");
+            }
+        })?;
+        Ok(Port { shown, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// The server whose figures are shown, once it serves.
+type Shown = Arc<Mutex<Option<Arc<Server>>>>;
+
+/// The port while it answers. It ends when this is dropped.
+pub struct Port {
+    shown: Shown,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Port {
+    /// Shows the figures of a server. Before, the port says that there is none yet.
+    pub fn show(&self, server: Arc<Server>) {
+        *self.shown.lock().expect("no holder panics") = Some(server);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("a panic ends the process");
+        }
+    }
+}
+
+/// Answers until `stopped`.
+fn run(sockets: Vec<TcpListener>, shown: Shown, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+    let runtime =
+        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+    let desk =
+        Rc::new(Desk { shown, last: RefCell::default(), places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) });
+    runtime.block_on(async {
+        for socket in sockets {
+            spawn_local(desk.clone().accept(tokio::net::TcpListener::from_std(socket)?));
+        }
+        // Whoever drops the other end says the same.
+        let _ = stopped.await;
+        Ok(())
+    })
+}
+
+/// Who answers.
+struct Desk {
+    shown: Shown,
+    /// The last figures of all partitions.
+    last: RefCell<Option<Arc<Snapshot>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Desk {
+    async fn accept(self: Rc<Self>, listener: tokio::net::TcpListener) {
+        loop {
+            let place = self.places.clone().acquire_owned().await.expect("it is never closed");
+            match listener.accept().await {
+                Ok((socket, _)) => {
+                    let desk = self.clone();
+                    spawn_local(async move {
+                        // Who takes longer is disconnected.
+                        let _ = timeout(CONNECTION_TIME, desk.serve(socket)).await;
+                        drop(place);
+                    });
+                }
+                Err(e) => {
+                    log!(Warning, "cannot accept a connection to the metrics port: {e}");
+                    sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn serve(self: Rc<Self>, socket: TcpStream) {
+        let answer = service_fn(|request| {
+            let desk = self.clone();
+            async move { Ok::<_, Infallible>(desk.answer(request).await) }
+        });
+        let mut http = http1::Builder::new();
+        // The time limit is that of the connection.
+        http.keep_alive(false)
+            .header_read_timeout(None)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX);
+        // What is no HTTP has got its 400 already, and a peer that is gone needs nothing.
+        let _ = http.serve_connection(TokioIo::new(socket), answer).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if !["/metrics", "/health", "/ready"].contains(&path) {
+            let text = "There are /metrics, /health and /ready.\n";
+            return respond(StatusCode::NOT_FOUND, TEXT, text.to_owned());
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            let mut response =
+                respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Only GET and HEAD are allowed.\n".to_owned());
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        let server = self.shown.lock().expect("no holder panics").clone();
+        match (path, server) {
+            // The process lives, and has not failed yet.
+            ("/health", None) => respond(StatusCode::OK, TEXT, "starting\n".to_owned()),
+            (_, None) => unavailable("the server is starting: its data folder is being opened"),
+            ("/health", Some(server)) => probe(&server, Severity::Failed),
+            ("/ready", Some(server)) => probe(&server, Severity::NotReady),
+            (_, Some(server)) => match self.snapshot(&server).await {
+                Some(snapshot) => respond(StatusCode::OK, OPENMETRICS, encode(server, snapshot)),
+                None => unavailable("a script holds keys, and there are no older figures"),
+            },
+        }
+    }
+
+    /// Figures of all partitions: those of now, or while a script holds some the last ones that there are.
+    async fn snapshot(&self, server: &Server) -> Option<Arc<Snapshot>> {
+        let taking = async {
+            loop {
+                if let Ok(snapshot) = Snapshot::take(server) {
+                    return Arc::new(snapshot);
+                }
+                sleep(SCRIPT_LOOK).await;
+            }
+        };
+        match timeout(SCRIPT_PATIENCE, taking).await {
+            Ok(snapshot) => *self.last.borrow_mut() = Some(snapshot),
+            Err(_held_up) => {}
+        }
+        self.last.borrow().clone()
+    }
+}
+
+/// Says whether nothing is as bad as that.
+fn probe(server: &Server, at_least: Severity) -> Response<Full<Bytes>> {
+    match worst(&problems(server), at_least) {
+        Some(problem) => unavailable(&problem),
+        None => respond(StatusCode::OK, TEXT, "ok\n".to_owned()),
+    }
+}
+
+fn unavailable(why: &str) -> Response<Full<Bytes>> {
+    respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"))
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers: [(HeaderName, &'static str); 3] =
+        [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
