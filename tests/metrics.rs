@@ -4,8 +4,9 @@ mod harness;
 
 use harness::{Client, Folder, PATIENCE, Server, free_port, is_error, ok, run, wait_until};
 use holdfast_resp::Reply;
+use serde_json::Value;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{ErrorKind, Read, Write},
     net::TcpStream,
     process::{Command, Stdio},
@@ -315,6 +316,11 @@ fn a_failed_log_is_told() {
         assert!(why.contains("All writes are refused") && why.contains("the log has failed"), "{why}");
         assert!(why.contains("restart the server") && why.ends_with(".\n"), "{why}");
     }
+    let problems = get(port, "/status").1;
+    assert!(
+        problems.contains(r#""severity":"failed""#) && problems.contains("the log has failed"),
+        "{problems}"
+    );
     let samples = scrape(port);
     assert_eq!([samples["holdfast_healthy"], samples["holdfast_ready"]], [0.0, 0.0]);
     assert_eq!(samples["holdfast_writes_refused{cause=\"failure\"}"], 1.0);
@@ -363,4 +369,55 @@ fn a_port_in_use_ends_the_start_before_any_data_is_touched() {
     let text = refused(&["--metrics-port", &port, "--metrics-bind", "-192.0.2.1"]);
     assert!(text.contains("option 'metrics-bind': no address could be bound"), "{text}");
     drop(server);
+}
+
+/// What a text has between a start and what is none of the characters of a name.
+fn names<'t>(text: &'t str, start: &str) -> BTreeSet<&'t str> {
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let from = text.match_indices(start).map(|(at, _)| &text[at..]);
+    from.map(|text| {
+        let end = text[start.len()..].find(|c| !is_of_name(c)).map_or(text.len(), |end| start.len() + end);
+        &text[..end]
+    })
+    .collect()
+}
+
+#[test]
+fn the_page_needs_nothing_but_the_port_and_reads_what_is_there() {
+    let (server, port) = start(&["--flash-endurance-tbw", "600", "--slowlog-log-slower-than", "0"]);
+    let mut client = server.client();
+    exercise(&mut client);
+    client.call("config set requirepass secret");
+    let page = request(port, "GET", "/");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("content-type: text/html; charset=utf-8"), "{}", page.head);
+    assert!(page.head.contains("content-security-policy: default-src 'none';"), "{}", page.head);
+    for outside in ["://", "src=", "@import", "url(", "<link rel=\"stylesheet"] {
+        assert!(!page.body.contains(outside), "the page uses {outside}");
+    }
+
+    let text = get(port, "/metrics").1;
+    let read = names(&page.body, "holdfast_");
+    assert!(read.len() > 40, "{read:?}");
+    for name in read {
+        let is_there =
+            text.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+        assert!(is_there, "the page reads {name}, which is not there");
+    }
+
+    let (status, json) = get(port, "/status");
+    assert_eq!(status, 200);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    for name in names(&page.body, "status.") {
+        assert!(!json[&name["status.".len()..]].is_null(), "the page reads {name}, which is not there");
+    }
+    assert_eq!(json["problems"], Value::Array(Vec::new()));
+    let slow = json["slow"].as_array().expect("an array");
+    assert_eq!(slow[0]["command"], "config");
+    assert!(slow.iter().any(|entry| entry["command"] == "rpush"), "{slow:?}");
+    for entry in slow {
+        let fields: Vec<&str> = entry.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(fields, ["command", "microseconds", "time"], "arguments are no one's business here");
+        assert!(entry["microseconds"].is_u64() && entry["time"].is_u64());
+    }
 }

@@ -13,6 +13,17 @@ pub enum Severity {
     Failed,
 }
 
+impl Severity {
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Degraded => "degraded",
+            Severity::NotReady => "not-ready",
+            Severity::Failed => "failed",
+        }
+    }
+}
+
 /// Something that is wrong.
 pub struct Problem {
     /// What it stops.

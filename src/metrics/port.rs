@@ -3,7 +3,7 @@
 //! A connection is for one request, and has a time limit for all of it. So whoever sends slowly, or does not read, is gone
 //! soon; only so many are served at once, and the others wait to be accepted.
 
-use super::{encode::encode, snapshot::Snapshot};
+use super::{encode::encode, snapshot::Snapshot, status::status};
 use crate::{
     admin::log::log,
     config::{Config, Opt},
@@ -15,7 +15,10 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+        X_CONTENT_TYPE_OPTIONS,
+    },
     server::conn::http1,
     service::service_fn,
 };
@@ -57,6 +60,14 @@ const SCRIPT_LOOK: Duration = Duration::from_millis(5);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// The page for people. It shows what `/metrics` and `/status` tell.
+const PAGE: &str = include_str!("page.html");
+/// What a browser is to allow the page: what is in it, and requests to this port.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+                           img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The sockets of the port, before anybody is answered.
 pub struct Bound(Vec<TcpListener>);
@@ -180,8 +191,8 @@ impl Desk {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
-        if !["/metrics", "/health", "/ready"].contains(&path) {
-            let text = "There are /metrics, /health and /ready.\n";
+        if !["/", "/metrics", "/status", "/health", "/ready"].contains(&path) {
+            let text = "There are /, /metrics, /status, /health and /ready.\n";
             return respond(StatusCode::NOT_FOUND, TEXT, text.to_owned());
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -192,11 +203,18 @@ impl Desk {
         }
         let server = self.shown.lock().expect("no holder panics").clone();
         match (path, server) {
+            ("/", _) => {
+                let mut response = respond(StatusCode::OK, HTML, PAGE.to_owned());
+                let policy = HeaderValue::from_static(PAGE_POLICY);
+                response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+                response
+            }
             // The process lives, and has not failed yet.
             ("/health", None) => respond(StatusCode::OK, TEXT, "starting\n".to_owned()),
             (_, None) => unavailable("the server is starting: its data folder is being opened"),
             ("/health", Some(server)) => probe(&server, Severity::Failed),
             ("/ready", Some(server)) => probe(&server, Severity::NotReady),
+            ("/status", Some(server)) => respond(StatusCode::OK, JSON, status(&server)),
             (_, Some(server)) => match self.snapshot(&server).await {
                 Some(snapshot) => respond(StatusCode::OK, OPENMETRICS, encode(server, snapshot)),
                 None => unavailable("a script holds keys, and there are no older figures"),
