@@ -421,3 +421,65 @@ fn the_page_needs_nothing_but_the_port_and_reads_what_is_there() {
         assert!(entry["microseconds"].is_u64() && entry["time"].is_u64());
     }
 }
+
+/// Every expression of a dashboard, with the names of labels that its legend shows.
+fn expressions<'v>(value: &'v Value, found: &mut Vec<(&'v str, &'v str)>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field.as_str() {
+                    Some(text) if name == "expr" || name == "definition" => {
+                        found.push((text, fields.get("legendFormat").and_then(Value::as_str).unwrap_or("")));
+                    }
+                    _ => expressions(field, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_dashboard_and_the_documentation_name_what_is_there() {
+    let (server, port) = start(&["--flash-endurance-tbw", "600"]);
+    exercise(&mut server.client());
+    let samples = scrape(port);
+    let is_there = |name: &str| {
+        samples.keys().any(|sample| {
+            sample.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+        })
+    };
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../deploy/grafana/holdfast.json")).expect("a dashboard");
+    let mut found = Vec::new();
+    expressions(&dashboard, &mut found);
+    assert!(found.len() > 50, "{} expressions", found.len());
+    for (expression, legend) in found {
+        let read = names(expression, "holdfast_");
+        assert!(!read.is_empty(), "{expression}");
+        read.iter().for_each(|name| assert!(is_there(name), "{expression}: there is no {name}"));
+        let grouped = expression
+            .split("by (")
+            .skip(1)
+            .flat_map(|rest| rest.split(')').next().expect("a first part").split(", "));
+        let shown = legend.split("{{").skip(1).map(|rest| rest.split("}}").next().expect("a first part"));
+        // Prometheus adds the instance.
+        for label in grouped.chain(shown).filter(|label| *label != "instance") {
+            let has_label = |name: &&&str| {
+                samples.keys().any(|sample| {
+                    sample.starts_with(&format!("{name}{{")) && sample.contains(&format!("{label}="))
+                })
+            };
+            assert!(read.iter().find(has_label).is_some(), "{expression}: there is no label {label}");
+        }
+    }
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().expect("a number")).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have the same number");
+
+    let read = names(include_str!("../docs/operations.md"), "holdfast_");
+    assert!(read.len() > 6, "{read:?}");
+    read.iter()
+        .for_each(|name| assert!(is_there(name), "the documentation names {name}, which is not there"));
+}

@@ -67,9 +67,10 @@ impl Scrape {
     fn process(&self, page: &mut Page) -> fmt::Result {
         let server = &self.server;
         let build = [("version", VERSION), ("redis_version", REDIS_VERSION)];
-        let mut info =
-            page.encoder.encode_descriptor("build", "The version of the server", None, MetricType::Info)?;
-        info.encode_info(&build)?;
+        // Not of the type "info", which parsers of the older text format do not know.
+        let help = "The version of the server, in labels";
+        let mut encoder = page.encoder.encode_descriptor("build_info", help, NONE, MetricType::Gauge)?;
+        encoder.encode_family(&build)?.encode_gauge(&1u64)?;
         page.gauge("uptime", "Time since the start", SECONDS, server.started.elapsed().as_secs_f64())?;
         page.gauge("workers", "Threads that serve clients", NONE, server.workers.len())?;
         let CpuTime { system, user } = cpu_time(Whose::Own);
