@@ -7,7 +7,8 @@ use crate::{
         options::edit_distance,
     },
     document, export,
-    import::{self, Destination},
+    import::{self, Address, Destination, Login},
+    top,
     util::version::VERSION,
 };
 use std::{
@@ -23,6 +24,8 @@ pub enum Request {
     Check(PathBuf),
     /// Import what another server has saved.
     Import(Box<import::Request>),
+    /// Show the figures of a server that runs.
+    Top(top::Request),
     /// Write what a data folder holds to an RDB file.
     Export(export::Request),
     /// Print this and exit.
@@ -38,6 +41,7 @@ Usage:
   holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
   holdfast export DIR FILE                      write what a data folder that is not in use holds to an RDB file
   holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
+  holdfast top [ADDRESS]                       show how a server that runs is doing, each second
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
   holdfast --version                           print the version
@@ -76,6 +80,18 @@ The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a ha
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
 ";
 
+const TOP_USAGE: &str = "\
+Usage:
+  holdfast top [ADDRESS] [--user NAME] [--password PASSWORD] [--once]
+
+Shows how a server that runs is doing: what is wrong, throughput, latency, hits, memory, log, medium, clients, busiest and slow
+commands. ADDRESS is HOST:PORT or the path of a Unix socket; without it, localhost:6379. It looks each second, by INFO,
+LATENCY HISTOGRAM and SLOWLOG GET, which the user must be allowed; q ends it.
+
+With --once it prints what a second shows, and ends. So it does each second, for good, where it does not print to a terminal.
+Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
+";
+
 /// Understands the arguments after the program's name.
 pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -93,6 +109,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
         ["export", rest @ ..] => export(rest),
         ["import", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(IMPORT_USAGE.into())),
         ["import", rest @ ..] => import(rest),
+        ["top", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(TOP_USAGE.into())),
+        ["top", rest @ ..] => top(rest),
         ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
         ["--version" | "-v", ..] => Ok(Request::Print(format!("holdfast {VERSION}\n"))),
         ["serve", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(serve_help())),
@@ -108,7 +126,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     }
 }
 
-const COMMANDS: [&str; 6] = ["serve", "check", "export", "import", "commands", "help"];
+const COMMANDS: [&str; 7] = ["serve", "check", "export", "import", "top", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -191,6 +209,31 @@ fn import(args: &[&str]) -> Result<Request, ConfigError> {
     let address = address.expect("it is among the arguments");
     let to = Destination::Server { address, user, password, replace };
     Ok(Request::Import(Box::new(import::Request { from, to })))
+}
+
+fn top(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast top --help"));
+    let mut request = top::Request {
+        address: Address::Tcp("localhost".into(), 6379),
+        login: Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() },
+        once: false,
+    };
+    let mut rest = args.iter();
+    let mut has_address = false;
+    while let Some(arg) = rest.next() {
+        let mut value = || rest.next().map(|value| value.to_string()).ok_or(format!("{arg} needs a value"));
+        match *arg {
+            "--once" => request.once = true,
+            "--user" => request.login.user = Some(value().map_err(|what| wrong(&what))?),
+            "--password" => request.login.password = Some(value().map_err(|what| wrong(&what))?),
+            address if !has_address && !address.starts_with('-') => {
+                request.address = address.parse().map_err(|what: String| wrong(&what))?;
+                has_address = true;
+            }
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    Ok(Request::Top(request))
 }
 
 fn export(args: &[&str]) -> Result<Request, ConfigError> {

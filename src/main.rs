@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`top`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -27,6 +27,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod simulated;
+mod top;
 mod transport;
 mod util;
 
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
         Ok(cli::Request::Import(request)) => import::import(*request, serve::serve),
         Ok(cli::Request::Check(dir)) => check::check(&dir),
+        Ok(cli::Request::Top(request)) => top::top(&request),
         Ok(cli::Request::Export(request)) => export::export(&request),
         Err(error) => Err(error.to_string()),
     };

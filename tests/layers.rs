@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 18] = [
+const SERVER: [&str; 19] = [
     "util",
     "config",
     "command",
@@ -25,6 +25,7 @@ const SERVER: [&str; 18] = [
     "net",
     "metrics",
     "import",
+    "top",
 ];
 
 /// The same of the store.

@@ -1,6 +1,7 @@
 //! INFO.
 
 mod endurance;
+mod health;
 mod store;
 
 use crate::{
@@ -73,6 +74,7 @@ const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("commandstats", "Commandstats", false, commandstats),
     ("latencystats", "Latencystats", false, latencystats),
     ("errorstats", "Errorstats", true, errorstats),
+    ("health", "Health", false, health::health),
     ("cluster", "Cluster", true, cluster),
     ("keyspace", "Keyspace", true, store::keyspace),
 ];

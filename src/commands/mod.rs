@@ -44,6 +44,7 @@ mod transactions;
 mod zsets;
 
 use crate::exec::handler::{Row, Rows};
+pub use info::human;
 use std::sync::LazyLock;
 
 /// The rows of all commands.

@@ -27,8 +27,8 @@ use std::{
     thread,
     time::Duration,
 };
-pub use target::Address;
-use target::{Connection, Login, Sent};
+pub use target::{Address, Connection, Login};
+use target::{PATIENCE, Sent};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -116,7 +116,7 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
                 sent: Sent::default(),
             });
         }
-        if address.connect().is_ok() {
+        if address.connect(PATIENCE).is_ok() {
             // The server is told of interruptions, and ends.
             let interrupted = Arc::new(AtomicBool::new(false));
             let target = Target { address: &address, login: &Login::default(), replace: false, connections };
@@ -125,7 +125,7 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
         thread::sleep(LOOK_EVERY);
     };
     // It ends in order, so that all is durable, or has ended already.
-    let asked = address.connect().and_then(Connection::shut_down);
+    let asked = address.connect(PATIENCE).and_then(Connection::shut_down);
     server.join().expect("a panic ends the process")?;
     let summary = match (fed, asked) {
         (Ok(summary), Ok(())) => summary,
@@ -173,7 +173,7 @@ fn into_server(source: &Source, address: &Address, login: &Login, replace: bool)
                     again, no key may expire"
             .into());
     }
-    let mut connection = address.connect().and_then(|connection| connection.log_in(login));
+    let mut connection = address.connect(PATIENCE).and_then(|connection| connection.log_in(login));
     let is_empty = connection
         .as_mut()
         .map_err(|e| e.to_string())
@@ -242,7 +242,7 @@ fn feed(
     interrupted: Arc<AtomicBool>,
 ) -> Result<Summary, Unfed> {
     let failed = Arc::new(AtomicBool::new(false));
-    let pipeline = |_| address.connect()?.log_in(login)?.pipeline(failed.clone());
+    let pipeline = |_| address.connect(PATIENCE)?.log_in(login)?.pipeline(failed.clone());
     // The order of keys is of no account, that of commands is.
     let count = if source.has_commands() { 1 } else { connections };
     let pipelines: io::Result<Vec<_>> = (0..count).map(pipeline).collect();

@@ -6,7 +6,7 @@ use holdfast_resp::{Reply, write_command};
 use std::{
     fmt,
     io::{self, BufWriter, ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream},
+    net::{Shutdown, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
     path::PathBuf,
     str::FromStr,
@@ -26,7 +26,7 @@ const BUFFER: usize = 64 << 10;
 /// Bytes of a key or a reply that an error shows.
 const SHOWN: usize = 200;
 /// How long a server may be silent. A large value takes its time.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,25 +120,37 @@ impl Write for Socket {
 }
 
 impl Address {
-    /// Connects.
-    pub fn connect(&self) -> io::Result<Connection> {
+    /// Connects to a server that may be silent for so long.
+    pub fn connect(&self, patience: Duration) -> io::Result<Connection> {
         let socket = match self {
             Address::Tcp(host, port) => {
-                let socket = TcpStream::connect((&host[..], *port))?;
+                let socket = connect_tcp(host, *port, patience)?;
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_read_timeout(Some(patience))?;
+                socket.set_write_timeout(Some(patience))?;
                 Socket::Tcp(socket)
             }
             Address::Unix(path) => {
                 let socket = UnixStream::connect(path)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
+                socket.set_read_timeout(Some(patience))?;
+                socket.set_write_timeout(Some(patience))?;
                 Socket::Unix(socket)
             }
         };
         Ok(Connection { replies: Replies { socket, input: Vec::new(), next: 0 } })
     }
+}
+
+/// Connects to the first address of a host that answers.
+fn connect_tcp(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 /// Replies as they arrive.
