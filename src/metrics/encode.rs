@@ -550,3 +550,26 @@ impl Buckets {
         encoder.encode_histogram::<NoLabelSet>(sum, count, &self.0, None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_io::Histogram;
+
+    #[test]
+    fn a_bucket_counts_what_is_not_above_its_limit() {
+        let (histogram, mut values) = (Histogram::default(), Vec::new());
+        for power in (0..=30).map(|exponent| 1u64 << exponent) {
+            values.extend([power - 1, power, power + 1]);
+        }
+        values.iter().for_each(|value| histogram.add(*value));
+        let Buckets(buckets) = Buckets::new(&Counts::of([&histogram]), 1e9, COMMAND_POWERS);
+        let mut counted = 0;
+        for (limit, count) in &buckets {
+            counted += count;
+            let up_to = values.iter().filter(|value| **value as f64 / 1e9 <= *limit).count() as u64;
+            assert_eq!(counted, up_to, "up to {limit}");
+        }
+        assert_eq!((counted, buckets.last().map(|last| last.0)), (values.len() as u64, Some(f64::INFINITY)));
+    }
+}

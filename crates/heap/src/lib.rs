@@ -299,15 +299,18 @@ impl Heap {
 
     /// Figures, some of which may change while they are collected.
     pub fn stats(&self) -> HeapStats {
-        let owned = || (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some());
+        // Once: there may be a million of them.
+        let (mut extents, mut present) = (0, 0);
+        for extent in (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some()) {
+            extents += 1;
+            present += u64::from(self.memory.present(extent));
+        }
         let written = self.pages_written();
         let state = self.memory.file.state();
         HeapStats {
-            resident_bytes: (owned().map(|extent| u64::from(self.memory.present(extent))).sum::<u64>())
-                .saturating_sub(self.discarded.load(Relaxed))
-                * PAGE as u64,
+            resident_bytes: present.saturating_sub(self.discarded.load(Relaxed)) * PAGE as u64,
             allocated_bytes: self.allocated_bytes(),
-            extents: owned().count() as u64,
+            extents,
             extents_max: self.memory.len() as u64,
             file_slots_used: state.slots.used() as u64,
             file_slots_free: (state.slots.len() - state.slots.used()) as u64,
