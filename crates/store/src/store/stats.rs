@@ -5,7 +5,7 @@ use crate::{
     engine::locks::LockBusy,
     format::{bytes_written::BytesWritten, compress::CompressionStats},
     maintenance::Maintenance,
-    partition::{Appended, Partition, shared::Shared},
+    partition::{Appended, Lookups, Partition, shared::Shared},
     txn::Txn,
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -167,12 +167,16 @@ impl Stats {
         }
     }
 
-    fn add(&mut self, appended: &mut Appended, shared: &Shared, part: &Partition) {
-        appended.add(&part.counts.appended);
-        let lookups = part.counts.lookups;
+    /// Adds look-ups. `ahead`: values among those found in the cache that were fetched and are not asked for yet.
+    fn look_up(&mut self, lookups: Lookups, ahead: u64) {
         self.lookup_hits += lookups.hits;
         self.lookup_misses += lookups.misses;
-        self.cache_hits += lookups.cached.saturating_sub(part.counts.ahead);
+        self.cache_hits += lookups.cached.saturating_sub(ahead);
+    }
+
+    fn add(&mut self, appended: &mut Appended, shared: &Shared, part: &Partition) {
+        appended.add(&part.counts.appended);
+        self.look_up(part.counts.lookups, part.counts.ahead);
         self.changes += part.counts.changes;
         self.swept += part.counts.swept;
         self.garbage += part.garbage_len(shared);
@@ -224,6 +228,8 @@ impl Store {
     pub fn stats_in(&self, txn: &Txn) -> Stats {
         let (mut stats, mut appended) = (Stats::new(&self.maintenance), Appended::default());
         txn.partitions().for_each(|part| stats.add(&mut appended, &self.shared, part));
+        // Its partitions know of these at its end.
+        stats.look_up(txn.lookups(), 0);
         stats.completed(&self.maintenance, &appended)
     }
 }
