@@ -123,6 +123,10 @@ fn ranges_that_overflow_are_refused() {
             ("return unpack({}, 0, 2147483647)", wrong),
             ("return unpack({}, -2147483648, 2147483647)", wrong),
             ("return unpack({}, -2147483648, -1)", wrong),
+            // As many as there can be at all.
+            ("return unpack({}, 1, 2147483647)", wrong),
+            ("return unpack({}, -2147483648, -2)", wrong),
+            ("return unpack({}, 1, 2147483640)", wrong),
             ("return unpack({}, 1, 1e9)", wrong),
             (
                 "return unpack(1)",

@@ -187,7 +187,7 @@ impl Lua {
     /// Makes sure of so many free slots of the stack.
     #[inline]
     pub(super) fn reserve_slots(&mut self, slots: c_int) -> Result<(), PushError> {
-        let end = self.top() + slots;
+        let end = self.top().saturating_add(slots);
         if end > self.room {
             // SAFETY: it only makes room.
             if unsafe { ffi::lua_checkstack(self.state, slots) } == 0 {
