@@ -51,6 +51,9 @@ fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
     assert_filled(&mut client, 1);
     let counts = ["data", "second", "third"].map(|name| files(server.folder(), name));
     assert!(counts.iter().all(|&count| count > 0 && count.abs_diff(counts[0]) <= 1), "{counts:?}");
+    assert_eq!(client.info("further_folders"), "2");
+    let told = client.info("folder1");
+    assert!(told.starts_with("log_files=") && told.ends_with(&format!(",path={}", more[0])), "{told}");
     fill(&mut client, 2);
     let folder = server.kill();
     let (is_sound, told) = check(&folder);

@@ -1,7 +1,7 @@
 //! The log and the data folder.
 
 use crate::server::Server;
-use holdfast_store::{DiskUsage, LogStats, Recovery, Stats};
+use holdfast_store::{DiskUsage, FolderUse, LogStats, Recovery, Stats};
 
 /// What lies on the medium, beside what [`Stats`] tells.
 pub struct StorageFigures<'a> {
@@ -11,6 +11,8 @@ pub struct StorageFigures<'a> {
     pub failed: Option<String>,
     /// What the data folder takes.
     pub disk: DiskUsage,
+    /// The folders over which its log is spread, beside itself.
+    pub further_folders: Vec<FolderUse>,
     /// What the start has found.
     pub recovery: &'a Recovery,
     /// Bytes of the log that are not live.
@@ -29,6 +31,7 @@ impl<'a> StorageFigures<'a> {
             log: server.store.log().stats(),
             failed: server.store.log().failed(),
             disk: server.store.disk_usage(),
+            further_folders: server.store.further_folders(),
             recovery: server.store.recovery(),
             garbage_bytes: stats.log_bytes.saturating_sub(stats.log_live_bytes),
             live_share: stats.log_live_bytes as f64 / stats.log_bytes.max(1) as f64,

@@ -30,7 +30,7 @@ pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use sim::{Fault, SimIo};
-pub use spread::{OpenFolder, Spread, open_folders};
+pub use spread::{FolderUse, OpenFolder, Spread, open_folders};
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;
@@ -94,6 +94,10 @@ pub trait Io: Send + Sync {
     /// Bytes that new files may take which need not be beside the others, while so many are to be left for these.
     fn room_for_files(&self, reserve: u64) -> io::Result<Option<u64>> {
         Ok(self.free_bytes()?.map(|free| free.saturating_sub(reserve)))
+    }
+    /// What its further folders hold; none, if it has none ([`Spread`]).
+    fn further_folders(&self) -> Vec<FolderUse> {
+        Vec::new()
     }
     /// A queue in which a thread can have so many reads under way at once.
     ///

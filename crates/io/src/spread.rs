@@ -108,10 +108,23 @@ impl Tie {
     }
 }
 
+/// What a further folder holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderUse {
+    /// Its absolute path.
+    pub path: String,
+    /// Files that are spread and lie there.
+    pub files: usize,
+    /// Bytes that its medium has left; `None`: it does not tell.
+    pub free_bytes: Option<u64>,
+}
+
 /// A data folder and its further folders.
 pub struct Spread {
     /// The data folder first.
     folders: Vec<Arc<dyn Io>>,
+    /// Paths of the others.
+    paths: Vec<String>,
     /// The folder whose files are spread, and a slash.
     prefix: String,
     /// Where each file is.
@@ -150,7 +163,7 @@ impl Spread {
             given.push((path, io, tie));
         }
         let mut id = None;
-        let mut folders = vec![home.clone()];
+        let (mut folders, mut paths) = (vec![home.clone()], Vec::new());
         for &number in &numbers {
             let name = format!("{PREFIX}{number}");
             let known = Tie::read(&*home, &name)?;
@@ -165,6 +178,7 @@ impl Spread {
                     tie.write(&*home, &name)?;
                 }
                 folders.push(io);
+                paths.push(path.clone());
                 continue;
             }
             let Some(known) = known else {
@@ -182,6 +196,7 @@ impl Spread {
                 )));
             }
             folders.push(io);
+            paths.push(known.path);
         }
         for (more, io, tie) in given {
             let unusable = |what: &str| Err(Error::Unusable(format!("the further folder {more} {what}")));
@@ -209,10 +224,11 @@ impl Spread {
             tie.write(&*io, MARK).map_err(|e| within(more, e))?;
             Tie { path: more.clone(), ..tie }.write(&*home, &format!("{PREFIX}{number}"))?;
             folders.push(io);
+            paths.push(more.clone());
         }
         let prefix = format!("{spread}/");
         let (places, reserve) = (Mutex::default(), AtomicU64::new(0));
-        let spread = Spread { folders, prefix, places, reserve };
+        let spread = Spread { folders, paths, prefix, places, reserve };
         spread.look().map_err(|e| Error::io("list the data folder", e))?;
         Ok(Arc::new(spread))
     }
@@ -304,6 +320,16 @@ impl Io for Spread {
             return Ok(None);
         }
         Ok(Some((0..self.folders.len()).fold(0, |sum: u64, folder| sum.saturating_add(self.room(folder)))))
+    }
+
+    fn further_folders(&self) -> Vec<FolderUse> {
+        let places = self.places.lock();
+        let uses = (1..).zip(&self.paths).map(|(folder, path)| FolderUse {
+            path: path.clone(),
+            files: places.values().filter(|place| **place == folder).count(),
+            free_bytes: self.folders[folder].free_bytes().ok().flatten(),
+        });
+        uses.collect()
     }
 
     fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {

@@ -47,6 +47,8 @@ fn files_of_the_log_are_spread_and_found_again() {
     assert_eq!(["a", "b", "c"].map(|folder| log(&sim, folder).len()), [3; 3]);
     assert_eq!(sim.list("a").expect("a folder"), ["folder-1", "folder-2", "heap"]);
     assert_eq!(sim.list("b").expect("a folder"), ["folder"]);
+    let uses: Vec<_> = io.further_folders().into_iter().map(|folder| (folder.path, folder.files)).collect();
+    assert_eq!(uses, [("b".to_owned(), 3), ("c".to_owned(), 3)]);
     drop(io);
 
     // They need not be named again, nor in this order; what a power cut leaves is all of it.

@@ -5,6 +5,7 @@ use crate::{
     config::Opt,
     figures::{keys, memory::MemoryParts, process::kib_field, storage::StorageFigures, traffic::Traffic},
 };
+use holdfast_store::FolderUse;
 use std::fmt::Write;
 
 pub fn memory(view: &View, text: &mut String) {
@@ -131,7 +132,12 @@ pub fn persistence(view: &View, text: &mut String) {
         "recovery_us": recovery.us,
         "recovery_log_bytes": recovery.replayed_bytes,
         "recovery_batches": recovery.replayed_batches,
+        "further_folders": storage.further_folders.len(),
     );
+    for (number, FolderUse { path, files, free_bytes }) in (1..).zip(&storage.further_folders) {
+        let free = free_bytes.map(|bytes| format!(",free_bytes={bytes}")).unwrap_or_default();
+        write!(text, "folder{number}:log_files={files}{free},path={path}\r\n").expect(STRING);
+    }
 }
 
 fn status(failed: bool) -> &'static str {

@@ -8,6 +8,7 @@ use crate::{
     },
     partition::budget::Memory,
 };
+use holdfast_io::FolderUse;
 use holdfast_log::{Admission, Purpose, batch_len};
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -36,6 +37,11 @@ impl Store {
     /// What the data folder takes, and may take.
     pub fn disk_usage(&self) -> DiskUsage {
         self.maintenance.disk.usage(self.engine())
+    }
+
+    /// What the further folders hold over which the log is spread.
+    pub fn further_folders(&self) -> Vec<FolderUse> {
+        self.shared.io.further_folders()
     }
 
     /// Whether there is memory for data to grow.
