@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, ops::Range, thread::sleep, time::Duration};
 const LIMIT: u64 = 4 << 20;
 /// Bytes of a value, and what is counted for a key with such a one, about.
 const VALUE: usize = 1000;
-const COUNTED: u64 = 1072;
+const COUNTED: u64 = 1048;
 /// As many keys as there is room for, about.
 const ROOM: u64 = LIMIT / COUNTED;
 
