@@ -286,6 +286,11 @@ impl Log {
         self.written.load(Ordering::Acquire)
     }
 
+    /// Bytes of memory held for what is appended.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.appender.memory()
+    }
+
     /// Gives memory back that was not needed since the last call.
     pub fn trim_memory(&self) {
         self.appender.trim();
@@ -541,7 +546,6 @@ impl Log {
             segments: space.files,
             segments_free: space.free,
             pending_bytes: tail.saturating_sub(self.written()),
-            buffer_bytes: self.appender.memory(),
         }
     }
 

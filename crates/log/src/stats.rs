@@ -30,8 +30,6 @@ pub struct LogStats {
     pub segments_free: u32,
     /// Bytes appended but not yet written.
     pub pending_bytes: u64,
-    /// Bytes of memory that batches are collected in.
-    pub buffer_bytes: u64,
 }
 
 /// Bytes that a log has written to its files since it was opened, by why. They are counted once written: what was appended and

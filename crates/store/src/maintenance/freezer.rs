@@ -51,6 +51,8 @@ const SLICE_LOG_BYTES: usize = 512 << 10;
 
 /// Extents whose pages are looked at under one hold of a partition's lock.
 const SLICE_EXTENTS: usize = 4;
+/// Bytes that are freed between two looks at all that the process holds.
+const JUDGE_BYTES: u64 = 1 << 20;
 /// Where the walk is when it is at a partition's pages.
 const PAGES_OF_HEAP: u8 = PHYSICAL_DATABASES as u8;
 
@@ -160,8 +162,15 @@ impl Freezer {
     /// Freezes until the data that memory is short of has room again.
     fn freeze_down(&self, engine: &Engine, stop: &AtomicBool) -> Result<(FreezeOutcome, u64)> {
         let shared = &engine.shared;
-        let enough = |_| {
-            shared.judge_memory();
+        let mut judged_at = 0;
+        let enough = |bytes| {
+            // To ask the system how much the process holds takes longer than a slice.
+            if bytes - judged_at < JUDGE_BYTES {
+                shared.budget.judge_data();
+            } else {
+                judged_at = bytes;
+                shared.judge_memory();
+            }
             shared.budget.ram_of_data().all <= shared.budget.freeze_to() || stop.load(Relaxed)
         };
         self.freeze(engine, enough)

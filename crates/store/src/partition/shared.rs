@@ -96,7 +96,7 @@ impl Shared {
 
     /// Finds out whether data may grow; see [`Budget::judge`].
     pub fn judge_memory(&self) -> bool {
-        self.budget.judge(self.log.stats().buffer_bytes as usize)
+        self.budget.judge(self.log.buffer_bytes() as usize)
     }
 
     /// Notes that something is left to be freed in slices.

@@ -150,7 +150,7 @@ impl Stats {
             heap_pages_fetched: counters.fetched_pages.load(Relaxed),
             heap_pages_evicted: counters.evicted_pages.load(Relaxed),
             heap_absent_bytes: shared.heap.absent_bytes(),
-            log_buffer_bytes: log.stats().buffer_bytes,
+            log_buffer_bytes: log.buffer_bytes(),
             log_bytes: log.segments().iter().map(|segment| segment.bytes).sum(),
             log_live_bytes: log.live_bytes().max(0) as u64,
             compression: shared.compression.stats(),
