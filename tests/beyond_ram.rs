@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, array, bulk, seed};
+use harness::{Client, Folder, Rng, Server, array, bulk, seed, text};
 use holdfast_resp::{Reply, write_command};
 use std::collections::HashMap;
 
@@ -143,6 +143,10 @@ fn collections_outgrow_memory_and_survive_a_kill() {
         let evicted = number(&mut client, "heap_pages_evicted");
         assert!(life > 0 || evicted > 5000, "{evicted} pages have left memory");
         assert!(number(&mut client, "mem_heap_absent") > LIMIT, "most of it is not in memory");
+        // What does not fit into memory can be used whole all the same.
+        let Reply::Array(fields) = client.call("HKEYS huge") else { panic!("no fields") };
+        assert_eq!(fields.len() as u64, FIELDS);
+        assert_within(&mut client);
         folder = Some(server.kill());
     }
     let server = Server::start_in(folder.expect("the last server's"), OPTIONS);
@@ -204,9 +208,6 @@ fn commands_find_what_they_use_before_they_run() {
     for calls in CALLS.chunks(6) {
         let server = Server::start_in(folder.take().expect("the last server's"), OPTIONS);
         let mut client = server.client();
-        while client.info("loading") == "1" {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
         let mut fetched_in_all = 0;
         for call in calls {
             let waits = |client: &mut Client| {
@@ -241,4 +242,51 @@ fn commands_find_what_they_use_before_they_run() {
         assert!(fetched_in_all > 50, "most of it was in memory");
         folder = Some(server.kill());
     }
+}
+
+#[test]
+fn large_collections_are_found_whole_before_they_are_used() {
+    let server = Server::start(OPTIONS);
+    add_all(&mut server.client());
+    let mut folder = server.kill();
+    let pairs = |key: fn(u64) -> String, value: fn(u64) -> String| {
+        (0..ELEMENTS).flat_map(|n| [key(n), value(n)]).collect::<Vec<_>>()
+    };
+    let elements: Vec<String> = (0..ELEMENTS).map(element).collect();
+    let few = elements[50..90_000].to_vec();
+    // Whether the order is told, too.
+    let cases = [
+        ("SMEMBERS set", false, elements),
+        ("ZRANGE zset 0 -1 WITHSCORES", true, pairs(element, |n| n.to_string())),
+        ("ZRANGE zset 50 (90000 BYSCORE", true, few.clone()),
+        ("LRANGE list 50 89999", true, few),
+        ("HGETALL huge", false, pairs(field, |n| value(n, 0))),
+    ];
+    for (call, is_ordered, mut expected) in cases {
+        let server = Server::start_in(folder, OPTIONS);
+        let mut client = server.client();
+        let before = number(&mut client, "heap_page_faults");
+        let Reply::Array(found) = client.call(call) else { panic!("{call}") };
+        let mut found: Vec<String> = found.iter().map(text).collect();
+        if !is_ordered {
+            found.sort_unstable();
+            expected.sort_unstable();
+        }
+        assert!(found == expected, "{call}: {} elements of {}", found.len(), expected.len());
+        let faults = number(&mut client, "heap_page_faults") - before;
+        let fetched = number(&mut client, "heap_pages_fetched");
+        println!("{call}: {fetched} pages fetched, {faults} waited for under a lock");
+        assert!(fetched > 1000 && faults * 50 <= fetched, "{call}: {fetched} fetched, {faults} waited for");
+        folder = server.kill();
+    }
+    let server = Server::start_in(folder, OPTIONS);
+    let mut client = server.client();
+    let Reply::Array(entries) = client.call("XRANGE stream 1001 + COUNT 100000") else {
+        panic!("no entries")
+    };
+    assert_eq!(entries.len(), 100_000);
+    assert_eq!(entries[0], array([bulk("1001-1"), array([bulk("f"), bulk(element(1000))])]));
+    let (fetched, faults) =
+        (number(&mut client, "heap_pages_fetched"), number(&mut client, "heap_page_faults"));
+    assert!(fetched > 1000 && faults * 50 <= fetched, "XRANGE: {fetched} fetched, {faults} waited for");
 }

@@ -10,7 +10,7 @@ use crate::{
         check::discarded,
         dispatch,
         handler::Rows,
-        locking::{self, absent_pages, cold_values},
+        locking::{self, PAGES_MAX, absent_pages, cold_values},
     },
     server::mailbox::Wake,
     session::{Multi, Queued, observe::Watched},
@@ -285,8 +285,9 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
         }
         let db = call.server().store.database(logical);
         cold.extend(cold_values(txn, db, command, args, keys));
+        let room = PAGES_MAX.saturating_sub(cold.len());
         // The command that meets a damaged page replies with the error.
-        cold.extend(absent_pages(txn, db, row, args, keys).unwrap_or_default());
+        cold.extend(absent_pages(txn, db, row, args, keys, room).unwrap_or_default());
     }
     cold.dedup();
     cold

@@ -19,6 +19,8 @@ use holdfast_store::{Cold, Fetched};
 const KEYS_MAX: usize = 64;
 /// Bytes of values that are read for them.
 const BYTES_MAX: usize = 1 << 20;
+/// Pages that are looked for, for each of them.
+const PAGES_MAX: usize = 64;
 
 impl Turn<'_> {
     /// Looks at the keys of commands that come next, and puts what of their values was `fetched` into the cache. Returns what is
@@ -56,7 +58,7 @@ impl Turn<'_> {
         let mut cold = txn.cold(db, read);
         for (row, args, keys) in calls {
             // What is damaged is told by the command that meets it.
-            cold.extend(absent_pages(&mut txn, db, row, args, &keys).unwrap_or_default());
+            cold.extend(absent_pages(&mut txn, db, row, args, &keys, PAGES_MAX).unwrap_or_default());
         }
         txn.take_changes();
         let mut bytes = 0;

@@ -16,7 +16,7 @@ use crate::{
         check::{is_http, unknown_command},
         handler::{Handler, Row, Rows},
         keyspace::Keyspace,
-        locking::{absent_pages, begin_keys, cold_values, touches_kept},
+        locking::{PAGES_MAX, absent_pages, begin_keys, cold_values, touches_kept},
         turn::{Notification, Turn},
     },
     push::tracking::Mode,
@@ -228,7 +228,9 @@ impl Turn<'_> {
             txn.keep_expired();
         }
         let absent = match row.handler {
-            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), row, args, keys),
+            Handler::Keyed(_) => {
+                absent_pages(txn, store.database(session.db as u8), row, args, keys, PAGES_MAX)
+            }
             _ => Ok(Vec::new()),
         };
         let mut outcome = match absent {

@@ -39,7 +39,10 @@ pub fn cold_values(txn: &mut Txn, db: u8, command: &Command, args: Args, keys: &
     txn.cold(db, read.map(|(key, _)| key))
 }
 
-/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first.
+/// Pages that are fetched for a command at the same time; one that wants more looks again when it has them.
+pub const PAGES_MAX: usize = 4096;
+
+/// The pages of the heap that a call will use, as far as its arguments tell, and that have to be fetched first: so many at most.
 #[inline]
 pub fn absent_pages(
     txn: &mut Txn,
@@ -47,11 +50,12 @@ pub fn absent_pages(
     row: &Row,
     args: Args,
     keys: &CallKeys,
+    pages_max: usize,
 ) -> Result<Vec<Cold>, Error> {
     match row.uses {
         Some(uses) if txn.has_absent() => {
             let keys = keys.all(&row.command, args).map(|(key, _)| key);
-            txn.absent(db, keys, &uses(args), row.command.flags.has(Flags::WRITE))
+            txn.absent(db, keys, &uses(args), row.command.flags.has(Flags::WRITE), pages_max)
         }
         _ => Ok(Vec::new()),
     }

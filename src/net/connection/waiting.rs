@@ -9,8 +9,11 @@ use crate::{
     script::stack::{OnStack, Pause},
     server::mailbox::Wake,
 };
-use holdfast_store::Fetched;
-use std::{future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll, time::Duration};
+use holdfast_store::Cold;
+use std::{
+    collections::HashSet, future::poll_fn, pin::pin, sync::atomic::Ordering::Relaxed, task::Poll,
+    time::Duration,
+};
 use tokio::time;
 
 /// How long a script waits for a stack.
@@ -75,16 +78,17 @@ impl Connection {
                     self.session.progress = done?;
                 }
                 Outcome::Fetch(cold) => {
-                    let mut wanted = cold.clone();
+                    let own: HashSet<u64> = cold.iter().map(Cold::id).collect();
+                    let mut wanted = cold;
                     wanted.extend(self.look_ahead(turn, Vec::new()));
                     let fetching = self.events.worker.fetcher.fetch(wanted);
                     let fetched = self.drive(fetching).await?;
-                    let is_own = |fetched: &Fetched| cold.iter().any(|cold| fetched.is(cold));
-                    let (own, ahead): (Vec<_>, Vec<_>) = fetched.into_iter().partition(is_own);
+                    let (fetched, ahead): (Vec<_>, Vec<_>) =
+                        fetched.into_iter().partition(|fetched| own.contains(&fetched.id()));
                     if !ahead.is_empty() {
                         self.look_ahead(turn, ahead);
                     }
-                    self.session.fetched.extend(own);
+                    self.session.fetched.extend(fetched);
                 }
             }
             turn.resume();

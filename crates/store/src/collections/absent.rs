@@ -4,11 +4,6 @@
 use holdfast_heap::{AbsentPage, Arena};
 use std::{cell::RefCell, collections::BTreeSet, convert::Infallible};
 
-/// Pages that are looked for at the same time; a command that wants more looks again when it has them.
-const PAGES_MAX: usize = 1024;
-/// Elements of a range that are looked for.
-pub(super) const ELEMENTS_MAX: usize = 1 << 14;
-
 /// Something that is looked for is not in memory.
 #[derive(Debug)]
 pub struct Absent;
@@ -18,13 +13,15 @@ pub struct Finder<'a> {
     pub(super) arena: &'a Arena,
     /// Whether the command may free what it uses.
     frees: bool,
+    /// How many it may find: nothing is in memory once it has.
+    pages_max: usize,
     pages: RefCell<BTreeSet<AbsentPage>>,
 }
 
 impl<'a> Finder<'a> {
-    /// One that has found nothing absent, for a command that may free what it uses, or not.
-    pub fn new(arena: &'a Arena, frees: bool) -> Finder<'a> {
-        Finder { arena, frees, pages: RefCell::default() }
+    /// One that has found nothing absent, and will find so many pages at most, for a command that may free what it uses, or not.
+    pub fn new(arena: &'a Arena, frees: bool, pages_max: usize) -> Finder<'a> {
+        Finder { arena, frees, pages_max, pages: RefCell::default() }
     }
 
     /// The pages that are not in memory.
@@ -35,13 +32,13 @@ impl<'a> Finder<'a> {
     /// Fails of a range, by its place and length, that is not in memory.
     pub(super) fn look(&self) -> impl Fn(u64, usize) -> Result<(), Absent> {
         |offset, len| {
+            let mut pages = self.pages.borrow_mut();
+            let room = self.pages_max.saturating_sub(pages.len());
             let beside = self.frees.then(|| self.arena.absent_to_free(offset)).flatten();
             let mut absent = self.arena.absent(offset, len).chain(beside).peekable();
-            if absent.peek().is_none() {
+            if room > 0 && absent.peek().is_none() {
                 return Ok(());
             }
-            let mut pages = self.pages.borrow_mut();
-            let room = PAGES_MAX.saturating_sub(pages.len());
             pages.extend(absent.take(room));
             Err(Absent)
         }

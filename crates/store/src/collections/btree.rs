@@ -17,6 +17,7 @@ pub(crate) mod node;
 use super::absent::no_look;
 use holdfast_heap::{Arena, Full, Tx};
 use node::{Layout, View, view};
+use std::ops::Range;
 
 /// What no tree outgrows: a heap has room for 2^29 inner nodes, and of two neighbours one has 16 slots in use at least,
 /// so that a level has some eight times as many nodes as the one above it.
@@ -214,22 +215,34 @@ impl<const KEY: usize> Tree<KEY> {
         self.try_descend(arena, look, |view| view.partition_point(1, |slot| at_most(&slot[POINTER..])) - 1)
     }
 
-    /// Passes each leaf to `each` whose way there is in memory; `look` looks for nodes, by their place and length.
+    /// Passes the leaves to `each` that hold the elements of these ranks, and which of a leaf's elements those are. Leaves are left
+    /// out where `look` fails of a node on the way, by its place and length.
     pub fn try_each_leaf<E>(
         &self,
         arena: &Arena,
+        ranks: Range<u64>,
         look: impl Fn(u64, usize) -> Result<(), E>,
-        mut each: impl FnMut(u64),
+        mut each: impl FnMut(u64, Range<u64>),
     ) {
-        let mut nodes = vec![self.top(arena)];
-        while let Some((node, height)) = nodes.pop() {
+        let (root, height) = self.top(arena);
+        if root == 0 || ranks.is_empty() {
+            return;
+        }
+        let mut nodes = vec![(root, height, 0)];
+        while let Some((node, height, first)) = nodes.pop() {
             if height == 0 {
-                if node != 0 {
-                    each(node);
-                }
+                each(node, ranks.start.saturating_sub(first)..ranks.end - first);
             } else if look(node, Self::INNER.size).is_ok() {
                 let view = view(arena, Self::INNER, node);
-                nodes.extend((0..view.len()).map(|index| (child(view.slot(index)), height - 1)));
+                let (begin, mut first) = (nodes.len(), first);
+                for slot in (0..view.len()).map(|index| view.slot(index)) {
+                    let behind = first + count(slot);
+                    if first < ranks.end && ranks.start < behind {
+                        nodes.push((child(slot), height - 1, first));
+                    }
+                    first = behind;
+                }
+                nodes[begin..].reverse();
             }
         }
     }

@@ -15,7 +15,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     Context, Limits,
-    absent::{Absent, ELEMENTS_MAX, Finder},
+    absent::Finder,
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Edit, Entry, New, Room, Run},
@@ -59,25 +59,11 @@ pub fn get(arena: &Arena, obj: u64, index: u64) -> Option<&[u8]> {
     Some(entry_at(arena, obj, &path, in_leaf).value)
 }
 
-/// Looks for so many elements of a list from `index` on.
-pub fn look(finder: &Finder, obj: u64, index: u64, count: u64) -> Result<(), Absent> {
-    if index >= len(finder.arena, obj) {
-        return Ok(());
-    }
-    let (mut path, in_leaf) = tree(obj).try_by_rank(finder.arena, index, finder.look())?;
-    let mut left = count.min(ELEMENTS_MAX as u64) + in_leaf;
-    loop {
-        finder.go_on(run::look(finder, path.leaf));
-        left = left.saturating_sub(leaf_count(finder.arena, obj, &path));
-        if left == 0 || !tree(obj).try_step(finder.arena, &mut path, false, finder.look())? {
-            return Ok(());
-        }
-    }
-}
-
-/// Looks for all of a list.
-pub fn look_at_all(finder: &Finder, obj: u64) {
-    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(run::look(finder, leaf)));
+/// Looks for the elements of a large list at these positions.
+pub fn look(finder: &Finder, obj: u64, positions: Range<u64>) {
+    tree(obj).try_each_leaf(finder.arena, positions, finder.look(), |leaf, _| {
+        finder.go_on(run::look(finder, leaf));
+    });
 }
 
 /// The entry at `index` in the path's leaf.

@@ -35,13 +35,6 @@ pub(crate) struct Position {
     index: usize,
 }
 
-impl Position {
-    /// The place behind the key.
-    pub fn behind(self) -> Position {
-        Position { index: self.index + 1, ..self }
-    }
-}
-
 /// What [`Ordered::search`] finds.
 pub(crate) enum Search {
     /// The key is here.
@@ -95,8 +88,12 @@ impl<const SLOT: usize> Ordered<SLOT> {
 
     /// The number of keys below.
     pub fn rank(&self, arena: &Arena, below: impl FnMut(&Key) -> bool) -> u64 {
-        let place = self.place(arena, below);
-        place.map_or(0, |Position { path, index }| self.tree.before(arena, &path) + index as u64)
+        self.place(arena, below).map_or(0, |place| self.rank_of(arena, &place))
+    }
+
+    /// The number of keys before a place.
+    pub fn rank_of(&self, arena: &Arena, place: &Position) -> u64 {
+        self.tree.before(arena, &place.path) + place.index as u64
     }
 
     /// The first key that is not below.
@@ -181,42 +178,19 @@ impl<const SLOT: usize> Ordered<SLOT> {
         (position.index..view.len()).map(move |index| key_of(view.slot(index)))
     }
 
-    /// Passes the keys from a position on, or before it if `reverse`, to `each` until that says no, or `look` fails of a node.
-    pub fn try_each_from<E>(
-        &self,
-        arena: &Arena,
-        position: Position,
-        reverse: bool,
-        look: impl Fn(u64, usize) -> Result<(), E>,
-        mut each: impl FnMut(&Key) -> bool,
-    ) -> Result<(), E> {
-        let Position { mut path, index } = position;
-        let mut index = Some(index);
-        loop {
-            look(path.leaf, Self::LEAF.size)?;
-            let view = node::view(arena, Self::LEAF, path.leaf);
-            let begin = index.take().unwrap_or(if reverse { view.len() } else { 0 });
-            let keys = if reverse { 0..begin } else { begin..view.len() };
-            let mut in_order =
-                (0..keys.len()).map(|at| if reverse { keys.end - 1 - at } else { keys.start + at });
-            let goes_on = in_order.all(|index| each(key_of(view.slot(index))));
-            if !goes_on || !self.tree.try_step(arena, &mut path, reverse, &look)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Passes all keys to `each`, but those of leaves of which, or of a node on the way to which, `look` fails.
+    /// Passes the keys of these ranks to `each`, but those of leaves of which, or of a node on the way to which, `look` fails.
     pub fn try_each<E>(
         &self,
         arena: &Arena,
+        ranks: Range<u64>,
         look: impl Fn(u64, usize) -> Result<(), E>,
         mut each: impl FnMut(&Key),
     ) {
-        self.tree.try_each_leaf(arena, &look, |leaf| {
+        self.tree.try_each_leaf(arena, ranks, &look, |leaf, Range { start, end }| {
             if look(leaf, Self::LEAF.size).is_ok() {
                 let view = node::view(arena, Self::LEAF, leaf);
-                (0..view.len()).for_each(|index| each(key_of(view.slot(index))));
+                let end = end.min(view.len() as u64);
+                (start..end).for_each(|index| each(key_of(view.slot(index as usize))));
             }
         });
     }

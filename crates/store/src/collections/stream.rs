@@ -29,10 +29,11 @@ pub(crate) use writer::Claimed;
 pub use writer::{Claim, Refused, Trim, TrimTo, Writer};
 
 use holdfast_heap::{Arena, Full, Tx};
+use std::ops;
 
 use self::entry::Head;
 use super::{
-    absent::{Absent, ELEMENTS_MAX, Finder},
+    absent::{Absent, Finder},
     btree::{Path, Tree},
     object::{self, Encoding, Type},
     run::{self, Run},
@@ -263,27 +264,42 @@ pub fn look(finder: &Finder, obj: u64, from: Id, to: Id, reverse: bool, count: u
     if from > to || tree.is_empty(finder.arena) {
         return Ok(());
     }
-    let begin = if reverse { to } else { from }.to_bytes();
-    let mut path = tree.try_by_key(finder.arena, finder.look(), |key| key <= &begin[..])?;
-    let mut left = count.min(ELEMENTS_MAX as u64) as usize;
-    loop {
-        run::look(finder, path.leaf)?;
-        let (head, entries) = open(finder.arena, Run::at(finder.arena, path.leaf));
-        let mut ids = entries
-            .map(|entry| head.entry(entry.value))
-            .filter(|entry| !entry.deleted)
-            .map(|entry| entry.entry.id);
-        left = left.saturating_sub(ids.clone().filter(|id| (from..=to).contains(id)).count());
-        let is_last = ids.any(|id| if reverse { id < from } else { id > to });
-        if left == 0 || is_last || !tree.try_step(finder.arena, &mut path, reverse, finder.look())? {
-            return Ok(());
+    let [first, last] = [from, to].map(|id| {
+        let id = id.to_bytes();
+        tree.try_by_key(finder.arena, finder.look(), |key| key <= &id[..])
+    });
+    let (first, last) = (first?, last?);
+    // Of the leaf that the range begins with, entries may lie before it: how many is known when the leaf is in memory.
+    let leaf = if reverse { last.leaf } else { first.leaf };
+    let outside = match run::look(finder, leaf) {
+        Ok(()) => {
+            let (head, entries) = open(finder.arena, Run::at(finder.arena, leaf));
+            let entries = entries.map(|entry| head.entry(entry.value)).filter(|entry| !entry.deleted);
+            let ids = entries.map(|entry| entry.entry.id);
+            ids.filter(|id| if reverse { *id > to } else { *id < from }).count() as u64
         }
-    }
+        Err(Absent) => 0,
+    };
+    let in_last = tree.count(finder.arena, &last).unwrap_or(object::count(finder.arena, obj));
+    let begin = tree.before(finder.arena, &first);
+    let end = tree.before(finder.arena, &last) + in_last;
+    look_at_entries(
+        finder,
+        obj,
+        if reverse {
+            begin.max((end - outside).saturating_sub(count))..end - outside
+        } else {
+            begin + outside..end.min((begin + outside).saturating_add(count))
+        },
+    );
+    Ok(())
 }
 
-/// Looks for all entries.
-pub fn look_at_all(finder: &Finder, obj: u64) {
-    tree(obj).try_each_leaf(finder.arena, finder.look(), |leaf| finder.go_on(run::look(finder, leaf)));
+/// Looks for the entries at these positions.
+pub fn look_at_entries(finder: &Finder, obj: u64, positions: ops::Range<u64>) {
+    tree(obj).try_each_leaf(finder.arena, positions, finder.look(), |leaf, _| {
+        finder.go_on(run::look(finder, leaf));
+    });
 }
 
 /// Frees leaves and groups until `budget` is spent or all are gone (true).

@@ -5,15 +5,13 @@
 
 use super::{
     Context,
-    absent::{Absent, Finder},
+    absent::Finder,
     any, hash, list,
     object::{self, Type},
     positions_between, set, stream, string, zset,
 };
 use std::ops::{Bound, Range};
 
-/// Elements of a collection of which all is looked for. What is larger is read as it is used.
-const ALL_MAX: u64 = 1 << 16;
 /// The header of each kind of packed block, at most.
 const PACKED_HEADER: usize = 12;
 
@@ -77,50 +75,40 @@ impl Finder<'_> {
             return;
         }
         for wanted in uses {
-            self.go_on(self.find_one(cx, obj, ty, wanted));
+            self.find_one(cx, obj, ty, wanted);
         }
     }
 
-    fn find_one(&self, cx: Context, obj: u64, ty: Type, wanted: &Use) -> Result<(), Absent> {
+    fn find_one(&self, cx: Context, obj: u64, ty: Type, wanted: &Use) {
         let count = object::count(self.arena, obj);
         match (ty, *wanted) {
-            (Type::Hash, Use::Element(name)) => hash::look(self, cx, obj, name),
-            (Type::Set, Use::Element(member)) => set::look(self, cx, obj, member),
-            (Type::Zset, Use::Element(member)) => zset::look(self, cx, obj, member).map(drop),
-            (Type::Zset, Use::Place(member, score)) => zset::look_at_place(self, cx, obj, member, score),
+            (Type::Hash, Use::Element(name)) => self.go_on(hash::look(self, cx, obj, name)),
+            (Type::Hash, Use::All) => hash::look_at_all(self, obj),
+            (Type::Set, Use::Element(member)) => self.go_on(set::look(self, cx, obj, member)),
+            (Type::Set, Use::All) => set::look_at_all(self, obj),
+            (Type::Zset, Use::Element(member)) => self.go_on(zset::look(self, cx, obj, member).map(drop)),
+            (Type::Zset, Use::Place(member, score)) => {
+                self.go_on(zset::look_at_place(self, cx, obj, member, score));
+            }
             (Type::Zset, Use::Positions { first, last, reverse }) => {
                 let Range { start, end } = positions_between(first, last, count);
-                let ranks = if reverse { count - end..count - start } else { start..end };
-                zset::look_at_ranks(self, obj, ranks, reverse)
+                zset::look_at_ranks(self, obj, if reverse { count - end..count - start } else { start..end });
             }
             (Type::Zset, Use::Scores { min, max, reverse, count }) => {
-                zset::look_at_scores(self, obj, (min, max), reverse, count)
+                self.go_on(zset::look_at_scores(self, obj, (min, max), reverse, count));
             }
+            (Type::Zset, Use::All) => zset::look_at_ranks(self, obj, 0..count),
             (Type::List, Use::Positions { first, last, .. }) => {
-                let range = positions_between(first, last, count);
-                list::look(self, obj, range.start, range.end - range.start)
+                list::look(self, obj, positions_between(first, last, count));
             }
+            (Type::List, Use::All) => list::look(self, obj, 0..count),
             (Type::Stream, Use::Ids { from, to, reverse, count }) => {
-                stream::look(self, obj, from, to, reverse, count)
+                self.go_on(stream::look(self, obj, from, to, reverse, count));
             }
-            (Type::String, Use::Bytes(start, end)) => string::look(self, obj, start..end),
-            (Type::String, Use::All) => string::look(self, obj, 0..usize::MAX),
-            (_, Use::All) if count <= ALL_MAX => {
-                self.find_all(obj, ty);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn find_all(&self, obj: u64, ty: Type) {
-        match ty {
-            Type::Hash => hash::look_at_all(self, obj),
-            Type::Set => set::look_at_all(self, obj),
-            Type::Zset => zset::look_at_all(self, obj),
-            Type::List => list::look_at_all(self, obj),
-            Type::Stream => stream::look_at_all(self, obj),
-            Type::String => {}
+            (Type::Stream, Use::All) => stream::look_at_entries(self, obj, 0..count),
+            (Type::String, Use::Bytes(start, end)) => self.go_on(string::look(self, obj, start..end)),
+            (Type::String, Use::All) => self.go_on(string::look(self, obj, 0..usize::MAX)),
+            _ => {}
         }
     }
 }

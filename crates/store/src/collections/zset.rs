@@ -22,7 +22,7 @@ use holdfast_heap::{Arena, Full, Tx};
 
 use super::{
     Context,
-    absent::{Absent, ELEMENTS_MAX, Finder},
+    absent::{Absent, Finder},
     object::{self, AUX, AUX2, Encoding, ROOT, Type},
     ordered::{self, Key, Ordered, Position},
     sample::below,
@@ -119,24 +119,15 @@ pub fn look_at_place(
     Ok(())
 }
 
-/// Looks for the members at ranks of a large sorted set, or those of them that are near the first one; the last one if `reverse`.
-pub fn look_at_ranks(finder: &Finder, obj: u64, ranks: Range<u64>, reverse: bool) -> Result<(), Absent> {
-    let ranks = ranks.start..ranks.end.min(len(finder.arena, obj));
-    if ranks.is_empty() {
-        return Ok(());
-    }
-    let first = if reverse { ranks.end - 1 } else { ranks.start };
-    let Some(position) = tree(obj).try_by_rank(finder.arena, first, finder.look())? else { return Ok(()) };
-    let position = if reverse { position.behind() } else { position };
-    let mut left = ranks.end - ranks.start;
-    look_from(finder, obj, position, reverse, |_| {
-        left -= 1;
-        left > 0
-    })
+/// Looks for the members of a large sorted set at these ranks.
+pub fn look_at_ranks(finder: &Finder, obj: u64, ranks: Range<u64>) {
+    tree(obj).try_each(finder.arena, ranks, finder.look(), |key| {
+        finder.go_on(look_at(finder, element_of(key)));
+    });
 }
 
 /// Looks for so many members with scores in a range of a large sorted set, from the least one on; from the greatest one if
-/// `reverse`. And for the place of the range's other end.
+/// `reverse`.
 pub fn look_at_scores(
     finder: &Finder,
     obj: u64,
@@ -146,18 +137,15 @@ pub fn look_at_scores(
 ) -> Result<(), Absent> {
     // Its keys are those that are not below the range's begin, and are below its end.
     let (begin, end) = (place_of_score(finder, obj, min), place_of_score(finder, obj, opposite(max)));
-    let position = (if reverse { end } else { begin })?;
-    let Some(position) = position.filter(|_| count > 0) else { return Ok(()) };
-    let mut left = count;
-    look_from(finder, obj, position, reverse, |key| {
-        left -= 1;
-        left > 0 && if reverse { !is_below(key, min) } else { is_below(key, opposite(max)) }
-    })
-}
-
-/// Looks for all of a large sorted set.
-pub fn look_at_all(finder: &Finder, obj: u64) {
-    tree(obj).try_each(finder.arena, finder.look(), |key| finder.go_on(look_at(finder, element_of(key))));
+    let rank = |place: Option<Position>| place.map_or(0, |place| tree(obj).rank_of(finder.arena, &place));
+    let (begin, end) = (rank(begin?), rank(end?));
+    let near = if reverse {
+        begin.max(end.saturating_sub(count))..end
+    } else {
+        begin..end.min(begin.saturating_add(count))
+    };
+    look_at_ranks(finder, obj, near);
+    Ok(())
 }
 
 /// Looks for the place behind the keys whose scores are below a bound.
@@ -181,22 +169,6 @@ fn opposite(bound: Bound<f64>) -> Bound<f64> {
         Bound::Excluded(score) => Bound::Included(score),
         Bound::Unbounded => Bound::Excluded(f64::INFINITY),
     }
-}
-
-/// Looks for the members from a position on, or before it if `reverse`, while `more` says so of the one before.
-fn look_from(
-    finder: &Finder,
-    obj: u64,
-    position: Position,
-    reverse: bool,
-    mut more: impl FnMut(&Key) -> bool,
-) -> Result<(), Absent> {
-    let mut left = ELEMENTS_MAX;
-    tree(obj).try_each_from(finder.arena, position, reverse, finder.look(), |key| {
-        finder.go_on(look_at(finder, element_of(key)));
-        left -= 1;
-        left > 0 && more(key)
-    })
 }
 
 fn look_at(finder: &Finder, element: u64) -> Result<(), Absent> {

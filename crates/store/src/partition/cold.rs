@@ -112,6 +112,11 @@ impl Fetched {
         }
     }
 
+    /// The number of what this is, or should be: see [`Cold::id`].
+    pub fn id(&self) -> u64 {
+        self.cold.id()
+    }
+
     /// Whether this is what was wanted.
     pub fn is(&self, cold: &Cold) -> bool {
         self.cold == *cold

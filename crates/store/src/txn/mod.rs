@@ -41,6 +41,7 @@ use crate::{
 use allowance::Allowance;
 use changes::Changes;
 use error::{Error, Result};
+use holdfast_heap::PAGE;
 use holdfast_log::Lsn;
 use scratch::Scratch;
 use std::{cell::Cell, collections::BTreeSet, mem::ManuallyDrop, process, thread};
@@ -414,7 +415,9 @@ impl<'s> Txn<'s> {
     }
 
     /// Looks which pages are not in memory that a command will use, as far as it is told what of its keys' values that is, and
-    /// whether it `frees` any of it; returns those that must be fetched.
+    /// whether it `frees` any of it; returns those that must be fetched, `pages_max` of them at most. When these have come, it is
+    /// to look again. Of a command that has had so many pages that they take half of the memory limit, nothing more is looked
+    /// for: what it still lacks is read when it is used.
     ///
     /// # Errors
     /// [`Error::Corrupt`], if one of them was fetched and is damaged, or cannot be read.
@@ -424,23 +427,27 @@ impl<'s> Txn<'s> {
         keys: impl IntoIterator<Item = &'k [u8]>,
         uses: &[Use],
         frees: bool,
+        pages_max: usize,
     ) -> Result<Vec<Cold>> {
         let (shared, mut pages) = (self.shared(), BTreeSet::new());
+        let left = (shared.budget.max() / 2 / PAGE).saturating_sub(self.fetched.len());
         for key in keys {
             let target = self.target(db, key);
             let part = self.locks.get(target.partition);
             let found = part.find_near(shared, target.db, target.digest, target.slot);
             if let Some(found) = found.filter(|found| found.word.in_heap()) {
                 let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
-                let finder = Finder::new(&part.arena, frees);
+                let room = left.min(pages_max).saturating_sub(pages.len());
+                let finder = Finder::new(&part.arena, frees, room);
                 finder.find(context, found.word.offset(), uses);
                 pages.append(&mut finder.into_pages());
             }
         }
         let cold: Vec<Cold> = pages.into_iter().map(Cold::Page).collect();
-        let failed = self.fetched.iter().filter(|fetched| cold.contains(&fetched.cold));
-        match failed.filter_map(|fetched| fetched.bytes.as_ref().err()).next() {
-            Some(why) => Err(Error::Corrupt(why.clone())),
+        let mut failed =
+            self.fetched.iter().filter_map(|fetched| Some((&fetched.cold, fetched.bytes.as_ref().err()?)));
+        match failed.find(|(failed, _)| cold.contains(failed)) {
+            Some((_, why)) => Err(Error::Corrupt(why.clone())),
             None => Ok(cold),
         }
     }
