@@ -100,6 +100,8 @@ impl Hand {
 pub(crate) enum FreezeOutcome {
     /// It was enough.
     Enough,
+    /// It was enough, but most pages that could have left have changed since a checkpoint.
+    EnoughForNow,
     /// There is nothing more to freeze, and no page to leave memory.
     All,
     /// The same, but pages could leave after a checkpoint.
@@ -133,7 +135,8 @@ impl Freezer {
                 if hand.rounds == begun {
                     hand.spared = (2 * hand.spared).clamp(1, SPARED_MAX);
                 }
-                break FreezeOutcome::Enough;
+                let is_short = unwritten * PAGE as u64 > bytes;
+                break if is_short { FreezeOutcome::EnoughForNow } else { FreezeOutcome::Enough };
             }
             if hand.rounds >= change_at {
                 if hand.spared == 0 {
@@ -228,8 +231,8 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
     let Maintenance { engine, freezer, checkpoints, .. } = maintenance;
     let shared = &engine.shared;
     let (mut rest_until, mut gave_back) = (None::<Instant>, None::<Instant>);
-    // The checkpoint after which more pages may leave.
-    let mut awaited = None;
+    // The checkpoint after which more pages may leave, and one that is asked for before there are none.
+    let (mut awaited, mut ahead) = (None, None::<u64>);
     while !stop.load(Relaxed) {
         shared.budget.take_request();
         if shared.budget.max() == usize::MAX {
@@ -251,6 +254,13 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
             let was_awaited = awaited.take();
             match freezer.freeze_down(engine, stop) {
                 Ok((FreezeOutcome::Enough, _)) => rest_until = None,
+                Ok((FreezeOutcome::EnoughForNow, _)) => {
+                    rest_until = None;
+                    if ahead.is_none_or(|number| checkpoints.result(number).is_some()) {
+                        ahead = Some(checkpoints.request());
+                        engine.wake_maintenance();
+                    }
+                }
                 Ok((FreezeOutcome::Unwritten, bytes)) if bytes > 0 || was_awaited.is_none() => {
                     awaited = Some(checkpoints.request());
                     engine.wake_maintenance();

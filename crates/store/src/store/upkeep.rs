@@ -91,3 +91,39 @@ impl Store {
         self.engine().wake_maintenance();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        collections::hash::Expiry,
+        maintenance::freezer::FreezeOutcome,
+        store::{Store, options::Options},
+    };
+    use holdfast_io::SimIo;
+    use std::sync::Arc;
+
+    #[test]
+    fn that_most_pages_have_changed_is_told_before_none_can_leave() {
+        let options =
+            Options { heap_bytes_max: 64 << 20, partitions: 1, background: false, ..Options::default() };
+        let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+        let fields: Vec<String> = (0..20_000).map(|n| format!("field {n}")).collect();
+        let write = |key: &[u8], value: [u8; 400]| {
+            for some in fields.chunks(100) {
+                let pairs = some.iter().map(|field| (field.as_bytes(), &value[..]));
+                store.begin_all().hash_set(0, key, pairs, Expiry::Clear).expect("room");
+            }
+        };
+        write(b"first", [1; 400]);
+        write(b"second", [1; 400]);
+        store.checkpoint().expect("a sound medium");
+        write(b"first", [2; 400]);
+        let freezer = &store.maintenance.freezer;
+        let freeze =
+            |bytes| freezer.freeze(store.engine(), |frozen| frozen >= bytes).expect("a sound medium").0;
+        assert_eq!(freeze(1 << 20), FreezeOutcome::EnoughForNow);
+        assert_eq!(freeze(u64::MAX), FreezeOutcome::Unwritten);
+        store.checkpoint().expect("a sound medium");
+        assert_eq!(freeze(1 << 20), FreezeOutcome::Enough);
+    }
+}
