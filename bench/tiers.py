@@ -3,7 +3,6 @@
 
 * Corner cases: GET, SET and 70 % GET with 30 % SET, of keys that are all in memory and of keys drawn evenly from all.
 * Gaussian: keys around the middle of all, ever wider.
-* Hits: the share of GETs that memory answers, against a cache of as many values that drops the one used longest ago.
 * Beside: the latency of GETs that memory answers, alone and while another client has cold GETs at half the device's rate.
 
 Two workers and the load generator on two cores. Redis on Flash has 56 % (GET), 31 % (SET) and 43 % of the rate in memory when nothing
@@ -25,7 +24,6 @@ LOAD = servers.ROOT / "target" / "release" / "load"
 # name: the commands, with their weights
 MIXES = {"GET": ["GET {key}"], "SET": ["SET {key} {value}"], "70/30": ["70 GET {key}", "30 SET {key} {value}"]}
 DEVIATIONS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
-PATTERNS = ["zipf:0.99", "gauss:0.1", "gauss:0.03", "uniform"]
 
 
 def arguments(port, commands, **options):
@@ -85,17 +83,6 @@ def gaussian(server, options):
         print(f"gauss:{deviation}: {hits:.2f} of hits, {result['rate']:,.0f}/s, p50 {result['us_p50']} us, p99 {result['us_p99']} us", flush=True)
 
 
-def hits(server, options):
-    for pattern in PATTERNS:
-        load = lambda requests: run(server.port, ["GET {key}"], keys=options.keys, pattern=pattern, requests=requests, pipeline=16)
-        load(options.keys)
-        _, share = hits_of(server, lambda: load(options.keys // 4))
-        # Of the values' bytes that are in memory, which are those of the cache's memory that live copies take.
-        (copies,) = info(server, "mem_cache_items")
-        lru = run(server.port, [], keys=options.keys, pattern=pattern, requests=options.keys // 2, exact_lru=int(copies))
-        print(f"{pattern}: {share:.3f} of GETs are hits, {lru['hit_ratio']:.3f} with exact LRU of {int(copies):,} values: {share / max(lru['hit_ratio'], 1e-9):.2f}", flush=True)
-
-
 def beside(server, options):
     hot = options.keys // 40
     rate = device_rate(server.folder, 50) / 2
@@ -113,7 +100,7 @@ def beside(server, options):
 
 
 def main():
-    parts = {"corners": corners, "gaussian": gaussian, "hits": hits, "beside": beside}
+    parts = {"corners": corners, "gaussian": gaussian, "beside": beside}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=4_000_000)
     parser.add_argument("--maxmemory", default="250mb")

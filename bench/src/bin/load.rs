@@ -9,20 +9,17 @@
 //! digits, `{n}` the number alone, `{value}` so many bytes as `--value` says. In order (`--pattern sequential`), numbers count
 //! up over all connections, from 0; so a load of `--requests` as many as `--keys` sets each key once. `--rate` sends no more a
 //! second. With `--memcached` the commands are `get KEY` and `set KEY VALUE` of memcached's text protocol; a get that finds nothing counts as
-//! an error. With `--exact-lru COUNT` no server is asked: what is printed is the share of draws that a cache of so many keys, which
-//! drops the one that was used longest ago, would have had, once it was full.
+//! an error.
 
+use holdfast_bench::patterns::{Numbers, Pattern};
 use holdfast_io::{Counts, Histogram};
 use holdfast_resp::{skip_reply, write_command};
 use lexopt::{Arg, Parser, ValueExt};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use rand_distr::{Distribution, Normal, Zipf};
 use std::{
     cell::Cell,
-    collections::{HashMap, VecDeque},
     error::Error,
     rc::Rc,
-    str::FromStr,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -34,80 +31,6 @@ use tokio::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How numbers are drawn.
-#[derive(Clone, Copy)]
-enum Pattern {
-    Uniform,
-    /// In order of rank by this exponent; which number has which rank is spread over all.
-    Zipf(f64),
-    /// Around the middle of the numbers; the standard deviation as a share of all of them.
-    Gauss(f64),
-    Sequential,
-}
-
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Pattern, String> {
-        let (name, parameter) = text.split_once(':').unwrap_or((text, ""));
-        let positive = || match parameter.parse::<f64>() {
-            Ok(number) if number > 0.0 => Ok(number),
-            _ => Err(format!("{name} wants a number above 0, as {name}:0.99")),
-        };
-        match name {
-            "uniform" => Ok(Pattern::Uniform),
-            "zipf" => positive().map(Pattern::Zipf),
-            "gauss" => positive().map(Pattern::Gauss),
-            "sequential" => Ok(Pattern::Sequential),
-            _ => Err(format!("{text} is not uniform, zipf:EXPONENT, gauss:DEVIATION or sequential")),
-        }
-    }
-}
-
-/// Draws numbers below `count`.
-struct Numbers {
-    random: SmallRng,
-    count: u64,
-    pattern: Pattern,
-    zipf: Option<Zipf<f64>>,
-    next: Rc<Cell<u64>>,
-}
-
-impl Numbers {
-    fn new(load: &Load, stream: u64, next: Rc<Cell<u64>>) -> Result<Numbers> {
-        let zipf = match load.pattern {
-            Pattern::Zipf(exponent) => Some(Zipf::new(load.keys as f64, exponent)?),
-            _ => None,
-        };
-        // Else connections would draw the same keys.
-        let random = SmallRng::seed_from_u64(load.seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        Ok(Numbers { random, count: load.keys, pattern: load.pattern, zipf, next })
-    }
-
-    fn draw(&mut self) -> u64 {
-        match self.pattern {
-            Pattern::Uniform => self.random.random_range(0..self.count),
-            Pattern::Zipf(_) => {
-                let rank = self.zipf.expect("made for this pattern").sample(&mut self.random) as u64 - 1;
-                // A prime that divides no count of keys in use: each rank has a number of its own.
-                (u128::from(rank) * 2_654_435_761 % u128::from(self.count)) as u64
-            }
-            Pattern::Gauss(deviation) => {
-                let spread = Normal::new(0.5, deviation).expect("a deviation above 0");
-                let share: f64 = std::iter::repeat_with(|| spread.sample(&mut self.random))
-                    .find(|share| (0.0..1.0).contains(share))
-                    .expect("some lie within");
-                (share * self.count as f64) as u64
-            }
-            Pattern::Sequential => {
-                let number = self.next.get();
-                self.next.set(number + 1);
-                number % self.count
-            }
-        }
-    }
-}
-
 /// What is sent, and for how long.
 struct Load {
     host: String,
@@ -117,7 +40,6 @@ struct Load {
     requests: u64,
     seconds: f64,
     rate: f64,
-    exact_lru: Option<usize>,
     keys: u64,
     pattern: Pattern,
     value: Vec<u8>,
@@ -136,7 +58,6 @@ impl Load {
             requests: u64::MAX,
             seconds: f64::INFINITY,
             rate: f64::INFINITY,
-            exact_lru: None,
             keys: 1_000_000,
             pattern: Pattern::Uniform,
             value: Vec::new(),
@@ -155,7 +76,6 @@ impl Load {
                 Arg::Long("requests") => load.requests = arguments.value()?.parse()?,
                 Arg::Long("seconds") => load.seconds = arguments.value()?.parse()?,
                 Arg::Long("rate") => load.rate = arguments.value()?.parse()?,
-                Arg::Long("exact-lru") => load.exact_lru = Some(arguments.value()?.parse()?),
                 Arg::Long("keys") => load.keys = arguments.value()?.parse()?,
                 Arg::Long("pattern") => load.pattern = arguments.value()?.parse()?,
                 Arg::Long("value") => value_len = arguments.value()?.parse()?,
@@ -166,8 +86,7 @@ impl Load {
             }
         }
         let bounded = load.requests < u64::MAX || load.seconds.is_finite();
-        let has_commands = load.exact_lru.is_some() || !load.commands.is_empty();
-        if !bounded || !has_commands || load.clients * load.pipeline * load.keys as usize == 0 {
+        if !bounded || load.commands.is_empty() || load.clients * load.pipeline * load.keys as usize == 0 {
             return Err("commands, and --requests or --seconds, are wanted; no number may be 0".into());
         }
         let mut random = SmallRng::seed_from_u64(load.seed);
@@ -307,39 +226,8 @@ async fn connection(load: Rc<Load>, mut numbers: Numbers, progress: Rc<Progress>
     }
 }
 
-/// The share of draws that were among the keys used last, after as many draws as there are keys.
-fn exact_lru(load: &Load, capacity: usize) -> Result<f64> {
-    let mut numbers = Numbers::new(load, 1, Rc::default())?;
-    // The keys in the cache, with when they were used last; and all uses in order, of which only the last one of a key counts.
-    let (mut last_use, mut uses) = (HashMap::new(), VecDeque::new());
-    let mut hits = 0;
-    for now in 0..load.keys + load.requests {
-        let number = numbers.draw();
-        let is_hit = last_use.insert(number, now).is_some();
-        hits += u64::from(is_hit && now >= load.keys);
-        uses.push_back((number, now));
-        while last_use.len() > capacity || uses.len() > 4 * capacity {
-            let (number, when) = uses.pop_front().expect("as many as keys at least");
-            if last_use.get(&number) == Some(&when) {
-                match last_use.len() > capacity {
-                    true => drop(last_use.remove(&number)),
-                    false => {
-                        uses.push_front((number, when));
-                        uses.retain(|(number, when)| last_use.get(number) == Some(when));
-                    }
-                }
-            }
-        }
-    }
-    Ok(hits as f64 / load.requests as f64)
-}
-
 fn main() -> Result<()> {
     let load = Rc::new(Load::from_arguments()?);
-    if let Some(capacity) = load.exact_lru {
-        println!("{{\"hit_ratio\": {:.4}}}", exact_lru(&load, capacity)?);
-        return Ok(());
-    }
     let began = Instant::now();
     let progress = Rc::new(Progress {
         left: Cell::new(load.requests),
@@ -353,7 +241,9 @@ fn main() -> Result<()> {
     let tasks = LocalSet::new();
     let connections: Vec<_> = (0..load.clients)
         .map(|number| {
-            let numbers = Numbers::new(&load, number as u64 + 1, next.clone())?;
+            // Else connections would draw the same keys.
+            let seed = load.seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let numbers = Numbers::new(load.pattern, load.keys, seed, next.clone())?;
             Ok(tasks.spawn_local(connection(load.clone(), numbers, progress.clone())))
         })
         .collect::<Result<_>>()?;

@@ -1,0 +1,3 @@
+//! What the benchmarks have in common.
+
+pub mod patterns;
