@@ -29,6 +29,10 @@ pub(crate) struct PinState {
 }
 
 impl PinState {
+    pub(crate) fn new(lsn: Lsn, bytes_max: u64) -> PinState {
+        PinState { lsn: AtomicU64::new(lsn), bytes_max }
+    }
+
     fn lsn(&self) -> Option<Lsn> {
         Some(self.lsn.load(Ordering::Acquire)).filter(|&lsn| lsn != OVERRUN)
     }
@@ -39,6 +43,10 @@ impl PinState {
 pub(crate) struct Pins(Vec<Weak<PinState>>);
 
 impl Pins {
+    pub fn push(&mut self, pin: &Arc<PinState>) {
+        self.0.push(Arc::downgrade(pin));
+    }
+
     /// The least LSN that is kept for a pin, of those that are not too far behind `tail`: these are overrun.
     pub fn kept_from(&mut self, tail: Lsn) -> Option<Lsn> {
         let mut least = None;
@@ -64,6 +72,10 @@ impl Pins {
 }
 
 impl Pin {
+    pub(crate) fn new(log: Arc<Log>, state: Arc<PinState>) -> Pin {
+        Pin { log, state }
+    }
+
     /// Where the pin is; `None`: it was overrun, and what it kept may be gone.
     pub fn lsn(&self) -> Option<Lsn> {
         self.state.lsn()
@@ -187,10 +199,10 @@ impl Log {
     /// further than `bytes_max` behind the log's end, or that keeps the last file in which the log could go on, is overrun:
     /// it keeps nothing any more. `None`: some of what it should keep is gone already.
     pub fn pin(self: &Arc<Self>, lsn: Lsn, bytes_max: u64) -> Option<Pin> {
-        let state = Arc::new(PinState { lsn: AtomicU64::new(lsn), bytes_max });
-        self.segments.pins.lock().0.push(Arc::downgrade(&state));
+        let state = Arc::new(PinState::new(lsn, bytes_max));
+        self.segments.pins.lock().push(&state);
         // Once it is known, so that nothing is freed in between.
-        let pin = Pin { log: self.clone(), state };
+        let pin = Pin::new(self.clone(), state);
         let is_kept =
             lsn >= self.tail() || self.segments.is_kept(lsn, self.tail().min(self.segments.prepared_end()));
         is_kept.then_some(pin)

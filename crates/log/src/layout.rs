@@ -85,6 +85,11 @@ impl BatchHeader {
         Self { payload_len: u32_at(bytes, 0), lsn, epoch: u32_at(bytes, 16), durable }
     }
 
+    /// The checksum of the batch; `payload_crc`: the payload's CRC-32C, continued from the log's seed.
+    pub fn crc(&self, payload_crc: u32) -> u32 {
+        header_crc(payload_crc, self.payload_len, self.lsn, self.epoch)
+    }
+
     /// Bytes of log from this batch to the next.
     pub fn batch_len(&self) -> u64 {
         batch_len(self.payload_len as usize)
@@ -104,6 +109,16 @@ pub(crate) fn batch_is_intact(batch: &[u8], seed: u32) -> bool {
     header_crc(payload_crc, payload_len, lsn, epoch) == u32_at(batch, 4)
         && decode_mark(u64_at(batch, 8), u32_at(batch, MARK)).is_some()
         && batch[payload_end..].iter().all(|&byte| byte == 0)
+}
+
+/// The checksum that a header says the batch has.
+pub(crate) fn batch_header_crc(header: &[u8; BATCH_HEADER]) -> u32 {
+    u32_at(header, 4)
+}
+
+/// Whether the mark in a header passes its check.
+pub(crate) fn header_is_intact(header: &[u8; BATCH_HEADER]) -> bool {
+    decode_mark(u64_at(header, 8), u32_at(header, MARK)).is_some()
 }
 
 #[inline]

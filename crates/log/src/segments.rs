@@ -209,6 +209,14 @@ impl Segments {
         self.table.read().kept.values().cloned().collect()
     }
 
+    /// The kept segments, and those that only pins keep, oldest first.
+    pub fn kept_and_held(&self) -> Vec<Arc<Segment>> {
+        let table = self.table.read();
+        let mut all: Vec<_> = table.kept.values().chain(table.held.values()).cloned().collect();
+        all.sort_unstable_by_key(|segment| segment.seq);
+        all
+    }
+
     /// The end of the prepared part of the log.
     pub fn prepared_end(&self) -> Lsn {
         self.start_of(self.table.read().next)

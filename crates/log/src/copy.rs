@@ -1,0 +1,245 @@
+//! Copying the segments of a log while another process writes it: for backups. What is copied was pinned there ([`Log::pin_all`]);
+//! each batch is checked on the way, and the copy ends where the log was cut.
+
+use holdfast_io::{AlignedBuf, BLOCK, Error, Io, Result, crc32c_append};
+use std::{io::ErrorKind, sync::Arc};
+
+use crate::{
+    Log, Pin,
+    cursor::PinState,
+    layout::{
+        BATCH_HEADER, BLOCK_BYTES, BatchHeader, Entry, Lsn, SegmentHeader, batch_header_crc, header_is_intact,
+    },
+    segments::file_name,
+};
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+
+/// Where a segment lies, and how the log enters it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentPlace {
+    /// Number of its file.
+    pub slot: u32,
+    /// Its place in the log.
+    pub seq: u64,
+    /// The batch that its first byte belongs to.
+    pub crossing: Lsn,
+    /// The first batch that starts in the segment or behind it.
+    pub first: Lsn,
+}
+
+/// What all segments of a log have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct LogIdentity {
+    /// Bytes of a segment file.
+    pub segment_size: u32,
+    /// Which store it is.
+    pub store_id: [u8; 16],
+    /// The term in which the copy is made.
+    pub epoch: u32,
+    /// Seeds the checksums of batches.
+    pub crc_seed: u32,
+}
+
+impl LogIdentity {
+    /// Bytes of log in a segment.
+    pub fn payload(&self) -> u64 {
+        u64::from(self.segment_size) - BLOCK_BYTES
+    }
+}
+
+impl Log {
+    /// Keeps all segments that are kept now, and all that come, until the pin is dropped. It is overrun as that of [`Log::pin`],
+    /// which is also when more than `growth_max` bytes have come to the log.
+    pub fn pin_all(self: &Arc<Self>, growth_max: u64) -> Pin {
+        let mut pins = self.segments.pins.lock();
+        let tail = self.tail();
+        let oldest = self.segments.kept().first().map_or(tail, |segment| self.segments.start_of(segment.seq));
+        let state = Arc::new(PinState::new(oldest, (tail - oldest).saturating_add(growth_max)));
+        pins.push(&state);
+        Pin::new(self.clone(), state)
+    }
+
+    /// The segments that begin below `end`, which is durable, oldest first; those that only pins keep are among them.
+    pub fn places(&self, end: Lsn) -> Vec<SegmentPlace> {
+        let place = |segment: &Arc<crate::segments::Segment>| {
+            let Entry { crossing, first } = segment.entry();
+            SegmentPlace { slot: segment.slot, seq: segment.seq, crossing, first }
+        };
+        let all = self.segments.kept_and_held();
+        all.iter().filter(|segment| self.segments.start_of(segment.seq) < end).map(place).collect()
+    }
+}
+
+/// Copies segments of a log up to an LSN at which a batch ends. They are to be copied in their order; not all need be.
+pub struct SegmentCopier {
+    io: Arc<dyn Io>,
+    identity: LogIdentity,
+    end: Lsn,
+    batches: BatchCheck,
+    /// The sequence number of the segment that follows the last one copied.
+    next_seq: Option<u64>,
+    memory: AlignedBuf,
+}
+
+impl SegmentCopier {
+    /// `io`: the data folder.
+    pub fn new(io: Arc<dyn Io>, identity: LogIdentity, end: Lsn) -> SegmentCopier {
+        let batches = BatchCheck { seed: identity.crc_seed, end, at: 0, state: State::Until(0) };
+        SegmentCopier { io, identity, end, batches, next_seq: None, memory: AlignedBuf::zeroed(PIECE) }
+    }
+
+    /// Reads a segment and hands its copy to `write`, from the first byte to the last, in pieces of whole blocks. What lies at
+    /// [`SegmentCopier`]'s end or behind it is zero in the copy.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a batch fails its check, or if the file is not this segment; what `write` returns.
+    pub fn copy(&mut self, place: &SegmentPlace, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let name = file_name(place.slot);
+        let payload = self.identity.payload();
+        let (start, size) = (place.seq * payload, u64::from(self.identity.segment_size));
+        let used = self.end.min(start + payload) - start;
+        let file = self.io.open(&name, false).map_err(|e| Error::io(format!("open {name}"), e))?;
+        let read = |buf: &mut [u8], offset| {
+            file.read_at(buf, offset).map_err(|e| match e.kind() {
+                ErrorKind::UnexpectedEof => Error::corrupt(&name, offset, "the file is too short"),
+                _ => Error::io(format!("read {name}"), e),
+            })
+        };
+        read(&mut self.memory[..BLOCK], 0)?;
+        let found = SegmentHeader::decode(&self.memory[..BLOCK], &name)?;
+        let LogIdentity { segment_size, store_id, epoch, .. } = self.identity;
+        if found.is_free
+            || (found.seq, found.store_id, found.segment_size) != (place.seq, store_id, segment_size)
+        {
+            return Err(Error::corrupt(&name, 0, format!("it is not segment {} of this log", place.seq)));
+        }
+        if self.next_seq != Some(place.seq) {
+            // The segment before was not copied: the batch that its last bytes begin is nothing that can be read.
+            self.batches.begin(start, place.first);
+        }
+        self.next_seq = Some(place.seq + 1);
+        // The mark says that nothing of the copy may be missing.
+        let entry = Entry { crossing: place.crossing, first: place.first };
+        let durable = self.end.min(start + payload);
+        let header =
+            SegmentHeader { segment_size, store_id, seq: place.seq, durable, entry, epoch, is_free: false };
+        header.encode(&mut self.memory[..BLOCK]);
+        write(&self.memory[..BLOCK])?;
+        let mut at = 0;
+        while at < payload {
+            let len = (payload - at).min(PIECE as u64) as usize;
+            let piece = &mut self.memory[..len];
+            let filled = used.saturating_sub(at).min(len as u64) as usize;
+            let blocks = filled.next_multiple_of(BLOCK);
+            read(&mut piece[..blocks], BLOCK_BYTES + at)?;
+            piece[filled..].fill(0);
+            self.batches.feed(&piece[..filled]).map_err(|lsn| {
+                // It may have begun in the segment before.
+                let offset = BLOCK_BYTES + lsn.max(start) - start;
+                Error::corrupt(&name, offset, format!("the batch at LSN {lsn} fails its check"))
+            })?;
+            write(piece)?;
+            at += len as u64;
+        }
+        debug_assert_eq!(BLOCK_BYTES + at, size);
+        if used < payload && !self.batches.is_between() {
+            return Err(Error::corrupt(&name, BLOCK_BYTES + used, "no batch ends where the copy does"));
+        }
+        Ok(())
+    }
+}
+
+/// Checks batches as their bytes pass by.
+struct BatchCheck {
+    seed: u32,
+    /// No batch goes beyond.
+    end: Lsn,
+    /// The LSN of the next byte.
+    at: Lsn,
+    state: State,
+}
+
+enum State {
+    /// What comes up to this LSN belongs to a batch whose beginning is not there.
+    Until(Lsn),
+    /// The bytes of a header so far.
+    Header([u8; BATCH_HEADER], usize),
+    /// The payload of a batch, and the checksum of what has come of it.
+    Payload(BatchHeader, [u8; BATCH_HEADER], u32),
+    /// Padding, up to this LSN.
+    Padding(Lsn),
+}
+
+impl BatchCheck {
+    /// Bytes from `start` on come next, in which the first batch is at `first`.
+    fn begin(&mut self, start: Lsn, first: Lsn) {
+        (self.at, self.state) = (start, State::Until(first));
+    }
+
+    /// Whether the next byte begins a batch.
+    fn is_between(&self) -> bool {
+        match self.state {
+            State::Until(first) => first == self.at,
+            State::Header(_, len) => len == 0,
+            State::Padding(end) => end == self.at,
+            State::Payload(..) => false,
+        }
+    }
+
+    /// Checks what comes next; the LSN of a batch that is damaged is the error.
+    fn feed(&mut self, mut bytes: &[u8]) -> std::result::Result<(), Lsn> {
+        while !bytes.is_empty() {
+            let taken = match &mut self.state {
+                State::Until(first) => {
+                    let skipped = first.saturating_sub(self.at).min(bytes.len() as u64) as usize;
+                    if skipped < bytes.len() {
+                        self.state = State::Header([0; BATCH_HEADER], 0);
+                    }
+                    skipped
+                }
+                State::Header(header, len) => {
+                    let part = (BATCH_HEADER - *len).min(bytes.len());
+                    header[*len..*len + part].copy_from_slice(&bytes[..part]);
+                    *len += part;
+                    if *len == BATCH_HEADER {
+                        let lsn = self.at + part as u64 - BATCH_HEADER as u64;
+                        let decoded = BatchHeader::decode(header);
+                        if decoded.lsn != lsn || lsn + decoded.batch_len() > self.end {
+                            return Err(lsn);
+                        }
+                        self.state = State::Payload(decoded, *header, self.seed);
+                    }
+                    part
+                }
+                State::Payload(header, raw, crc) => {
+                    let end = header.lsn + BATCH_HEADER as u64 + u64::from(header.payload_len);
+                    let part = (end - self.at).min(bytes.len() as u64) as usize;
+                    *crc = crc32c_append(*crc, &bytes[..part]);
+                    if self.at + part as u64 == end {
+                        let is_intact = batch_header_crc(raw) == header.crc(*crc) && header_is_intact(raw);
+                        if !is_intact {
+                            return Err(header.lsn);
+                        }
+                        self.state = State::Padding(header.lsn + header.batch_len());
+                    }
+                    part
+                }
+                State::Padding(end) => {
+                    let part = (*end - self.at).min(bytes.len() as u64) as usize;
+                    if bytes[..part].iter().any(|&byte| byte != 0) {
+                        return Err(self.at);
+                    }
+                    if part < bytes.len() {
+                        self.state = State::Header([0; BATCH_HEADER], 0);
+                    }
+                    part
+                }
+            };
+            self.at += taken as u64;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+}
