@@ -36,6 +36,7 @@ mod alloc;
 mod arena;
 mod checkpoint;
 mod class;
+mod copy;
 mod evict;
 mod file;
 mod header;
@@ -61,6 +62,7 @@ use parking_lot::Mutex;
 
 pub use arena::{Arena, Full};
 pub use checkpoint::{Checkpoint, Finished};
+pub use copy::{PinnedCheckpoint, copy_checkpoint};
 pub use evict::{AbsentPage, Evicted};
 pub use file::HeapRoot;
 pub use image::Image;

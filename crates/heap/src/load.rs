@@ -31,8 +31,8 @@ pub enum Load {
 /// A page of an extent.
 #[derive(Clone, Copy)]
 pub(crate) struct PageAt {
-    extent: u32,
-    page: u8,
+    pub(crate) extent: u32,
+    pub(crate) page: u8,
 }
 
 /// What [`Heap::verify`] has read.
@@ -116,7 +116,7 @@ impl Heap {
 }
 
 /// All pages of the last complete checkpoint that have a slot, by slot.
-fn pages_by_slot(file: &PageFile) -> Vec<(u32, PageAt)> {
+pub(crate) fn pages_by_slot(file: &PageFile) -> Vec<(u32, PageAt)> {
     let state = file.state();
     let mut pages = Vec::new();
     for (extent, entry) in (0..).zip(&state.entries) {
