@@ -29,8 +29,19 @@ const SERVER: [&str; 19] = [
 ];
 
 /// The same of the store.
-const STORE: [&str; 10] =
-    ["util", "format", "collections", "cache", "partition", "engine", "txn", "typed", "maintenance", "store"];
+const STORE: [&str; 11] = [
+    "util",
+    "format",
+    "backup",
+    "collections",
+    "cache",
+    "partition",
+    "engine",
+    "txn",
+    "typed",
+    "maintenance",
+    "store",
+];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the sources") {

@@ -23,6 +23,7 @@
 //!
 //! `ARCHITECTURE.md` follows a SET through the layers; `docs/format.md` says what is on the media.
 
+mod backup;
 mod cache;
 mod collections;
 mod engine;
@@ -34,6 +35,10 @@ mod txn;
 mod typed;
 mod util;
 
+pub use backup::{
+    folder::{BackupFolder, BackupInfo, BackupWritten},
+    plan::Plan,
+};
 pub use cache::uses::Uses;
 pub use collections::{Limits, positions_between, redo_max, uses::Use};
 pub use engine::locks::{LockBusy, ReleasedLocks};
@@ -47,6 +52,7 @@ pub use format::{
 pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, LogStats, Lsn, Purpose, SMALL_BYTES};
 pub use maintenance::{
+    backup::{BackupState, Begin, Lease},
     disk::DiskUsage,
     eviction::{Eviction, EvictionOrder, EvictionScope, Room},
 };

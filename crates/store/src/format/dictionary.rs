@@ -101,6 +101,20 @@ impl Dictionary {
     }
 }
 
+/// The files of dictionaries in a data folder, sound or not.
+pub(crate) fn files(io: &dyn Io) -> Result<Vec<String>> {
+    Ok(numbers(io)?.into_iter().map(file_name).collect())
+}
+
+fn numbers(io: &dyn Io) -> Result<Vec<u32>> {
+    let files = io.list("").map_err(|e| Error::io("list the data folder", e))?;
+    let mut numbers: Vec<u32> =
+        files.iter().filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok()).collect();
+    numbers.retain(|number| (1..=NUMBER_MAX).contains(number));
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
 fn file_name(number: u32) -> String {
     format!("{PREFIX}{number}")
 }
@@ -124,12 +138,7 @@ impl Dictionaries {
     /// Reads all that lie in the folder. Those that are not sound are told: values that name them cannot be expanded.
     pub fn read(io: &dyn Io, store_id: [u8; 16], notes: &mut Vec<String>) -> Result<Dictionaries> {
         let mut dictionaries = Dictionaries::default();
-        let files = io.list("").map_err(|e| Error::io("list the data folder", e))?;
-        let mut numbers: Vec<u32> =
-            files.iter().filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok()).collect();
-        numbers.retain(|number| (1..=NUMBER_MAX).contains(number));
-        numbers.sort_unstable();
-        for number in numbers {
+        for number in numbers(io)? {
             dictionaries.number_max = number;
             match Dictionary::read(io, store_id, number)? {
                 Ok(dictionary) => dictionaries.add(dictionary),

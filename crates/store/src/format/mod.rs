@@ -10,3 +10,8 @@ pub mod entry_word;
 pub mod item;
 pub mod payload;
 pub mod superblock;
+
+/// The heap's file in the data folder.
+pub(crate) const HEAP: &str = "heap";
+/// The log's term. There is one server, and so one term.
+pub(crate) const EPOCH: u32 = 1;

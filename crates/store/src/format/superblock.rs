@@ -19,6 +19,8 @@ const OFFSETS: [u64; 2] = [0, BLOCK as u64];
 pub(crate) const WRITE_BYTES: u64 = 2 * BLOCK as u64;
 /// Where in a copy the bytes written are.
 const WRITTEN_AT: usize = 152;
+/// Where the history is.
+const HISTORY_AT: usize = 256;
 /// The formats that this version reads; it writes the last one. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
 /// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages.
 pub const VERSIONS: RangeInclusive<u32> = 5..=7;
@@ -40,6 +42,8 @@ pub(crate) struct Superblock {
     pub known_since_ms: u64,
     /// What was written since, up to this checkpoint.
     pub written: BytesWritten,
+    /// Which history of the store this is: a copy that was restored begins another one. Zero: that of a folder that never was.
+    pub history: [u8; 16],
 }
 
 /// What the medium has.
@@ -83,7 +87,8 @@ impl Superblock {
         Secret(self.secret)
     }
 
-    fn encode(&self) -> AlignedBuf {
+    /// The bytes of a copy.
+    pub fn encode(&self) -> AlignedBuf {
         let mut block = AlignedBuf::zeroed(BLOCK);
         block[..8].copy_from_slice(MAGIC);
         block[8..12].copy_from_slice(&VERSIONS.end().to_le_bytes());
@@ -97,12 +102,14 @@ impl Superblock {
         block[80..144].copy_from_slice(&self.heap.encode());
         block[144..152].copy_from_slice(&self.known_since_ms.to_le_bytes());
         self.written.encode(&mut block[WRITTEN_AT..]);
+        block[HISTORY_AT..HISTORY_AT + 16].copy_from_slice(&self.history);
         let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
         block
     }
 
-    fn decode(block: &[u8]) -> std::result::Result<Superblock, String> {
+    /// What a copy says, of any version; the error says what is wrong.
+    pub fn decode(block: &[u8]) -> std::result::Result<Superblock, String> {
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         if holdfast_io::crc32c(&block[..BLOCK - 4]) != u32_at(BLOCK - 4) {
@@ -122,6 +129,7 @@ impl Superblock {
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
             known_since_ms: u64_at(144),
             written: BytesWritten::decode(&block[WRITTEN_AT..]),
+            history: block[HISTORY_AT..HISTORY_AT + 16].try_into().expect("sixteen bytes"),
         })
     }
 

@@ -117,6 +117,11 @@ impl Checkpoints {
         self.superblock.lock()
     }
 
+    /// What `f` makes of the superblock of the last complete one, while none is taken; `None` if one is being taken.
+    pub fn with_last<T>(&self, f: impl FnOnce(&Superblock) -> T) -> Option<T> {
+        Some(f(&self.superblock.try_lock()?.0))
+    }
+
     /// Asks for one of all that is written so far, and returns its number for [`Checkpoints::result`].
     pub fn request(&self) -> u64 {
         let number = self.counters.begun.load(SeqCst) + 1;

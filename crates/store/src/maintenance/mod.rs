@@ -4,6 +4,7 @@
 //! Each step takes a partition's lock for microseconds at a time. The steps are called one by one by tests; the maintenance
 //! thread calls them in the order of their urgency. Freezing and dictionaries have threads of their own.
 
+pub mod backup;
 pub mod checkpoint;
 pub mod cleaner;
 pub mod disk;
@@ -14,6 +15,7 @@ pub mod sweeper;
 pub mod trainer;
 
 use crate::{engine::Engine, util::background::Background};
+use backup::Backups;
 use checkpoint::Checkpoints;
 use cleaner::Cleaner;
 use disk::DiskBudget;
@@ -49,6 +51,7 @@ pub(crate) struct Maintenance {
     pub evictions: Evictions,
     pub expiry: Expiry,
     pub freezer: Freezer,
+    pub backups: Backups,
 }
 
 impl Maintenance {
@@ -110,6 +113,7 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
     let mut expires_on = false;
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
     while !stop.load(Relaxed) {
+        maintenance.backups.tend(maintenance);
         if log.failed().is_none() {
             let mut idle = false;
             let tick = if expires_on { EXPIRE_SLICE } else { TICK };

@@ -1,6 +1,7 @@
 //! The store, as its user sees it: one file for each thing to do with it.
 
 mod ahead;
+mod backup;
 mod begin;
 pub mod check;
 mod direct;

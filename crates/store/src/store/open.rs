@@ -5,6 +5,7 @@ use crate::{
     cache::pool::Pool,
     engine::Engine,
     format::{
+        HEAP,
         bytes_written::BytesWritten,
         compress::Compression,
         creating,
@@ -16,6 +17,7 @@ use crate::{
     },
     maintenance::{
         Maintenance,
+        backup::Backups,
         checkpoint::{Checkpoints, Interval},
         cleaner::Cleaner,
         disk::DiskBudget,
@@ -39,8 +41,6 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
 };
-
-const HEAP: &str = "heap";
 
 /// Opens the folder that is there, or makes it if there is none or it was not completed.
 pub(crate) fn open(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)> {
@@ -105,6 +105,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         heap: *finished.root(),
         known_since_ms: io.now_ms(),
         written: BytesWritten::default(),
+        history: [0; 16],
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();
@@ -260,6 +261,7 @@ fn assemble(
         evictions: Evictions::default(),
         expiry: Expiry::default(),
         freezer: Freezer::default(),
+        backups: Backups::default(),
     };
     if !maintenance.engine.shared.io.is_read_only() {
         maintenance.disk.fit(&maintenance.engine)?;

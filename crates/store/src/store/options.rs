@@ -1,7 +1,7 @@
 //! How a store is opened, and what a start found.
 
 use crate::{
-    format::{compress::Codec, superblock::Superblock},
+    format::{EPOCH, compress::Codec, superblock::Superblock},
     partition::budget::Process,
 };
 use holdfast_io::{Error, Result};
@@ -96,9 +96,6 @@ impl Options {
         self.segment_size.unwrap_or(1 << fitting.ilog2())
     }
 }
-
-/// The log's term. There is one server, and so one term.
-const EPOCH: u32 = 1;
 
 pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
     let segments = options.log_bytes_max / u64::from(superblock.segment_size);
