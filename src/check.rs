@@ -9,16 +9,18 @@ pub fn open(dir: &Path, options: Options) -> Result<Store, String> {
     if !dir.join("superblock").is_file() {
         return Err(format!("{} is not a data folder: it has no superblock", dir.display()));
     }
-    let on_unreadable = |error: &OpenError| -> ! {
-        eprintln!("{error}");
-        process::exit(1)
-    };
     let options = Options { on_unreadable, ..options };
     let store = Store::open_read_only(dir, options).map_err(|error| describe(dir, error))?;
     for note in &store.recovery().notes {
         println!("note: {note}");
     }
     Ok(store)
+}
+
+/// Ends the program when a page that is needed cannot be read.
+pub fn on_unreadable(error: &OpenError) -> ! {
+    eprintln!("{error}");
+    process::exit(1)
 }
 
 /// What is wrong with a data folder, and what to do about it.

@@ -1,9 +1,11 @@
 //! The command line: `holdfast [serve] [FILE] [--option value …]`, `holdfast check DIR`, and `import` and `export`.
 
 use crate::{
+    backup::{BackupRequest, RestoreRequest},
     config::{
         Config, Opt,
         file::{self, ConfigError},
+        kind::parse_memory,
         options::edit_distance,
     },
     document, export,
@@ -28,6 +30,10 @@ pub enum Request {
     Top(top::Request),
     /// Write what a data folder holds to an RDB file.
     Export(export::Request),
+    /// Back up a server that runs.
+    Backup(BackupRequest),
+    /// Make a data folder of a backup.
+    Restore(RestoreRequest),
     /// Print this and exit.
     Print(String),
 }
@@ -37,7 +43,9 @@ Holdfast: a Redis-compatible store that never loses an acknowledged write
 
 Usage:
   holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input), as redis-server does
-  holdfast check DIR                           verify a data folder that is not in use; changes nothing
+  holdfast check DIR                           verify a data folder that is not in use, or a folder of backups; changes nothing
+  holdfast backup --from ADDRESS DIR           back up a server that runs into a folder of backups
+  holdfast restore DIR NEW                     make a new data folder of a backup
   holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
   holdfast export DIR FILE                      write what a data folder that is not in use holds to an RDB file
   holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
@@ -80,6 +88,29 @@ The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a ha
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
 ";
 
+const BACKUP_USAGE: &str = "\
+Usage:
+  holdfast backup --from ADDRESS DIR [--rate BYTES] [--user NAME] [--password PASSWORD]
+
+Backs up a server that runs, on this machine, as it is at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix
+socket. DIR is a new folder, or one with earlier backups of the same server: then only what is new is written. Everything is checked
+by its checksums on the way. This process reads the server's data folder, and so needs the rights to.
+
+--rate limits the bytes that are copied in a second, e.g. 50mb. Instead of --password, the variable HOLDFAST_PASSWORD may hold the
+password. The server keeps what is copied until the end; if it needs that room for itself, the backup fails.
+
+Each backup has a number, counted from 1. To remove one, remove its file DIR/backup-NUMBER; the next backup removes what only that one
+needed. holdfast check DIR verifies all of them, and holdfast restore makes a data folder of one.
+";
+
+const RESTORE_USAGE: &str = "\
+Usage:
+  holdfast restore DIR NEW [--backup NUMBER]
+
+Makes the data folder NEW, which must not exist or be empty, of a backup in DIR: of the last one, unless --backup names another.
+All of it is checked on the way.
+";
+
 const TOP_USAGE: &str = "\
 Usage:
   holdfast top [ADDRESS] [--user NAME] [--password PASSWORD] [--once]
@@ -98,6 +129,10 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let is_help = |arg: &&str| matches!(*arg, "--help" | "-h");
     match args.as_slice() {
         ["commands"] => Ok(Request::Print(document::commands())),
+        ["backup", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(BACKUP_USAGE.into())),
+        ["backup", rest @ ..] => backup(rest),
+        ["restore", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(RESTORE_USAGE.into())),
+        ["restore", rest @ ..] => restore(rest),
         ["check", rest @ ..] => match rest {
             [arg] if is_help(arg) => Ok(Request::Print(USAGE.into())),
             [dir] if !dir.starts_with('-') => Ok(Request::Check(PathBuf::from(dir))),
@@ -126,7 +161,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     }
 }
 
-const COMMANDS: [&str; 7] = ["serve", "check", "export", "import", "top", "commands", "help"];
+const COMMANDS: [&str; 9] =
+    ["serve", "backup", "restore", "check", "export", "import", "top", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -234,6 +270,54 @@ fn top(args: &[&str]) -> Result<Request, ConfigError> {
         }
     }
     Ok(Request::Top(request))
+}
+
+fn backup(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast backup --help"));
+    let (mut from, mut dir, mut rate) = (None, None, None);
+    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            "--from" => from = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
+            "--rate" => {
+                let text = value()?;
+                let bytes = parse_memory(&text).and_then(|bytes| u64::try_from(bytes).ok());
+                let is_rate = bytes.filter(|&bytes| bytes > 0);
+                rate = Some(is_rate.ok_or_else(|| wrong(&format!("'{text}' is no number of bytes")))?);
+            }
+            "--user" => login.user = Some(value()?),
+            "--password" => login.password = Some(value()?),
+            path if dir.is_none() && !path.starts_with('-') => dir = Some(PathBuf::from(path)),
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    match (from, dir) {
+        (Some(from), Some(dir)) => Ok(Request::Backup(BackupRequest { from, login, dir, rate })),
+        (None, _) => Err(wrong("backup needs --from, and the address of a server")),
+        (_, None) => Err(wrong("backup needs a folder")),
+    }
+}
+
+fn restore(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast restore --help"));
+    let (paths, number) = match args {
+        [paths @ .., "--backup", number] => {
+            let number =
+                number.parse().map_err(|_| wrong(&format!("'{number}' is no number of a backup")))?;
+            (paths, Some(number))
+        }
+        paths => (paths, None),
+    };
+    match paths {
+        [from, dir] if !from.starts_with('-') && !dir.starts_with('-') => {
+            Ok(Request::Restore(RestoreRequest { from: from.into(), dir: dir.into(), number }))
+        }
+        _ => Err(wrong("restore needs a folder of backups and a new folder, and at most --backup NUMBER")),
+    }
 }
 
 fn export(args: &[&str]) -> Result<Request, ConfigError> {

@@ -6,6 +6,7 @@ use std::fmt::Write;
 /// What differs from Redis, by command or container. All else is as there.
 const DIFFERENCES: &[(&str, &str)] = &[
     ("asking", "An error: there is no cluster."),
+    ("backup", "Redis has no such command; `holdfast backup` uses it."),
     ("bgrewriteaof", "Takes a checkpoint."),
     ("bgsave", "Takes a checkpoint."),
     ("cluster", "An error: there is no cluster."),

@@ -6,6 +6,7 @@
 
 mod acl;
 mod admin;
+mod backup;
 mod check;
 mod cli;
 mod clients;
@@ -47,7 +48,10 @@ fn main() -> ExitCode {
         }
         Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
         Ok(cli::Request::Import(request)) => import::import(*request, serve::serve),
+        Ok(cli::Request::Check(dir)) if backup::is_folder_of_backups(&dir) => backup::check(&dir),
         Ok(cli::Request::Check(dir)) => check::check(&dir),
+        Ok(cli::Request::Backup(request)) => backup::backup(&request),
+        Ok(cli::Request::Restore(request)) => backup::restore(&request),
         Ok(cli::Request::Top(request)) => top::top(&request),
         Ok(cli::Request::Export(request)) => export::export(&request),
         Err(error) => Err(error.to_string()),

@@ -1,6 +1,7 @@
 //! The commands: one file per family, with its rows of the command table and their handlers.
 
 mod acl;
+mod backup;
 mod bitmaps;
 mod blocking;
 mod clients;
@@ -52,6 +53,7 @@ pub static ROWS: LazyLock<Rows> = LazyLock::new(|| Rows::new(FAMILIES));
 
 const FAMILIES: &[&[Row]] = &[
     acl::COMMANDS,
+    backup::COMMANDS,
     bitmaps::COMMANDS,
     clients::COMMANDS,
     cluster::COMMANDS,

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 use holdfast_resp::{OwnedArgs, Proto};
-use holdfast_store::Fetched;
+use holdfast_store::{Fetched, Lease};
 use std::{sync::Arc, time::Duration};
 
 /// The state of a connection that its commands see.
@@ -62,6 +62,8 @@ pub struct Session {
     pub ticket: Option<Ticket>,
     /// What RANDOMKEY draws next, if another run has to draw the same.
     pub draws: Option<fastrand::Rng>,
+    /// What the server keeps for a backup that it has begun.
+    pub backup: Option<Lease>,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
@@ -137,6 +139,7 @@ impl Session {
             waiting: None,
             ticket: None,
             draws: None,
+            backup: None,
             progress: None,
             fetched: Vec::new(),
         };

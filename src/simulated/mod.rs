@@ -123,6 +123,7 @@ impl World {
     fn maintain(&mut self) -> Option<()> {
         let store = self.store();
         while store.sweep() {}
+        store.tend_backup();
         store.log().commit_once().ok()?;
         store.checkpoint().ok()?;
         store.clean().ok().map(drop)

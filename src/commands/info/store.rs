@@ -76,6 +76,7 @@ pub fn persistence(view: &View, text: &mut String) {
     let checkpointing = u8::from(stats.is_checkpointing);
     let last_s = if stats.checkpoints == 0 { -1 } else { (stats.checkpoint_us_last / 1_000_000) as i64 };
     let compression = &stats.compression;
+    let backup = server.store.backup_state();
     lines!(text,
         "loading": 0,
         "async_loading": 0,
@@ -94,6 +95,11 @@ pub fn persistence(view: &View, text: &mut String) {
         "aof_last_bgrewrite_status": status(stats.checkpoint_failed),
         "aof_last_write_status": status(storage.failed.is_some()),
         "aof_current_size": stats.log_bytes,
+        "backup_in_progress": u8::from(backup.moment.is_some()),
+        "backup_kept_heap_bytes": backup.heap_bytes,
+        "backups_begun": backup.begun,
+        "backups_ended": backup.ended,
+        "backups_lost": backup.lost,
         "disk_used_bytes": disk.bytes,
         "disk_used_bytes_human": human(disk.bytes),
         "maxdisk": server.config.number(Opt::MaxDisk),
