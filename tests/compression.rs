@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Client, Folder, Rng, Server, bulk, is_error, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
-use std::{fs, process::Command};
+use std::{fs, ops::Range, process::Command};
 
 const KEYS: u64 = 40_000;
 
@@ -199,28 +199,32 @@ fn it_is_turned_on_and_off_while_the_server_runs() {
     assert_eq!(server.client().call("GET key"), bulk(&text));
 }
 
-/// Values too small to have much in common with themselves.
+/// A value too small to have much in common with itself.
+fn small(n: u64) -> String {
+    format!("{{\"customer\":{n},\"currency\":\"EUR\",\"state\":\"delivered\",\"total\":{}}}", n * 7919)
+}
+
+fn set_small(client: &mut Client, numbers: Range<u64>) {
+    for first in numbers.step_by(500) {
+        let calls: Vec<_> = (first..first + 500).map(|n| vec!["SET".into(), key(n), small(n)]).collect();
+        assert!(pipeline(client, &calls).iter().all(|reply| *reply == ok()));
+    }
+}
+
+/// So many give enough samples for a dictionary: each fourth is one.
+const SAMPLED: u64 = 70_000;
+
 #[test]
 fn small_values_share_a_dictionary() {
-    let small = |n: u64| {
-        format!("{{\"customer\":{n},\"currency\":\"EUR\",\"state\":\"delivered\",\"total\":{}}}", n * 7919)
-    };
     let server = Server::start(&["--compression", "zstd"]);
     let mut client = server.client();
-    let set = |client: &mut Client, numbers: std::ops::Range<u64>| {
-        for first in numbers.step_by(500) {
-            let calls: Vec<_> = (first..first + 500).map(|n| vec!["SET".into(), key(n), small(n)]).collect();
-            assert!(pipeline(client, &calls).iter().all(|reply| *reply == ok()));
-        }
-    };
-    // Each fourth is a sample.
-    set(&mut client, 0..70_000);
+    set_small(&mut client, 0..SAMPLED);
     wait_until(|| "a dictionary is made".into(), || number(&mut client, "compression_dictionaries") == 1);
     let sizes = |client: &mut Client| {
         ["before", "after"].map(|at| number(client, &format!("compression_bytes_{at}")))
     };
     let [before, after] = sizes(&mut client);
-    set(&mut client, 0..10_000);
+    set_small(&mut client, 0..10_000);
     let [before, after] = [sizes(&mut client)[0] - before, sizes(&mut client)[1] - after];
     assert!(before > 500_000 && after * 2 < before, "{after} of {before}");
     drop(client);
@@ -233,4 +237,19 @@ fn small_values_share_a_dictionary() {
         let read = pipeline(&mut client, &calls);
         assert!(read.iter().zip(first..).all(|(reply, n)| *reply == bulk(small(n))));
     }
+}
+
+#[test]
+fn a_dictionary_that_cannot_be_kept_is_told() {
+    let server = Server::start(&["--compression", "zstd"]);
+    // Where its file would go.
+    fs::create_dir(server.folder().join("data/dictionary-1")).expect("a folder");
+    let mut client = server.client();
+    set_small(&mut client, 0..SAMPLED);
+    let told = "A dictionary for small values is not used, as it cannot be kept: write dictionary-1: ";
+    wait_until(|| "the failure is told".into(), || server.log().contains(told));
+    assert_eq!(number(&mut client, "compression_dictionary_failures"), 1);
+    assert_eq!(number(&mut client, "compression_dictionaries"), 0);
+    set_small(&mut client, 0..500);
+    assert_eq!(client.call_args(&["GET", &key(499)]), bulk(small(499)));
 }

@@ -349,6 +349,12 @@ impl Scrape {
             NONE,
             compression.dictionaries,
         )?;
+        page.counter(
+            "compression_dictionary_failures",
+            "Dictionaries that could not be written",
+            NONE,
+            compression.dictionary_failures,
+        )?;
         page.gauge(
             "recovery",
             "Time that the start took to open the data folder",

@@ -233,6 +233,9 @@ impl EventLoop {
             if self.worker.index == 0 {
                 self.worker.server.measure_rates();
                 self.worker.server.refusals.report(&self.worker.server.store);
+                if let Some(why) = self.worker.server.store.take_dictionary_failure() {
+                    log!(Warning, "A dictionary for small values is not used, as it cannot be kept: {why}");
+                }
                 self.worker.server.evict_clients();
                 eviction::count_other_memory(&self.worker.server);
             }

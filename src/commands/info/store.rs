@@ -127,6 +127,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "compression_ratio": format!("{:.2}", storage.compression_ratio),
         "compression_values_kept": compression.kept_values,
         "compression_dictionaries": compression.dictionaries,
+        "compression_dictionary_failures": compression.dictionary_failures,
         "checkpoints": stats.checkpoints,
         "checkpoint_us_last": stats.checkpoint_us_last,
         "checkpoint_us_total": stats.checkpoint_us_sum,

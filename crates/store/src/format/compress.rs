@@ -72,6 +72,8 @@ pub(crate) struct Compression {
     samples: Mutex<Samples>,
     /// Of so many small values of a thread one becomes a sample; 0: there are enough.
     sample_stride: AtomicU32,
+    /// Why a dictionary could not be written, until somebody asks.
+    failure: Mutex<Option<String>>,
     counters: Counters,
 }
 
@@ -153,6 +155,7 @@ struct Counters {
     before: AtomicU64,
     after: AtomicU64,
     kept: AtomicU64,
+    failures: AtomicU64,
 }
 
 /// What was compressed since the store was opened.
@@ -168,6 +171,8 @@ pub struct CompressionStats {
     pub kept_values: u64,
     /// Dictionaries that values may have been compressed with, ever.
     pub dictionaries: usize,
+    /// Dictionaries that were made and could not be written.
+    pub dictionary_failures: u64,
 }
 
 /// A compressed value.
@@ -308,6 +313,17 @@ impl Compression {
         self.change(|dictionaries| dictionaries.add(dictionary));
     }
 
+    /// A dictionary could not be written: values are compressed as they were before.
+    pub fn note_failure(&self, why: String) {
+        self.counters.failures.fetch_add(1, Relaxed);
+        *self.failure.lock() = Some(why);
+    }
+
+    /// Why the last dictionary could not be written, if that was since the last call.
+    pub fn take_failure(&self) -> Option<String> {
+        self.failure.lock().take()
+    }
+
     /// A compressed value as it was before; the error says what is wrong with it.
     pub fn expand(&self, stored: &[u8]) -> Result<Vec<u8>, &'static str> {
         let number = stored.get(HEAD..).filter(|_| stored[0] == ZSTD).and_then(get_dict_id_from_frame);
@@ -318,13 +334,14 @@ impl Compression {
     }
 
     pub fn stats(&self) -> CompressionStats {
-        let Counters { before, after, kept } = &self.counters;
+        let Counters { before, after, kept, failures } = &self.counters;
         CompressionStats {
             is_active: self.setting.load(Relaxed) != 0,
             bytes_before: before.load(Relaxed),
             bytes_after: after.load(Relaxed),
             kept_values: kept.load(Relaxed),
             dictionaries: self.dictionaries.read().len(),
+            dictionary_failures: failures.load(Relaxed),
         }
     }
 }

@@ -38,8 +38,10 @@ pub(crate) fn start(maintenance: Arc<Maintenance>) -> Background {
 
 fn run(maintenance: &Maintenance, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
-        // A dictionary that cannot be written is not used, and nothing is lost: a later one may have room.
-        let _ = maintenance.train();
+        if let Err(e) = maintenance.train() {
+            // It is not used, and nothing is lost: a later one may have room.
+            maintenance.engine.shared.compression.note_failure(e.to_string());
+        }
         thread::park_timeout(TICK);
     }
 }

@@ -52,6 +52,11 @@ impl Store {
         self.maintenance.train()
     }
 
+    /// Why the last dictionary could not be written, if that was since the last call.
+    pub fn take_dictionary_failure(&self) -> Option<String> {
+        self.shared.compression.take_failure()
+    }
+
     /// Frees a slice of what was flushed or removed and takes long to free, in each partition; whether there may be more. The
     /// maintenance thread does so itself.
     pub fn sweep(&self) -> bool {
