@@ -17,6 +17,7 @@ mod histogram;
 mod moment;
 mod reads;
 mod real;
+mod scm;
 mod sim;
 mod spread;
 mod uring;
@@ -29,6 +30,7 @@ pub use histogram::{Counts, Histogram, longest_like};
 pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;
+pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay};
 pub use sim::{Fault, SimIo};
 pub use spread::{FolderUse, OpenFolder, Spread, open_folders};
 
@@ -81,6 +83,11 @@ pub trait Io: Send + Sync {
     /// Whether nothing can be created, written or removed: [`io::ErrorKind::ReadOnlyFilesystem`].
     fn is_read_only(&self) -> bool {
         false
+    }
+    /// The storage-class memory that files lie in, if they do: then a write to the middle of a file takes no system call, costs what its
+    /// lines cost, and is durable when it returns.
+    fn scm(&self) -> Option<&Scm> {
+        None
     }
     /// Removes a file by name.
     fn remove(&self, name: &str) -> io::Result<()>;

@@ -16,7 +16,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
+use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result, Scm, scm::ScmFile};
 
 /// A folder of the file system.
 ///
@@ -30,6 +30,7 @@ pub struct RealIo {
     lock: OnceLock<[Option<fs::File>; 2]>,
     start: Instant,
     stopped_at_ms: Option<u64>,
+    scm: Option<Arc<Scm>>,
 }
 
 impl RealIo {
@@ -38,13 +39,13 @@ impl RealIo {
         let dir = dir.into();
         create_folder(&dir).map_err(|e| Error::io("create the folder", e))?;
         let (lock, start) = (OnceLock::new(), Instant::now());
-        Ok(Self { dir, direct: true, read_only: false, lock, start, stopped_at_ms: None })
+        Ok(Self { dir, direct: true, read_only: false, lock, start, stopped_at_ms: None, scm: None })
     }
 
     /// Uses the folder `dir` as it is: nothing in it will change.
     pub fn read_only(dir: impl Into<PathBuf>) -> Self {
         let (lock, start) = (OnceLock::new(), Instant::now());
-        Self { dir: dir.into(), direct: true, read_only: true, lock, start, stopped_at_ms: None }
+        Self { dir: dir.into(), direct: true, read_only: true, lock, start, stopped_at_ms: None, scm: None }
     }
 
     /// Whether files opened from now on bypass the page cache where they can. The default is to do so.
@@ -55,6 +56,29 @@ impl RealIo {
     /// Has the wall clock stand still at a time, if there is one: for who replays what was done earlier.
     pub fn with_clock_stopped(self, stopped_at_ms: Option<u64>) -> Self {
         Self { stopped_at_ms, ..self }
+    }
+
+    /// Takes the folder for one on storage-class memory: files opened from now on are written by stores.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`]: its files cannot be mapped as they must be. Or a system error.
+    pub fn on_scm(self, scm: Arc<Scm>) -> Result<Self> {
+        const TRIED: &str = "scm-tried";
+        let this = Self { direct: false, scm: Some(scm.clone()), ..self };
+        let tried = this.open_real(TRIED, true).and_then(|file| ScmFile::new(file, scm)?.try_mapping());
+        let removed = fs::remove_file(this.dir.join(TRIED));
+        if let Err(e) = tried {
+            let is_refused =
+                matches!(Errno::from_io_error(&e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV));
+            return Err(match is_refused {
+                true => Error::Unusable(format!(
+                    "it is not on memory that persists: the file system must be mounted with DAX, and the memory must be persistent ({e})"
+                )),
+                false => Error::io("map a file", e),
+            });
+        }
+        removed.map_err(|e| Error::io(format!("remove {TRIED}"), e))?;
+        Ok(this)
     }
 
     /// Takes the folder for this process until the `RealIo` is dropped; [`Error::Unusable`] if another one has it. Those who
@@ -97,10 +121,8 @@ impl RealIo {
             Err(e) => Err(Error::io("lock it", e)),
         }
     }
-}
 
-impl Io for RealIo {
-    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+    fn open_real(&self, name: &str, create: bool) -> io::Result<RealFile> {
         let path = self.dir.join(name);
         if create {
             check_writable(self.read_only)?;
@@ -113,13 +135,21 @@ impl Io for RealIo {
             Some(file) => (file, true),
             None => (options.custom_flags(0).open(&path)?, false),
         };
-        Ok(Arc::new(RealFile {
-            name: name.to_owned(),
-            path,
-            file: Arc::new(file),
-            direct,
-            read_only: self.read_only,
-        }))
+        Ok(RealFile { name: name.to_owned(), path, file: Arc::new(file), direct, read_only: self.read_only })
+    }
+}
+
+impl Io for RealIo {
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        let file = self.open_real(name, create)?;
+        Ok(match &self.scm {
+            Some(scm) => Arc::new(ScmFile::new(file, scm.clone())?),
+            None => Arc::new(file),
+        })
+    }
+
+    fn scm(&self) -> Option<&Scm> {
+        self.scm.as_deref()
     }
 
     fn is_read_only(&self) -> bool {
@@ -195,7 +225,8 @@ impl Io for RealIo {
     }
 }
 
-struct RealFile {
+/// A file of the file system.
+pub(crate) struct RealFile {
     name: String,
     path: PathBuf,
     file: Arc<fs::File>,
@@ -258,6 +289,16 @@ impl File for RealFile {
 }
 
 impl RealFile {
+    /// The open file.
+    pub fn file(&self) -> &fs::File {
+        &self.file
+    }
+
+    /// Refuses what would change the file, if that is only read.
+    pub fn check_writable(&self) -> io::Result<()> {
+        check_writable(self.read_only)
+    }
+
     /// Reads into `buf` until at least `wanted` bytes of it are filled.
     fn fill(&self, buf: &mut [u8], offset: u64, wanted: usize) -> io::Result<()> {
         let mut done = 0;

@@ -10,7 +10,10 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, SECTOR};
+use crate::{
+    BLOCK, Durability, Error, File, Io, ReadQueue, SECTOR, Scm, ScmMedium, ScmOptions, WORD, WriteBack,
+    WriteDelay,
+};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -24,7 +27,7 @@ const START_MS: u64 = 1_704_067_200_000;
 /// removal that was not synced the whole, independently of each other. One seed and one sequence of calls give
 /// one result.
 #[derive(Clone)]
-pub struct SimIo(Arc<Mutex<Machine>>);
+pub struct SimIo(Arc<Mutex<Machine>>, Option<Arc<Scm>>);
 
 /// An operation of the machine that fails, once, with `EIO` unless told otherwise. Made by [`Fault::read`], [`Fault::write`] and
 /// [`Fault::sync`] for files whose name starts with a prefix.
@@ -128,6 +131,8 @@ impl Fault {
 struct Machine {
     rng: Rng,
     names: Names,
+    /// Bytes that the medium writes whole or not at all.
+    unit: usize,
     powered: bool,
     operations: u64,
     crash_at: Option<u64>,
@@ -156,11 +161,20 @@ struct Held {
 impl SimIo {
     /// A machine with an empty data folder and room for 1 TiB. All chance in it comes from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self::with(Machine::new(seed))
+        Self::with(Machine::new(seed), None)
     }
 
-    fn with(machine: Machine) -> Self {
-        Self(Arc::new(Mutex::new(machine)))
+    fn with(machine: Machine, scm: Option<Arc<Scm>>) -> Self {
+        let unit = if scm.is_some() { WORD } else { SECTOR };
+        Self(Arc::new(Mutex::new(Machine { unit, ..machine })), scm)
+    }
+
+    /// The same with storage-class memory as its medium: what is written is durable when the write returns, and of a write in which
+    /// the power goes any of the words survive, as of streamed stores.
+    pub fn on_scm(seed: u64) -> Self {
+        let medium = ScmMedium::Emulated(WriteDelay::Lines { line_ns: 0 });
+        let scm = Scm::new(ScmOptions { medium, write_back: WriteBack::None });
+        Self::with(Machine::new(seed), Some(Arc::new(scm.expect("every processor can do nothing"))))
     }
 
     /// Cuts the power, if it is not cut yet, and returns a machine with what is on the medium, the clock and the
@@ -171,16 +185,17 @@ impl SimIo {
         machine.powered = false;
         machine.held.changed.notify_all();
         let mut rng = Rng::new(machine.rng.draw());
-        let names = machine.names.after_power_cut(&mut rng);
+        let names = machine.names.after_power_cut(machine.unit, &mut rng);
         let seed = rng.draw();
-        Self::with(Machine {
+        let cut = Machine {
             names,
             capacity: machine.capacity,
             quota: machine.quota,
             tells_free_bytes: machine.tells_free_bytes,
             clock_us: machine.clock_us,
             ..Machine::new(seed)
-        })
+        };
+        Self::with(cut, self.1.clone())
     }
 
     /// Another machine with what this one sees now, all of it durable, the clock and the capacity of this one, its counters
@@ -188,14 +203,15 @@ impl SimIo {
     pub fn fork(&self) -> SimIo {
         let machine = self.0.lock();
         let names = machine.names.fork();
-        Self::with(Machine {
+        let copy = Machine {
             names,
             capacity: machine.capacity,
             quota: machine.quota,
             tells_free_bytes: machine.tells_free_bytes,
             clock_us: machine.clock_us,
             ..Machine::new(machine.operations)
-        })
+        };
+        Self::with(copy, self.1.clone())
     }
 
     /// Another data folder on this machine.
@@ -340,6 +356,10 @@ impl Io for SimFolder {
         self.machine.open(&self.path(name), create)
     }
 
+    fn scm(&self) -> Option<&Scm> {
+        self.machine.scm()
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.machine.remove(&self.path(name))
     }
@@ -388,7 +408,12 @@ impl Io for SimIo {
             }
             None => return Err(ErrorKind::NotFound.into()),
         };
-        Ok(Arc::new(SimFile { machine: self.0.clone(), name: name.to_owned(), node }))
+        let is_scm = self.1.is_some();
+        Ok(Arc::new(SimFile { machine: self.0.clone(), is_scm, name: name.to_owned(), node }))
+    }
+
+    fn scm(&self) -> Option<&Scm> {
+        self.1.as_deref()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -444,6 +469,7 @@ impl Machine {
         Machine {
             rng: Rng::new(seed),
             names: Names::default(),
+            unit: SECTOR,
             powered: true,
             operations: 0,
             crash_at: None,
@@ -543,6 +569,8 @@ fn power_cut() -> io::Error {
 /// The machine's lock is always taken before a file's.
 struct SimFile {
     machine: Arc<Mutex<Machine>>,
+    /// Every write is durable when it returns.
+    is_scm: bool,
     name: String,
     node: Node,
 }
@@ -582,16 +610,17 @@ impl File for SimFile {
             Some(Effect::Lost) => return step.finish(),
             Some(Effect::Misdirected) => start + BLOCK,
             Some(Effect::Short) => {
-                let sectors = bytes.len().div_ceil(SECTOR) as u64;
-                bytes.truncate((machine.rng.draw() % sectors.max(1)) as usize * SECTOR);
+                let sectors = bytes.len().div_ceil(machine.unit) as u64;
+                bytes.truncate((machine.rng.draw() % sectors.max(1)) as usize * machine.unit);
                 start
             }
             Some(effect @ Effect::Fails(_)) => {
-                inode.tear(start, &bytes, &mut machine.rng);
+                inode.tear(start, &bytes, machine.unit, &mut machine.rng);
                 return Err(effect.error());
             }
         };
-        inode.write(start, bytes, durability == Durability::Durable && step == Step::Whole);
+        let is_durable = self.is_scm || durability == Durability::Durable;
+        inode.write(start, bytes, is_durable && step == Step::Whole);
         step.finish()?;
         machine.bytes_written += len;
         Ok(())
@@ -602,7 +631,7 @@ impl File for SimFile {
         machine.step()?.finish()?;
         let mut inode = self.node.lock();
         if let Some(effect) = machine.strikes(Operation::Sync, &self.name) {
-            inode.sync_fails(&mut machine.rng);
+            inode.sync_fails(machine.unit, &mut machine.rng);
             return Err(effect.error());
         }
         inode.sync();

@@ -4,7 +4,7 @@
 //! A file may be in any of them, and is looked for when the data folder is opened. Each further folder has a file that says whose it
 //! is, and the data folder has one that says where it is: so it is found again, and never taken for another one.
 
-use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, crc32c};
+use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, crc32c};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -286,6 +286,10 @@ impl Io for Spread {
         let file = self.folders[folder].open(name, create)?;
         places.insert(name.to_owned(), folder);
         Ok(file)
+    }
+
+    fn scm(&self) -> Option<&Scm> {
+        self.folders[0].scm()
     }
 
     fn is_read_only(&self) -> bool {

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::rng::Rng;
-use crate::{BLOCK, SECTOR};
+use crate::BLOCK;
 
 /// One file's bytes, whether or not a name leads to them.
 #[derive(Default)]
@@ -74,9 +74,9 @@ impl Inode {
         }
     }
 
-    /// A write that fails half-way: some of its sectors arrive.
-    pub fn tear(&mut self, offset: usize, bytes: &[u8], rng: &mut Rng) {
-        for (at, sector) in surviving(offset, bytes, rng) {
+    /// A write that fails half-way: some of the parts that the medium writes whole arrive.
+    pub fn tear(&mut self, offset: usize, bytes: &[u8], unit: usize, rng: &mut Rng) {
+        for (at, sector) in surviving(offset, bytes, unit, rng) {
             self.write(at, sector.to_vec(), false);
         }
     }
@@ -98,18 +98,18 @@ impl Inode {
 
     /// A sync that fails: as in Linux, what did not reach the medium is forgotten, so that a second sync succeeds
     /// without it, and reads still show it.
-    pub fn sync_fails(&mut self, rng: &mut Rng) {
-        self.medium = self.after_power_cut(rng);
+    pub fn sync_fails(&mut self, unit: usize, rng: &mut Rng) {
+        self.medium = self.after_power_cut(unit, rng);
         self.pending.clear();
     }
 
-    fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
+    fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Vec<u8> {
         let mut medium = self.medium.clone();
         for change in &self.pending {
             match change {
                 Change::Write { offset, bytes, durable: true } => store(&mut medium, *offset, bytes),
                 Change::Write { offset, bytes, durable: false } => {
-                    for (at, sector) in surviving(*offset, bytes, rng) {
+                    for (at, sector) in surviving(*offset, bytes, unit, rng) {
                         store(&mut medium, at, sector);
                     }
                 }
@@ -177,7 +177,7 @@ impl Names {
     }
 
     /// The names, and the files behind them, of which a machine finds itself in possession after a power cut.
-    pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
+    pub fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Self {
         let mut medium = self.medium.clone();
         for (name, node) in &self.pending {
             if rng.chance(128) {
@@ -186,7 +186,7 @@ impl Names {
         }
         for node in medium.values_mut() {
             let cut = node.lock();
-            let inode = Inode::on_medium(cut.after_power_cut(rng), &cut.holes);
+            let inode = Inode::on_medium(cut.after_power_cut(unit, rng), &cut.holes);
             drop(cut);
             *node = Arc::new(Mutex::new(inode));
         }
@@ -218,10 +218,11 @@ fn store(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     data[offset..end].copy_from_slice(bytes);
 }
 
-/// The parts of a write, cut at sectors, that survive; often all or none, for those are the likely cases.
+/// The parts of a write, cut at multiples of what the medium writes whole, that survive; often all or none, for those are the likely cases.
 fn surviving<'a>(
     offset: usize,
     bytes: &'a [u8],
+    unit: usize,
     rng: &'a mut Rng,
 ) -> impl Iterator<Item = (usize, &'a [u8])> + 'a {
     let odds = [0, 16, 128, 240, 256][(rng.draw() % 5) as usize];
@@ -230,7 +231,7 @@ fn surviving<'a>(
     std::iter::from_fn(move || {
         while at < end {
             let start = at;
-            at = (start + 1).next_multiple_of(SECTOR).min(end);
+            at = (start + 1).next_multiple_of(unit).min(end);
             if rng.chance(odds) {
                 return Some((start, &bytes[start - offset..at - offset]));
             }

@@ -1,0 +1,276 @@
+//! Storage-class memory (SCM): memory that is addressed by bytes and keeps them without power. Files on it are mapped, and written
+//! by stores of the processor: no block is written and no page flushed, and nothing of it is a system call.
+//!
+//! A write is durable once its lines have left the processor and a fence has seen them off; one of [`WORD`] bytes is atomic,
+//! and more is not. Reads go through the operating system, which answers an error where a load from a damaged line would end the process.
+
+mod file;
+mod memory;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Error, Result};
+pub(crate) use file::ScmFile;
+
+/// Bytes that the processor writes back at once.
+pub const LINE: usize = 64;
+/// Bytes that persist whole or not at all.
+pub const WORD: usize = 8;
+
+/// What kind of memory it is, and how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScmOptions {
+    /// Memory that persists, or an emulation.
+    pub medium: ScmMedium,
+    /// How written lines leave the processor.
+    pub write_back: WriteBack,
+}
+
+/// Memory that persists, or an emulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScmMedium {
+    /// Files on a DAX file system, mapped such that what a fence has seen off is durable (`MAP_SYNC`).
+    Dax,
+    /// Files anywhere. Nothing but the process's own death is survived; each write takes as long as on such memory.
+    Emulated(WriteDelay),
+}
+
+/// How long emulated memory takes for a write, from its first store to the end of its fence, which waits for the rest. Reads are not delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteDelay {
+    /// Each line in its turn takes so many nanoseconds (Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM, 2016).
+    Lines {
+        /// Nanoseconds.
+        line_ns: u32,
+    },
+    /// So many nanoseconds, and then so many bytes a microsecond: modules work on several lines at once.
+    Bandwidth {
+        /// Nanoseconds.
+        latency_ns: u32,
+        /// Bytes a microsecond, which is megabytes a second; not 0.
+        bytes_per_us: u32,
+    },
+}
+
+impl WriteDelay {
+    /// Nanoseconds that a write of so many lines takes.
+    pub fn of(self, lines: u64) -> u64 {
+        match self {
+            WriteDelay::Lines { line_ns } => lines * u64::from(line_ns),
+            WriteDelay::Bandwidth { latency_ns, bytes_per_us } => {
+                u64::from(latency_ns) + lines * LINE as u64 * 1000 / u64::from(bytes_per_us.max(1))
+            }
+        }
+    }
+}
+
+/// How written lines leave the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteBack {
+    /// Stores that pass the caches by.
+    Stream,
+    /// `clwb`: lines are written back, and may stay in the caches.
+    Clwb,
+    /// `clflushopt`: lines leave the caches.
+    ClflushOpt,
+    /// `clflush`: the same, one after the other.
+    Clflush,
+    /// They need not, since the caches keep what they hold without power (eADR).
+    None,
+}
+
+impl WriteBack {
+    /// All, with their names.
+    pub const NAMES: [(&'static str, WriteBack); 5] = [
+        ("stream", WriteBack::Stream),
+        ("clwb", WriteBack::Clwb),
+        ("clflushopt", WriteBack::ClflushOpt),
+        ("clflush", WriteBack::Clflush),
+        ("none", WriteBack::None),
+    ];
+
+    /// The one with a name.
+    pub fn named(name: &str) -> Option<WriteBack> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, write_back)| *write_back)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What was written to storage-class memory while it was counted, since the process began or [`Scm::reset`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScmStats {
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Lines that were written back, or streamed.
+    pub lines: u64,
+    /// Fences, each of which made a write durable.
+    pub fences: u64,
+    /// Nanoseconds that fences waited since the memory is emulated.
+    pub delay_ns: u64,
+    /// Nanoseconds that they waited longer than they were to, together and at most.
+    pub overshoot_ns: u64,
+    /// The most of a fence.
+    pub overshoot_ns_max: u64,
+}
+
+/// Storage-class memory, as a process uses it.
+pub struct Scm {
+    options: ScmOptions,
+    is_counting: AtomicBool,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    bytes: AtomicU64,
+    lines: AtomicU64,
+    fences: AtomicU64,
+    delay_ns: AtomicU64,
+    overshoot_ns: AtomicU64,
+    overshoot_ns_max: AtomicU64,
+}
+
+impl Scm {
+    /// Memory of this kind.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`]: this processor cannot write it so.
+    pub fn new(options: ScmOptions) -> Result<Scm> {
+        if !memory::has(options.write_back) {
+            let name = options.write_back.name();
+            return Err(Error::Unusable(format!("this processor cannot write memory back by {name}")));
+        }
+        Ok(Scm { options, is_counting: AtomicBool::new(true), counters: Counters::default() })
+    }
+
+    /// What kind of memory it is, and how it is written.
+    pub fn options(&self) -> ScmOptions {
+        self.options
+    }
+
+    /// What was written.
+    pub fn stats(&self) -> ScmStats {
+        let Counters { bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max } = &self.counters;
+        ScmStats {
+            bytes: bytes.load(Relaxed),
+            lines: lines.load(Relaxed),
+            fences: fences.load(Relaxed),
+            delay_ns: delay_ns.load(Relaxed),
+            overshoot_ns: overshoot_ns.load(Relaxed),
+            overshoot_ns_max: overshoot_ns_max.load(Relaxed),
+        }
+    }
+
+    /// Whether what is written is counted, as it is from the start on.
+    pub fn is_counting(&self) -> bool {
+        self.is_counting.load(Relaxed)
+    }
+
+    /// Counts what is written from now on, or does not.
+    pub fn count(&self, on: bool) {
+        self.is_counting.store(on, Relaxed);
+    }
+
+    /// Counts from nothing again.
+    pub fn reset(&self) {
+        let Counters { bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max } = &self.counters;
+        for counter in [bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max] {
+            counter.store(0, Relaxed);
+        }
+    }
+
+    /// Whether it is an emulation.
+    fn is_emulated(&self) -> bool {
+        matches!(self.options.medium, ScmMedium::Emulated(_))
+    }
+
+    /// Begins a write by this thread.
+    fn begin(&self) -> Write<'_> {
+        let began_ns = if self.is_emulated() { raw_ns() } else { 0 };
+        Write { scm: self, began_ns, bytes: 0, lines: 0 }
+    }
+}
+
+/// A write of one thread: some stores, and a fence.
+struct Write<'s> {
+    scm: &'s Scm,
+    began_ns: u64,
+    bytes: u64,
+    lines: u64,
+}
+
+impl Write<'_> {
+    /// Ends it: it is durable.
+    fn fence(self) {
+        memory::fence();
+        let (scm, counters) = (self.scm, &self.scm.counters);
+        let count = |counter: &AtomicU64, by: u64| {
+            if scm.is_counting() {
+                counter.fetch_add(by, Relaxed);
+            }
+        };
+        if let ScmMedium::Emulated(delay) = scm.options.medium {
+            let due_ns = self.began_ns + delay.of(self.lines);
+            let fenced_ns = raw_ns();
+            if fenced_ns < due_ns {
+                let mut now_ns = fenced_ns;
+                while now_ns < due_ns {
+                    std::hint::spin_loop();
+                    now_ns = raw_ns();
+                }
+                count(&counters.delay_ns, due_ns - fenced_ns);
+                count(&counters.overshoot_ns, now_ns - due_ns);
+                if scm.is_counting() {
+                    counters.overshoot_ns_max.fetch_max(now_ns - due_ns, Relaxed);
+                }
+            }
+        }
+        count(&counters.bytes, self.bytes);
+        count(&counters.lines, self.lines);
+        count(&counters.fences, 1);
+    }
+}
+
+/// Nanoseconds since some start, by a clock that nobody sets or adjusts.
+fn raw_ns() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicRaw);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_by_both_models() {
+        assert_eq!(WriteDelay::Lines { line_ns: 60 }.of(5), 300);
+        let bandwidth = WriteDelay::Bandwidth { latency_ns: 100, bytes_per_us: 2000 };
+        assert_eq!((bandwidth.of(0), bandwidth.of(1), bandwidth.of(1000)), (100, 132, 32_100));
+    }
+
+    #[test]
+    fn a_fence_waits_for_the_rest_only() {
+        let delay = WriteDelay::Lines { line_ns: 100_000 };
+        let options = ScmOptions { medium: ScmMedium::Emulated(delay), write_back: WriteBack::Stream };
+        let scm = Scm::new(options).expect("streaming stores");
+        let began = raw_ns();
+        let write = Write { lines: 20, bytes: 20 * LINE as u64, ..scm.begin() };
+        // Other work takes most of the time.
+        while raw_ns() < began + 1_500_000 {}
+        write.fence();
+        let took = raw_ns() - began;
+        assert!(took >= 2_000_000, "{took}");
+        let stats = scm.stats();
+        assert_eq!((stats.bytes, stats.lines, stats.fences), (1280, 20, 1));
+        assert!(stats.delay_ns <= 500_000, "{stats:?}");
+        assert!(took >= 2_000_000 + stats.overshoot_ns && stats.overshoot_ns == stats.overshoot_ns_max);
+        scm.reset();
+        assert_eq!(scm.stats(), ScmStats::default());
+    }
+}

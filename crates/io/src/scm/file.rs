@@ -1,0 +1,178 @@
+//! A file in storage-class memory: read by system calls, written by stores.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::{LINE, Scm, ScmMedium, memory::Mapping};
+use crate::{Durability, File, ReadQueue, real::RealFile};
+
+/// A file is mapped in pieces of this size, as they are written.
+const PIECE: u64 = 64 << 20;
+/// What is known to have memory is noted in parts of this size, of which a piece has 64.
+const PART: u64 = PIECE / 64;
+
+/// A file on storage-class memory. Every write is durable when it returns.
+pub(crate) struct ScmFile {
+    real: RealFile,
+    scm: Arc<Scm>,
+    extent: Mutex<Extent>,
+}
+
+/// How far the file reaches in memory.
+struct Extent {
+    len: u64,
+    /// By number.
+    pieces: Vec<Option<Arc<Piece>>>,
+}
+
+struct Piece {
+    mapping: Mapping,
+    /// The parts all of which the medium has memory for, as bits. A store elsewhere could find none, which ends the process.
+    allocated: AtomicU64,
+}
+
+impl ScmFile {
+    pub fn new(real: RealFile, scm: Arc<Scm>) -> io::Result<ScmFile> {
+        let extent = Mutex::new(Extent { len: real.len()?, pieces: Vec::new() });
+        Ok(ScmFile { real, scm, extent })
+    }
+
+    /// Whether files of this folder can be mapped as they must be, tried with this one.
+    pub fn try_mapping(&self) -> io::Result<()> {
+        self.write_at(&[&[1; LINE]], 0, Durability::Durable)
+    }
+
+    /// Makes the range a part of the file that is mapped and has memory, and returns the pieces that it lies in.
+    fn make_room(&self, range: Range<u64>) -> io::Result<Vec<Arc<Piece>>> {
+        let mut extent = self.extent.lock();
+        if range.end > extent.len {
+            extent.len = self.real.len()?;
+            if range.end > extent.len {
+                self.real.set_len(range.end)?;
+                extent.len = range.end;
+            }
+        }
+        let numbers = (range.start / PIECE) as usize..range.end.div_ceil(PIECE) as usize;
+        if extent.pieces.len() < numbers.end {
+            extent.pieces.resize_with(numbers.end, || None);
+        }
+        let persists = self.scm.options.medium == ScmMedium::Dax;
+        let mut pieces = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let piece = match &extent.pieces[number] {
+                Some(piece) => piece.clone(),
+                None => {
+                    let mapping =
+                        Mapping::new(self.real.file(), number as u64 * PIECE, PIECE as usize, persists)?;
+                    let piece = Arc::new(Piece { mapping, allocated: AtomicU64::new(0) });
+                    extent.pieces[number].insert(piece).clone()
+                }
+            };
+            pieces.push(piece);
+        }
+        let within = |part: u64| {
+            let piece = &pieces[(part / 64 - range.start / PIECE) as usize];
+            (piece, 1 << (part % 64))
+        };
+        let mut parts = range.start / PART..range.end.div_ceil(PART);
+        if parts
+            .clone()
+            .any(|part| matches!(within(part), (piece, bit) if piece.allocated.load(Relaxed) & bit == 0))
+        {
+            fallocate(self.real.file(), FallocateFlags::empty(), range.start, range.end - range.start)?;
+            parts = range.start.div_ceil(PART)..range.end / PART;
+            for (piece, bit) in parts.map(within) {
+                piece.allocated.fetch_or(bit, Relaxed);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Forgets that the medium has memory for a range.
+    fn forget(&self, range: Range<u64>) {
+        let extent = self.extent.lock();
+        let pieces =
+            (0u64..).zip(&extent.pieces).filter_map(|(number, piece)| Some((number, piece.as_ref()?)));
+        for (number, piece) in pieces {
+            let is_in = |bit: &u64| {
+                let start = number * PIECE + bit * PART;
+                start < range.end && range.start < start + PART
+            };
+            let bits = (0..64).filter(is_in).fold(0, |bits, bit| bits | 1 << bit);
+            piece.allocated.fetch_and(!bits, Relaxed);
+        }
+    }
+}
+
+impl File for ScmFile {
+    fn name(&self) -> &str {
+        self.real.name()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.real.read_at(buf, offset)
+    }
+
+    fn begin_read(&self, queue: &mut ReadQueue, offset: u64, len: usize, tag: u64) {
+        // It takes less than to ask for it.
+        queue.read_now(len, tag, |buf| self.read_at(buf, offset));
+    }
+
+    fn write_at(&self, bufs: &[&[u8]], offset: u64, _: Durability) -> io::Result<()> {
+        self.real.check_writable()?;
+        let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if len == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?;
+        let pieces = self.make_room(offset..end)?;
+        let mut write = self.scm.begin();
+        let mut at = offset;
+        for mut buf in bufs.iter().copied() {
+            while !buf.is_empty() {
+                let (now, later) = buf.split_at(buf.len().min((PIECE - at % PIECE) as usize));
+                let piece = &pieces[(at / PIECE - offset / PIECE) as usize];
+                // SAFETY: `make_room` has made it a part of the file, with memory. Whoever shortens the file or punches holes into it does
+                // not write there at the same time, and writes do not overlap (`File::write_at`).
+                unsafe { piece.mapping.store((at % PIECE) as usize, now, self.scm.options.write_back) };
+                (at, buf) = (at + now.len() as u64, later);
+            }
+        }
+        let line = LINE as u64;
+        (write.bytes, write.lines) = (len, end.div_ceil(line) - offset / line);
+        write.fence();
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // What was written is durable, and an emulation has nothing that a power cut would leave. The length is not.
+        if self.scm.is_emulated() { Ok(()) } else { self.real.sync() }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.real.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut extent = self.extent.lock();
+        self.real.set_len(len)?;
+        let old_len = std::mem::replace(&mut extent.len, len);
+        drop(extent);
+        self.forget(len.min(old_len)..u64::MAX);
+        Ok(())
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.forget(offset..offset.saturating_add(len));
+        self.real.punch_hole(offset, len)
+    }
+}
