@@ -74,7 +74,7 @@ struct Tie {
 }
 
 impl Tie {
-    /// Writes it durably.
+    /// Writes it durably, twice: as long as the second one is not begun, it is not there.
     fn write(&self, io: &dyn Io, name: &str) -> Result<()> {
         let mut block = AlignedBuf::zeroed(BLOCK);
         block[..8].copy_from_slice(MAGIC);
@@ -87,13 +87,28 @@ impl Tie {
         let failed = |e| Error::io(format!("write {name}"), e);
         let file = io.open(name, true).map_err(failed)?;
         file.write_at(&[&block], 0, Durability::Durable).map_err(failed)?;
-        file.sync().and_then(|()| io.sync_dir("")).map_err(failed)
+        file.sync().and_then(|()| io.sync_dir("")).map_err(failed)?;
+        file.write_at(&[&block], BLOCK as u64, Durability::Durable).map_err(failed)?;
+        file.sync().map_err(failed)
     }
 
-    /// Reads what a file says; `None`: it is not there, or was not written to its end.
+    /// Reads what a file says; `None`: it is not there, or says nothing.
     fn read(io: &dyn Io, name: &str) -> Result<Option<Tie>> {
+        match Tie::read_at(io, name, 0)? {
+            None => Tie::read_at(io, name, BLOCK as u64),
+            tie => Ok(tie),
+        }
+    }
+
+    /// Whether a file was not written to its end. If it says nothing either, the power went when it was written first.
+    fn is_unfinished(io: &dyn Io, name: &str) -> Result<bool> {
+        let len = io.open(name, false).and_then(|file| file.len());
+        Ok(len.map_err(|e| Error::io(format!("read {name}"), e))? <= BLOCK as u64)
+    }
+
+    fn read_at(io: &dyn Io, name: &str, offset: u64) -> Result<Option<Tie>> {
         let mut block = AlignedBuf::zeroed(BLOCK);
-        match io.open(name, false).and_then(|file| file.read_at(&mut block, 0)) {
+        match io.open(name, false).and_then(|file| file.read_at(&mut block, offset)) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(None),
             read => read.map_err(|e| Error::io(format!("read {name}"), e))?,
         }
@@ -167,6 +182,7 @@ impl Spread {
         for &number in &numbers {
             let name = format!("{PREFIX}{number}");
             let known = Tie::read(&*home, &name)?;
+            let is_unfinished = Tie::is_unfinished(&*home, &name)?;
             id = id.or(known.as_ref().map(|tie| tie.id));
             let is_it = |tie: &Tie| tie.number == number && id.is_none_or(|id| tie.id == id);
             if let Some(at) = given.iter().position(|(_, _, tie)| tie.as_ref().is_some_and(is_it)) {
@@ -174,7 +190,7 @@ impl Spread {
                 let (path, io, tie) = given.swap_remove(at);
                 let tie = Tie { path: path.clone(), ..tie.expect("it has one") };
                 id = Some(tie.id);
-                if known.is_none_or(|known| known != tie) && !home.is_read_only() {
+                if (is_unfinished || known.is_none_or(|known| known != tie)) && !home.is_read_only() {
                     tie.write(&*home, &name)?;
                 }
                 folders.push(io);
@@ -182,6 +198,13 @@ impl Spread {
                 continue;
             }
             let Some(known) = known else {
+                if is_unfinished {
+                    // It holds no file yet. Its number is not used again in this life.
+                    if !home.is_read_only() {
+                        home.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+                    }
+                    continue;
+                }
                 return Err(Error::corrupt(
                     &name,
                     0,
@@ -194,6 +217,9 @@ impl Spread {
                     "its further folder is not at {} any more: name the folder where its files are by dir",
                     known.path
                 )));
+            }
+            if is_unfinished && !home.is_read_only() {
+                known.write(&*home, &name)?;
             }
             folders.push(io);
             paths.push(known.path);
