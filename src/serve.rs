@@ -16,7 +16,7 @@ use crate::{
     },
     util::{allocator, version::VERSION},
 };
-use holdfast_io::Moment;
+use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
 use holdfast_store::{OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{
     fs, io,
@@ -149,7 +149,11 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
         options.log_bytes_max = log_bytes_max;
     }
     let open = || {
-        let new = |dir: &Path| Ok(RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms));
+        let scm = scm_options(config).map(Scm::new).transpose()?.map(Arc::new);
+        let new = |dir: &Path| {
+            let io = RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms);
+            if let Some(scm) = &scm { io.on_scm(scm.clone()) } else { Ok(io) }
+        };
         Store::open_on(folders(Path::new(&dir), &config.more_dirs(), &new)?, options)
     };
     let store = open().map_err(|error| {
@@ -179,6 +183,25 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
         ),
     }
     Ok(store)
+}
+
+/// The storage-class memory that the options speak of; `None`: the data folder lies on a drive.
+fn scm_options(config: &Config) -> Option<ScmOptions> {
+    let number = |opt| config.number(opt) as u32;
+    let delay = match config.choice(Opt::ScmDelay).as_str() {
+        "bandwidth" => WriteDelay::Bandwidth {
+            latency_ns: number(Opt::ScmLatencyNs),
+            bytes_per_us: number(Opt::ScmBandwidth),
+        },
+        _ => WriteDelay::Lines { line_ns: number(Opt::ScmLineNs) },
+    };
+    let medium = match config.choice(Opt::Medium).as_str() {
+        "dax" => ScmMedium::Dax,
+        "emulated" => ScmMedium::Emulated(delay),
+        _ => return None,
+    };
+    let write_back = WriteBack::named(&config.choice(Opt::ScmWriteBack)).expect("one of its choices");
+    Some(ScmOptions { medium, write_back })
 }
 
 /// A folder that was served before there was a folder of data in it is served as it was.

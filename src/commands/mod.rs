@@ -33,6 +33,7 @@ mod prelude;
 mod pubsub;
 mod replication;
 mod scan;
+mod scm;
 mod scripting;
 mod server;
 mod sets;
@@ -80,6 +81,7 @@ const FAMILIES: &[&[Row]] = &[
     persistence::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,
+    scm::COMMANDS,
     scripting::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,

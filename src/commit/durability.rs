@@ -1,6 +1,6 @@
 //! Replies that wait for durability: one leaves only when what it depends on is durable (I-1).
 //!
-//! [`Progress`] is shared: the log's callback moves the durable mark and wakes every worker. Each worker has a
+//! [`Progress`] is shared: the log's callback moves the durable mark and wakes the workers that wait for it. Each worker has a
 //! [`DurabilityQueue`], where its connections wait; only that worker touches it, so it has no lock.
 
 use std::{
@@ -26,13 +26,24 @@ pub struct LogFailed;
 pub struct Progress {
     durable: AtomicU64,
     failed: AtomicBool,
-    workers: Vec<Arc<Notify>>,
+    workers: Vec<Arc<Awaited>>,
 }
+
+/// What one worker waits for.
+struct Awaited {
+    /// The lowest position; [`NOTHING`]: none.
+    lowest: AtomicU64,
+    reached: Notify,
+}
+
+/// Above all positions.
+const NOTHING: Lsn = u64::MAX;
 
 impl Progress {
     /// For so many workers, nothing durable.
     pub fn new(workers: usize) -> Self {
-        let workers = (0..workers).map(|_| Arc::default()).collect();
+        let awaited = || Arc::new(Awaited { lowest: AtomicU64::new(NOTHING), reached: Notify::new() });
+        let workers = (0..workers).map(|_| awaited()).collect();
         Progress { durable: AtomicU64::new(0), failed: AtomicBool::new(false), workers }
     }
 
@@ -44,27 +55,23 @@ impl Progress {
 
     /// Moves the mark forward and wakes those who wait for it.
     pub fn advance(&self, durable: Lsn) {
-        self.durable.fetch_max(durable, Release);
-        self.wake_all();
+        let durable = self.durable.fetch_max(durable, SeqCst).max(durable);
+        for worker in self.workers.iter().filter(|worker| worker.lowest.load(SeqCst) <= durable) {
+            worker.reached.notify_one();
+        }
     }
 
     /// Nothing more will become durable.
     pub fn fail(&self) {
-        self.failed.store(true, Release);
-        self.wake_all();
-    }
-
-    fn wake_all(&self) {
-        for worker in &self.workers {
-            worker.notify_one();
-        }
+        self.failed.store(true, SeqCst);
+        self.workers.iter().for_each(|worker| worker.reached.notify_one());
     }
 }
 
 /// A worker's connections that wait for the durable mark.
 pub struct DurabilityQueue {
     progress: Arc<Progress>,
-    changed: Arc<Notify>,
+    awaited: Arc<Awaited>,
     waiting: RefCell<BinaryHeap<Waiting>>,
 }
 
@@ -76,44 +83,54 @@ struct Waiting {
 impl DurabilityQueue {
     /// That of worker number `worker`.
     pub fn new(progress: Arc<Progress>, worker: usize) -> Self {
-        let changed = progress.workers[worker].clone();
-        DurabilityQueue { progress, changed, waiting: RefCell::default() }
+        let awaited = progress.workers[worker].clone();
+        DurabilityQueue { progress, awaited, waiting: RefCell::default() }
     }
 
     /// Ready when everything below `lsn` is durable. Leaves the caller's waker here until then, so a caller that is
     /// polled again for the same position must remember that it waits.
     pub fn poll_durable(&self, lsn: Lsn, cx: &mut Context) -> Poll<Result<(), LogFailed>> {
-        if self.progress.durable() >= lsn {
-            return Poll::Ready(Ok(()));
+        let decided = || match () {
+            () if self.progress.durable.load(SeqCst) >= lsn => Poll::Ready(Ok(())),
+            () if self.progress.failed.load(SeqCst) => Poll::Ready(Err(LogFailed)),
+            () => Poll::Pending,
+        };
+        // Whoever moves the mark looks at what is awaited then: it sees this, or we see the mark.
+        if decided().is_pending() && lsn < self.awaited.lowest.load(Relaxed) {
+            self.awaited.lowest.store(lsn, SeqCst);
         }
-        if self.progress.failed.load(Acquire) {
-            return Poll::Ready(Err(LogFailed));
+        let decided = decided();
+        if decided.is_pending() {
+            self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
         }
-        self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
-        // The worker looks at the mark only after the task `run` is woken, in this same thread, so a mark that moves
-        // between the check above and the push is not missed: its notification is still to be seen.
-        Poll::Pending
+        decided
     }
 
     /// Whether `lsn` is durable, or never will be.
     pub fn is_decided(&self, lsn: Lsn) -> bool {
-        self.progress.durable() >= lsn || self.progress.failed.load(Acquire)
+        self.progress.durable.load(SeqCst) >= lsn || self.progress.failed.load(SeqCst)
     }
 
     /// Wakes the worker's connections as the mark moves; runs as long as the worker.
     pub async fn run(&self) {
         loop {
-            self.changed.notified().await;
+            self.awaited.reached.notified().await;
             self.release();
         }
     }
 
     fn release(&self) {
-        let failed = self.progress.failed.load(Acquire);
-        let durable = self.progress.durable();
         let mut waiting = self.waiting.borrow_mut();
-        while waiting.peek().is_some_and(|first| failed || first.lsn <= durable) {
-            waiting.pop().expect("peeked").waker.wake();
+        let decides = |first: Option<&Waiting>| first.is_some_and(|first| self.is_decided(first.lsn));
+        loop {
+            while decides(waiting.peek()) {
+                waiting.pop().expect("peeked").waker.wake();
+            }
+            self.awaited.lowest.store(waiting.peek().map_or(NOTHING, |first| first.lsn), SeqCst);
+            // The mark may have moved before that was known.
+            if !decides(waiting.peek()) {
+                return;
+            }
         }
     }
 }

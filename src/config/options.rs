@@ -120,6 +120,12 @@ options! {
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, "What is logged";
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
+    Medium "medium", Kind::Choice(&["block", "dax", "emulated"]), "block", AtStart, "What the data folder lies on: a drive (block), memory that persists under a file system with DAX (dax), or such memory emulated by files, of which nothing survives a power cut (emulated)";
+    ScmWriteBack "scm-write-back", Kind::Choice(&["stream", "clwb", "clflushopt", "clflush", "none"]), "stream", AtStart, "How lines leave the processor for memory that persists; none only where its caches persist, too (eADR)";
+    ScmDelay "scm-delay", Kind::Choice(&["lines", "bandwidth"]), "lines", AtStart, "How long emulated memory takes to write: scm-line-ns for each line of 64 bytes in turn, or scm-latency-ns and then scm-bandwidth";
+    ScmLineNs "scm-line-ns", Kind::Int { min: 0, max: 1_000_000 }, "0", AtStart, "Nanoseconds that emulated memory takes to write a line";
+    ScmLatencyNs "scm-latency-ns", Kind::Int { min: 0, max: 1_000_000 }, "100", AtStart, "Nanoseconds until emulated memory begins to write";
+    ScmBandwidth "scm-bandwidth", Kind::Int { min: 1, max: 1_000_000 }, "2300", AtStart, "Megabytes that emulated memory writes in a second";
     IoUring "io-uring", YES_NO, "yes", AtStart, "Whether values that are not in memory are read by io_uring, if the kernel has it; else threads read them";
     Databases "databases", Kind::Int { min: 1, max: holdfast_store::DATABASES as i64 }, "16", AtStart, "Number of databases";
     Workers "workers", Kind::Int { min: 0, max: 1024 }, "0", AtStart, "Threads that serve clients; 0: one per core";

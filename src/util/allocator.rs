@@ -33,11 +33,18 @@ pub fn give_back() {
     }
 }
 
+/// Bytes of files in the process's memory that are the program and its libraries. What is more is a data folder in storage-class
+/// memory, which is the medium.
+const PROGRAM_BYTES_MAX: u64 = 16 << 20;
+
 /// RAM of the process, in bytes; 0 if that cannot be told.
 fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
+    let mut pages = statm.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    let page = rustix::param::page_size() as u64;
+    // The whole address space; what of it is in memory; what of that is of files.
+    let (_, resident, files) = (pages.next(), pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    (resident - files.min(resident)) * page + (files * page).min(PROGRAM_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -2,10 +2,14 @@
 
 use std::{
     mem,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
 };
 
 use holdfast_io::{BLOCK, Durability, Error, Result};
+use parking_lot::MutexGuard;
 
 use crate::{
     Appendfsync, Log,
@@ -41,10 +45,31 @@ impl Committer {
 }
 
 impl Log {
+    /// Commits what was appended in this thread. Whoever comes while another thread commits leaves it to that one, which
+    /// then commits for both: so many threads share a fence, though one cannot wait for another's stores.
+    pub(crate) fn commit_here(&self) {
+        self.kicked.store(true, Ordering::Relaxed);
+        loop {
+            // Pairs with the fence behind the unlocking: we get the lock, or who has it sees the kick.
+            fence(Ordering::SeqCst);
+            let Some(committer) = self.committer.try_lock() else { return };
+            self.kicked.store(false, Ordering::Relaxed);
+            // A failure has latched, and those who wait were told.
+            let _ = self.commit_with(committer);
+            fence(Ordering::SeqCst);
+            if !self.kicked.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
     /// One commit: writes what was appended, makes it durable as `appendfsync` says, and reports progress.
     /// Returns whether there was any. After an error nothing is written any more.
     pub fn commit_once(&self) -> Result<bool> {
-        let mut committer = self.committer.lock();
+        self.commit_with(self.committer.lock())
+    }
+
+    fn commit_with(&self, mut committer: MutexGuard<'_, Committer>) -> Result<bool> {
         self.check_failed()?;
         let result = self.commit(&mut committer);
         if let Err(error) = &result {
@@ -83,7 +108,8 @@ impl Log {
     }
 
     fn commit(&self, committer: &mut Committer) -> Result<bool> {
-        self.appender.take(&mut committer.group, COMMIT_BYTES);
+        // Who commits its own leaves nothing behind.
+        self.appender.take(&mut committer.group, if self.commits_here { u64::MAX } else { COMMIT_BYTES });
         let mut progress = false;
         if let Some(last) = committer.group.last() {
             // Without room it waits in memory. There is always some (I-16), unless something else takes the medium's.
@@ -145,10 +171,15 @@ impl Log {
     fn write_pieces(&self, committer: &mut Committer, pieces: &[Piece]) -> Result<()> {
         let durability = match self.appendfsync() {
             Appendfsync::Always => Durability::Durable,
+            // A fence costs less than to keep count of what still needs one.
+            _ if self.commits_here => Durability::Durable,
             Appendfsync::Everysec | Appendfsync::No => Durability::Volatile,
         };
-        let end = block_ceil(pieces[pieces.len() - 1].end);
-        let mut at = block_floor(pieces[0].base);
+        // Whole units of the medium, so that what they held before need not be read.
+        let unit = self.write_unit;
+        let end = pieces[pieces.len() - 1].end.next_multiple_of(unit);
+        let mut at = pieces[0].base / unit * unit;
+        let first = at;
         while at < end {
             let seq = self.segments.seq_of(at);
             let next = end.min(self.segments.start_of(seq + 1));
@@ -156,7 +187,11 @@ impl Log {
             let name = segment.file.name();
             let failed = |e| Error::io(format!("write {name}"), e);
             let bufs = blocks_between(pieces, at, next);
-            if segment.is_empty() {
+            let is_empty = segment.is_empty();
+            if is_empty && self.commits_here {
+                self.segments.write_header(&segment, self.durable(), entry_at(pieces, at))?;
+            }
+            if is_empty && !self.commits_here {
                 // In the same write: how the log enters the segment.
                 debug_assert_eq!(at, self.segments.start_of(seq));
                 let entry = entry_at(pieces, at);
@@ -178,7 +213,7 @@ impl Log {
         let writes = &self.segments.writes;
         writes.batches.fetch_add(to - from, Ordering::Relaxed);
         writes.padding.fetch_add(end - to, Ordering::Relaxed);
-        writes.rewritten.fetch_add(from - block_floor(from), Ordering::Relaxed);
+        writes.rewritten.fetch_add(from - first, Ordering::Relaxed);
         Ok(())
     }
 

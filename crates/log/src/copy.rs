@@ -108,11 +108,12 @@ impl SegmentCopier {
             })
         };
         read(&mut self.memory[..BLOCK], 0)?;
-        let found = SegmentHeader::decode(&self.memory[..BLOCK], &name)?;
+        let found = SegmentHeader::read(&self.memory[..BLOCK], &name)?;
         let LogIdentity { segment_size, store_id, epoch, .. } = self.identity;
-        if found.is_free
-            || (found.seq, found.store_id, found.segment_size) != (place.seq, store_id, segment_size)
-        {
+        let is_ours = |h: SegmentHeader| {
+            (h.seq, h.store_id, h.segment_size, h.is_free) == (place.seq, store_id, segment_size, false)
+        };
+        if !found.is_some_and(is_ours) {
             return Err(Error::corrupt(&name, 0, format!("it is not segment {} of this log", place.seq)));
         }
         if self.next_seq != Some(place.seq) {

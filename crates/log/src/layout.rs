@@ -23,6 +23,8 @@ const FREE: u32 = 1;
 const SEGMENT_HEADER: usize = 128;
 const SEGMENT_CRC: usize = SEGMENT_HEADER - 4;
 const _: () = assert!(SEGMENT_HEADER <= SECTOR);
+/// Where in its block a segment header has a copy, on a medium that does not write it whole or not at all. The copy is written first.
+pub(crate) const HEADER_COPY: usize = BLOCK / 2;
 
 /// Bytes of log that a batch with a payload of `payload` bytes takes.
 pub const fn batch_len(payload: usize) -> u64 {
@@ -209,8 +211,20 @@ impl SegmentHeader {
         block[SEGMENT_CRC..SEGMENT_HEADER].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The header in the first block of `file`.
-    pub fn decode(block: &[u8], file: &str) -> Result<Self> {
+    /// The header in the first block of `file`, or its copy if it was not written to its end; `None`: it never was.
+    pub fn read(block: &[u8], file: &str) -> Result<Option<Self>> {
+        let (own, copy) = block.split_at(HEADER_COPY);
+        match Self::decode(own, file) {
+            Err(Error::Corrupt { .. }) if Self::decode(copy, file).is_ok() => {
+                Self::decode(copy, file).map(Some)
+            }
+            Err(Error::Corrupt { .. }) if own.iter().all(|&byte| byte == 0) => Ok(None),
+            own => own.map(Some),
+        }
+    }
+
+    /// What the first half of a block, or the second, says.
+    fn decode(block: &[u8], file: &str) -> Result<Self> {
         let crc_holds = crc32c(&block[..SEGMENT_CRC]) == u32_at(block, SEGMENT_CRC);
         if !crc_holds || block[SEGMENT_HEADER..].iter().any(|&byte| byte != 0) {
             return Err(Error::corrupt(file, 0, "the segment header fails its check"));
@@ -272,12 +286,25 @@ mod tests {
         assert_eq!(block[8..16], [2, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!(block[32..40], [5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(block[64..72], [9, 0, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(SegmentHeader::decode(&block, "x").ok(), Some(header));
-        for bit in 0..BLOCK * 8 {
+        let read = |block: &[u8]| SegmentHeader::read(block, "x").ok();
+        assert_eq!(read(&block), Some(Some(header)));
+        for bit in 0..HEADER_COPY * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
-            assert!(SegmentHeader::decode(&block, "x").is_err(), "bit {bit}");
+            assert_eq!(read(&block), None, "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
+        // The copy is asked for only where the header itself is not whole, and is checked as well.
+        let copied = SegmentHeader { seq: 6, ..header };
+        copied.encode(&mut block[HEADER_COPY..]);
+        assert_eq!(read(&block), Some(Some(header)));
+        block[40] ^= 1;
+        assert_eq!(read(&block), Some(Some(copied)));
+        block[HEADER_COPY + 32] ^= 1;
+        assert_eq!(read(&block), None);
+        block[..HEADER_COPY].fill(0);
+        assert_eq!(read(&block), Some(None), "nothing but a part of the copy was written");
+        block[HEADER_COPY + 32] ^= 1;
+        assert_eq!(read(&block), Some(Some(copied)));
     }
 
     /// What one server has stored, another one stores byte for byte, but for the mark.

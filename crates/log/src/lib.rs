@@ -26,7 +26,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result};
+use holdfast_io::{BLOCK, Counts, Error, Io, LINE, ReadQueue, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace};
@@ -159,6 +159,11 @@ pub struct Log {
     appender: Appender,
     segments: Segments,
     committer: Mutex<Committer>,
+    /// Whether who has appended commits, rather than a thread of the log's: on storage-class memory that takes no longer than to wake
+    /// one.
+    commits_here: bool,
+    /// Bytes of the medium that are written at once. A power of two, and a part of a block.
+    write_unit: u64,
     written: AtomicU64,
     durable: AtomicU64,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
@@ -231,7 +236,10 @@ impl Log {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
+        let commits_here = io.scm().is_some();
         let log = Arc::new(Log {
+            commits_here,
+            write_unit: if commits_here { LINE } else { BLOCK } as u64,
             io,
             crc_seed: o.crc_seed,
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
@@ -298,9 +306,13 @@ impl Log {
         self.appender.trim();
     }
 
-    /// Has what was appended committed at once. To be called after the last of the batches that may share a commit.
+    /// Has what was appended committed at once, on storage-class memory by the caller, who must hold no lock that a callback of
+    /// [`Log::on_progress`] takes. To be called after the last of the batches that may share a commit.
     #[inline]
     pub fn kick(&self) {
+        if self.commits_here {
+            return self.commit_here();
+        }
         // Who kicked first wakes the thread; until that has seen it, it does not sleep.
         if !self.kicked.swap(true, Ordering::AcqRel) {
             self.committer_sleep.wake();
@@ -335,7 +347,7 @@ impl Log {
     fn wait(&self, lsn: Lsn, reached: fn(&Log) -> Lsn) -> Result<()> {
         debug_assert!(lsn <= self.tail());
         while reached(self) < lsn {
-            if !self.committer_sleep.is_attached() {
+            if self.commits_here || !self.committer_sleep.is_attached() {
                 self.commit_once()?;
                 if reached(self) < lsn && self.stuck.load(Ordering::Acquire) {
                     return Err(no_room());
@@ -356,7 +368,7 @@ impl Log {
     }
 
     /// Has `f` called after [`Log::durable`] or [`Log::written`] moved, after room was made, and after a failure,
-    /// by the thread that did it, mostly the one that commits. `f` must be quick and must not call the log to
+    /// by the thread that did it, mostly one that commits. `f` must be quick and must not call the log to
     /// commit or to wait.
     pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
         self.callbacks.write().push(f);

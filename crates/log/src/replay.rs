@@ -112,10 +112,10 @@ pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
         }
         file.read_at(&mut start, 0).map_err(failed)?;
         let (block, granule) = (&start[..BLOCK], &start[2 * BLOCK..]);
-        let is_new = SegmentHeader::decode(block, name)
-            .is_ok_and(|header| header.store_id == store_id && header.seq <= 1);
+        let is_new = SegmentHeader::read(block, name)
+            .is_ok_and(|header| header.is_none_or(|h| h.store_id == store_id && h.seq <= 1));
         let is_empty = claimed_len(granule, FIRST_LSN).is_none();
-        if !(is_empty && (is_new || block.iter().all(|&byte| byte == 0))) {
+        if !(is_empty && is_new) {
             return Err(Error::Unusable(format!("{name} holds a log already")));
         }
     }
@@ -171,10 +171,7 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(Segmen
     }
     let mut block = AlignedBuf::zeroed(BLOCK);
     file.read_at(&mut block, 0).map_err(|e| Error::io(format!("read {name}"), e))?;
-    if block.iter().all(|&byte| byte == 0) {
-        return Ok(None);
-    }
-    let header = SegmentHeader::decode(&block, &name)?;
+    let Some(header) = SegmentHeader::read(&block, &name)? else { return Ok(None) };
     if header.store_id != o.store_id {
         return Err(Error::Unusable(format!("{name} belongs to another store")));
     }

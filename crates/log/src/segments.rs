@@ -21,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::{
     Limit, LogUsage,
     cursor::Pins,
-    layout::{BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader},
+    layout::{BLOCK_BYTES, Entry, FIRST_LSN, HEADER_COPY, Lsn, SegmentHeader},
     live::LiveBytes,
     stats::WriteCounters,
 };
@@ -424,11 +424,25 @@ impl Segments {
     /// Writes the header alone.
     pub fn write_header(&self, segment: &Segment, durable: Lsn, entry: Entry) -> Result<()> {
         let block = self.header_block(segment.seq, durable, entry);
-        let written = segment.file.write_at(&[&block], 0, Durability::Durable);
-        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
-        self.writes.headers.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+        self.write_header_block(segment, &block, Durability::Durable)?;
         segment.set_entry(entry);
         Ok(())
+    }
+
+    /// Writes the first block of a segment's file.
+    fn write_header_block(&self, segment: &Segment, block: &[u8], durability: Durability) -> Result<()> {
+        let write = |bytes: &[u8], offset: usize| {
+            let written = segment.file.write_at(&[bytes], offset as u64, durability);
+            written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
+            self.writes.headers.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            Ok(())
+        };
+        if self.io.scm().is_none() {
+            return write(block, 0);
+        }
+        // Memory writes no more than a word whole: while one of the two is written, the other one is there.
+        write(&block[..HEADER_COPY], HEADER_COPY)?;
+        write(&block[..HEADER_COPY], 0)
     }
 
     /// The first block of the segment `seq`.
@@ -493,10 +507,7 @@ impl Segments {
     fn write_freed(&self, segment: &Segment, durable: Lsn) -> Result<()> {
         // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
         let block = self.encode_header(segment.seq, durable, segment.entry(), true);
-        let written = segment.file.write_at(&[&block], 0, Durability::Volatile);
-        written.map_err(|e| Error::io(format!("write {}", segment.file.name()), e))?;
-        self.writes.headers.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
-        Ok(())
+        self.write_header_block(segment, &block, Durability::Volatile)
     }
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.

@@ -1,4 +1,4 @@
-//! The threads of the log: one commits, and one prepares segments so that no commit waits for a file of zeroes.
+//! The threads of the log: one commits, unless who appends does so, and one prepares segments so that no commit waits for a file of zeroes.
 
 use std::{
     sync::Arc,
@@ -69,7 +69,8 @@ impl LogThread {
     pub(crate) fn start(log: &Arc<Log>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut this = Self { log: log.clone(), stop, threads: Vec::new() };
-        this.spawn("holdfast-log", &log.committer_sleep, commit_loop)?;
+        let run = if log.commits_here { tend_loop } else { commit_loop };
+        this.spawn("holdfast-log", &log.committer_sleep, run)?;
         this.spawn("holdfast-prepare", &log.preparer_sleep, prepare_loop)?;
         Ok(this)
     }
@@ -148,6 +149,26 @@ fn commit_loop(log: &Log, stop: &AtomicBool) {
         log.committer_sleep.sleep(timeout, || {
             stopped() || kicked() || timeout.is_none() && log.wants_room() || (!stuck && log.has_work())
         });
+    }
+}
+
+/// Where others commit: for what comes without them.
+fn tend_loop(log: &Log, stop: &AtomicBool) {
+    let stopped = || stop.load(Ordering::SeqCst);
+    let (mut tail_seen, mut medium_tried) = (0, Instant::now());
+    while !stopped() {
+        // A failure has latched.
+        let _ = log.commit_once();
+        if log.wants_room() && medium_tried.elapsed() >= RETRY_MEDIUM {
+            medium_tried = Instant::now();
+            log.look_for_room();
+        }
+        let tail = log.tail();
+        if tail == tail_seen && log.wants_idle_mark() {
+            let _ = log.mark_end();
+        }
+        tail_seen = tail;
+        log.committer_sleep.sleep(Some(LOOK_AGAIN), stopped);
     }
 }
 

@@ -21,7 +21,7 @@ fn real_io(folder: &TempDir) -> Arc<dyn Io> {
 
 #[test]
 fn what_was_appended_is_read_and_replayed() {
-    for io in [None, Some(SimIo::new(1))] {
+    for io in [None, Some(SimIo::new(1)), Some(SimIo::on_scm(1))] {
         let folder = tempfile::tempdir().unwrap();
         let io: Arc<dyn Io> = io.map_or_else(|| real_io(&folder), |io| Arc::new(io));
         let log = Log::create(io.clone(), options()).expect("a new log");
@@ -181,4 +181,60 @@ fn who_waits_learns_of_a_failure_from_outside() {
     assert_eq!(told.load(Ordering::Relaxed), 1);
     let why = log.wait_durable(log.tail()).expect_err("it has failed").to_string();
     assert!(why.contains("the heap has failed"), "{why}");
+}
+
+/// On storage-class memory: who kicks goes on at once, and whoever commits then does so for all.
+#[test]
+fn threads_that_kick_commit_for_each_other() {
+    const THREADS: u64 = 3;
+    const ROUNDS: u64 = 400;
+    let io = SimIo::on_scm(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let reports = Arc::new(AtomicU64::new(0));
+    let counted = reports.clone();
+    log.on_progress(Box::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let log = &log;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let payload = payload(thread, 20 + round as usize % 50);
+                    let end = log.append(&payload) + batch_len(payload.len());
+                    log.kick();
+                    // Nobody else would: the log has no thread here.
+                    let began = Instant::now();
+                    while log.durable() < end {
+                        assert!(
+                            began.elapsed() < Duration::from_secs(20),
+                            "nobody commits for thread {thread}"
+                        );
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    assert!(reports.load(Ordering::Relaxed) <= THREADS * ROUNDS);
+    let (_, _, batches) = open(Arc::new(io.crash()), options(), FIRST_LSN).expect("open");
+    assert_eq!(batches.len() as u64, THREADS * ROUNDS);
+}
+
+/// Where nobody kicks, the log's thread looks after a while.
+#[test]
+fn what_nobody_kicks_is_committed_soon() {
+    for io in [SimIo::new(1), SimIo::on_scm(1)] {
+        let log = Log::create(Arc::new(io), options()).expect("a new log");
+        let _thread = log.start_thread().expect("a thread");
+        let end = log.append(b"payload") + batch_len(7);
+        let began = Instant::now();
+        log.request_durable(end);
+        while log.durable() < end || log.written() < end {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        let end = log.append(b"payload") + batch_len(7);
+        assert!(log.wait_durable(end).is_ok() && log.durable() == end);
+    }
 }

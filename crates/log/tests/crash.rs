@@ -4,7 +4,7 @@ mod fixture;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use fixture::{Rng, SEGMENT_PAYLOAD, open, options, payload, seeds};
+use fixture::{Rng, SEGMENT_PAYLOAD, any_machine, open, options, payload, seeds};
 use holdfast_io::{Error, Fault, Io, SimIo};
 use holdfast_log::{
     Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, Scope, SegmentInfo, batch_len,
@@ -132,7 +132,7 @@ fn a_power_cut_at_any_operation_loses_nothing_durable() {
     for seed in seeds(150) {
         let mut rng = Rng(seed);
         let mut model = Model::new(MODES[seed as usize % 3]);
-        let mut io = SimIo::new(seed);
+        let mut io = any_machine(seed);
         let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
         for _ in 0..8 {
             io.crash_after(1 + rng.below(60));
@@ -165,7 +165,7 @@ fn a_killed_process_loses_nothing_written() {
     for seed in seeds(60) {
         let mut rng = Rng(seed);
         let mut model = Model::new(MODES[seed as usize % 3]);
-        let io = SimIo::new(seed);
+        let io = any_machine(seed);
         let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
         for _ in 0..6 {
             let steps = rng.below(150);
@@ -182,7 +182,7 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
     for seed in seeds(100) {
         let mut rng = Rng(seed);
         let mut model = Model::new(MODES[seed as usize % 3]);
-        let mut io = SimIo::new(seed);
+        let mut io = any_machine(seed);
         let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
         for _ in 0..5 {
             let fault = if rng.below(2) == 0 { Fault::write("log/") } else { Fault::sync("log/") };

@@ -59,7 +59,8 @@ fn a_flipped_bit_in_a_header_is_reported() {
     let mut rng = Rng(3);
     for _ in 0..300 {
         let file = format!("log/{:08x}", rng.below(tail / SEGMENT_PAYLOAD + 2));
-        let within = [128, 4096][rng.below(2) as usize];
+        // Behind it comes what would be a copy on another medium, and is not asked for.
+        let within = [128, 2048][rng.below(2) as usize];
         let (at, bit) = (rng.below(within), rng.below(8) as u32);
         io.flip_bit(&file, at, bit);
         match open(Arc::new(io.clone()), options(), FIRST_LSN).map(|(_, report, _)| report) {

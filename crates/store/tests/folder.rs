@@ -13,6 +13,11 @@ use std::sync::Arc;
 const SUPERBLOCK: &str = "superblock";
 const BLOCK: usize = 4096;
 
+/// One with either kind of medium.
+fn any_machine(seed: u64) -> SimIo {
+    if seed % 3 == 0 { SimIo::on_scm(seed) } else { SimIo::new(seed) }
+}
+
 fn options() -> Options {
     Options {
         partitions: 1,
@@ -56,7 +61,7 @@ fn is_cut(error: &holdfast_io::Error) -> bool {
 fn a_power_cut_at_any_operation_of_the_creation_is_followed_by_another_one() {
     with_seeds(4, |seed| {
         for operation in 1.. {
-            let sim = SimIo::new(seed * 1000 + operation);
+            let sim = any_machine(seed * 1000 + operation);
             sim.crash_after(operation);
             let ended = match open(&sim) {
                 Ok(store) => sim.operations() < operation && write(&store, 1).is_ok(),
@@ -101,7 +106,7 @@ fn two_power_cuts_in_a_row_leave_a_store_that_opens_with_all_data() {
     with_seeds(1, |seed| {
         let mut rng = Rng(seed);
         let new = |rng: &mut Rng| {
-            let sim = SimIo::new(rng.next());
+            let sim = any_machine(rng.next());
             drop(open(&sim).expect("a new store"));
             sim
         };
@@ -248,7 +253,7 @@ fn a_folder_of_an_older_format_is_of_this_one_before_anything_else_is_written() 
         [0, BLOCK].map(|at| u32::from_le_bytes(copies[at + 8..at + 12].try_into().expect("four bytes")))
     };
     for operation in 1.. {
-        let sim = SimIo::new(operation);
+        let sim = any_machine(operation);
         let store = open(&sim).expect("a new store");
         assert_eq!(formats(&sim), [newer; 2]);
         write(&store, 1).expect("it works");

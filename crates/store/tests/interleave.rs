@@ -19,7 +19,7 @@ mod seeds;
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
-use lives::{any_compression, any_folders};
+use lives::{any_compression, any_folders, any_machine};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -448,7 +448,7 @@ fn names_the_damage(why: &OpenError) -> bool {
 
 fn history(seed: u64) {
     let mut rng = Rng(seed);
-    let mut sim = SimIo::new(seed);
+    let mut sim = any_machine(seed);
     let options = Options {
         partitions: 4,
         segment_size: Some(64 << 10),

@@ -9,8 +9,8 @@ mod oracle;
 mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
-use holdfast_store::{Admission, CompressionSetting, Options, SimIo, Store};
-use lives::{any_compression, any_folders};
+use holdfast_store::{Admission, CompressionSetting, Options, Store};
+use lives::{any_compression, any_folders, any_machine};
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ fn options(rng: &mut Rng) -> Options {
 /// One life of a machine after another, each ended by a power cut or an orderly close.
 fn history(seed: u64) {
     let mut rng = Rng(seed);
-    let mut sim = SimIo::new(seed);
+    let mut sim = any_machine(seed);
     let options = options(&mut rng);
     let keys_max = if rng.chance(2) { 50 } else { 1500 };
     let keys = 1 + rng.below(keys_max);

@@ -29,7 +29,7 @@ use crate::{
     util::background::Background,
 };
 pub use ahead::EXPECTED_MAX;
-use holdfast_io::{Io, RealIo, Result};
+use holdfast_io::{Io, RealIo, Result, Scm};
 use holdfast_log::{Log, LogThread};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
@@ -128,6 +128,11 @@ impl Store {
     /// The log: durable mark, kicks, statistics.
     pub fn log(&self) -> &Arc<Log> {
         &self.shared.log
+    }
+
+    /// The storage-class memory that its folder lies on; `None`: it lies on a drive.
+    pub fn scm(&self) -> Option<&Scm> {
+        self.shared.io.scm()
     }
 
     /// Sets the thresholds of the collections' encodings.

@@ -1,7 +1,12 @@
 //! What differs from one life of a store to the next.
 
 use super::seeds::Rng;
-use holdfast_store::Codec;
+use holdfast_store::{Codec, SimIo};
+
+/// A machine of one of the kinds of media.
+pub fn any_machine(seed: u64) -> SimIo {
+    if Rng(seed << 4 | 1).below(4) == 0 { SimIo::on_scm(seed) } else { SimIo::new(seed) }
+}
 
 /// Further folders that are named at the start of a life; those that were named once are found without.
 pub fn any_folders(seed: u64, life: u64) -> &'static [&'static str] {

@@ -1,0 +1,142 @@
+//! Storage-class memory as the medium, emulated by files: nothing that was acknowledged is lost, commits take few fences, and what is
+//! written is counted.
+
+mod harness;
+
+use harness::{Client, Folder, Server, bulk, check, ok, wait_until};
+use holdfast_resp::{Reply, write_command};
+use std::time::{Duration, Instant};
+
+const EMULATED: [&str; 2] = ["--medium", "emulated"];
+
+fn stat(client: &mut Client, name: &str) -> i64 {
+    let Reply::Array(flat) = client.call("SCM STATS") else { panic!("a flat array") };
+    let at = flat.iter().position(|field| *field == bulk(name)).expect("a figure of this name");
+    match flat[at + 1] {
+        Reply::Int(figure) => figure,
+        ref other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Sends so many SETs at once, and takes their replies.
+fn set(client: &mut Client, numbers: std::ops::Range<u64>) {
+    let mut requests = Vec::new();
+    numbers.clone().for_each(|n| write_command(&mut requests, &["SET", &format!("key:{n}"), &n.to_string()]));
+    client.send(&requests);
+    numbers.for_each(|_| assert_eq!(client.reply(), ok()));
+}
+
+#[test]
+fn acknowledged_writes_survive_a_kill_on_any_medium() {
+    let mut folder = Folder::new();
+    // The bytes are the same on a drive.
+    for (round, options) in (0..).zip([&EMULATED[..], &EMULATED, &[], &EMULATED]) {
+        let server = Server::start_in(folder, options);
+        let mut client = server.client();
+        for n in 0..round * 500 {
+            assert_eq!(client.call(&format!("GET key:{n}")), bulk(n.to_string()), "round {round}");
+        }
+        let all = round * 500..(round + 1) * 500;
+        (all.start..all.start + 100).for_each(|n| set(&mut client, n..n + 1));
+        (all.start + 100..all.end).step_by(50).for_each(|n| set(&mut client, n..n + 50));
+        for call in ["RPUSH list", "SADD set", "HSET hash f", "ZADD zset 1", "APPEND string"] {
+            assert!(matches!(client.call(&format!("{call} {round}")), Reply::Int(_)), "{call}");
+        }
+        assert_eq!(client.call("LLEN list"), Reply::Int(round as i64 + 1));
+        folder = server.kill();
+        let (is_sound, told) = check(&folder);
+        assert!(is_sound, "{told}");
+    }
+}
+
+#[test]
+fn a_commit_is_one_fence_and_a_look_is_none() {
+    let server = Server::start(&[&EMULATED[..], &["--workers", "1"]].concat());
+    let mut client = server.client();
+    // The least of some tries: a segment may be made ready meanwhile, or the log's end marked.
+    let mut fences = |work: &mut dyn FnMut(&mut Client, u32)| {
+        let mut one = |number| {
+            assert_eq!(client.call("SCM START"), ok());
+            work(&mut client, number);
+            assert_eq!(client.call("SCM STOP"), ok());
+            stat(&mut client, "fences")
+        };
+        (0..4).map(&mut one).min().expect("some")
+    };
+    for call in
+        ["SET key", "INCRBY key", "HSET hash f", "LPUSH list", "SADD set", "ZADD zset 1", "APPEND key"]
+    {
+        assert_eq!(fences(&mut |client, n| drop(client.call(&format!("{call} {}", 1 << n)))), 1, "{call}");
+    }
+    for call in ["GET key", "HGET hash f", "LRANGE list 0 -1", "SISMEMBER set m", "ZSCORE zset m", "PING"] {
+        assert_eq!(fences(&mut |client, _| drop(client.call(call))), 0, "{call}");
+    }
+    let pipeline = fences(&mut |client, _| (0..100).for_each(|n| set(client, n * 16..n * 16 + 16)));
+    // One for each sixteen, or a few more where a pipeline arrives in parts.
+    assert!((100..130).contains(&pipeline), "{pipeline} fences for 100 pipelines");
+    let transaction = fences(&mut |client, _| {
+        for call in ["MULTI", "SET a 1", "LPUSH b 1", "SADD c 1", "EXEC"] {
+            client.call(call);
+        }
+    });
+    assert_eq!(transaction, 1);
+    // What was counted stays until it is asked to go.
+    set(&mut client, 0..10);
+    assert!(stat(&mut client, "fences") >= 1);
+    assert_eq!(stat(&mut client, "counting"), 0);
+    assert_eq!(client.call("SCM RESET"), ok());
+    for name in ["fences", "bytes", "lines", "counting", "delay_ns"] {
+        assert_eq!(stat(&mut client, name), 0, "{name}");
+    }
+}
+
+#[test]
+fn an_emulation_takes_the_time_that_it_is_told() {
+    const LINE: Duration = Duration::from_micros(30);
+    let options = ["--scm-line-ns", "30000", "--log-max-size", "64mb"];
+    let server = Server::start(&[&EMULATED[..], &options].concat());
+    let mut client = server.client();
+    let mut one = |n| {
+        client.call("SCM START");
+        let began = Instant::now();
+        set(&mut client, n..n + 1);
+        let took = began.elapsed();
+        client.call("SCM STOP");
+        (stat(&mut client, "lines") as u32, took)
+    };
+    // Others may write meanwhile: what is least is the SET alone.
+    let (lines, took) = (0..20).map(&mut one).min().expect("some");
+    assert!((1..=4).contains(&lines), "{lines} lines");
+    assert!(took >= LINE * lines, "{took:?} for {lines} lines");
+    assert!(stat(&mut client, "delay_ns") > 0);
+    assert!(stat(&mut client, "overshoot_ns_max") <= stat(&mut client, "overshoot_ns"));
+    assert_eq!(client.call("GET key:0"), bulk("0"));
+}
+
+#[test]
+fn writes_without_a_reply_are_durable_soon() {
+    let server = Server::start(&[&EMULATED[..], &["--appendfsync", "everysec"]].concat());
+    let mut client = server.client();
+    set(&mut client, 0..100);
+    wait_until(
+        || "all is durable".into(),
+        || client.call("WAITAOF 1 0 100") == Reply::Array(vec![Reply::Int(1), Reply::Int(0)]),
+    );
+    let server = server.restart(Server::kill);
+    assert_eq!(server.client().call("DBSIZE"), Reply::Int(100));
+}
+
+#[test]
+fn what_does_not_apply_is_told() {
+    let server = Server::start(&[]);
+    let told = server.client().call("SCM STATS");
+    assert!(harness::is_error(&told, "ERR The data folder does not lie on storage-class memory"), "{told:?}");
+    let help = server.client().call("SCM HELP");
+    assert!(matches!(help, Reply::Array(lines) if lines.len() > 8));
+    let folder = server.stop();
+    let out = harness::run(&["serve", "--port", "0", "--dir", &folder.join("data"), "--medium", "dax"]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && text.contains("it is not on memory that persists"), "{text}");
+    let out = harness::run(&["serve", "--port", "0", "--medium", "tape"]);
+    assert!(!out.status.success());
+}
