@@ -159,7 +159,7 @@ impl Eq for Waiting {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::atomic::AtomicUsize, task::Wake};
+    use std::{hint, pin::pin, sync::atomic::AtomicUsize, task::Wake, thread};
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -194,5 +194,41 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(queue.poll_durable(20, &mut cx), Poll::Ready(Ok(())));
         assert_eq!(queue.poll_durable(30, &mut cx), Poll::Ready(Err(LogFailed)));
+    }
+
+    /// The mark moves while a connection begins to wait for it: it is ready, or the worker is woken.
+    #[test]
+    fn a_mark_that_moves_meanwhile_is_not_missed() {
+        const ROUNDS: u64 = 30_000;
+        let progress = Arc::new(Progress::new(1));
+        let queue = DurabilityQueue::new(progress.clone(), 0);
+        let (begun, moved) = (AtomicU64::new(0), AtomicU64::new(0));
+        let spin_until = |counter: &AtomicU64, round| {
+            while counter.load(SeqCst) < round {
+                hint::spin_loop();
+            }
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    spin_until(&begun, round);
+                    // At other moments of what the other one does.
+                    (0..round % 64).for_each(|_| hint::spin_loop());
+                    progress.advance(round);
+                    moved.store(round, SeqCst);
+                }
+            });
+            for round in 1..=ROUNDS {
+                begun.store(round, SeqCst);
+                let decided = queue.poll_durable(round, &mut cx);
+                spin_until(&moved, round);
+                if decided.is_pending() {
+                    let woken = pin!(queue.awaited.reached.notified()).poll(&mut cx);
+                    assert!(woken.is_ready(), "nobody wakes the worker for {round}");
+                    queue.release();
+                }
+            }
+        });
     }
 }

@@ -187,7 +187,7 @@ fn who_waits_learns_of_a_failure_from_outside() {
 #[test]
 fn threads_that_kick_commit_for_each_other() {
     const THREADS: u64 = 3;
-    const ROUNDS: u64 = 400;
+    const ROUNDS: u64 = 1500;
     let io = SimIo::on_scm(1);
     let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
     let reports = Arc::new(AtomicU64::new(0));
@@ -195,23 +195,27 @@ fn threads_that_kick_commit_for_each_other() {
     log.on_progress(Box::new(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     }));
+    let arrived = AtomicU64::new(0);
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody commits");
+            std::thread::yield_now();
+        }
+    };
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let log = &log;
+            let (log, arrived, wait_until) = (&log, &arrived, &wait_until);
             scope.spawn(move || {
-                for round in 0..ROUNDS {
+                for round in 1..=ROUNDS {
+                    // All at once, and none again before all are done: a kick that is missed stays so.
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                    wait_until(&|| arrived.load(Ordering::Relaxed) >= round * THREADS);
                     let payload = payload(thread, 20 + round as usize % 50);
                     let end = log.append(&payload) + batch_len(payload.len());
                     log.kick();
                     // Nobody else would: the log has no thread here.
-                    let began = Instant::now();
-                    while log.durable() < end {
-                        assert!(
-                            began.elapsed() < Duration::from_secs(20),
-                            "nobody commits for thread {thread}"
-                        );
-                        std::thread::yield_now();
-                    }
+                    wait_until(&|| log.durable() >= end);
                 }
             });
         }
