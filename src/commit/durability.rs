@@ -226,7 +226,9 @@ mod tests {
             for round in 1..=ROUNDS {
                 begun.store(round, SeqCst);
                 // The other one is at each point of what it does for once.
-                (0..round % 512).for_each(|n| drop(black_box(n)));
+                (0..round % 512).for_each(|n| {
+                    black_box(n);
+                });
                 let decided = queue.poll_durable(round, &mut cx);
                 spin_until(&moved, round);
                 if decided.is_pending() {
