@@ -138,7 +138,8 @@ fn words(words: &[&str]) -> Vec<Bytes> {
 fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
     let key_number = rng.below(KEYS);
     let key = |kind: &str| key(writer, kind, key_number);
-    let member = rng.below(400).to_string();
+    // No number, which a reader would take for a step.
+    let member = format!("m{}", rng.below(400));
     let value = value(number, rng);
     match rng.below(22) {
         0..5 => words(&["SET", &key("text"), &value]),
