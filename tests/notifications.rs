@@ -95,6 +95,8 @@ fn every_change_has_its_event() {
         hsetnx h c 1 => hset h
         hincrby h a 1 => hincrby h
         hincrbyfloat h a 1 => hincrbyfloat h
+        ngram.incr h a a => hincrby h
+        ngram.incrby h a 1 => hincrby h
         hdel h a x => hdel h
         hdel h x =>
         hdel h b c => hdel h, del h

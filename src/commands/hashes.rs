@@ -182,6 +182,9 @@ pub static COMMANDS: &[Row] = &[
     .using(uses::all),
 ];
 
+/// A sum is no 64-bit number.
+pub(super) const OVERFLOW: Stop = Stop::new("ERR increment or decrement would overflow");
+
 /// What of the fields a reply shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
@@ -286,13 +289,15 @@ fn hdel(call: &mut Call, txn: &mut Txn) -> Answer {
     call.reply_int(removed as i64)
 }
 
+/// A field's value as a number; 0 without one.
+pub(super) fn counter(value: Option<Value>) -> Result<i64, Stop> {
+    const NOT_A_NUMBER: Stop = Stop::new("ERR hash value is not an integer");
+    value.map_or(Ok(0), |value| parse_int(&value).ok_or(NOT_A_NUMBER))
+}
+
 fn hincrby(call: &mut Call, txn: &mut Txn) -> Answer {
     let by = call.int(3)?;
-    let old = match field(call, txn)? {
-        Some(value) => parse_int(&value).ok_or(Stop::new("ERR hash value is not an integer"))?,
-        None => 0,
-    };
-    let new = old.checked_add(by).ok_or(Stop::new("ERR increment or decrement would overflow"))?;
+    let new = counter(field(call, txn)?)?.checked_add(by).ok_or(OVERFLOW)?;
     let field = (call.args.at(2), &*Value::int(new));
     txn.hash_set(call.db(), call.args.at(1), [field], Expiry::Keep)?;
     call.notify(Class::HASH, "hincrby", call.args.at(1));

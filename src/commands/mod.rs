@@ -28,6 +28,7 @@ mod lists;
 mod lolwut;
 mod memory;
 mod migrate;
+mod ngrams;
 mod persistence;
 mod prelude;
 mod pubsub;
@@ -78,6 +79,7 @@ const FAMILIES: &[&[Row]] = &[
     lolwut::COMMANDS,
     memory::COMMANDS,
     migrate::COMMANDS,
+    ngrams::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,

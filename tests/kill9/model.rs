@@ -11,8 +11,8 @@ type Bytes = Vec<u8>;
 
 /// Keys of each kind that a writer has.
 const KEYS: u64 = 4;
-/// The kinds: text, counter, hash, list, set, sorted set, stream, and texts that are only written all together.
-const KINDS: [&str; 8] = ["text", "count", "hash", "list", "set", "zset", "stream", "group"];
+/// The kinds: text, counter, hash, counts of n-grams, list, set, sorted set, stream, and texts that are only written all together.
+const KINDS: [&str; 9] = ["text", "count", "hash", "ngram", "list", "set", "zset", "stream", "group"];
 
 /// One key of a writer.
 pub fn key(writer: usize, kind: &str, number: u64) -> String {
@@ -141,7 +141,7 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
     // No number, which a reader would take for a step.
     let member = format!("m{}", rng.below(400));
     let value = value(number, rng);
-    match rng.below(22) {
+    match rng.below(24) {
         0..5 => words(&["SET", &key("text"), &value]),
         5 => words(&["APPEND", &key("text"), &value]),
         6..9 => words(&["INCR", &key("count")]),
@@ -153,10 +153,12 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
         17 => words(&["ZADD", &key("zset"), &number.to_string(), &member]),
         18 if rng.one_in(2) => words(&["SREM", &key("set"), &member]),
         18 => words(&["ZREM", &key("zset"), &member]),
-        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(7) as usize])]),
+        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(8) as usize])]),
         20 => words(&["XADD", &key("stream"), &format!("{number}-*"), "field", &value]),
         // Never all: who reads a stream cannot tell an empty one from none.
         21 => words(&["XTRIM", &key("stream"), "MAXLEN", &(1 + rng.below(50)).to_string()]),
+        22 => words(&["NGRAM.INCR", &key("ngram"), &member, &member]),
+        23 => words(&["NGRAM.INCRBY", &key("ngram"), &member, &number.to_string(), "all", "-1"]),
         _ => words(&["SET", &key("text"), &value]),
     }
 }
@@ -200,6 +202,15 @@ macro_rules! collection {
     };
 }
 
+/// Adds to the count of an n-gram; returns what it comes to.
+fn count(counts: &mut BTreeMap<Bytes, Bytes>, ngram: &[u8], by: i64) -> Reply {
+    let old = counts
+        .get(ngram)
+        .map_or(0, |digits| std::str::from_utf8(digits).expect("digits").parse::<i64>().expect("a number"));
+    counts.insert(ngram.to_vec(), (old + by).to_string().into_bytes());
+    Reply::Int(old + by)
+}
+
 impl Model {
     /// Whether a writer's group is there.
     pub fn has_group(&self, writer: usize) -> bool {
@@ -237,6 +248,13 @@ impl Model {
                 number(usize::from(old.is_none()))
             }
             (b"HDEL", [field]) => number(usize::from(collection!(self, key, Hash).remove(field).is_some())),
+            (b"NGRAM.INCR", ngrams) => {
+                array(ngrams.iter().map(|ngram| count(collection!(self, key, Hash), ngram, 1)))
+            }
+            (b"NGRAM.INCRBY", args) => array(args.chunks_exact(2).map(|pair| {
+                let by = std::str::from_utf8(&pair[1]).expect("digits").parse().expect("a number");
+                count(collection!(self, key, Hash), &pair[0], by)
+            })),
             (b"LPUSH", [element]) => {
                 let list = collection!(self, key, List);
                 list.push_front(element.clone());
@@ -289,7 +307,7 @@ impl Model {
             for number in 0..=KEYS {
                 let key = key(writer, kind, number);
                 let reply = client.call(&match kind {
-                    "hash" => format!("HGETALL {key}"),
+                    "hash" | "ngram" => format!("HGETALL {key}"),
                     "list" => format!("LRANGE {key} 0 -1"),
                     "set" => format!("SMEMBERS {key}"),
                     "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
@@ -344,7 +362,7 @@ fn read_entry(entry: &Reply) -> (u64, u64, Bytes) {
 fn read_collection(kind: &str, items: Vec<Bytes>) -> Value {
     let pairs = || items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
     match kind {
-        "hash" => Value::Hash(pairs().collect()),
+        "hash" | "ngram" => Value::Hash(pairs().collect()),
         "list" => Value::List(items.into()),
         "set" => Value::Set(items.into_iter().collect()),
         "zset" => {
