@@ -30,7 +30,7 @@ pub use histogram::{Counts, Histogram, longest_like};
 pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;
-pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay};
+pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay, dirty_shutdowns};
 pub use sim::{Fault, SimIo};
 pub use spread::{FolderUse, OpenFolder, Spread, open_folders};
 

@@ -6,6 +6,7 @@
 
 mod file;
 mod memory;
+mod shutdowns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -13,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Error, Result};
 pub(crate) use file::ScmFile;
+pub use shutdowns::dirty_shutdowns;
 
 /// Bytes that the processor writes back at once.
 pub const LINE: usize = 64;
@@ -259,8 +261,8 @@ mod tests {
         let delay = WriteDelay::Lines { line_ns: 100_000 };
         let options = ScmOptions { medium: ScmMedium::Emulated(delay), write_back: WriteBack::Stream };
         let scm = Scm::new(options).expect("streaming stores");
-        let began = raw_ns();
         let write = Write { lines: 20, bytes: 20 * LINE as u64, ..scm.begin() };
+        let began = write.began_ns;
         // Other work takes most of the time.
         while raw_ns() < began + 1_500_000 {}
         write.fence();

@@ -29,7 +29,7 @@ use crate::{
     util::background::Background,
 };
 pub use ahead::EXPECTED_MAX;
-use holdfast_io::{Io, RealIo, Result, Scm};
+use holdfast_io::{Io, RealIo, Result, Scm, dirty_shutdowns};
 use holdfast_log::{Log, LogThread};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
@@ -85,6 +85,7 @@ impl Store {
         recovery.us = started.elapsed().as_micros() as u64;
         let maintenance = Arc::new(maintenance);
         let shared = maintenance.engine.shared.clone();
+        recovery.notes.extend(dirty_shutdowns(&*shared.io)?);
         let grown = Arc::downgrade(&maintenance);
         shared.heap.on_growth(Box::new(move || {
             grown.upgrade().inspect(|maintenance| maintenance.engine.note_growth());
