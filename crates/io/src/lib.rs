@@ -18,6 +18,7 @@ mod moment;
 mod reads;
 mod real;
 mod scm;
+mod sealed;
 mod sim;
 mod spread;
 mod uring;

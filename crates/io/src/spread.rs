@@ -4,7 +4,7 @@
 //! A file may be in any of them, and is looked for when the data folder is opened. Each further folder has a file that says whose it
 //! is, and the data folder has one that says where it is: so it is found again, and never taken for another one.
 
-use crate::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, crc32c};
+use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, sealed};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -76,14 +76,12 @@ struct Tie {
 impl Tie {
     /// Writes it durably, twice: as long as the second one is not begun, it is not there.
     fn write(&self, io: &dyn Io, name: &str) -> Result<()> {
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        block[..8].copy_from_slice(MAGIC);
+        let mut block = sealed::begin(MAGIC);
         block[8..24].copy_from_slice(&self.id);
         block[24..28].copy_from_slice(&self.number.to_le_bytes());
         block[28..HEAD].copy_from_slice(&(self.path.len() as u32).to_le_bytes());
         block[HEAD..HEAD + self.path.len()].copy_from_slice(self.path.as_bytes());
-        let crc = crc32c(&block[..BLOCK - 4]);
-        block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+        sealed::seal(&mut block);
         let failed = |e| Error::io(format!("write {name}"), e);
         let file = io.open(name, true).map_err(failed)?;
         file.write_at(&[&block], 0, Durability::Durable).map_err(failed)?;
@@ -107,14 +105,10 @@ impl Tie {
     }
 
     fn read_at(io: &dyn Io, name: &str, offset: u64) -> Result<Option<Tie>> {
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        match io.open(name, false).and_then(|file| file.read_at(&mut block, offset)) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(None),
-            read => read.map_err(|e| Error::io(format!("read {name}"), e))?,
-        }
+        let Some(block) = sealed::read(io, name, offset, MAGIC)? else { return Ok(None) };
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let len = u32_at(28) as usize;
-        if crc32c(&block[..BLOCK - 4]) != u32_at(BLOCK - 4) || &block[..8] != MAGIC || len > PATH_MAX {
+        if len > PATH_MAX {
             return Ok(None);
         }
         let path = String::from_utf8(block[HEAD..HEAD + len].to_vec());

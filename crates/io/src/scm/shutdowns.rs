@@ -1,10 +1,10 @@
 //! Dirty shutdowns: memory modules that could not keep all that was written to them, since their battery or the flush of their buffers has
 //! failed, count that. Linux tells the count (`nfit` for NVDIMMs by ACPI, `papr` on POWER, `cxl` since 6.15).
 
-use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use super::ScmMedium;
-use crate::{AlignedBuf, BLOCK, Durability, Error, Io, Result, crc32c};
+use crate::{Durability, Error, Io, Result, sealed};
 
 /// Where Linux lists memory modules.
 const MODULES: &str = "/sys/bus/nd/devices";
@@ -13,7 +13,6 @@ const FILE: &str = "scm-shutdowns";
 const MAGIC: &[u8; 8] = b"HFSHUTDN";
 /// Magic and number of bytes.
 const HEAD: usize = 12;
-const CRC: usize = BLOCK - 4;
 
 /// By the name of the module.
 type Counts = BTreeMap<String, u64>;
@@ -60,16 +59,10 @@ fn counts(modules: &Path) -> Counts {
 
 /// What was written last; `None`: nothing, or not to its end.
 fn read(io: &dyn Io) -> Result<Option<Counts>> {
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    match io.open(FILE, false).and_then(|file| file.read_at(&mut block, 0)) {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => return Ok(None),
-        read => read.map_err(|e| Error::io(format!("read {FILE}"), e))?,
-    }
+    let Some(block) = sealed::read(io, FILE, 0, MAGIC)? else { return Ok(None) };
     let len = u32::from_le_bytes([block[8], block[9], block[10], block[11]]) as usize;
-    if crc32c(&block[..CRC]).to_le_bytes() != block[CRC..] || &block[..8] != MAGIC || len > CRC - HEAD {
-        return Ok(None);
-    }
-    let text = String::from_utf8_lossy(&block[HEAD..HEAD + len]).into_owned();
+    let Some(text) = block[HEAD..sealed::END].get(..len) else { return Ok(None) };
+    let text = String::from_utf8_lossy(text);
     let parse = |line: &str| {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.parse().ok()?))
@@ -82,16 +75,14 @@ fn write(io: &dyn Io, counts: &Counts) -> Result<()> {
     let mut text = String::new();
     for (name, count) in counts {
         let line = format!("{name} {count}\n");
-        if HEAD + text.len() + line.len() <= CRC {
+        if HEAD + text.len() + line.len() <= sealed::END {
             text.push_str(&line);
         }
     }
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    block[..8].copy_from_slice(MAGIC);
+    let mut block = sealed::begin(MAGIC);
     block[8..HEAD].copy_from_slice(&(text.len() as u32).to_le_bytes());
     block[HEAD..HEAD + text.len()].copy_from_slice(text.as_bytes());
-    let crc = crc32c(&block[..CRC]);
-    block[CRC..].copy_from_slice(&crc.to_le_bytes());
+    sealed::seal(&mut block);
     let failed = |e| Error::io(format!("write {FILE}"), e);
     let file = io.open(FILE, true).map_err(failed)?;
     file.write_at(&[&block], 0, Durability::Durable).map_err(failed)?;
