@@ -211,31 +211,34 @@ impl Write<'_> {
     /// Ends it: it is durable.
     fn fence(self) {
         memory::fence();
-        let (scm, counters) = (self.scm, &self.scm.counters);
-        let count = |counter: &AtomicU64, by: u64| {
-            if scm.is_counting() {
-                counter.fetch_add(by, Relaxed);
-            }
+        let (delay_ns, overshoot_ns) = match self.scm.options.medium {
+            ScmMedium::Dax => (0, 0),
+            ScmMedium::Emulated(delay) => wait_until(self.began_ns + delay.of(self.lines)),
         };
-        if let ScmMedium::Emulated(delay) = scm.options.medium {
-            let due_ns = self.began_ns + delay.of(self.lines);
-            let fenced_ns = raw_ns();
-            if fenced_ns < due_ns {
-                let mut now_ns = fenced_ns;
-                while now_ns < due_ns {
-                    std::hint::spin_loop();
-                    now_ns = raw_ns();
-                }
-                count(&counters.delay_ns, due_ns - fenced_ns);
-                count(&counters.overshoot_ns, now_ns - due_ns);
-                if scm.is_counting() {
-                    counters.overshoot_ns_max.fetch_max(now_ns - due_ns, Relaxed);
-                }
-            }
+        if !self.scm.is_counting() {
+            return;
         }
-        count(&counters.bytes, self.bytes);
-        count(&counters.lines, self.lines);
-        count(&counters.fences, 1);
+        let counters = &self.scm.counters;
+        counters.bytes.fetch_add(self.bytes, Relaxed);
+        counters.lines.fetch_add(self.lines, Relaxed);
+        counters.fences.fetch_add(1, Relaxed);
+        counters.delay_ns.fetch_add(delay_ns, Relaxed);
+        counters.overshoot_ns.fetch_add(overshoot_ns, Relaxed);
+        counters.overshoot_ns_max.fetch_max(overshoot_ns, Relaxed);
+    }
+}
+
+/// Waits for a time; returns how many nanoseconds it was away, and how many too many it took.
+fn wait_until(due_ns: u64) -> (u64, u64) {
+    let began_ns = raw_ns();
+    let mut now_ns = began_ns;
+    while now_ns < due_ns {
+        std::hint::spin_loop();
+        now_ns = raw_ns();
+    }
+    match due_ns.saturating_sub(began_ns) {
+        0 => (0, 0),
+        delay_ns => (delay_ns, now_ns - due_ns),
     }
 }
 
