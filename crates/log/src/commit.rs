@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use holdfast_io::{BLOCK, Durability, Error, Result};
+use holdfast_io::{BLOCK, Durability, Error, LINE, Result};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -176,7 +176,7 @@ impl Log {
             Appendfsync::Everysec | Appendfsync::No => Durability::Volatile,
         };
         // Whole units of the medium, so that what they held before need not be read.
-        let unit = self.write_unit;
+        let unit = if self.commits_here { LINE } else { BLOCK } as u64;
         let end = pieces[pieces.len() - 1].end.next_multiple_of(unit);
         let mut at = pieces[0].base / unit * unit;
         let first = at;
@@ -187,11 +187,10 @@ impl Log {
             let name = segment.file.name();
             let failed = |e| Error::io(format!("write {name}"), e);
             let bufs = blocks_between(pieces, at, next);
-            let is_empty = segment.is_empty();
-            if is_empty && self.commits_here {
+            if segment.is_empty() && self.commits_here {
                 self.segments.write_header(&segment, self.durable(), entry_at(pieces, at))?;
             }
-            if is_empty && !self.commits_here {
+            if segment.is_empty() {
                 // In the same write: how the log enters the segment.
                 debug_assert_eq!(at, self.segments.start_of(seq));
                 let entry = entry_at(pieces, at);

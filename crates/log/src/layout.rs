@@ -215,10 +215,11 @@ impl SegmentHeader {
     pub fn read(block: &[u8], file: &str) -> Result<Option<Self>> {
         let (own, copy) = block.split_at(HEADER_COPY);
         match Self::decode(own, file) {
-            Err(Error::Corrupt { .. }) if Self::decode(copy, file).is_ok() => {
-                Self::decode(copy, file).map(Some)
-            }
-            Err(Error::Corrupt { .. }) if own.iter().all(|&byte| byte == 0) => Ok(None),
+            Err(damage @ Error::Corrupt { .. }) => match Self::decode(copy, file) {
+                Ok(copy) => Ok(Some(copy)),
+                Err(_) if own.iter().all(|&byte| byte == 0) => Ok(None),
+                Err(_) => Err(damage),
+            },
             own => own.map(Some),
         }
     }

@@ -26,7 +26,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Counts, Error, Io, LINE, ReadQueue, Result};
+use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace};
@@ -162,8 +162,6 @@ pub struct Log {
     /// Whether who has appended commits, rather than a thread of the log's: on storage-class memory that takes no longer than to wake
     /// one.
     commits_here: bool,
-    /// Bytes of the medium that are written at once. A power of two, and a part of a block.
-    write_unit: u64,
     written: AtomicU64,
     durable: AtomicU64,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
@@ -236,10 +234,8 @@ impl Log {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
-        let commits_here = io.scm().is_some();
         let log = Arc::new(Log {
-            commits_here,
-            write_unit: if commits_here { LINE } else { BLOCK } as u64,
+            commits_here: io.scm().is_some(),
             io,
             crc_seed: o.crc_seed,
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
