@@ -90,20 +90,15 @@ impl DurabilityQueue {
     /// Ready when everything below `lsn` is durable. Leaves the caller's waker here until then, so a caller that is
     /// polled again for the same position must remember that it waits.
     pub fn poll_durable(&self, lsn: Lsn, cx: &mut Context) -> Poll<Result<(), LogFailed>> {
-        let decided = || match () {
-            () if self.progress.durable.load(SeqCst) >= lsn => Poll::Ready(Ok(())),
-            () if self.progress.failed.load(SeqCst) => Poll::Ready(Err(LogFailed)),
-            () => Poll::Pending,
-        };
         // Whoever moves the mark looks at what is awaited then: it sees this, or we see the mark.
-        if decided().is_pending() && lsn < self.awaited.lowest.load(Relaxed) {
+        if !self.is_decided(lsn) && lsn < self.awaited.lowest.load(Relaxed) {
             self.awaited.lowest.store(lsn, SeqCst);
         }
-        let decided = decided();
-        if decided.is_pending() {
+        if !self.is_decided(lsn) {
             self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
+            return Poll::Pending;
         }
-        decided
+        Poll::Ready(if self.progress.durable() >= lsn { Ok(()) } else { Err(LogFailed) })
     }
 
     /// Whether `lsn` is durable, or never will be.

@@ -40,11 +40,11 @@ const PROGRAM_BYTES_MAX: u64 = 16 << 20;
 /// RAM of the process, in bytes; 0 if that cannot be told.
 fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = statm.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    let mut pages = statm.split(' ').map(|pages| pages.parse::<u64>().unwrap_or(0));
     let page = rustix::param::page_size() as u64;
     // The whole address space; what of it is in memory; what of that is of files.
     let (_, resident, files) = (pages.next(), pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    (resident - files.min(resident)) * page + (files * page).min(PROGRAM_BYTES_MAX)
+    resident.saturating_sub(files) * page + (files * page).min(PROGRAM_BYTES_MAX)
 }
 
 #[cfg(test)]
