@@ -74,6 +74,20 @@ pub trait File: Send + Sync {
     /// Gives the space of `len` bytes from `offset`, multiples of [`BLOCK`], back to the medium. They read as zeroes then, and are
     /// allocated anew when they are written. False: the file system cannot do that. Durable after [`File::sync`].
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool>;
+    /// Makes `len` bytes from `offset` a part of the file for which the medium has memory; what is new is zero. Only files in
+    /// storage-class memory ([`Io::scm`]) know it, as they do [`File::store`].
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Stores bytes in place. They reach the medium at any time from then on, each word of [`WORD`] bytes by itself, and at the latest
+    /// when this thread has fenced ([`Io::fence`]); until then nobody else stores to these words.
+    fn store(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// As [`File::read_at`], and counted as a load ([`ScmStats::loads`]).
+    fn load(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(buf, offset)
+    }
 }
 
 /// A data folder and what else an engine needs from a machine.
@@ -89,6 +103,10 @@ pub trait Io: Send + Sync {
     /// lines cost, and is durable when it returns.
     fn scm(&self) -> Option<&Scm> {
         None
+    }
+    /// Makes durable what this thread has stored ([`File::store`]). The stores of other threads are not.
+    fn fence(&self) -> io::Result<()> {
+        Ok(())
     }
     /// Removes a file by name.
     fn remove(&self, name: &str) -> io::Result<()>;

@@ -152,6 +152,13 @@ impl Io for RealIo {
         self.scm.as_deref()
     }
 
+    fn fence(&self) -> io::Result<()> {
+        if let Some(scm) = &self.scm {
+            scm.fence();
+        }
+        Ok(())
+    }
+
     fn is_read_only(&self) -> bool {
         self.read_only
     }

@@ -8,7 +8,10 @@ mod file;
 mod memory;
 mod shutdowns;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -107,11 +110,17 @@ impl WriteBack {
 /// What was written to storage-class memory while it was counted, since the process began or [`Scm::reset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScmStats {
+    /// Times that something was loaded.
+    pub loads: u64,
+    /// Times that something was stored in place.
+    pub stores: u64,
+    /// Writes to files, each of some bytes one after another: batches of the log, pages of the heap.
+    pub streams: u64,
     /// Bytes stored.
     pub bytes: u64,
     /// Lines that were written back, or streamed.
     pub lines: u64,
-    /// Fences, each of which made a write durable.
+    /// Fences, each of which made what its thread had stored durable.
     pub fences: u64,
     /// Nanoseconds that fences waited since the memory is emulated.
     pub delay_ns: u64,
@@ -130,12 +139,28 @@ pub struct Scm {
 
 #[derive(Default)]
 struct Counters {
+    loads: AtomicU64,
+    stores: AtomicU64,
+    streams: AtomicU64,
     bytes: AtomicU64,
     lines: AtomicU64,
     fences: AtomicU64,
     delay_ns: AtomicU64,
     overshoot_ns: AtomicU64,
     overshoot_ns_max: AtomicU64,
+}
+
+/// What a thread has stored since its last fence.
+#[derive(Clone, Copy, Default)]
+struct Unfenced {
+    /// When that began, if the memory is emulated.
+    began_ns: u64,
+    bytes: u64,
+    lines: u64,
+}
+
+thread_local! {
+    static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { began_ns: 0, bytes: 0, lines: 0 }) };
 }
 
 impl Scm {
@@ -158,14 +183,18 @@ impl Scm {
 
     /// What was written.
     pub fn stats(&self) -> ScmStats {
-        let Counters { bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max } = &self.counters;
+        let of = |counter: &AtomicU64| counter.load(Relaxed);
+        let counters = &self.counters;
         ScmStats {
-            bytes: bytes.load(Relaxed),
-            lines: lines.load(Relaxed),
-            fences: fences.load(Relaxed),
-            delay_ns: delay_ns.load(Relaxed),
-            overshoot_ns: overshoot_ns.load(Relaxed),
-            overshoot_ns_max: overshoot_ns_max.load(Relaxed),
+            loads: of(&counters.loads),
+            stores: of(&counters.stores),
+            streams: of(&counters.streams),
+            bytes: of(&counters.bytes),
+            lines: of(&counters.lines),
+            fences: of(&counters.fences),
+            delay_ns: of(&counters.delay_ns),
+            overshoot_ns: of(&counters.overshoot_ns),
+            overshoot_ns_max: of(&counters.overshoot_ns_max),
         }
     }
 
@@ -181,8 +210,11 @@ impl Scm {
 
     /// Counts from nothing again.
     pub fn reset(&self) {
-        let Counters { bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max } = &self.counters;
-        for counter in [bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max] {
+        let Counters { loads, stores, streams, bytes, lines, fences, .. } = &self.counters;
+        let Counters { delay_ns, overshoot_ns, overshoot_ns_max, .. } = &self.counters;
+        for counter in
+            [loads, stores, streams, bytes, lines, fences, delay_ns, overshoot_ns, overshoot_ns_max]
+        {
             counter.store(0, Relaxed);
         }
     }
@@ -192,39 +224,41 @@ impl Scm {
         matches!(self.options.medium, ScmMedium::Emulated(_))
     }
 
-    /// Begins a write by this thread.
-    fn begin(&self) -> Write<'_> {
-        let began_ns = if self.is_emulated() { raw_ns() } else { 0 };
-        Write { scm: self, began_ns, bytes: 0, lines: 0 }
+    /// Notes that this thread is about to store so many bytes, which touch so many lines.
+    pub(crate) fn begin_store(&self, bytes: u64, lines: u64) {
+        let mut unfenced = UNFENCED.get();
+        if unfenced.lines == 0 && self.is_emulated() {
+            unfenced.began_ns = raw_ns();
+        }
+        UNFENCED.set(Unfenced { bytes: unfenced.bytes + bytes, lines: unfenced.lines + lines, ..unfenced });
     }
-}
 
-/// A write of one thread: some stores, and a fence.
-struct Write<'s> {
-    scm: &'s Scm,
-    began_ns: u64,
-    bytes: u64,
-    lines: u64,
-}
+    pub(crate) fn add(&self, counter: &AtomicU64, count: u64) {
+        if self.is_counting() {
+            counter.fetch_add(count, Relaxed);
+        }
+    }
 
-impl Write<'_> {
-    /// Ends it: it is durable.
-    fn fence(self) {
-        memory::fence();
-        let (delay_ns, overshoot_ns) = match self.scm.options.medium {
-            ScmMedium::Dax => (0, 0),
-            ScmMedium::Emulated(delay) => wait_until(self.began_ns + delay.of(self.lines)),
-        };
-        if !self.scm.is_counting() {
+    /// Makes durable what this thread has stored since its last fence; without anything it is none.
+    pub(crate) fn fence(&self) {
+        let Unfenced { began_ns, bytes, lines } = UNFENCED.take();
+        if lines == 0 {
             return;
         }
-        let counters = &self.scm.counters;
-        counters.bytes.fetch_add(self.bytes, Relaxed);
-        counters.lines.fetch_add(self.lines, Relaxed);
-        counters.fences.fetch_add(1, Relaxed);
-        counters.delay_ns.fetch_add(delay_ns, Relaxed);
-        counters.overshoot_ns.fetch_add(overshoot_ns, Relaxed);
-        counters.overshoot_ns_max.fetch_max(overshoot_ns, Relaxed);
+        memory::fence();
+        let (delay_ns, overshoot_ns) = match self.options.medium {
+            ScmMedium::Dax => (0, 0),
+            ScmMedium::Emulated(delay) => wait_until(began_ns + delay.of(lines)),
+        };
+        let counters = &self.counters;
+        self.add(&counters.bytes, bytes);
+        self.add(&counters.lines, lines);
+        self.add(&counters.fences, 1);
+        self.add(&counters.delay_ns, delay_ns);
+        self.add(&counters.overshoot_ns, overshoot_ns);
+        if self.is_counting() {
+            counters.overshoot_ns_max.fetch_max(overshoot_ns, Relaxed);
+        }
     }
 }
 
@@ -264,11 +298,12 @@ mod tests {
         let delay = WriteDelay::Lines { line_ns: 100_000 };
         let options = ScmOptions { medium: ScmMedium::Emulated(delay), write_back: WriteBack::Stream };
         let scm = Scm::new(options).expect("streaming stores");
-        let write = Write { lines: 20, bytes: 20 * LINE as u64, ..scm.begin() };
-        let began = write.began_ns;
+        scm.begin_store(10 * LINE as u64, 10);
+        let began = UNFENCED.get().began_ns;
         // Other work takes most of the time.
         while raw_ns() < began + 1_500_000 {}
-        write.fence();
+        scm.begin_store(10 * LINE as u64, 10);
+        scm.fence();
         let took = raw_ns() - began;
         assert!(took >= 2_000_000, "{took}");
         let stats = scm.stats();
@@ -276,6 +311,7 @@ mod tests {
         assert!(stats.delay_ns <= 500_000, "{stats:?}");
         assert!(took >= 2_000_000 + stats.overshoot_ns && stats.overshoot_ns == stats.overshoot_ns_max);
         scm.reset();
-        assert_eq!(scm.stats(), ScmStats::default());
+        scm.fence();
+        assert_eq!(scm.stats(), ScmStats::default(), "there is nothing left to be fenced");
     }
 }

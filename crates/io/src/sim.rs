@@ -6,6 +6,7 @@ mod rng;
 use std::{
     io::{self, ErrorKind},
     sync::Arc,
+    thread,
 };
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -144,6 +145,8 @@ struct Machine {
     reads: u64,
     clock_us: u64,
     held: Held,
+    /// Files with stores that may not be fenced.
+    stored: Vec<Node>,
 }
 
 /// Writes that wait until the test lets them pass.
@@ -360,6 +363,10 @@ impl Io for SimFolder {
         self.machine.scm()
     }
 
+    fn fence(&self) -> io::Result<()> {
+        self.machine.fence()
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.machine.remove(&self.path(name))
     }
@@ -414,6 +421,13 @@ impl Io for SimIo {
 
     fn scm(&self) -> Option<&Scm> {
         self.1.as_deref()
+    }
+
+    fn fence(&self) -> io::Result<()> {
+        let mut machine = self.0.lock();
+        machine.step()?.finish()?;
+        machine.fence();
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -481,7 +495,15 @@ impl Machine {
             reads: 0,
             clock_us: 0,
             held: Held::default(),
+            stored: Vec::new(),
         }
+    }
+
+    /// Makes durable what this thread has stored.
+    fn fence(&mut self) {
+        let thread = thread::current().id();
+        self.stored.iter().for_each(|node| node.lock().fence(thread));
+        self.stored.retain(|node| node.lock().has_stores());
     }
 
     fn powered(&self) -> io::Result<()> {
@@ -575,6 +597,12 @@ struct SimFile {
     node: Node,
 }
 
+impl SimFile {
+    fn check_scm(&self) -> io::Result<()> {
+        if self.is_scm { Ok(()) } else { Err(ErrorKind::Unsupported.into()) }
+    }
+}
+
 impl File for SimFile {
     fn name(&self) -> &str {
         &self.name
@@ -621,8 +649,37 @@ impl File for SimFile {
         };
         let is_durable = self.is_scm || durability == Durability::Durable;
         inode.write(start, bytes, is_durable && step == Step::Whole);
+        drop(inode);
         step.finish()?;
+        if self.is_scm {
+            machine.fence();
+        }
         machine.bytes_written += len;
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_scm()?;
+        let end = offset.checked_add(len).ok_or(ErrorKind::FileTooLarge)?;
+        if end <= self.len()? { Ok(()) } else { self.set_len(end) }
+    }
+
+    fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_scm()?;
+        let machine = &mut *self.machine.lock();
+        machine.powered()?;
+        let start = address(offset)?;
+        if let Some(effect) = machine.strikes(Operation::Write, &self.name) {
+            return Err(effect.error());
+        }
+        let mut inode = self.node.lock();
+        assert!(start + bytes.len() <= inode.data().len(), "a store within what was allocated");
+        inode.store(start, bytes.to_vec(), thread::current().id());
+        drop(inode);
+        if !machine.stored.iter().any(|node| Arc::ptr_eq(node, &self.node)) {
+            machine.stored.push(self.node.clone());
+        }
+        machine.bytes_written += bytes.len() as u64;
         Ok(())
     }
 

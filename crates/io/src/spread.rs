@@ -312,6 +312,11 @@ impl Io for Spread {
         self.folders[0].scm()
     }
 
+    fn fence(&self) -> io::Result<()> {
+        // That of a thread is for all that it has stored, wherever.
+        self.folders[0].fence()
+    }
+
     fn is_read_only(&self) -> bool {
         self.folders[0].is_read_only()
     }

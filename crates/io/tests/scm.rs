@@ -68,6 +68,33 @@ fn files_are_what_they_are_on_a_drive() {
 }
 
 #[test]
+fn stores_in_place_share_a_fence() {
+    let folder = folder();
+    let scm = emulated();
+    let io = RealIo::new(folder.path()).unwrap().on_scm(scm.clone()).unwrap();
+    let file = io.open("f", true).unwrap();
+    file.allocate(0, 10_000).unwrap();
+    assert_eq!(file.len().unwrap(), 10_000);
+    scm.reset();
+    file.store(b"here", 62).unwrap();
+    file.store(b"and there", 5000).unwrap();
+    let mut found = [0; 9];
+    file.load(&mut found, 5000).unwrap();
+    assert_eq!(&found, b"and there");
+    assert_eq!(scm.stats().fences, 0);
+    io.fence().unwrap();
+    io.fence().unwrap();
+    let stats = scm.stats();
+    assert_eq!((stats.loads, stats.stores, stats.streams), (1, 2, 0));
+    assert_eq!((stats.bytes, stats.lines, stats.fences), (13, 3, 1));
+    // That of a write is for what was stored before, too.
+    file.store(b"more", 100).unwrap();
+    file.write_at(&[b"all"], 200, Durable).unwrap();
+    let stats = scm.stats();
+    assert_eq!((stats.streams, stats.bytes, stats.lines, stats.fences), (1, 20, 5, 2));
+}
+
+#[test]
 fn files_that_others_make_longer_are_not_cut() {
     let folder = folder();
     let io = RealIo::new(folder.path()).unwrap().on_scm(emulated()).unwrap();

@@ -375,3 +375,53 @@ fn holes_give_space_back_until_they_are_written() {
     assert_eq!(after.free_bytes().unwrap(), Some(0));
     assert_eq!(after.snapshot("f")[2 * BLOCK..][..2 * BLOCK], [[0; BLOCK], [8; BLOCK]].concat());
 }
+
+#[test]
+fn stores_survive_by_words_until_their_own_thread_has_fenced() {
+    let sim = SimIo::on_scm(5);
+    let file = sim.open("f", true).unwrap();
+    file.allocate(0, 64).unwrap();
+    file.sync().unwrap();
+    sim.sync_dir("").unwrap();
+    file.store(&[1; 16], 4).unwrap();
+    std::thread::scope(|scope| {
+        // Another thread's fence is for its own stores only.
+        scope.spawn(|| {
+            file.store(&[2; 8], 32).unwrap();
+            sim.fence().unwrap();
+        });
+    });
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..300 {
+        let found = sim.crash().snapshot("f");
+        assert_eq!(found[32..40], [2; 8]);
+        // The three words that the store touches, each by itself.
+        let words = [&found[4..8], &found[8..16], &found[16..20]];
+        assert!(words.iter().all(|word| word.iter().all(|byte| *byte == word[0])), "{words:?}");
+        seen.insert(words.map(|word| word[0]));
+    }
+    assert_eq!(seen.len(), 8, "any of the words survive: {seen:?}");
+}
+
+#[test]
+fn a_fence_and_a_durable_write_cover_all_stores_of_their_thread() {
+    for by_write in [false, true] {
+        let sim = SimIo::on_scm(6);
+        let (file, other) = (sim.open("f", true).unwrap(), sim.open("g", true).unwrap());
+        file.allocate(0, 64).unwrap();
+        file.sync().unwrap();
+        sim.sync_dir("").unwrap();
+        file.store(&[1; 8], 0).unwrap();
+        file.store(&[3; 8], 0).unwrap();
+        match by_write {
+            true => other.write_at(&[&[0; 8]], 0, Durability::Durable).unwrap(),
+            false => sim.fence().unwrap(),
+        }
+        file.store(&[4; 8], 8).unwrap();
+        for _ in 0..50 {
+            assert_eq!(sim.crash().snapshot("f")[..8], [3; 8]);
+        }
+    }
+    let drive = SimIo::new(6).open("f", true).unwrap();
+    assert!(drive.store(&[1], 0).is_err() && drive.allocate(0, 8).is_err(), "a drive is written by blocks");
+}

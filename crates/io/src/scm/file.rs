@@ -97,6 +97,25 @@ impl ScmFile {
         Ok(pieces)
     }
 
+    /// Stores bytes one after another; durable at this thread's next fence.
+    fn store_all(&self, bufs: &[&[u8]], range: Range<u64>) -> io::Result<()> {
+        let pieces = self.make_room(range.clone())?;
+        let line = LINE as u64;
+        self.scm.begin_store(range.end - range.start, range.end.div_ceil(line) - range.start / line);
+        let mut at = range.start;
+        for mut buf in bufs.iter().copied() {
+            while !buf.is_empty() {
+                let (now, later) = buf.split_at(buf.len().min((PIECE - at % PIECE) as usize));
+                let piece = &pieces[(at / PIECE - range.start / PIECE) as usize];
+                // SAFETY: `make_room` has made it a part of the file, with memory. Whoever shortens the file or punches holes into it does
+                // not write there at the same time, and writes do not overlap (`File::write_at`, `File::store`).
+                unsafe { piece.mapping.store((at % PIECE) as usize, now, self.scm.options.write_back) };
+                (at, buf) = (at + now.len() as u64, later);
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets that the medium has memory for a range.
     fn forget(&self, range: Range<u64>) {
         let extent = self.extent.lock();
@@ -111,6 +130,11 @@ impl ScmFile {
             piece.allocated.fetch_and(!bits, Relaxed);
         }
     }
+}
+
+/// Where so many bytes end.
+fn end_of(offset: u64, len: u64) -> io::Result<u64> {
+    offset.checked_add(len).ok_or(io::ErrorKind::FileTooLarge.into())
 }
 
 impl File for ScmFile {
@@ -133,24 +157,30 @@ impl File for ScmFile {
         if len == 0 {
             return Ok(());
         }
-        let end = offset.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?;
-        let pieces = self.make_room(offset..end)?;
-        let mut write = self.scm.begin();
-        let mut at = offset;
-        for mut buf in bufs.iter().copied() {
-            while !buf.is_empty() {
-                let (now, later) = buf.split_at(buf.len().min((PIECE - at % PIECE) as usize));
-                let piece = &pieces[(at / PIECE - offset / PIECE) as usize];
-                // SAFETY: `make_room` has made it a part of the file, with memory. Whoever shortens the file or punches holes into it does
-                // not write there at the same time, and writes do not overlap (`File::write_at`).
-                unsafe { piece.mapping.store((at % PIECE) as usize, now, self.scm.options.write_back) };
-                (at, buf) = (at + now.len() as u64, later);
-            }
-        }
-        let line = LINE as u64;
-        (write.bytes, write.lines) = (len, end.div_ceil(line) - offset / line);
-        write.fence();
+        self.store_all(bufs, offset..end_of(offset, len)?)?;
+        self.scm.add(&self.scm.counters.streams, 1);
+        self.scm.fence();
         Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.real.check_writable()?;
+        self.make_room(offset..end_of(offset, len)?).map(drop)
+    }
+
+    fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.real.check_writable()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.store_all(&[bytes], offset..end_of(offset, bytes.len() as u64)?)?;
+        self.scm.add(&self.scm.counters.stores, 1);
+        Ok(())
+    }
+
+    fn load(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.scm.add(&self.scm.counters.loads, 1);
+        self.real.read_at(buf, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
     sync::Arc,
+    thread::ThreadId,
 };
 
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ enum Change {
         offset: usize,
         bytes: Vec<u8>,
         durable: bool,
+        /// Whose fence makes it durable.
+        by: Option<ThreadId>,
     },
     SetLen(usize),
 }
@@ -70,7 +73,35 @@ impl Inode {
         if durable && self.pending.is_empty() {
             store(&mut self.medium, offset, &bytes);
         } else {
-            self.pending.push(Change::Write { offset, bytes, durable });
+            self.pending.push(Change::Write { offset, bytes, durable, by: None });
+        }
+    }
+
+    /// A store by a thread, which its fence makes durable.
+    pub fn store(&mut self, offset: usize, bytes: Vec<u8>, by: ThreadId) {
+        store(&mut self.data, offset, &bytes);
+        self.pending.push(Change::Write { offset, bytes, durable: false, by: Some(by) });
+    }
+
+    /// Whether there are stores that are not fenced.
+    pub fn has_stores(&self) -> bool {
+        self.pending.iter().any(|change| matches!(change, Change::Write { by: Some(_), durable: false, .. }))
+    }
+
+    /// Makes a thread's stores durable.
+    pub fn fence(&mut self, thread: ThreadId) {
+        for change in &mut self.pending {
+            match change {
+                Change::Write { durable, by, .. } if *by == Some(thread) => *durable = true,
+                _ => {}
+            }
+        }
+        let is_durable = |change: &Change| matches!(change, Change::Write { durable: true, .. });
+        let first = self.pending.iter().take_while(|change| is_durable(change)).count();
+        for change in self.pending.drain(..first) {
+            if let Change::Write { offset, bytes, .. } = change {
+                store(&mut self.medium, offset, &bytes);
+            }
         }
     }
 
@@ -107,8 +138,8 @@ impl Inode {
         let mut medium = self.medium.clone();
         for change in &self.pending {
             match change {
-                Change::Write { offset, bytes, durable: true } => store(&mut medium, *offset, bytes),
-                Change::Write { offset, bytes, durable: false } => {
+                Change::Write { offset, bytes, durable: true, .. } => store(&mut medium, *offset, bytes),
+                Change::Write { offset, bytes, durable: false, .. } => {
                     for (at, sector) in surviving(*offset, bytes, unit, rng) {
                         store(&mut medium, at, sector);
                     }
