@@ -11,7 +11,7 @@ use std::{
 use holdfast_io::{AlignedBuf, Durability, Error, File, ReadQueue, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{EXTENT, PAGE, PAGES, PagesWritten, header::GRANULE, slots::Slots, space::RAW};
+use crate::{EXTENT, Home, PAGE, PAGES, PagesWritten, header::GRANULE, slots::Slots, space::RAW};
 
 /// The owner of a free extent.
 pub(crate) const NOBODY: u16 = 0xffff;
@@ -172,9 +172,10 @@ pub(crate) struct State {
     pub(crate) root: Option<HeapRoot>,
 }
 
-/// The file and its [`State`].
+/// The file and its [`State`]; or a [`Home`], where each page lies at its offset, and no checkpoint says anything.
 pub(crate) struct PageFile {
     file: Arc<dyn File>,
+    pub(crate) home: Option<Arc<Home>>,
     state: Mutex<State>,
     pages_written: AtomicU64,
     tables_written: AtomicU64,
@@ -185,7 +186,12 @@ impl PageFile {
     pub(crate) fn empty(file: Arc<dyn File>) -> PageFile {
         let state = State { entries: Vec::new(), slots: Slots::default(), root: None };
         let (pages_written, tables_written) = Default::default();
-        PageFile { file, state: Mutex::new(state), pages_written, tables_written }
+        PageFile { file, home: None, state: Mutex::new(state), pages_written, tables_written }
+    }
+
+    /// A home, which is changed as the pages are.
+    pub(crate) fn home(home: Arc<Home>) -> PageFile {
+        PageFile { home: Some(home.clone()), ..PageFile::empty(home.pages()) }
     }
 
     /// Reads and checks all tables.
@@ -271,6 +277,9 @@ impl PageFile {
 
     /// Where the last complete checkpoint has a page that is absent from memory.
     pub(crate) fn page_ref(&self, extent: u32, page: usize) -> PageRef {
+        if self.home.is_some() {
+            return PageRef { slot: extent * PAGES as u32 + page as u32, crc: 0 };
+        }
         let at = self.state.lock().entries[extent as usize].page(page);
         assert_ne!(at.slot, NOWHERE, "a page of zeroes is never absent");
         at
@@ -279,7 +288,8 @@ impl PageFile {
     /// Copies an absent page that was read, maybe before it came to memory and left it again: then it may lie elsewhere by
     /// now, and is read anew.
     pub(crate) fn copy_page(&self, extent: u32, page: usize, from: &[u8], to: &mut [u8]) -> Result<()> {
-        if holdfast_io::crc32c(from) != self.page_ref(extent, page).crc {
+        // A home has no checksums that would tell.
+        if self.home.is_some() || holdfast_io::crc32c(from) != self.page_ref(extent, page).crc {
             return self.read_page(extent, page, to);
         }
         to.copy_from_slice(from);
@@ -288,8 +298,12 @@ impl PageFile {
 
     /// Asks a queue for a page; false if it has no slot.
     pub(crate) fn begin_read_page(&self, extent: u32, page: usize, queue: &mut ReadQueue, tag: u64) -> bool {
-        let slot =
-            self.state.lock().entries.get(extent as usize).map_or(NOWHERE, |entry| entry.page(page).slot);
+        let slot_of =
+            |state: &State| state.entries.get(extent as usize).map_or(NOWHERE, |e| e.page(page).slot);
+        let slot = match &self.home {
+            Some(_) => self.page_ref(extent, page).slot,
+            None => slot_of(&self.state.lock()),
+        };
         if slot == NOWHERE {
             return false;
         }
@@ -297,8 +311,11 @@ impl PageFile {
         true
     }
 
-    /// The pages of an extent for which the last complete checkpoint has slots, as bits.
+    /// The pages of an extent for which the last complete checkpoint has slots, as bits; or the home has all.
     pub(crate) fn pages_in_slots(&self, extent: u32) -> u64 {
+        if self.home.is_some() {
+            return !0;
+        }
         let state = self.state.lock();
         let Some(table) = state.entries.get(extent as usize).and_then(|entry| entry.table.as_ref()) else {
             return 0;
@@ -306,9 +323,9 @@ impl PageFile {
         (0..PAGES).filter(|&page| table.0[page].slot != NOWHERE).fold(0, |pages, page| pages | 1 << page)
     }
 
-    /// Compares a page with its checksum (I-8).
+    /// Compares a page with its checksum (I-8); in a home, which is changed by bytes, there is none.
     pub(crate) fn check_page(&self, at: PageRef, extent: u32, page: usize, bytes: &[u8]) -> Result<()> {
-        if holdfast_io::crc32c(bytes) == at.crc {
+        if self.home.is_some() || holdfast_io::crc32c(bytes) == at.crc {
             return Ok(());
         }
         let offset = u64::from(extent) * EXTENT + (page * PAGE) as u64;

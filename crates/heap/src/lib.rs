@@ -40,6 +40,7 @@ mod copy;
 mod evict;
 mod file;
 mod header;
+mod home;
 mod image;
 mod load;
 mod mapping;
@@ -65,6 +66,7 @@ pub use checkpoint::{Checkpoint, Finished};
 pub use copy::{PinnedCheckpoint, copy_checkpoint};
 pub use evict::{AbsentPage, Evicted};
 pub use file::HeapRoot;
+pub use home::{FOLDER as HOME_FOLDER, Home, HomeStats, Method as HomeMethod};
 pub use image::Image;
 pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
@@ -76,6 +78,7 @@ use crate::{
     memory::Memory,
     pool::Pool,
     space::{Extent, RAW, Space},
+    volatile::NoFile,
 };
 
 /// The unit of the file, in bytes.
@@ -191,6 +194,61 @@ impl Heap {
         Ok((heap.clone(), Recovery::new(heap, arenas)))
     }
 
+    /// Opens the heap that lies in a home, as it is now; pages come in when they are touched, or by [`Heap::load_next`].
+    /// `o.arenas` must be what it was at creation.
+    pub fn open_home(home: Arc<Home>, o: HeapOptions) -> Result<(Arc<Heap>, Vec<Arena>)> {
+        let owned = owned(&home, o)?;
+        let heap = Heap::reserve(PageFile::home(home), o)?;
+        let mut arenas = heap.arenas(o.arenas);
+        for (number, owner, used) in owned {
+            let arena = &mut arenas[usize::from(owner & !RAW)];
+            arena.memory.adopt(number, 0);
+            let used = match owner & RAW {
+                0 => arena.read_used(number)?,
+                _ => used,
+            };
+            arena.add(Extent::unscanned(number, used, owner & RAW != 0));
+        }
+        Ok((heap.clone(), Recovery::new(heap, arenas).finish()?))
+    }
+
+    /// Takes over what lies in a home into memory, all of it, for a heap with a file of its own, in which nothing is worth reading: the next checkpoint
+    /// brings it there, if there is a file.
+    pub fn take_over(
+        home: &Home,
+        file: Option<Arc<dyn File>>,
+        o: HeapOptions,
+    ) -> Result<(Arc<Heap>, Recovery)> {
+        let heap = Heap::reserve(PageFile::empty(file.unwrap_or_else(|| Arc::new(NoFile))), o)?;
+        let mut arenas = heap.arenas(o.arenas);
+        let mut bytes = vec![0; EXTENT as usize];
+        for (number, owner, used) in owned(home, o)? {
+            home.read_extent(number, &mut bytes)?;
+            let arena = &mut arenas[usize::from(owner & !RAW)];
+            arena.memory.acquire(number);
+            arena.patch(u64::from(number) * EXTENT, &bytes);
+            arena.add(Extent::unscanned(number, used, owner & RAW != 0));
+        }
+        Ok((heap.clone(), Recovery::new(heap, arenas)))
+    }
+
+    /// Brings all that arenas hold to a new home. To be called between transactions, when no redo waits any more.
+    pub fn move_to(&self, home: &Home, arenas: &[Arena]) -> Result<()> {
+        for arena in arenas {
+            for extent in &arena.space.extents {
+                let bytes = arena.bytes(u64::from(extent.number) * EXTENT, EXTENT as usize);
+                home.put_extent(extent.number, extent.owner(arena.memory.id()), extent.used, bytes)?;
+            }
+        }
+        home.sync()
+    }
+
+    /// The home that it lies in, if it does.
+    #[inline]
+    pub fn home(&self) -> Option<&Arc<Home>> {
+        self.memory.file.home.as_ref()
+    }
+
     fn reserve(file: PageFile, o: HeapOptions) -> Result<Arc<Heap>> {
         let extents = o.max_bytes / EXTENT;
         if o.max_bytes > MAX_BYTES || extents < u64::from(o.arenas) || o.arenas == 0 || o.arenas >= RAW {
@@ -225,6 +283,12 @@ impl Heap {
     /// Takes adjacent extents that nobody owns, for an arena; `None`: there are not so many.
     pub(crate) fn take_extents(&self, count: usize) -> Option<u32> {
         let taken = self.pool.lock().take(count)?;
+        if self.home().is_some_and(|home| home.allocate(taken, count as u32).is_err()) {
+            // The medium is full: who asks is told that the heap is.
+            let mut pool = self.pool.lock();
+            (taken..taken + count as u32).for_each(|extent| pool.put(extent));
+            return None;
+        }
         self.owned.fetch_add(count as u64, Relaxed);
         if let Some(on_growth) = self.on_growth.get() {
             on_growth();
@@ -275,6 +339,9 @@ impl Heap {
 
     /// Bytes of the medium that the file takes.
     pub fn file_bytes(&self) -> u64 {
+        if let Some(home) = self.home() {
+            return home.bytes();
+        }
         (self.memory.file.state().slots.allocated() * PAGE) as u64
     }
 
@@ -285,6 +352,10 @@ impl Heap {
 
     /// Bytes of the medium that the file may still have to take for a checkpoint.
     pub fn file_growth_max(&self) -> u64 {
+        if self.home().is_some() {
+            // Its memory is allocated before an extent is used.
+            return 0;
+        }
         self.file_bytes_needed().saturating_sub(self.file_bytes())
     }
 
@@ -319,6 +390,26 @@ impl Heap {
             pages_written: written.pages + written.tables,
             page_faults: self.memory.faults(),
         }
+    }
+}
+
+/// What a home says of owners, if a heap of these options can have it.
+fn owned(home: &Home, o: HeapOptions) -> Result<Vec<(u32, u16, u16)>> {
+    let owned = home.owned()?;
+    let corrupt = |what: String| Err(Error::corrupt(home::FOLDER, 0, what));
+    for &(number, owner, used) in &owned {
+        let is_home = number < u32::from(o.arenas);
+        if !file::owner_is_valid(owner, used, o.arenas) || is_home && u32::from(owner) != number {
+            return corrupt(format!("extent {number} cannot belong to owner {owner:#x}"));
+        }
+        if u64::from(number) >= o.max_bytes / EXTENT {
+            let why = format!("the heap needs {} bytes of address space", (u64::from(number) + 1) * EXTENT);
+            return Err(Error::Unusable(why));
+        }
+    }
+    match owned.iter().take_while(|(number, ..)| *number < u32::from(o.arenas)).count() {
+        homes if homes == usize::from(o.arenas) => Ok(owned),
+        homes => corrupt(format!("the heap has the roots of {homes} arenas, not of {}", o.arenas)),
     }
 }
 

@@ -54,7 +54,7 @@ impl Heap {
         let file = &self.memory.file;
         let mut loader = self.loader.lock();
         if loader.what != Some(what) {
-            let mut pages = pages_by_slot(file);
+            let mut pages = self.pages_by_slot();
             pages.retain(|(_, at)| what == Load::All || self.is_pinned(at));
             *loader = Loader { what: Some(what), pages, next: 0 };
         }
@@ -65,7 +65,12 @@ impl Heap {
             *next = 0;
             return Ok(false);
         }
-        let Ok((n, first, bytes)) = file.read_window(&pages[*next..], max_bytes) else {
+        let window = match self.home() {
+            // Which reads it when it has the page for itself.
+            Some(_) => None,
+            None => file.read_window(&pages[*next..], max_bytes).ok(),
+        };
+        let Some((n, first, bytes)) = window else {
             // Maybe the slots are no longer in use, and the file is shorter.
             let at = pages[*next].1;
             *next += 1;
@@ -94,8 +99,11 @@ impl Heap {
         let exclusive = Exclusive::new(self);
         let _exclusive = exclusive.ok_or_else(|| Error::Unusable("a checkpoint is being taken".into()))?;
         let file = &self.memory.file;
-        let extents = file.state().entries.iter().filter(|entry| entry.owner != NOBODY).count() as u64;
-        let pages = pages_by_slot(file);
+        let extents = match self.home() {
+            Some(_) => self.owned_extents().count() as u64,
+            None => file.state().entries.iter().filter(|entry| entry.owner != NOBODY).count() as u64,
+        };
+        let pages = self.pages_by_slot();
         let mut rest = &pages[..];
         while !rest.is_empty() {
             let (n, first, bytes) = file.read_window(rest, usize::MAX)?;
@@ -112,6 +120,20 @@ impl Heap {
         }
         let pages = pages.len() as u64;
         Ok(VerifyReport { extents, pages, zero_pages: extents * PAGES as u64 - pages })
+    }
+
+    fn owned_extents(&self) -> impl Iterator<Item = u32> {
+        (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some())
+    }
+
+    /// All pages that the last complete checkpoint has, or the home, by slot.
+    fn pages_by_slot(&self) -> Vec<(u32, PageAt)> {
+        if self.home().is_none() {
+            return pages_by_slot(&self.memory.file);
+        }
+        let pages_of = |extent| (0..PAGES as u8).map(move |page| PageAt { extent, page });
+        let slot_of = |at: PageAt| self.memory.file.page_ref(at.extent, usize::from(at.page)).slot;
+        self.owned_extents().flat_map(pages_of).map(|at| (slot_of(at), at)).collect()
     }
 }
 

@@ -581,9 +581,12 @@ impl Owned {
     }
 
     /// Pages of an extent of ours that may leave memory, if the last complete checkpoint has a slot for them: in memory, not
-    /// changed since that checkpoint copied them, and not pinned.
+    /// changed since that checkpoint copied them, and not pinned. Between transactions a home has all that has changed.
     pub(crate) fn evictable(&self, extent: u32) -> u64 {
         let state = &self.memory.extents[extent as usize];
+        if self.memory.file.home.is_some() {
+            return self.present(extent) & !state.pinned.load(Relaxed);
+        }
         // Settled by another thread: what was pending is clean only once the checkpoint names it.
         let pending = state.pending.load(Acquire);
         self.present(extent) & !(state.dirty.load(Relaxed) | pending | state.pinned.load(Relaxed))

@@ -180,6 +180,13 @@ impl Arena {
             .map_err(|what| self.corrupt(header(extent), format!("header of extent {extent}: {what}")))
     }
 
+    /// Granules that are allocated in an extent, as the header in the file says, or in the home.
+    pub(crate) fn read_used(&self, extent: u32) -> Result<u16> {
+        let mut header = AlignedBuf::zeroed(PAGE);
+        self.memory.read_page(extent, 0, &mut header)?;
+        Ok(self.summarize(extent, &header)?.used)
+    }
+
     /// Reads an extent's header, once, and lists what is free in it.
     pub(crate) fn try_scan(&mut self, extent: u32) -> Result<()> {
         let place = self.memory.place(extent).unwrap_or_else(|| panic!("extent {extent} is another arena's"));

@@ -63,8 +63,8 @@ impl Tx {
         }
     }
 
-    /// Records `bytes` at `offset`.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    /// Records `bytes` at `offset`, where an arena has them or will.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() || self.extend(offset, bytes) {
             return;
         }

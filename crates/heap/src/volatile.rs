@@ -16,7 +16,7 @@ impl Arena {
 }
 
 /// Stands where a heap has its file. Only checkpoints and absent pages lead there, and there are neither.
-struct NoFile;
+pub(crate) struct NoFile;
 
 fn refuse<T>() -> io::Result<T> {
     Err(io::ErrorKind::Unsupported.into())

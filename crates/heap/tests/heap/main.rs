@@ -4,5 +4,6 @@ mod alloc;
 mod checkpoint;
 mod crash;
 mod evict;
+mod home;
 mod media;
 mod world;

@@ -1,0 +1,509 @@
+//! The heap's home in storage-class memory. There it lies as it is, each byte at its offset, and every transaction changes it in
+//! place: a checkpoint has nothing to write, and a start nothing to replay. How a transaction is made atomic is one of the methods of
+//! Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM (2016).
+//!
+//! What all read is the heap in memory, which has every change at once: it is the alias table of all transactions, so that none has to look
+//! one up. A transaction is over for its partition when its home has it too; until then it holds the partition. docs/format.md says what
+//! is in the files.
+
+mod undo;
+
+use std::{
+    borrow::Cow,
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, WORD};
+use parking_lot::Mutex;
+
+use crate::{
+    EXTENT, MAX_BYTES, Tx,
+    file::NOBODY,
+    tx::{FILL, OWNER, RECORD, WRITE, record_len},
+};
+use undo::{Undo, UndoLog};
+
+/// The folder of all its files.
+pub const FOLDER: &str = "home";
+const OWNERS: &str = "home/owners";
+const PAGES: &str = "home/pages";
+const MAGIC: &[u8; 8] = b"HFHOMEOW";
+/// Where the words of the extents begin in the file of owners.
+const WORDS_AT: u64 = BLOCK as u64;
+/// Bytes of stores that `latb` gathers before it makes them.
+const BATCH_BYTES: usize = 64 << 10;
+static ZEROES: [u8; EXTENT as usize] = [0; EXTENT as usize];
+
+/// How a transaction changes the home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// What was there is made durable in an undo log before each store (copy on write).
+    Cow,
+    /// The log of the store has the changes, durably, before any is made (a redo log, and a local alias table).
+    Lat,
+    /// Stores are gathered, with an undo log of them that is made durable once for all (local alias table, batched).
+    Latb,
+    /// They are just made: a power cut leaves some of them. For a lower bound of what the others cost.
+    None,
+}
+
+impl Method {
+    /// All, with their names.
+    pub const NAMES: [(&'static str, Method); 4] =
+        [("cow", Method::Cow), ("lat", Method::Lat), ("latb", Method::Latb), ("none", Method::None)];
+
+    /// The one with a name.
+    pub fn named(name: &str) -> Option<Method> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, method)| *method)
+    }
+}
+
+/// Transactions and what they took, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeStats {
+    /// Transactions.
+    pub transactions: u64,
+    /// Stores to the home.
+    pub stores: u64,
+    /// Bytes of the largest undo log.
+    pub undo_bytes_max: u64,
+}
+
+/// A place in the home, as undo logs name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// An offset in the heap.
+    Page(u64),
+    /// The owner of an extent.
+    Owner(u32),
+}
+
+/// The home, and how it is changed.
+pub struct Home {
+    io: Arc<dyn Io>,
+    store_id: [u8; 16],
+    method: Method,
+    owners: Arc<dyn File>,
+    pages: Arc<dyn File>,
+    room: Mutex<Room>,
+    /// Those that no transaction uses, and how many there are in all.
+    undo: Mutex<(Vec<UndoLog>, u32)>,
+    /// What is to be undone, in order, if it could not be on the medium since that is only read.
+    pending: Vec<Undo>,
+    /// A transaction has failed half-way: what it has changed is undone by the next start, and so must be the last of its changes.
+    has_failed: AtomicBool,
+    transactions: AtomicU64,
+    stores: AtomicU64,
+    undo_bytes_max: AtomicU64,
+}
+
+/// How far the files reach.
+struct Room {
+    /// Extents that there is memory for.
+    extents: u32,
+    /// Of these, such as nobody had so far: they are zero.
+    unused: HashSet<u32>,
+}
+
+/// One store to the home.
+struct Store<'r> {
+    place: Place,
+    bytes: Cow<'r, [u8]>,
+}
+
+impl Home {
+    /// Makes an empty home, where there may be an old or unfinished one. It is the heap's when something durable says so.
+    pub fn create(io: Arc<dyn Io>, store_id: [u8; 16], arenas: u16, method: Method) -> Result<Arc<Home>> {
+        Home::remove(&*io)?;
+        let open = |name: &str| io.open(name, true).map_err(|e| Error::io(format!("create {name}"), e));
+        let (owners, pages) = (open(OWNERS)?, open(PAGES)?);
+        owners
+            .write_at(&[&header(store_id, arenas)], 0, Durability::Durable)
+            .map_err(|e| Error::io(format!("write {OWNERS}"), e))?;
+        let home = Home::new(io, store_id, method, owners, pages, 0);
+        home.sync()?;
+        Ok(Arc::new(home))
+    }
+
+    /// Opens it, and takes back what transactions had done that were not over. `method`: how it is changed from now on.
+    pub fn open(io: Arc<dyn Io>, store_id: [u8; 16], arenas: u16, method: Method) -> Result<Arc<Home>> {
+        let open = |name: &str| io.open(name, false).map_err(|e| Error::io(format!("open {name}"), e));
+        let (owners, pages) = (open(OWNERS)?, open(PAGES)?);
+        let mut block = vec![0; BLOCK];
+        read(&*owners, &mut block, 0)?;
+        if block != *header(store_id, arenas) {
+            return Err(Error::corrupt(OWNERS, 0, "the header is not that of this store's home"));
+        }
+        let len =
+            |file: &dyn File| file.len().map_err(|e| Error::io(format!("length of {}", file.name()), e));
+        let words = len(&*owners)?.saturating_sub(WORDS_AT) / WORD as u64;
+        let extents = (len(&*pages)? / EXTENT).min(words).min(MAX_BYTES / EXTENT);
+        let mut home = Home::new(io, store_id, method, owners, pages, extents as u32);
+        home.roll_back()?;
+        Ok(Arc::new(home))
+    }
+
+    fn new(
+        io: Arc<dyn Io>,
+        store_id: [u8; 16],
+        method: Method,
+        owners: Arc<dyn File>,
+        pages: Arc<dyn File>,
+        extents: u32,
+    ) -> Home {
+        let room = Mutex::new(Room { extents, unused: HashSet::new() });
+        let (transactions, stores, undo_bytes_max) = Default::default();
+        Home {
+            io,
+            store_id,
+            method,
+            owners,
+            pages,
+            room,
+            undo: Mutex::default(),
+            pending: Vec::new(),
+            has_failed: AtomicBool::new(false),
+            transactions,
+            stores,
+            undo_bytes_max,
+        }
+    }
+
+    /// Removes what there is of a home.
+    pub fn remove(io: &dyn Io) -> Result<()> {
+        let names = io.list(FOLDER).map_err(|e| Error::io(format!("list {FOLDER}"), e))?;
+        for name in &names {
+            let name = format!("{FOLDER}/{name}");
+            io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        io.sync_dir(FOLDER).map_err(|e| Error::io(format!("sync {FOLDER}"), e))
+    }
+
+    /// How it is changed.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> HomeStats {
+        HomeStats {
+            transactions: self.transactions.load(Relaxed),
+            stores: self.stores.load(Relaxed),
+            undo_bytes_max: self.undo_bytes_max.load(Relaxed),
+        }
+    }
+
+    /// Makes the names and lengths of its files durable, and all that was stored.
+    pub fn sync(&self) -> Result<()> {
+        self.fence()?;
+        for file in [&self.owners, &self.pages] {
+            file.sync().map_err(|e| Error::io(format!("sync {}", file.name()), e))?;
+        }
+        for folder in [FOLDER, ""] {
+            self.io.sync_dir(folder).map_err(|e| Error::io(format!("sync {FOLDER}"), e))?;
+        }
+        Ok(())
+    }
+
+    /// Does what the redo records of a transaction say, one behind another, all or nothing. `publish` makes durable what it refers to
+    /// elsewhere; for [`Method::Lat`] that is the records themselves too. The transaction is durable on return. After an error nobody
+    /// knows whether it is, and nothing more is committed until the next start.
+    ///
+    /// The caller has all extents that it changes for itself.
+    pub fn commit(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.has_failed.load(Acquire) {
+            return Err(Error::Unusable(format!("{FOLDER} takes no changes since one has failed")));
+        }
+        self.transactions.fetch_add(1, Relaxed);
+        let committed = self.commit_by_method(redo, publish);
+        if committed.is_err() {
+            // Before the caller lets anybody else have the extents.
+            self.has_failed.store(true, Release);
+        }
+        committed
+    }
+
+    fn commit_by_method(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
+        match self.method {
+            Method::Lat => {
+                publish()?;
+                self.apply(redo)?;
+                self.fence()
+            }
+            Method::None => {
+                self.apply(redo)?;
+                publish()?;
+                self.fence()
+            }
+            Method::Cow => self.undoable(redo, 0, publish),
+            Method::Latb => self.undoable(redo, BATCH_BYTES, publish),
+        }
+    }
+
+    /// Commits with an undo log. What would be overwritten is in it, durably, before so many bytes are stored.
+    fn undoable(&self, redo: &[u8], batch_bytes: usize, publish: impl FnOnce() -> Result<()>) -> Result<()> {
+        if redo.is_empty() {
+            return publish();
+        }
+        let mut undo = self.take_undo()?;
+        let (mut batch, mut len) = (Vec::new(), 0);
+        self.each_store(redo, |store| {
+            let mut old = vec![0; store.bytes.len()];
+            self.load(store.place, &mut old)?;
+            undo.push(store.place, &old);
+            len += store.bytes.len();
+            batch.push(store);
+            if len > batch_bytes {
+                undo.flush(&*self.io)?;
+                len = 0;
+                return batch.drain(..).try_for_each(|store| self.store(&store));
+            }
+            Ok(())
+        })?;
+        if !batch.is_empty() {
+            undo.flush(&*self.io)?;
+            batch.drain(..).try_for_each(|store| self.store(&store))?;
+        }
+        publish()?;
+        self.fence()?;
+        self.undo_bytes_max.fetch_max(undo.len(), Relaxed);
+        undo.clear(&*self.io)?;
+        self.undo.lock().0.push(undo);
+        Ok(())
+    }
+
+    fn take_undo(&self) -> Result<UndoLog> {
+        let number = {
+            let (free, count) = &mut *self.undo.lock();
+            if let Some(undo) = free.pop() {
+                return Ok(undo);
+            }
+            *count += 1;
+            *count - 1
+        };
+        UndoLog::create(&*self.io, self.store_id, number)
+    }
+
+    /// Does what some redo records say, one behind another, as far as they concern extents that there is memory for; durable once this thread has fenced.
+    pub fn apply(&self, redo: &[u8]) -> Result<()> {
+        self.each_store(redo, |store| self.store(&store))
+    }
+
+    /// Writes bytes at an offset, as a redo record would.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut tx = Tx::new();
+        tx.write(offset, bytes);
+        self.apply(&tx.buf)
+    }
+
+    /// Calls `f` with the stores that some redo records come to.
+    fn each_store<'r>(&self, mut redo: &'r [u8], mut f: impl FnMut(Store<'r>) -> Result<()>) -> Result<()> {
+        while !redo.is_empty() {
+            let len =
+                record_len(redo).ok_or_else(|| Error::corrupt(PAGES, 0, "a redo record of no known kind"))?;
+            let (record, behind) = redo.split_at(len);
+            redo = behind;
+            let head = u64::from_le_bytes(*record.first_chunk().expect("a record has a head"));
+            let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
+            let bytes = match kind {
+                WRITE => Cow::Borrowed(&record[RECORD..]),
+                FILL => Cow::Owned(vec![record[RECORD]; usize::from(short)]),
+                OWNER => {
+                    let (extent, used) = ((long & 0xff_ffff) as u32, (long >> 24) as u16);
+                    self.make_ready(extent, short)?;
+                    let word = owner_word(short, used);
+                    f(Store { place: Place::Owner(extent), bytes: Cow::Owned(word.to_le_bytes().to_vec()) })?;
+                    continue;
+                }
+                _ => unreachable!("a kind of which the length is known"),
+            };
+            // What a start replays may change extents that nobody has any more, or not yet.
+            if long + bytes.len() as u64 <= u64::from(self.room.lock().extents) * EXTENT {
+                f(Store { place: Place::Page(long), bytes })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an extent zero that is about to get an owner. Nobody has it, so this need not be undone.
+    fn make_ready(&self, extent: u32, owner: u16) -> Result<()> {
+        if u64::from(extent) >= MAX_BYTES / EXTENT {
+            return Err(Error::corrupt(PAGES, 0, format!("there is no extent {extent}")));
+        }
+        self.allocate(extent, 1)?;
+        if owner == NOBODY || self.room.lock().unused.remove(&extent) {
+            return Ok(());
+        }
+        self.store(&Store { place: Place::Page(u64::from(extent) * EXTENT), bytes: Cow::Borrowed(&ZEROES) })
+    }
+
+    /// Has memory for extents.
+    ///
+    /// # Errors
+    /// [`Error::is_full`]: there is none.
+    pub fn allocate(&self, first: u32, count: u32) -> Result<()> {
+        let mut room = self.room.lock();
+        if first + count <= room.extents {
+            return Ok(());
+        }
+        let more = u64::from(room.extents)..u64::from(first + count);
+        let failed = |file: &dyn File, e| Error::io(format!("allocate {}", file.name()), e);
+        let words = WORDS_AT + more.start * WORD as u64..WORDS_AT + more.end * WORD as u64;
+        self.owners.allocate(words.start, words.end - words.start).map_err(|e| failed(&*self.owners, e))?;
+        let bytes = more.start * EXTENT..more.end * EXTENT;
+        self.pages.allocate(bytes.start, bytes.end - bytes.start).map_err(|e| failed(&*self.pages, e))?;
+        // Else a power cut could leave a file too short for what was stored behind its end.
+        for file in [&self.owners, &self.pages] {
+            file.sync().map_err(|e| Error::io(format!("sync {}", file.name()), e))?;
+        }
+        room.unused.extend(more.map(|extent| extent as u32));
+        room.extents = first + count;
+        Ok(())
+    }
+
+    /// Bytes of the medium that it takes, without undo logs.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.room.lock().extents) * (EXTENT + WORD as u64) + WORDS_AT
+    }
+
+    fn store(&self, store: &Store) -> Result<()> {
+        self.stores.fetch_add(1, Relaxed);
+        let (file, offset) = self.at(store.place);
+        file.store(&store.bytes, offset).map_err(|e| Error::io(format!("store to {}", file.name()), e))
+    }
+
+    fn load(&self, place: Place, bytes: &mut [u8]) -> Result<()> {
+        let (file, offset) = self.at(place);
+        file.load(bytes, offset).map_err(|e| Error::io(format!("load from {}", file.name()), e))
+    }
+
+    fn at(&self, place: Place) -> (&dyn File, u64) {
+        match place {
+            Place::Page(offset) => (&*self.pages, offset),
+            Place::Owner(extent) => (&*self.owners, WORDS_AT + u64::from(extent) * WORD as u64),
+        }
+    }
+
+    /// Makes durable what this thread has stored.
+    pub fn fence(&self) -> Result<()> {
+        self.io.fence().map_err(|e| Error::io(format!("fence {FOLDER}"), e))
+    }
+
+    /// Takes back what transactions did that were not over.
+    fn roll_back(&mut self) -> Result<()> {
+        let mut logs = Vec::new();
+        let names = self.io.list(FOLDER).map_err(|e| Error::io(format!("list {FOLDER}"), e))?;
+        for number in names.iter().filter_map(|name| undo::number(name)) {
+            let Some((log, records)) = UndoLog::open(&*self.io, self.store_id, number)? else { continue };
+            for undo in &records {
+                let (file, offset) = self.at(undo.place);
+                let len = file.len().map_err(|e| Error::io(format!("length of {}", file.name()), e))?;
+                if offset + undo.bytes.len() as u64 > len {
+                    return Err(Error::corrupt(
+                        log.name(),
+                        0,
+                        "it is of a place that the home does not have",
+                    ));
+                }
+            }
+            // The last first, for some may be of the same place.
+            logs.push((log, records.into_iter().rev().collect::<Vec<_>>()));
+        }
+        let count = logs.iter().map(|(log, _)| log.number + 1).max().unwrap_or(0);
+        if self.io.is_read_only() {
+            self.pending = logs.into_iter().flat_map(|(_, records)| records).collect();
+            return Ok(());
+        }
+        for (_, records) in &mut logs {
+            for undo in records.drain(..) {
+                self.store(&Store { place: undo.place, bytes: Cow::Owned(undo.bytes) })?;
+            }
+        }
+        // Each log only after all that it undoes: nothing else tells what was there.
+        self.fence()?;
+        for (mut log, _) in logs {
+            log.clear(&*self.io)?;
+            self.undo.get_mut().0.push(log);
+        }
+        self.undo.get_mut().1 = count;
+        Ok(())
+    }
+
+    /// The extents that have owners: the number of each, its owner, and the granules that were taken when it got it.
+    pub(crate) fn owned(&self) -> Result<Vec<(u32, u16, u16)>> {
+        let extents = self.room.lock().extents;
+        let mut bytes = vec![0; extents as usize * WORD];
+        read(&*self.owners, &mut bytes, WORDS_AT)?;
+        for undo in &self.pending {
+            if let Place::Owner(extent) = undo.place {
+                bytes[extent as usize * WORD..][..undo.bytes.len()].copy_from_slice(&undo.bytes);
+            }
+        }
+        let words =
+            bytes.chunks_exact(WORD).map(|word| u64::from_le_bytes(*word.first_chunk().expect("a word")));
+        let owned = (0..).zip(words).filter(|(_, word)| *word != 0);
+        Ok(owned.map(|(extent, word)| (extent, (word as u16).wrapping_sub(1), (word >> 16) as u16)).collect())
+    }
+
+    /// The file in which each page lies at its offset.
+    pub(crate) fn pages(&self) -> Arc<dyn File> {
+        self.pages.clone()
+    }
+
+    /// Reads an extent as it is without what was not over.
+    pub(crate) fn read_extent(&self, extent: u32, bytes: &mut [u8]) -> Result<()> {
+        let start = u64::from(extent) * EXTENT;
+        read(&*self.pages, bytes, start)?;
+        for undo in &self.pending {
+            let Place::Page(offset) = undo.place else { continue };
+            // It may begin before the extent, or end behind it.
+            for (at, &byte) in (offset..).zip(&undo.bytes) {
+                if let Some(to) = at.checked_sub(start).and_then(|at| bytes.get_mut(at as usize)) {
+                    *to = byte;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an extent an owner and its bytes, while the home is being made.
+    pub(crate) fn put_extent(&self, extent: u32, owner: u16, used: u16, bytes: &[u8]) -> Result<()> {
+        self.allocate(extent, 1)?;
+        self.room.lock().unused.remove(&extent);
+        self.store(&Store { place: Place::Page(u64::from(extent) * EXTENT), bytes: Cow::Borrowed(bytes) })?;
+        let word = owner_word(owner, used).to_le_bytes();
+        self.store(&Store { place: Place::Owner(extent), bytes: Cow::Borrowed(&word) })
+    }
+}
+
+/// What the word of an extent says; zero: nobody has it.
+fn owner_word(owner: u16, used: u16) -> u64 {
+    if owner == NOBODY { 0 } else { (u64::from(owner) + 1) | u64::from(used) << 16 }
+}
+
+fn header(store_id: [u8; 16], arenas: u16) -> AlignedBuf {
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    block[..8].copy_from_slice(MAGIC);
+    block[8..24].copy_from_slice(&store_id);
+    block[24..26].copy_from_slice(&arenas.to_le_bytes());
+    let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
+    block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+fn read(file: &dyn File, bytes: &mut [u8], offset: u64) -> Result<()> {
+    file.read_at(bytes, offset).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::corrupt(file.name(), offset, "the file ends too early"),
+        _ => Error::io(format!("read {}", file.name()), e),
+    })
+}
