@@ -17,7 +17,7 @@ use crate::{
     util::{allocator, version::VERSION},
 };
 use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
-use holdfast_store::{OpenError, Options, RealIo, Recovery, Store, folders};
+use holdfast_store::{HomeMethod, OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -148,6 +148,7 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;
     }
+    options.home = scm_method(config)?;
     let open = || {
         let scm = scm_options(config).map(Scm::new).transpose()?.map(Arc::new);
         let new = |dir: &Path| {
@@ -202,6 +203,22 @@ fn scm_options(config: &Config) -> Option<ScmOptions> {
     };
     let write_back = WriteBack::named(&config.choice(Opt::ScmWriteBack)).expect("one of its choices");
     Some(ScmOptions { medium, write_back })
+}
+
+/// How the heap is changed in place; `None`: it is not.
+fn scm_method(config: &Config) -> Result<Option<HomeMethod>, String> {
+    let name = config.choice(Opt::ScmMethod);
+    let method = HomeMethod::named(&name);
+    if method.is_some() && config.choice(Opt::Medium) == "block" {
+        return Err(format!("scm-method {name} needs memory that persists: medium dax, or emulated"));
+    }
+    if method == Some(HomeMethod::None) && !config.is_on(Opt::ScmAllowUnsafe) {
+        return Err(
+            "scm-method none leaves commands done in part by a power cut: it needs scm-allow-unsafe yes"
+                .into(),
+        );
+    }
+    Ok(method)
 }
 
 /// A folder that was served before there was a folder of data in it is served as it was.

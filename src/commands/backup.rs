@@ -50,6 +50,9 @@ pub static COMMANDS: &[Row] = &[Command {
 /// How often it is looked whether it can begin.
 const TICK: Duration = Duration::from_millis(2);
 
+const AT_HOME: Stop = Stop::new(
+    "ERR With this scm-method there are no checkpoints to back up: stop the server, and copy its folder",
+);
 const IN_USE: Stop = Stop::new("ERR Another backup is under way");
 const NONE: Stop = Stop::new("ERR This connection has begun no backup");
 
@@ -67,6 +70,9 @@ fn begin(call: &mut Call) -> Answer {
     let server = call.server();
     if let Some(why) = server.store.log().failed() {
         return Err(format!("ERR Writing to the log has failed: {why}").into());
+    }
+    if server.store.home_stats().is_some() {
+        return Err(AT_HOME);
     }
     match call.session.progress.take() {
         Some(Progress::Backup) => {}

@@ -59,8 +59,9 @@ fn help(call: &mut Call) -> Answer {
         "START",
         "    Count what is written to storage-class memory, from nothing. It is counted from the start on.",
         "STATS",
-        "    Return what was written while it was counted: bytes, lines of 64 bytes, and fences, each of",
-        "    which made a commit durable; and how long an emulation has waited.",
+        "    Return what was written while it was counted: loads, stores, streams, bytes, lines of 64 bytes,",
+        "    and fences, each of which made some of it durable; how long an emulation has waited; and, since",
+        "    the start, what scm-method has done.",
         "STOP",
         "    Count no longer, and keep what was counted.",
     ])
@@ -90,19 +91,30 @@ fn reset(call: &mut Call) -> Answer {
 fn stats(call: &mut Call) -> Answer {
     let scm = scm(call)?;
     let stats = scm.stats();
-    let medium = call.server().config.choice(Opt::Medium);
+    let (medium, method) = {
+        let config = &call.server().config;
+        (config.choice(Opt::Medium), config.choice(Opt::ScmMethod))
+    };
+    let home = call.server().store.home_stats().unwrap_or_default();
     let figures = [
         ("counting", u64::from(scm.is_counting())),
+        ("loads", stats.loads),
+        ("stores", stats.stores),
+        ("streams", stats.streams),
         ("bytes", stats.bytes),
         ("lines", stats.lines),
         ("fences", stats.fences),
         ("delay_ns", stats.delay_ns),
         ("overshoot_ns", stats.overshoot_ns),
         ("overshoot_ns_max", stats.overshoot_ns_max),
+        ("home_transactions", home.transactions),
+        ("home_stores", home.stores),
+        ("home_undo_bytes_max", home.undo_bytes_max),
     ];
     let out = &mut call.out;
-    out.map(2 + figures.len());
+    out.map(3 + figures.len());
     out.key("medium").bulk(medium);
+    out.key("method").bulk(method);
     out.key("write_back").bulk(scm.options().write_back.name());
     figures.iter().for_each(|&(name, figure)| out.key(name).int(figure as i64));
     Ok(Done)

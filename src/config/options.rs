@@ -121,6 +121,8 @@ options! {
     LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
     Medium "medium", Kind::Choice(&["block", "dax", "emulated"]), "block", AtStart, "What the data folder lies on: a drive (block), memory that persists under a file system with DAX (dax), or such memory emulated by files, of which nothing survives a power cut (emulated)";
+    ScmMethod "scm-method", Kind::Choice(&["own", "cow", "lat", "latb", "none"]), "own", AtStart, "How the heap is changed in memory that persists: by checkpoints of what the log has (own), or in place, with an undo log (cow), a redo log (lat), an undo log by batches (latb), or none";
+    ScmAllowUnsafe "scm-allow-unsafe", YES_NO, "no", AtStart, "Whether the server starts with scm-method none, by which a power cut leaves commands done in part";
     ScmWriteBack "scm-write-back", Kind::Choice(&["stream", "clwb", "clflushopt", "clflush", "none"]), "stream", AtStart, "How lines leave the processor for memory that persists; none only where its caches persist, too (eADR)";
     ScmDelay "scm-delay", Kind::Choice(&["lines", "bandwidth"]), "lines", AtStart, "How long emulated memory takes to write: scm-line-ns for each line of 64 bytes in turn, or scm-latency-ns and then scm-bandwidth";
     ScmLineNs "scm-line-ns", Kind::Int { min: 0, max: 1_000_000 }, "0", AtStart, "Nanoseconds that emulated memory takes to write a line";

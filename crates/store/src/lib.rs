@@ -49,6 +49,7 @@ pub use format::{
     entry_word::Type,
     superblock::VERSIONS as FORMAT_VERSIONS,
 };
+pub use holdfast_heap::{HomeMethod, HomeStats};
 pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Io, RealIo, SimIo};
 pub use holdfast_log::{Admission, Appendfsync, Limit, Log, LogStats, Lsn, Purpose, SMALL_BYTES};
 pub use maintenance::{

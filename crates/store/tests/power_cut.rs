@@ -10,7 +10,7 @@ mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
 use holdfast_store::{Admission, CompressionSetting, Options, Store};
-use lives::{any_compression, any_folders, any_machine};
+use lives::{any_compression, any_folders, any_home, any_machine};
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -40,7 +40,8 @@ fn history(seed: u64) {
     // The heap after each of the last batches before the cut.
     let mut snapshots: Vec<Snapshot> = Vec::new();
     for life in 0..1 + rng.below(5) {
-        let options = Options { compression: any_compression(seed, life), ..options.clone() };
+        let home = any_home(&sim, seed, life);
+        let options = Options { compression: any_compression(seed, life), home, ..options.clone() };
         let is_armed = rng.chance(3);
         if is_armed {
             // Some of these cuts come while the data folder is being made or recovered.
@@ -73,6 +74,7 @@ fn history(seed: u64) {
             sim.crash_after(1 + rng.below(400));
         }
         let mut waiting: Vec<u64> = Vec::new();
+        LIVES_AT_HOME.fetch_add(home.is_some().into(), Relaxed);
         let mut alive = true;
         let mut full = 0;
         let batches = if rng.chance(4) { 8000 } else { 400 };
@@ -98,7 +100,8 @@ fn history(seed: u64) {
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
             waiting.push(wait_lsn);
-            if sim.operations_left().is_some_and(|left| left < 10) {
+            // In its home the heap changes without the log.
+            if home.is_none() && sim.operations_left().is_some_and(|left| left < 10) {
                 snapshots.push(Snapshot::of(&store));
             }
             if rng.chance(3) {
@@ -181,6 +184,8 @@ static EVICTED: AtomicU64 = AtomicU64::new(0);
 static COMPRESSED: AtomicU64 = AtomicU64::new(0);
 /// Cuts that came while a store was opened.
 static CUT_OPENINGS: AtomicU64 = AtomicU64::new(0);
+/// Lives with the heap in its home.
+static LIVES_AT_HOME: AtomicU64 = AtomicU64::new(0);
 /// Heaps that were compared, byte for byte, after a cut.
 static COMPARED_AFTER_CUTS: AtomicU64 = AtomicU64::new(0);
 
@@ -202,6 +207,8 @@ fn every_acknowledged_batch_survives_a_power_cut_whole() {
     assert!(cut > 30, "{cut} cuts only while a store was opened");
     let (compared, all) = (COMPARED_AFTER_CUTS.load(Relaxed), oracle::COMPARED.load(Relaxed));
     assert!(compared > 20 && all > 200, "{compared} heaps only were compared after cuts, {all} in all");
+    let at_home = LIVES_AT_HOME.load(Relaxed);
+    assert!(at_home > 15, "{at_home} lives only had the heap in its home");
     let changed = CHANGED.load(Relaxed);
     assert!(changed > 200, "{changed} changes only of strings in the heap");
 }

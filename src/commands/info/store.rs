@@ -101,6 +101,7 @@ pub fn persistence(view: &View, text: &mut String) {
         "backups_ended": backup.ended,
         "backups_lost": backup.lost,
         "medium": server.config.choice(Opt::Medium),
+        "scm_method": server.config.choice(Opt::ScmMethod),
         "disk_used_bytes": disk.bytes,
         "disk_used_bytes_human": human(disk.bytes),
         "maxdisk": server.config.number(Opt::MaxDisk),

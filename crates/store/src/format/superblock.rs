@@ -5,7 +5,7 @@
 //! first of them is written anew, the other one is of the generation whose slots and segments are kept.
 
 use crate::format::{bytes_written::BytesWritten, digest::Secret};
-use holdfast_heap::HeapRoot;
+use holdfast_heap::{HeapRoot, HomeMethod};
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
 use std::{io::ErrorKind, ops::RangeInclusive};
@@ -21,9 +21,14 @@ pub(crate) const WRITE_BYTES: u64 = 2 * BLOCK as u64;
 const WRITTEN_AT: usize = 152;
 /// Where the history is.
 const HISTORY_AT: usize = 256;
+/// Where the method is by which the heap's home is changed: [`METHODS`], or 0.
+const METHOD_AT: usize = 272;
+/// The methods, numbered from 1 on.
+const METHODS: [HomeMethod; 4] = [HomeMethod::Cow, HomeMethod::Lat, HomeMethod::Latb, HomeMethod::None];
 /// The formats that this version reads; it writes the last one. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
-/// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages.
-pub const VERSIONS: RangeInclusive<u32> = 5..=7;
+/// durable marks within the batches of the log, format 5 no compressed values; in format 6 all segments of an index had four pages, and up to format
+/// 7 the heap was always in a file of its own.
+pub const VERSIONS: RangeInclusive<u32> = 5..=8;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Superblock {
@@ -38,6 +43,8 @@ pub(crate) struct Superblock {
     /// Everything below this was durable when this was written: a log that ends before it has lost something.
     pub durable_lsn: Lsn,
     pub heap: HeapRoot,
+    /// The heap is not where its root says but in its home, which is changed so.
+    pub home: Option<HomeMethod>,
     /// From when on it is known what was written: Unix time in milliseconds; 0: not before now.
     pub known_since_ms: u64,
     /// What was written since, up to this checkpoint.
@@ -103,6 +110,9 @@ impl Superblock {
         block[144..152].copy_from_slice(&self.known_since_ms.to_le_bytes());
         self.written.encode(&mut block[WRITTEN_AT..]);
         block[HISTORY_AT..HISTORY_AT + 16].copy_from_slice(&self.history);
+        let number =
+            |method| 1 + METHODS.iter().position(|known| *known == method).expect("one of them") as u8;
+        block[METHOD_AT] = self.home.map_or(0, number);
         let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
         block
@@ -118,6 +128,10 @@ impl Superblock {
         if &block[..8] != MAGIC {
             return Err("not a Holdfast superblock".into());
         }
+        let home = match usize::from(block[METHOD_AT]) {
+            0 => None,
+            number => Some(*METHODS.get(number - 1).ok_or("superblock: no known method of a home")?),
+        };
         Ok(Superblock {
             generation: u64_at(16),
             store_id: block[24..40].try_into().expect("sixteen bytes"),
@@ -127,6 +141,7 @@ impl Superblock {
             checkpoint_lsn: u64_at(64),
             durable_lsn: u64_at(72),
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
+            home,
             known_since_ms: u64_at(144),
             written: BytesWritten::decode(&block[WRITTEN_AT..]),
             history: block[HISTORY_AT..HISTORY_AT + 16].try_into().expect("sixteen bytes"),

@@ -8,6 +8,7 @@ use crate::{
     },
     partition::Appended,
 };
+use holdfast_heap::Finished;
 use holdfast_io::{Error, File, Result};
 use holdfast_log::{Log, Lsn};
 use parking_lot::{Mutex, MutexGuard};
@@ -174,26 +175,23 @@ impl Checkpoints {
             return Err(Error::Unusable(why));
         }
         let (lsn, batches) = (log.tail(), log.batches());
-        let mut checkpoint = engine.shared.heap.begin_checkpoint();
-        let mut staged = 0;
-        for partition in engine.numbers() {
-            while checkpoint.copy(&mut engine.enter(partition).arena, PAGES_A_SLICE) {
-                staged += PAGES_A_SLICE;
-                if staged >= PAGES_A_WRITE {
-                    checkpoint.write()?;
-                    staged = 0;
-                }
+        let finished = match engine.shared.heap.home() {
+            None => Some(write_pages(engine)?),
+            Some(_) => {
+                // A transaction that was appended before holds its partitions until its home has it.
+                engine.enter_each().for_each(drop);
+                None
             }
-        }
-        checkpoint.write()?;
-        let finished = checkpoint.finish()?;
+        };
         // I-3: what the pages hold is in the log, durably, before they become the truth.
         log.wait_durable(log.tail())?;
         let mut next = superblock.0.clone();
         next.generation += 1;
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
-        next.heap = *finished.root();
+        if let Some(finished) = &finished {
+            next.heap = *finished.root();
+        }
         let mut written = self.written(engine, appended);
         written.add(WriteCause::Superblock, superblock::WRITE_BYTES);
         next.written = self.written_before.and(&written);
@@ -204,7 +202,9 @@ impl Checkpoints {
             return Err(e);
         }
         self.superblock_bytes.fetch_add(superblock::WRITE_BYTES, Relaxed);
-        finished.commit();
+        if let Some(finished) = finished {
+            finished.commit();
+        }
         superblock.0 = next;
         self.lsn.store(lsn, Relaxed);
         self.batches.store(batches, Relaxed);
@@ -259,4 +259,21 @@ impl Checkpoints {
         let batches = log.batches().wrapping_sub(self.batches.load(Relaxed));
         bytes > due + wait || batches > self.interval.batches_max && bytes > heap
     }
+}
+
+/// Writes the pages of the heap that have changed.
+fn write_pages(engine: &Engine) -> Result<Finished> {
+    let mut checkpoint = engine.shared.heap.begin_checkpoint();
+    let mut staged = 0;
+    for partition in engine.numbers() {
+        while checkpoint.copy(&mut engine.enter(partition).arena, PAGES_A_SLICE) {
+            staged += PAGES_A_SLICE;
+            if staged >= PAGES_A_WRITE {
+                checkpoint.write()?;
+                staged = 0;
+            }
+        }
+    }
+    checkpoint.write()?;
+    checkpoint.finish()
 }

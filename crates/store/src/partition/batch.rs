@@ -6,11 +6,12 @@ use crate::{
         digest::Digest,
         entry_word::{EntryWord, Type, size_class},
         item::{self, Item},
+        payload::{self, Next},
     },
     partition::{Appended, observers::Notify},
 };
-use holdfast_heap::Tx;
-use holdfast_log::{Log, Lsn, batch_len};
+use holdfast_heap::{Tx, record_len};
+use holdfast_log::{BATCH_HEADER, Log, Lsn, batch_len};
 use std::sync::atomic::{Ordering::Release, fence};
 
 /// Bytes of a buffer that are kept for the thread's next batch.
@@ -21,6 +22,8 @@ const KEPT_BYTES: usize = 1 << 20;
 pub struct Batch {
     /// The payload: redo records, put there by the heap, and items.
     pub tx: Tx,
+    /// The redo records alone, for the heap's home.
+    redo: Tx,
     items: Vec<Pending>,
     /// Bytes that its items of strings and of frozen collections take, cancelled ones included.
     item_bytes: [u64; 2],
@@ -156,6 +159,46 @@ impl Batch {
         }
     }
 
+    /// Has the redo records by themselves too ([`Batch::redo`]), and takes them out of the payload unless it `keeps` them.
+    pub(crate) fn part(&mut self, keeps: bool) {
+        let (mut at, payload) = (0, &self.tx.buf[..]);
+        while at < payload.len() {
+            let rest = &payload[at..];
+            at += match payload::next(rest).expect("a payload of ours") {
+                Next::Padding => 1,
+                Next::Item(_, len) => len,
+                Next::Redo => {
+                    let len = record_len(rest).expect("a record of ours");
+                    self.redo.buf.extend_from_slice(&rest[..len]);
+                    len
+                }
+            };
+        }
+        if keeps {
+            return;
+        }
+        let mut items = Vec::new();
+        self.item_bytes = [0; 2];
+        for pending in self.items.iter_mut().filter(|pending| pending.wanted) {
+            let before = items.len();
+            let item = item::decode(&payload[pending.at..]).expect("a record made by encode").0;
+            pending.at = item::encode(&mut items, item.kind, item.db, item.slot, item.key, item.stored);
+            let is_string = item.plain_kind() == item::STRING;
+            self.item_bytes[usize::from(!is_string)] += (items.len() - before) as u64;
+        }
+        self.tx.clear();
+        self.tx.buf.extend_from_slice(&items);
+    }
+
+    /// The redo records, and the places of the items, now that the batch is at an LSN.
+    pub(crate) fn redo(&mut self, lsn: Lsn) -> &[u8] {
+        for pending in self.items.iter().filter(|pending| pending.wanted) {
+            let at = lsn + BATCH_HEADER as u64 + pending.at as u64;
+            self.redo.write(pending.slot, &EntryWord::item_bytes(at, pending.class));
+        }
+        &self.redo.buf
+    }
+
     /// The items whose entries wait for their location.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &Pending> {
         self.items.iter().filter(|item| item.wanted)
@@ -172,7 +215,7 @@ impl Batch {
             frozen,
             moved,
             redo: payload as u64 - items - frozen - moved,
-            headers: batch_len(payload) - payload as u64,
+            headers: if payload == 0 { 0 } else { batch_len(payload) - payload as u64 },
             input: self.input,
         }
     }
@@ -186,6 +229,8 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.tx.clear();
         self.tx.buf.shrink_to(KEPT_BYTES);
+        self.redo.clear();
+        self.redo.buf.shrink_to(KEPT_BYTES);
         forget(&mut self.items);
         forget(&mut self.released);
         forget(&mut self.written);

@@ -22,7 +22,8 @@ thread_local! {
 }
 
 impl Partition {
-    /// The entry of a key, if a string of its own in the log is its value, which does not expire, and nobody observes keys here.
+    /// The entry of a key, if a string of its own in the log is its value, which does not expire, nobody observes keys here, and
+    /// checkpoints bring the heap to the medium.
     #[inline]
     pub fn find_plain(
         &mut self,
@@ -31,7 +32,10 @@ impl Partition {
         digest: Digest,
         slot: Option<Slot>,
     ) -> Option<Found> {
-        if !self.observers.is_empty() || !shared.following.wanted().is_nothing() {
+        if !self.observers.is_empty()
+            || !shared.following.wanted().is_nothing()
+            || shared.heap.home().is_some()
+        {
             return None;
         }
         let found = self.find_near(shared, db, digest, slot)?;

@@ -5,6 +5,7 @@ mod backup;
 mod begin;
 pub mod check;
 mod direct;
+mod heap;
 mod keyspace;
 mod memory;
 mod open;
@@ -29,6 +30,7 @@ use crate::{
     util::background::Background,
 };
 pub use ahead::EXPECTED_MAX;
+use holdfast_heap::HomeStats;
 use holdfast_io::{Io, RealIo, Result, Scm, dirty_shutdowns};
 use holdfast_log::{Log, LogThread};
 use options::{Options, Recovery};
@@ -134,6 +136,11 @@ impl Store {
     /// The storage-class memory that its folder lies on; `None`: it lies on a drive.
     pub fn scm(&self) -> Option<&Scm> {
         self.shared.io.scm()
+    }
+
+    /// Figures of the heap's home; `None`: it is in a file.
+    pub fn home_stats(&self) -> Option<HomeStats> {
+        self.shared.heap.home().map(|home| home.stats())
     }
 
     /// Sets the thresholds of the collections' encodings.

@@ -1,6 +1,9 @@
 //! Opening: a data folder is made, or the last checkpoint is opened and the log behind it replayed.
 
-use super::options::{Options, Recovery, check_options, log_options};
+use super::{
+    heap::{Opened, move_heap},
+    options::{Options, Recovery, check_home, check_options, log_options},
+};
 use crate::{
     cache::pool::Pool,
     engine::Engine,
@@ -10,9 +13,6 @@ use crate::{
         compress::Compression,
         creating,
         dictionary::Dictionaries,
-        entry_word::{EntryWord, size_class},
-        item,
-        payload::{self, Next, corrupt_batch},
         superblock::{self, Superblock},
     },
     maintenance::{
@@ -50,6 +50,7 @@ pub(crate) fn open(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Re
         true => creating::is_unfinished(&*io)?,
         false => !has(superblock::FILE),
     };
+    check_home(&options, &*io)?;
     if !is_unfinished {
         let recovered = recover(io.clone(), options)?;
         if has(creating::FILE) && !io.is_read_only() {
@@ -59,7 +60,13 @@ pub(crate) fn open(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Re
     } else if io.is_read_only() {
         Err(Error::Unusable("the data folder was never completed: a start makes it anew".into()))
     } else {
-        Ok((create(io, options)?, Recovery { created: true, ..Recovery::default() }))
+        let in_place = options.home.is_some();
+        let mut maintenance = create(io.clone(), Options { home: None, ..options.clone() })?;
+        if in_place {
+            drop(maintenance);
+            maintenance = recover(io, options)?.0;
+        }
+        Ok((maintenance, Recovery { created: true, ..Recovery::default() }))
     }
 }
 
@@ -103,6 +110,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),
+        home: None,
         known_since_ms: io.now_ms(),
         written: BytesWritten::default(),
         history: [0; 16],
@@ -135,37 +143,12 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
         let healed = if mends { "healed from the other copy" } else { "the other copy is sound" };
         report.notes.push(format!("{} at offset {offset}: {what}; {healed}", superblock::FILE));
     }
-    let heap_file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
-    let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
-    let (heap, mut redo) = Heap::open(heap_file, heap_options, &superblock.heap)?;
-    heap.on_unreadable(options.on_unreadable);
-    if heap.absent_bytes() > options.memory_bytes_max as u64 / 2 {
-        heap.use_small_pages();
-    }
-    let mut items = Vec::new();
-    let mut replay = |lsn: Lsn, bytes: &[u8]| -> Result<()> {
-        items.clear();
-        let mut at = 0;
-        while at < bytes.len() {
-            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
-                Next::Padding => 1,
-                Next::Redo => redo.apply(&bytes[at..])?,
-                Next::Item(item, len) => {
-                    if item.kind != item::CANCELLED {
-                        let at = lsn + (holdfast_log::BATCH_HEADER + at) as u64;
-                        items.push((item.slot, EntryWord::item_bytes(at, size_class(len))));
-                    }
-                    len
-                }
-            };
-        }
-        // Last, because an entry may have moved after its item's record.
-        items.iter().try_for_each(|(slot, location)| redo.write(*slot, location))
-    };
+    let mut opened = Opened::open(&io, &superblock, &options)?;
+    let mut replay = |lsn: Lsn, bytes: &[u8]| opened.replay(lsn, bytes);
     let log_options = log_options(&superblock, &options);
     let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
     let replayed = Log::replay(io.clone(), log_options, checkpoint_lsn, durable_lsn, &mut replay)?;
-    let arenas = redo.finish()?;
+    let (heap, arenas) = opened.finish()?;
     report.replayed_bytes = replayed.report.bytes;
     report.replayed_batches = replayed.report.batches;
     report.notes.extend(replayed.report.cut.as_ref().map(|cut| {
@@ -184,6 +167,13 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
         }
     }
     let log = replayed.open()?;
+    let (heap, arenas) = match superblock.home == options.home || !mends {
+        true => (heap, arenas),
+        false => {
+            wrote += superblock::WRITE_BYTES;
+            move_heap(&io, &log, (heap, arenas), (&mut superblock, &*file), &options)?
+        }
+    };
     let superblock = (superblock, file, wrote);
     let replayed = report.replayed_batches;
     let dictionaries = Dictionaries::read(&*io, superblock.0.store_id, &mut report.notes)?;

@@ -4,7 +4,8 @@ use crate::{
     format::{EPOCH, compress::Codec, superblock::Superblock},
     partition::budget::Process,
 };
-use holdfast_io::{Error, Result};
+use holdfast_heap::HomeMethod;
+use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Appendfsync, LogOptions};
 use std::process;
 
@@ -26,6 +27,9 @@ pub struct Options {
     pub memory_bytes_max: usize,
     /// If all RAM of the process counts against `memory_bytes_max`: copies of items then yield to what else the process holds.
     pub process: Option<Process>,
+    /// The heap lies in storage-class memory as it is, and transactions change it so; `None`: in a file that checkpoints write. It may
+    /// be another one than at the last start.
+    pub home: Option<HomeMethod>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
     /// How values are compressed that are written from now on; see [`Store::set_compression`](crate::Store::set_compression).
@@ -50,6 +54,7 @@ impl Default for Options {
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
             process: None,
+            home: None,
             appendfsync: Appendfsync::Always,
             compression: None,
             checkpoint_bytes: 128 << 20,
@@ -113,6 +118,14 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
 /// Bytes that may wait for the log to be written, of the RAM that the store may take (I-7).
 pub(crate) fn max_pending_bytes(memory_bytes_max: usize) -> usize {
     (memory_bytes_max / 16).clamp(1 << 20, 64 << 20)
+}
+
+/// Whether the heap can have the home that is wanted on this machine.
+pub(crate) fn check_home(o: &Options, io: &dyn Io) -> Result<()> {
+    if o.home.is_some() && io.scm().is_none() && !io.is_read_only() {
+        return Err(Error::Unusable("only in storage-class memory can the heap be changed in place".into()));
+    }
+    Ok(())
 }
 
 pub(crate) fn check_options(o: &Options) -> Result<()> {

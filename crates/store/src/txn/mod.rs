@@ -41,7 +41,7 @@ use crate::{
 use allowance::Allowance;
 use changes::Changes;
 use error::{Error, Result};
-use holdfast_heap::PAGE;
+use holdfast_heap::{Home, HomeMethod, PAGE};
 use holdfast_log::Lsn;
 use scratch::Scratch;
 use std::{cell::Cell, collections::BTreeSet, mem::ManuallyDrop, process, thread};
@@ -473,19 +473,17 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn end(&mut self) -> Lsn {
         if !self.batch.is_empty() {
-            let log = &self.shared().log;
             self.allowance.check(self.batch.tx.buf.len());
-            let lsn = log.append(&self.batch.tx.buf);
-            self.allowance.end();
-            self.locks.first().1.counts.appended.add(&self.batch.appended());
-            for pending in self.batch.pending() {
-                let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
-                log.account(at, class_bytes_min(pending.class) as i64);
-                self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
+            match self.shared().heap.home() {
+                None => {
+                    let lsn = self.shared().log.append(&self.batch.tx.buf);
+                    self.allowance.end();
+                    self.settle(lsn);
+                    self.wait_lsn = lsn + 1;
+                }
+                Some(home) => self.wait_lsn = self.end_at_home(home),
             }
-            self.batch.settle_released(log);
             self.batch.tx.committed();
-            self.wait_lsn = lsn + 1;
             if self.batch.flushed {
                 let wait_lsn = self.wait_lsn;
                 self.locks.each(|part| part.note_flushed(wait_lsn));
@@ -508,6 +506,42 @@ impl<'s> Txn<'s> {
         self.changes.publish(self.shared(), self.wait_lsn);
         self.has_ended = true;
         self.wait_lsn
+    }
+
+    /// Tells the entries of the batch's items where these are: behind the header of the batch at an LSN. Takes what they release
+    /// out of the log's live bytes.
+    #[inline]
+    fn settle(&mut self, lsn: Lsn) {
+        let log = &self.shared().log;
+        self.locks.first().1.counts.appended.add(&self.batch.appended());
+        for pending in self.batch.pending() {
+            let at = lsn + holdfast_log::BATCH_HEADER as u64 + pending.at as u64;
+            log.account(at, class_bytes_min(pending.class) as i64);
+            self.locks.get(pending.partition).settle(pending.slot, at, pending.class);
+        }
+        self.batch.settle_released(log);
+    }
+
+    /// Commits to the heap's home: the log gets the items, and what else the method wants to be there. Returns the LSN that the log
+    /// must be durable beyond, as it is then, unless something has failed: beyond its end.
+    fn end_at_home(&mut self, home: &Home) -> Lsn {
+        let log = &self.shared().log;
+        self.batch.part(home.method() == HomeMethod::Lat);
+        let payload = &self.batch.tx.buf;
+        let lsn = (!payload.is_empty()).then(|| log.append(payload));
+        self.allowance.end();
+        let redo = self.batch.redo(lsn.unwrap_or(0));
+        let publish = || lsn.map_or(Ok(()), |lsn| log.wait_durable(lsn + 1));
+        let committed = home.commit(redo, publish);
+        self.settle(lsn.unwrap_or(0));
+        match committed {
+            Ok(()) => lsn.map_or(0, |lsn| lsn + 1),
+            Err(error) => {
+                // Part of it may be in the home, for the next start to take back.
+                log.fail(&error);
+                log.tail() + 1
+            }
+        }
     }
 }
 

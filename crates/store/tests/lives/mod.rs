@@ -1,7 +1,7 @@
 //! What differs from one life of a store to the next.
 
 use super::seeds::Rng;
-use holdfast_store::{Codec, SimIo};
+use holdfast_store::{Codec, HomeMethod, Io, SimIo};
 
 /// A machine of one of the kinds of media.
 pub fn any_machine(seed: u64) -> SimIo {
@@ -20,5 +20,16 @@ pub fn any_compression(seed: u64, life: u64) -> Option<Codec> {
         0 | 1 => Some(Codec::Lz4),
         2 => Some(Codec::Zstd(3)),
         _ => None,
+    }
+}
+
+/// Where the heap is in a life of a history: in storage-class memory it may be changed in place, one way or another.
+pub fn any_home(sim: &SimIo, seed: u64, life: u64) -> Option<HomeMethod> {
+    sim.scm()?;
+    match Rng(seed << 12 | life).below(5) {
+        0 | 1 => None,
+        2 => Some(HomeMethod::Cow),
+        3 => Some(HomeMethod::Lat),
+        _ => Some(HomeMethod::Latb),
     }
 }

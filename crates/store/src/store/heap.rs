@@ -1,0 +1,202 @@
+//! Where the heap is, in a file of its own or in its home in storage-class memory: how it is opened there, and moved when the store is opened
+//! another way than the last time.
+
+use super::options::Options;
+use crate::format::{
+    HEAP,
+    entry_word::{EntryWord, size_class},
+    item,
+    payload::{self, Next, corrupt_batch},
+    superblock::Superblock,
+};
+use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery, record_len};
+use holdfast_io::{Error, File, Io, Result};
+use holdfast_log::{BATCH_HEADER, Log, Lsn};
+use std::sync::Arc;
+
+/// A heap, to which the log is being replayed.
+pub(super) struct Opened {
+    target: Target,
+    options: HeapOptions,
+    /// Whether the log has all that was changed since the last checkpoint. Else it has only items, to which the heap refers.
+    has_redo: bool,
+    /// Items of a batch, by the heap offsets of their entries.
+    items: Vec<(u64, [u8; 6])>,
+    on_unreadable: fn(&Error) -> !,
+}
+
+/// What is changed by the replay.
+enum Target {
+    /// A heap in memory.
+    Memory(Arc<Heap>, Recovery),
+    /// A home, from which the heap is opened then.
+    Home(Arc<Home>),
+}
+
+impl Opened {
+    pub fn open(io: &Arc<dyn Io>, superblock: &Superblock, options: &Options) -> Result<Opened> {
+        let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: superblock.partitions };
+        let target = match superblock.home {
+            None => {
+                if !io.is_read_only() {
+                    // A start may have been interrupted that was making it.
+                    Home::remove(&**io)?;
+                }
+                let file = io.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
+                let (heap, redo) = Heap::open(file, heap_options, &superblock.heap)?;
+                Target::Memory(heap, redo)
+            }
+            Some(_) if io.scm().is_none() && !io.is_read_only() => {
+                let why = "the heap lies in storage-class memory: start with the option medium as before";
+                return Err(Error::Unusable(why.into()));
+            }
+            Some(was) => {
+                let method = options.home.unwrap_or(was);
+                let home = Home::open(io.clone(), superblock.store_id, superblock.partitions, method)?;
+                if options.home.is_some() && !io.is_read_only() {
+                    Target::Home(home)
+                } else {
+                    // One that is only read gets no file, and so can take no checkpoint.
+                    let file = match io.is_read_only() {
+                        true => None,
+                        false => Some(io.open(HEAP, true).map_err(|e| Error::io("create heap", e))?),
+                    };
+                    let (heap, redo) = Heap::take_over(&home, file, heap_options)?;
+                    Target::Memory(heap, redo)
+                }
+            }
+        };
+        let opened = Opened {
+            target,
+            options: heap_options,
+            has_redo: matches!(superblock.home, None | Some(HomeMethod::Lat)),
+            items: Vec::new(),
+            on_unreadable: options.on_unreadable,
+        };
+        if let Target::Memory(heap, _) = &opened.target {
+            opened.prepare(heap);
+            if heap.absent_bytes() > options.memory_bytes_max as u64 / 2 {
+                heap.use_small_pages();
+            }
+        }
+        Ok(opened)
+    }
+
+    fn prepare(&self, heap: &Heap) {
+        heap.on_unreadable(self.on_unreadable);
+    }
+
+    /// Takes in what a batch of the log has changed.
+    pub fn replay(&mut self, lsn: Lsn, bytes: &[u8]) -> Result<()> {
+        if !self.has_redo {
+            return Ok(());
+        }
+        self.items.clear();
+        let mut at = 0;
+        while at < bytes.len() {
+            at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
+                Next::Padding => 1,
+                Next::Redo => self.target.apply(&bytes[at..])?,
+                Next::Item(item, len) => {
+                    if item.kind != item::CANCELLED {
+                        let at = lsn + (BATCH_HEADER + at) as u64;
+                        self.items.push((item.slot, EntryWord::item_bytes(at, size_class(len))));
+                    }
+                    len
+                }
+            };
+        }
+        // Last, because an entry may have moved after its item's record.
+        self.items.iter().try_for_each(|(slot, location)| self.target.write(*slot, location))
+    }
+
+    /// The heap, with all that was replayed.
+    pub fn finish(self) -> Result<(Arc<Heap>, Vec<Arena>)> {
+        let on_unreadable = self.on_unreadable;
+        match self.target {
+            Target::Memory(heap, redo) => Ok((heap, redo.finish()?)),
+            Target::Home(home) => {
+                home.fence()?;
+                let (heap, arenas) = Heap::open_home(home, self.options)?;
+                heap.on_unreadable(on_unreadable);
+                Ok((heap, arenas))
+            }
+        }
+    }
+}
+
+impl Target {
+    /// Takes in the redo record at the start of `record`; returns its length.
+    fn apply(&mut self, record: &[u8]) -> Result<usize> {
+        match self {
+            Target::Memory(_, redo) => redo.apply(record),
+            Target::Home(home) => {
+                let len = record_len(record).ok_or_else(|| {
+                    Error::corrupt("log", 0, "a redo record is of no known kind, or cut short")
+                })?;
+                home.apply(&record[..len]).map(|()| len)
+            }
+        }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self {
+            Target::Memory(_, redo) => redo.write(offset, bytes),
+            Target::Home(home) => home.write(offset, bytes),
+        }
+    }
+}
+
+/// Has the heap where the options want it, and says so in the superblock, which is of another opinion. Nothing of the log is to be replayed any more then.
+pub(super) fn move_heap(
+    io: &Arc<dyn Io>,
+    log: &Log,
+    (heap, mut arenas): (Arc<Heap>, Vec<Arena>),
+    (superblock, file): (&mut Superblock, &dyn File),
+    options: &Options,
+) -> Result<(Arc<Heap>, Vec<Arena>)> {
+    let mut next = Superblock {
+        generation: superblock.generation + 1,
+        checkpoint_lsn: log.tail(),
+        durable_lsn: log.durable(),
+        home: options.home,
+        ..superblock.clone()
+    };
+    for (arena, extent) in heap.with_redo() {
+        arenas[usize::from(arena)].apply_redo(extent)?;
+    }
+    let moved = match (superblock.home, options.home) {
+        (None, Some(method)) => {
+            let home = Home::create(io.clone(), next.store_id, next.partitions, method)?;
+            heap.move_to(&home, &arenas)?;
+            next.write(file)?;
+            drop((heap, arenas));
+            io.remove(HEAP).and_then(|()| io.sync_dir("")).map_err(|e| Error::io("remove heap", e))?;
+            let options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: next.partitions };
+            Heap::open_home(home, options)?
+        }
+        (Some(_), None) => {
+            io.sync_dir("").map_err(|e| Error::io("create heap", e))?;
+            let mut checkpoint = heap.begin_checkpoint();
+            for arena in &mut arenas {
+                while checkpoint.copy(arena, 1 << 16) {
+                    checkpoint.write()?;
+                }
+            }
+            checkpoint.write()?;
+            let finished = checkpoint.finish()?;
+            next.heap = *finished.root();
+            next.write(file)?;
+            finished.commit();
+            Home::remove(&**io)?;
+            (heap, arenas)
+        }
+        _ => {
+            next.write(file)?;
+            (heap, arenas)
+        }
+    };
+    moved.0.on_unreadable(options.on_unreadable);
+    *superblock = next;
+    Ok(moved)
+}
