@@ -19,7 +19,7 @@ mod seeds;
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
-use lives::{any_compression, any_folders, any_machine};
+use lives::{any_compression, any_folders, any_home, any_machine};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -357,9 +357,10 @@ enum Mischief {
     Lies,
 }
 
-fn arrange(sim: &SimIo, rng: &mut Rng) -> Mischief {
-    let file = ["log/", "log/", "heap", "superblock"][rng.below(4) as usize];
-    let fault = match rng.below(12) {
+/// `heap`: where the heap is. In a home nothing lies: what is changed in place has no checksum.
+fn arrange(sim: &SimIo, rng: &mut Rng, heap: &str) -> Mischief {
+    let file = ["log/", "log/", heap, "superblock"][rng.below(4) as usize];
+    let fault = match rng.below(if heap == "home/" { 10 } else { 12 }) {
         0..4 => return Mischief::None,
         4 => Fault::sync(file),
         5 | 6 => Fault::write(file),
@@ -465,14 +466,17 @@ fn history(seed: u64) {
     // All that were there since the beginning: what a device may bring back that has lied.
     let mut past: Vec<State> = Vec::new();
     let (mut has_lied, mut has_flipped) = (false, false);
+    let is_at_home = any_home(&sim, seed, 0).is_some();
     for life in 0..1 + rng.below(5) {
-        let flips = life > 0 && rng.chance(5) && flip(&sim, &mut rng);
+        let flips = life > 0 && !is_at_home && rng.chance(5) && flip(&sim, &mut rng);
         if flips {
             FLIPS.fetch_add(1, Relaxed);
             has_flipped = true;
         }
         let is_sound = !has_lied && !has_flipped;
-        let options = Options { compression: any_compression(seed, life), ..options.clone() };
+        let home = any_home(&sim, seed, life).filter(|_| is_at_home);
+        LIVES_AT_HOME.fetch_add(home.is_some().into(), Relaxed);
+        let options = Options { compression: any_compression(seed, life), home, ..options.clone() };
         let store = match open(&sim, any_folders(seed, life), &options, is_sound) {
             Ok(store) => store,
             Err(why) if sim.is_power_cut(&why) => {
@@ -513,7 +517,7 @@ fn history(seed: u64) {
         // Brings all pages into memory: one that cannot be read after a cut would end the process.
         drop(store.heap_image());
         store.attach();
-        let mischief = arrange(&sim, &mut rng);
+        let mischief = arrange(&sim, &mut rng, if is_at_home { "home/" } else { "heap" });
         has_lied |= mischief == Mischief::Lies;
         if mischief == Mischief::None && rng.chance(2) {
             sim.crash_after(1 + rng.below(300));
@@ -564,6 +568,8 @@ fn history(seed: u64) {
 static TASKS: AtomicU64 = AtomicU64::new(0);
 /// Steps that it made while a transaction was open.
 static STEPS_WITHIN: AtomicU64 = AtomicU64::new(0);
+/// Lives with the heap in its home.
+static LIVES_AT_HOME: AtomicU64 = AtomicU64::new(0);
 /// Bits that were flipped.
 static FLIPS: AtomicU64 = AtomicU64::new(0);
 /// Stores that did not open after a device had lied, or a bit was flipped.
@@ -578,6 +584,8 @@ fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
     let (tasks, within) = (TASKS.load(Relaxed), STEPS_WITHIN.load(Relaxed));
     assert!(tasks > 500 && within > 500, "{tasks} pieces of work, {within} steps within transactions");
     let (flips, refused) = (FLIPS.load(Relaxed), REFUSED.load(Relaxed));
+    let at_home = LIVES_AT_HOME.load(Relaxed);
+    assert!(at_home > 5, "{at_home} lives only had the heap in its home");
     assert!(flips > 10 && refused > 5, "{flips} bits flipped, {refused} stores refused");
     println!("{tasks} pieces of work, {within} steps within transactions, {flips} flips, {refused} refused");
 }
