@@ -274,6 +274,8 @@ impl<'s> Writer<'s> {
                         continue;
                     }
                     Err(Error::Corrupt(_)) => return false,
+                    // A commit to the heap's home has failed.
+                    Err(Error::NotAdmitted(Admission::Failed)) => return false,
                     Err(other) => panic!("{op:?}: {other}"),
                 }
                 break;
