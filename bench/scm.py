@@ -7,12 +7,16 @@ time of a command; the server's CPU time; and fences for a command.
 
     none     no durability (`appendfsync no`), the log in a folder of `--memory`
     own      emulated memory there, as fast as the machine's
-    own Nx   the same, where each line of 64 bytes takes N times `--line-ns`
+    cow, lat, latb
+             the same, with the heap changed in place by this `scm-method`
+    through  the same by the method none: stores in place, without atomicity
+    own Nx   the same as `own`, or another, where each line of 64 bytes takes N times `--line-ns`
     tmpfs    a folder there used as a drive: a write and a flush for each commit
     block    a folder of `--dir`, as a drive
 
     python3 bench/scm.py                              # five minutes
     python3 bench/scm.py --runs 3 --seconds 1 --media none own 'own 8x'
+    python3 bench/scm.py --media none {own,cow,lat,latb,through}' 8x'
 """
 
 import argparse
@@ -26,6 +30,7 @@ import servers
 LOAD = servers.ROOT / "target" / "release" / "load"
 SETTINGS = [(1, 1), (50, 1), (1, 16), (50, 16)]
 FACTORS = [1, 2, 4, 8]
+METHODS = {"through": "none"}
 COLUMNS = "{:>8} {:>28} {:>6} {:>8} {:>8} {:>8}"
 
 
@@ -54,20 +59,23 @@ def start(options, medium):
         return servers.holdfast(name=medium, folder=options.dir)
     settings = {"none": {"appendfsync": "no"}, "tmpfs": {}}.get(medium)
     if settings is None:
-        factor = int(medium.split()[-1][:-1]) if " " in medium else 0
-        settings = {"medium": "emulated", "scm-line-ns": factor * options.line_ns}
+        method, _, factor = medium.partition(" ")
+        line_ns = int(factor.rstrip("x") or 0) * options.line_ns
+        settings = {"medium": "emulated", "scm-line-ns": line_ns, "scm-method": METHODS.get(method, method)}
+        settings |= {"scm-allow-unsafe": "yes"}
     return servers.holdfast(name=medium, folder=options.memory, **settings)
 
 
 def main():
     media = ["none", "own", *(f"own {factor}x" for factor in FACTORS), "tmpfs", "block"]
+    in_place = [f"{method}{factor}" for method in ("cow", "lat", "latb", "through") for factor in ("", *(f" {n}x" for n in FACTORS))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2, help="of each run")
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--value", type=int, default=100, help="bytes of a value")
     parser.add_argument("--line-ns", type=int, default=60, help="nanoseconds that a line takes at 1x")
-    parser.add_argument("--media", nargs="*", choices=media, default=media)
+    parser.add_argument("--media", nargs="*", choices=media + in_place, default=media)
     parser.add_argument("--memory", default="/dev/shm", help="a folder in memory")
     parser.add_argument("--dir", help="a folder on a drive")
     options = parser.parse_args()
