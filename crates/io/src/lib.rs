@@ -84,7 +84,8 @@ pub trait File: Send + Sync {
     fn store(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// As [`File::read_at`], and counted as a load ([`ScmStats::loads`]).
+    /// As [`File::read_at`], of what [`File::allocate`] has made room for and nobody stores to meanwhile. In storage-class memory it is no
+    /// system call, and one that is damaged ends the process: for what was read or written before.
     fn load(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buf, offset)
     }

@@ -2,7 +2,8 @@
 //! by stores of the processor: no block is written and no page flushed, and nothing of it is a system call.
 //!
 //! A write is durable once its lines have left the processor and a fence has seen them off; one of [`WORD`] bytes is atomic,
-//! and more is not. Reads go through the operating system, which answers an error where a load from a damaged line would end the process.
+//! and more is not. Reads go through the operating system, which answers an error where a load from a damaged line would end the
+//! process; only what is about to be overwritten is loaded.
 
 mod file;
 mod memory;

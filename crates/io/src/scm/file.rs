@@ -58,6 +58,7 @@ impl ScmFile {
             extent.len = self.real.len()?;
             if range.end > extent.len {
                 self.real.set_len(range.end)?;
+                extent.forget(extent.len..range.end);
                 extent.len = range.end;
             }
         }
@@ -81,17 +82,17 @@ impl ScmFile {
         }
         let within = |part: u64| {
             let piece = &pieces[(part / 64 - range.start / PIECE) as usize];
-            (piece, 1 << (part % 64))
+            (&piece.allocated, 1 << (part % 64))
         };
-        let mut parts = range.start / PART..range.end.div_ceil(PART);
-        if parts
-            .clone()
-            .any(|part| matches!(within(part), (piece, bit) if piece.allocated.load(Relaxed) & bit == 0))
-        {
-            fallocate(self.real.file(), FallocateFlags::empty(), range.start, range.end - range.start)?;
-            parts = range.start.div_ceil(PART)..range.end / PART;
-            for (piece, bit) in parts.map(within) {
-                piece.allocated.fetch_or(bit, Relaxed);
+        let parts = range.start / PART..range.end.div_ceil(PART);
+        let has_memory =
+            |part| matches!(within(part), (allocated, bit) if allocated.load(Relaxed) & bit != 0);
+        if !parts.clone().all(has_memory) {
+            // Whole parts, so that it need not be asked for again, but no more than the file has.
+            let (start, end) = (parts.start * PART, (parts.end * PART).min(extent.len));
+            fallocate(self.real.file(), FallocateFlags::empty(), start, end - start)?;
+            for (allocated, bit) in parts.map(within) {
+                allocated.fetch_or(bit, Relaxed);
             }
         }
         Ok(pieces)
@@ -118,9 +119,13 @@ impl ScmFile {
 
     /// Forgets that the medium has memory for a range.
     fn forget(&self, range: Range<u64>) {
-        let extent = self.extent.lock();
-        let pieces =
-            (0u64..).zip(&extent.pieces).filter_map(|(number, piece)| Some((number, piece.as_ref()?)));
+        self.extent.lock().forget(range);
+    }
+}
+
+impl Extent {
+    fn forget(&self, range: Range<u64>) {
+        let pieces = (0u64..).zip(&self.pieces).filter_map(|(number, piece)| Some((number, piece.as_ref()?)));
         for (number, piece) in pieces {
             let is_in = |bit: &u64| {
                 let start = number * PIECE + bit * PART;
@@ -179,8 +184,21 @@ impl File for ScmFile {
     }
 
     fn load(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let pieces = self.make_room(offset..end_of(offset, buf.len() as u64)?)?;
         self.scm.add(&self.scm.counters.loads, 1);
-        self.real.read_at(buf, offset)
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let len = rest.len().min((PIECE - at % PIECE) as usize);
+            let (now, later) = rest.split_at_mut(len);
+            let piece = &pieces[(at / PIECE - offset / PIECE) as usize];
+            // SAFETY: `make_room` has made it a part of the file, with memory; nobody stores there meanwhile (`File::load`).
+            unsafe { piece.mapping.load((at % PIECE) as usize, now) };
+            (at, rest) = (at + len as u64, later);
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -45,6 +45,22 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Loads bytes from an offset of the mapping. A line that the memory has lost ends the process.
+    ///
+    /// # Safety
+    /// The file reaches as far, and its medium has memory for this part. Nobody stores to it meanwhile.
+    ///
+    /// # Panics
+    /// If it does not lie within the mapping.
+    pub unsafe fn load(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "within the mapping");
+        // SAFETY: within the mapping, as was just checked; by contract, the file is there and nobody changes it; what is borrowed is no
+        // mapped memory.
+        unsafe { self.start.as_ptr().add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: made by `mmap`, and nobody can use it any more. If that fails, it stays.
