@@ -49,6 +49,139 @@ fn acknowledged_writes_survive_a_kill_on_any_medium() {
     }
 }
 
+/// Options for a heap that is changed by a method.
+fn by(method: &str) -> Vec<&str> {
+    [&EMULATED[..], &["--scm-method", method]].concat()
+}
+
+#[test]
+fn acknowledged_writes_survive_a_kill_by_any_method_and_the_next() {
+    let mut folder = Folder::new();
+    let methods = ["cow", "latb", "latb", "lat", "lat", "cow", "own", "latb", "own", "lat", "cow", "cow"];
+    for (round, method) in (0..).zip(methods) {
+        let server = Server::start_in(folder, &by(method));
+        let mut client = server.client();
+        assert_eq!(client.info("scm_method"), method);
+        for n in (0..round * 200).step_by(7) {
+            assert_eq!(client.call(&format!("GET key:{n}")), bulk(n.to_string()), "round {round}, {method}");
+        }
+        set(&mut client, round * 200..round * 200 + 120);
+        for n in 0..round {
+            assert_eq!(
+                client.call(&format!("HGET hash f:{n}")),
+                bulk(n.to_string()),
+                "round {round}, {method}"
+            );
+            assert_eq!(client.call(&format!("ZSCORE zset m:{n}")), bulk(n.to_string()));
+        }
+        client.call(&format!("HSET hash f:{round} {round}"));
+        client.call(&format!("ZADD zset {round} m:{round}"));
+        for call in ["MULTI", "RPUSH list a", "SADD set x", "EXEC"] {
+            client.call(&format!(
+                "{call}{}",
+                if call.contains(' ') { round.to_string() } else { String::new() }
+            ));
+        }
+        // Deletions, expiries and large values too.
+        client.call_args(&["SET", "large", &"v".repeat(300_000 + round as usize)]);
+        client.call("PEXPIRE key:1 100000000");
+        client.call("SET gone 1");
+        client.call("DEL gone");
+        let rest = round * 200 + 120..(round + 1) * 200;
+        let kills_at_rest = round % 3 == 0;
+        set(&mut client, rest.clone());
+        if !kills_at_rest {
+            // Without waiting for the replies.
+            let mut requests = Vec::new();
+            (0..200).for_each(|n| write_command(&mut requests, &["HSET", "unanswered", &n.to_string(), "1"]));
+            client.send(&requests);
+        }
+        folder = server.kill();
+        let (is_sound, told) = check(&folder);
+        assert!(is_sound, "{told}");
+        let server = Server::start_in(folder, &by(method));
+        let mut client = server.client();
+        for (call, count) in [("LLEN list", round + 1), ("SCARD set", round + 1), ("HLEN hash", round + 1)] {
+            assert_eq!(client.call(call), Reply::Int(count as i64), "round {round}, {method}");
+        }
+        assert_eq!(client.call("STRLEN large"), Reply::Int(300_000 + round as i64));
+        assert_eq!(client.call("EXISTS gone"), Reply::Int(0));
+        folder = if round % 2 == 0 { server.stop() } else { server.kill() };
+    }
+}
+
+#[test]
+fn each_method_takes_the_fences_and_stores_that_it_needs() {
+    // How many fences and stores for so many stores to the heap's home.
+    type Needs = fn(i64) -> (i64, i64);
+    let methods: [(&str, Needs); 4] = [
+        ("cow", |stores| (stores + 2, 2 * stores + 1)),
+        ("lat", |stores| (2, stores)),
+        ("latb", |stores| (3, stores + 2)),
+        ("none", |stores| (1, stores)),
+    ];
+    for (method, needs) in methods {
+        let server =
+            Server::start(&[&by(method)[..], &["--workers", "1", "--scm-allow-unsafe", "yes"]].concat());
+        let mut client = server.client();
+        // Stores that a command needs, and whether it writes an item to the log.
+        let calls = [
+            ("SET key %", 1, true),
+            ("INCRBY number %", 1, true),
+            ("HSET hash f %", 1, false),
+            ("ZADD zset % m", 1, false),
+            ("LPUSH list x%", 3, false),
+            ("SADD set x%", 3, false),
+            ("GET key", 0, false),
+            ("HGET hash f", 0, false),
+            ("ZRANGE zset 0 -1", 0, false),
+        ];
+        for (call, stores, has_item) in calls {
+            client.call(&call.replace('%', "1"));
+            let mut one = |n: i64| {
+                assert_eq!(client.call("SCM START"), ok());
+                let reply = client.call(&call.replace('%', &n.to_string()));
+                assert!(!harness::is_error(&reply, ""), "{reply:?}");
+                client.call("SCM STOP");
+                ["fences", "stores", "streams"].map(|name| stat(&mut client, name))
+            };
+            // The least of some: others may write meanwhile.
+            let found = (2..6).map(&mut one).min().expect("some");
+            let (fences, all_stores) = if stores == 0 { (0, 0) } else { needs(stores) };
+            let streams = i64::from(has_item || method == "lat" && stores != 0);
+            assert_eq!(found, [fences, all_stores, streams], "{call} by {method}");
+        }
+    }
+}
+
+#[test]
+fn methods_are_refused_where_they_do_not_apply() {
+    let start = |folder: &Folder, options: &[&str]| {
+        let dir = folder.join("data");
+        let out = harness::run(&[&["serve", "--port", "0", "--dir", &dir], options].concat());
+        assert!(!out.status.success());
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let text = start(&Folder::new(), &["--scm-method", "cow"]);
+    assert!(text.contains("scm-method cow needs memory that persists"), "{text}");
+    let text = start(&Folder::new(), &by("none"));
+    assert!(text.contains("it needs scm-allow-unsafe yes"), "{text}");
+    let server = Server::start(&by("latb"));
+    let mut client = server.client();
+    assert_eq!(client.call("SET key value"), ok());
+    assert!(harness::is_error(&client.call("BACKUP BEGIN"), "ERR With this scm-method"));
+    let folder = server.kill();
+    let text = start(&folder, &[]);
+    assert!(text.contains("start with the option medium as before"), "{text}");
+    let server = Server::start_in(folder, &EMULATED);
+    assert_eq!(server.client().call("GET key"), bulk("value"));
+    // As it was on a drive, which a stopped server may be started on.
+    let server = server.restart(Server::stop);
+    let folder = server.stop();
+    let server = Server::start_in(folder, &[]);
+    assert_eq!(server.client().call("GET key"), bulk("value"));
+}
+
 #[test]
 fn a_commit_is_one_fence_and_a_look_is_none() {
     let server = Server::start(&[&EMULATED[..], &["--workers", "1"]].concat());
