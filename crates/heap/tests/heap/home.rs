@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::world::Random;
 use holdfast_heap::{Arena, EXTENT, Heap, HeapOptions, Home, HomeMethod, Image, Tx};
-use holdfast_io::{Fault, Io, Result, SimIo};
+use holdfast_io::{Error, Fault, Io, Result, SimIo};
 
 const OPTIONS: HeapOptions = HeapOptions { max_bytes: 16 * EXTENT, arenas: 2 };
 const STORE: [u8; 16] = *b"a store of tests";
@@ -102,9 +102,11 @@ impl World {
     fn commit(&mut self) -> Result<()> {
         let redo = std::mem::take(&mut self.tx.buf);
         self.tx.clear();
-        let (log, is_lat) = (&mut self.log, self.method == HomeMethod::Lat);
+        let (log, sim, is_lat) = (&mut self.log, &self.sim, self.method == HomeMethod::Lat);
         let publish = || {
             if is_lat {
+                // The log's own fence.
+                sim.fence().map_err(|e| Error::io("write log", e))?;
                 log.push(redo.clone());
             }
             Ok(())
