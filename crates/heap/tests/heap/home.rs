@@ -92,6 +92,11 @@ impl World {
                     let at = offset + self.random.below((size - len + 1) as u64);
                     let bytes = vec![self.random.below(256) as u8; len];
                     self.arenas[arena].write(&mut self.tx, at, &bytes);
+                    if self.random.chance(2) {
+                        // Once more, and not in the same record.
+                        self.arenas[arena].fill(&mut self.tx, offset, 1, self.random.below(256) as u8);
+                        self.arenas[arena].write(&mut self.tx, at, &vec![self.random.below(256) as u8; len]);
+                    }
                 }
                 _ => {}
             }
@@ -256,6 +261,9 @@ fn a_failed_store_is_told_and_what_is_open_is_undone_by_the_next_start() {
         }
         assert!(world.commit().is_err());
         world.sim.clear_faults();
+        // Another one could change what the next start undoes.
+        world.change();
+        assert!(world.commit().is_err(), "the medium would take it, but nobody may give it");
         let cut = world.sim.crash();
         world.restart(cut);
         assert_eq!(difference(&before, &world.arenas), None);
