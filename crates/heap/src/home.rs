@@ -445,8 +445,10 @@ impl Home {
         let mut bytes = vec![0; extents as usize * WORD];
         read(&*self.owners, &mut bytes, WORDS_AT)?;
         for undo in &self.pending {
-            if let Place::Owner(extent) = undo.place {
-                bytes[extent as usize * WORD..][..undo.bytes.len()].copy_from_slice(&undo.bytes);
+            let Place::Owner(extent) = undo.place else { continue };
+            let at = extent as usize * WORD;
+            if let Some(word) = bytes.get_mut(at..at + undo.bytes.len()) {
+                word.copy_from_slice(&undo.bytes);
             }
         }
         let words =

@@ -22,7 +22,14 @@ pub(super) struct Opened {
     has_redo: bool,
     /// Items of a batch, by the heap offsets of their entries.
     items: Vec<(u64, [u8; 6])>,
+    rules: Rules,
+}
+
+/// What the options say of the heap's pages.
+#[derive(Clone, Copy)]
+struct Rules {
     on_unreadable: fn(&Error) -> !,
+    memory_bytes_max: usize,
 }
 
 /// What is changed by the replay.
@@ -66,24 +73,13 @@ impl Opened {
                 }
             }
         };
-        let opened = Opened {
-            target,
-            options: heap_options,
-            has_redo: matches!(superblock.home, None | Some(HomeMethod::Lat)),
-            items: Vec::new(),
-            on_unreadable: options.on_unreadable,
-        };
-        if let Target::Memory(heap, _) = &opened.target {
-            opened.prepare(heap);
-            if heap.absent_bytes() > options.memory_bytes_max as u64 / 2 {
-                heap.use_small_pages();
-            }
+        let &Options { on_unreadable, memory_bytes_max, .. } = options;
+        let rules = Rules { on_unreadable, memory_bytes_max };
+        if let Target::Memory(heap, _) = &target {
+            rules.apply(heap);
         }
-        Ok(opened)
-    }
-
-    fn prepare(&self, heap: &Heap) {
-        heap.on_unreadable(self.on_unreadable);
+        let has_redo = matches!(superblock.home, None | Some(HomeMethod::Lat));
+        Ok(Opened { target, options: heap_options, has_redo, items: Vec::new(), rules })
     }
 
     /// Takes in what a batch of the log has changed.
@@ -112,15 +108,24 @@ impl Opened {
 
     /// The heap, with all that was replayed.
     pub fn finish(self) -> Result<(Arc<Heap>, Vec<Arena>)> {
-        let on_unreadable = self.on_unreadable;
         match self.target {
             Target::Memory(heap, redo) => Ok((heap, redo.finish()?)),
             Target::Home(home) => {
                 home.fence()?;
                 let (heap, arenas) = Heap::open_home(home, self.options)?;
-                heap.on_unreadable(on_unreadable);
+                self.rules.apply(&heap);
                 Ok((heap, arenas))
             }
+        }
+    }
+}
+
+impl Rules {
+    /// Before any of its pages is used.
+    fn apply(self, heap: &Heap) {
+        heap.on_unreadable(self.on_unreadable);
+        if heap.absent_bytes() > self.memory_bytes_max as u64 / 2 {
+            heap.use_small_pages();
         }
     }
 }
