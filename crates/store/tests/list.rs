@@ -61,7 +61,7 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<List>) {
     let (at, to) = (key(rng), key(rng));
     let existed = state.contains_key(&at);
     let list = state.entry(at.clone()).or_default();
-    match rng.below(17) {
+    match rng.below(18) {
         0..6 => {
             let (end, create) = (end(rng), !rng.chance(4));
             let elements: Vec<_> = (0..1 + rng.below(40)).map(|_| element(rng)).collect();
@@ -86,6 +86,16 @@ fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<List>) {
                 list[at] = element.clone();
             }
             assert_eq!(txn.list_set(0, &at, index, &element), Ok(expected));
+        }
+        17 => {
+            let elements: Vec<_> =
+                (0..rng.below(6)).map(|_| (rng.below(list.len() as u64 + 1), element(rng))).collect();
+            let fit = elements.iter().all(|(index, _)| *index < list.len() as u64);
+            if fit {
+                elements.iter().for_each(|(index, element)| list[*index as usize] = element.clone());
+            }
+            let elements: Vec<_> = elements.iter().map(|(index, element)| (*index, &element[..])).collect();
+            assert_eq!(txn.list_set_each(0, &at, &elements), Ok(existed.then_some(fit)));
         }
         10 | 11 => {
             let (index, element) = (rng.below(list.len() as u64 + 1), element(rng));
@@ -202,4 +212,23 @@ fn another_type_is_left_alone() {
     assert_eq!(txn.list_move(0, (b"string", Back), (b"list", Back)), Err(Error::WrongType));
     assert_eq!(txn.list_move(0, (b"list", Back), (b"string", Back)), Err(Error::WrongType));
     assert_eq!(read(&mut txn, b"list"), [b"a".to_vec()]);
+}
+
+#[test]
+fn many_replaced_elements_reserve_the_blocks_that_they_rewrite() {
+    let world = World::new(&mut Rng(6));
+    let mut txn = world.begin_all();
+    txn.list_replace(0, b"key", (0..6000).map(|_| &b""[..])).unwrap();
+    txn.commit();
+    let places: Vec<u64> = (0..200).map(|number| number * 7919 % 6000).collect();
+    let elements: Vec<_> = places.iter().map(|&at| (at, &b"element"[..])).collect();
+    // A transaction of its own, which has reserved nothing before.
+    let mut txn = world.begin_all();
+    assert_eq!(txn.list_set_each(0, b"key", &elements), Ok(Some(true)));
+    assert_eq!(txn.list_set_each(0, b"key", &[(0, b"x"), (6000, b"x")]), Ok(Some(false)));
+    txn.commit();
+    let mut txn = world.begin_all();
+    let list = txn.list_at(0, b"key").unwrap().expect("it was made");
+    assert_eq!((list.get(7919 % 6000), list.get(0)), (Some(&b"element"[..]), Some(&b"element"[..])));
+    assert_eq!(list.len(), 6000);
 }

@@ -38,10 +38,18 @@ fn write(string: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 fn change(rng: &mut Rng, txn: &mut Txn, state: &mut State<Vec<u8>>) {
     let (at, to) = (key(rng), key(rng));
     let mut string = state.get(&at).cloned().unwrap_or_default();
-    match rng.below(20) {
+    match rng.below(21) {
         0 => {
             string = bytes(rng);
             txn.set(0, &at, &string, false).unwrap();
+        }
+        20 => {
+            let parts: Vec<_> = (0..rng.below(3)).map(|_| (place(rng, &string), bytes(rng))).collect();
+            let end = parts.iter().map(|(at, bytes)| at + bytes.len()).max().unwrap_or(0);
+            string = vec![0; end + rng.below(2 * LARGE as u64) as usize];
+            parts.iter().for_each(|(at, bytes)| write(&mut string, *at, bytes));
+            let changes: Vec<_> = parts.iter().map(|(at, bytes)| Change { at: *at, bytes }).collect();
+            txn.string_create(0, &at, string.len(), &changes).unwrap();
         }
         1..8 => {
             let (start, bytes) = (place(rng, &string), bytes(rng));
@@ -193,6 +201,37 @@ fn a_whole_new_value_is_an_item_again_and_an_expiry_stays() {
     assert_eq!(txn.expiry(0, b"key"), Some(Some(1 << 42)));
     drop(txn);
     world.store().check().expect("a sound store");
+}
+
+#[test]
+fn a_string_that_is_created_takes_the_place_of_any_value() {
+    let world = World::new(&mut Rng(4));
+    let mut txn = world.begin_all();
+    txn.set_add(0, b"key", [&b"member"[..]]).unwrap();
+    txn.set_expiry(0, b"key", Some(1 << 42)).unwrap();
+    // So many zeroes would be no batch.
+    txn.string_create(0, b"key", 500 << 20, &[Change { at: 0, bytes: b"head" }]).unwrap();
+    assert!(txn.batch_bytes() < 4 << 20, "{} bytes", txn.batch_bytes());
+    assert_eq!((txn.type_of(0, b"key"), txn.expiry(0, b"key")), (Some(Type::String), Some(None)));
+    let value = txn.string_at(0, b"key").unwrap().expect("it was made");
+    assert!(matches!(value, StringValue::Chunks { .. }) && value.len() == 500 << 20);
+    assert!(value.memory_bytes() < 1 << 20, "{} bytes", value.memory_bytes());
+    assert_eq!((value.byte(3), value.byte((500 << 20) - 1)), (Some(b'd'), Some(0)));
+    txn.string_create(0, b"key", 3, &[]).unwrap();
+    assert_eq!(txn.get(0, b"key"), Ok(Some(&[0; 3][..])));
+    drop(txn);
+    world.store().check().expect("a sound store");
+}
+
+#[test]
+fn many_changes_reserve_what_their_chunks_take() {
+    let world = World::new(&mut Rng(5));
+    let mut txn = world.begin_all();
+    txn.string_create(0, b"key", 1 << 20, &[]).unwrap();
+    let places: Vec<usize> = (0..50_000).map(|number| number * 7919 % (1 << 20)).collect();
+    let changes: Vec<_> = places.iter().map(|&at| Change { at, bytes: b"x" }).collect();
+    assert_eq!(txn.string_change(0, b"key", 0, &changes), Ok(1 << 20));
+    assert_eq!(txn.string_at(0, b"key").unwrap().and_then(|value| value.byte(7919)), Some(b'x'));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::{
     absent::Finder,
     btree::{Counted, Path, Tree},
     object::{self, Encoding, Type},
+    redo_max,
     run::{self, Edit, Entry, New, Room, Run},
 };
 
@@ -197,6 +198,12 @@ impl LeafLimit {
             class => LeafLimit { bytes: 2 << 10 << class.unsigned_abs().min(5), entries: u64::MAX },
         }
     }
+}
+
+/// Bytes of redo of so many elements, of `bytes` together, that replace others here and there, at most.
+pub fn replaced_redo_max(limits: &Limits, elements: usize, bytes: usize) -> usize {
+    // For each element a block may be parted, and what follows the old element moves.
+    redo_max(elements, bytes) + elements * 3 * LeafLimit::new(limits).bytes
 }
 
 /// Changes a list. An operation that fails with [`Full`] leaves the list's elements as they were.

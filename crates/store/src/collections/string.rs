@@ -72,8 +72,10 @@ pub fn create(arena: &mut Arena, tx: &mut Tx, key: &[u8]) -> Result<u64, Full> {
 
 /// Bytes of redo of `changes` of so many `bytes` together to a string that is then `len` bytes long, at most.
 pub fn redo_max(changes: usize, bytes: usize, len: usize) -> usize {
-    // Each byte may be written twice: a new chunk as zeroes, then what comes into it. And the table may be made anew.
-    2 * bytes + (2 * CHUNK + 64) * changes + len / CHUNK * 32 + 2 * CHUNK
+    // Each byte may be written twice: a new chunk as zeroes, then what comes into it. A change has two chunks that it does not fill,
+    // at most, and all changes together those that there are. And the table may be made anew.
+    let fresh = (2 * changes).min(len.div_ceil(CHUNK));
+    2 * bytes + 64 * changes + CHUNK * fresh + len / CHUNK * 32 + 2 * CHUNK
 }
 
 /// Its length in bytes.

@@ -121,6 +121,26 @@ impl Txn<'_> {
         })
     }
 
+    /// Replaces the elements at some indices, one after the other; false, and none is replaced, if one of these is beyond the
+    /// end. `None` without the key. Without room for all, those before are replaced.
+    pub fn list_set_each(&mut self, db: u8, key: &[u8], elements: &[(u64, &[u8])]) -> Result<Option<bool>> {
+        let bytes = elements.iter().map(|(_, element)| element.len()).sum();
+        let redo = list::replaced_redo_max(self.limits(key), elements.len(), bytes);
+        self.reserve(redo)?;
+        // This brings a frozen list back, which takes room of its own.
+        let len = self.change(db, key, Type::List, None, |arena, _, _, obj| Ok(list::len(arena, obj)))?;
+        let Some(len) = len else { return Ok(None) };
+        if elements.iter().any(|(index, _)| *index >= len) {
+            return Ok(Some(false));
+        }
+        let conversion = self.conversion_max(db, key);
+        self.reserve(redo + conversion)?;
+        self.change(db, key, Type::List, None, |arena, tx, context, obj| {
+            let mut writer = Writer::new(arena, tx, obj, context);
+            elements.iter().try_for_each(|(index, element)| writer.set(*index, element)).map(|()| true)
+        })
+    }
+
     /// Removes all but the elements from index `first` to `last`, both included.
     pub fn list_trim(&mut self, db: u8, key: &[u8], first: i64, last: i64) -> Result<()> {
         let Some(len) = self.list_at(db, key)?.map(List::len) else { return Ok(()) };
