@@ -33,6 +33,12 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("slaveof", "`NO ONE` only: there is no replication."),
     ("sync", "An error: there is no replication."),
+    ("vec.create", "Redis has no such command."),
+    ("vec.get", "Redis has no such command."),
+    ("vec.info", "Redis has no such command."),
+    ("vec.range", "Redis has no such command."),
+    ("vec.set", "Redis has no such command."),
+    ("vec.setrange", "Redis has no such command."),
     ("wait", "There are no replicas, so it waits in vain."),
     ("waitaof", "Makes the log durable, under every `appendfsync`; waits for replicas in vain."),
 ];

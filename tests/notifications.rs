@@ -90,6 +90,12 @@ fn every_change_has_its_event() {
         copy s t db 3 => 3 copy_to t
         move t 4 => move_from t, 4 move_to t
         pexpire s -1 => del s
+        vec.create v int32 len 3 => set v
+        vec.set v 0 1 => setrange v
+        vec.setrange v 0 values 1 2 => setrange v
+        vec.create v string len 3 => rpush v
+        vec.set v 0 a => lset v
+        vec.setrange v 0 values a b => lset v
         hset h a 1 b 2 => hset h
         hsetnx h a 1 =>
         hsetnx h c 1 => hset h

@@ -271,8 +271,10 @@ fn range(args: Args, first: usize, last: usize) -> Vec<Use> {
     positions.map(|(first, last)| Use::Positions { first, last, reverse: false }).into_iter().collect()
 }
 
-const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
-const INDEX_OUT_OF_RANGE: Stop = Stop::new("ERR index out of range");
+/// There is no key to change.
+pub(super) const NO_SUCH_KEY: Stop = Stop::new("ERR no such key");
+/// There is no element with this index.
+pub(super) const INDEX_OUT_OF_RANGE: Stop = Stop::new("ERR index out of range");
 const RANK_ZERO: Stop = Stop::new(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
 );

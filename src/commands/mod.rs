@@ -44,6 +44,7 @@ mod streams;
 mod strings;
 mod tracking;
 mod transactions;
+mod vectors;
 mod zsets;
 
 use crate::exec::handler::{Row, Rows};
@@ -92,5 +93,6 @@ const FAMILIES: &[&[Row]] = &[
     streams::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
+    vectors::COMMANDS,
     zsets::COMMANDS,
 ];

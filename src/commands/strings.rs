@@ -269,7 +269,8 @@ fn changed_part(args: Args) -> Vec<Use> {
 
 const NOT_FLOAT: Stop = Stop::new("ERR value is not a valid float");
 const NOT_FINITE: Stop = Stop::new("ERR increment would produce NaN or Infinity");
-const TOO_LONG: Stop = Stop::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+/// A string would have more bytes than `proto-max-bulk-len` says.
+pub(super) const TOO_LONG: Stop = Stop::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
 fn get(call: &mut Call, txn: &mut Txn) -> Answer {
     write_value(call, txn)?;

@@ -11,8 +11,14 @@ type Bytes = Vec<u8>;
 
 /// Keys of each kind that a writer has.
 const KEYS: u64 = 4;
-/// The kinds: text, counter, hash, counts of n-grams, list, set, sorted set, stream, and texts that are only written all together.
-const KINDS: [&str; 9] = ["text", "count", "hash", "ngram", "list", "set", "zset", "stream", "group"];
+/// The kinds: text, counter, hash, counts of n-grams, list, set, sorted set, stream, vectors of numbers and of strings, and texts
+/// that are only written all together.
+const KINDS: [&str; 11] =
+    ["text", "count", "hash", "ngram", "list", "set", "zset", "stream", "numbers", "words", "group"];
+/// The length of a vector of numbers: it is a large string.
+const NUMBERS: u64 = 3000;
+/// What it begins with.
+const NUMBERS_HEADER: &[u8; 8] = b"\0VECTOR\x02";
 
 /// One key of a writer.
 pub fn key(writer: usize, kind: &str, number: u64) -> String {
@@ -141,7 +147,7 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
     // No number, which a reader would take for a step.
     let member = format!("m{}", rng.below(400));
     let value = value(number, rng);
-    match rng.below(24) {
+    match rng.below(27) {
         0..5 => words(&["SET", &key("text"), &value]),
         5 => words(&["APPEND", &key("text"), &value]),
         6..9 => words(&["INCR", &key("count")]),
@@ -153,12 +159,20 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
         17 => words(&["ZADD", &key("zset"), &number.to_string(), &member]),
         18 if rng.one_in(2) => words(&["SREM", &key("set"), &member]),
         18 => words(&["ZREM", &key("zset"), &member]),
-        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(8) as usize])]),
+        _ if rng.one_in(10) => words(&["DEL", &key(KINDS[rng.below(10) as usize])]),
         20 => words(&["XADD", &key("stream"), &format!("{number}-*"), "field", &value]),
         // Never all: who reads a stream cannot tell an empty one from none.
         21 => words(&["XTRIM", &key("stream"), "MAXLEN", &(1 + rng.below(50)).to_string()]),
         22 => words(&["NGRAM.INCR", &key("ngram"), &member, &member]),
         23 => words(&["NGRAM.INCRBY", &key("ngram"), &member, &number.to_string(), "all", "-1"]),
+        24 if rng.one_in(5) => words(&["VEC.CREATE", &key("numbers"), "INT64", "LEN", &NUMBERS.to_string()]),
+        24 | 25 => {
+            let (one, other) = (rng.below(NUMBERS).to_string(), rng.below(NUMBERS).to_string());
+            let number = number.to_string();
+            words(&["VEC.SET", &key("numbers"), &one, &number, &other, &number])
+        }
+        26 if rng.one_in(3) => words(&["VEC.CREATE", &key("words"), "STRING", "VALUES", "a", &value, "b"]),
+        26 => words(&["VEC.SET", &key("words"), "0", &value, "2", &member]),
         _ => words(&["SET", &key("text"), &value]),
     }
 }
@@ -255,6 +269,34 @@ impl Model {
                 let by = std::str::from_utf8(&pair[1]).expect("digits").parse().expect("a number");
                 count(collection!(self, key, Hash), &pair[0], by)
             })),
+            (b"VEC.CREATE", [_, len, _]) if len == b"LEN" => {
+                let zeroes = vec![0; NUMBERS as usize * size_of::<i64>()];
+                self.0.insert(key.clone(), Value::Text([&NUMBERS_HEADER[..], &zeroes].concat()));
+                ok()
+            }
+            (b"VEC.CREATE", [_, _, strings @ ..]) => {
+                self.0.insert(key.clone(), Value::List(strings.iter().cloned().collect()));
+                ok()
+            }
+            (b"VEC.SET", pairs) => {
+                let parse = |digits: &[u8]| {
+                    std::str::from_utf8(digits).expect("digits").parse::<usize>().expect("a number")
+                };
+                for pair in pairs.chunks_exact(2) {
+                    let index = parse(&pair[0]);
+                    match self.0.get_mut(key) {
+                        Some(Value::List(strings)) => strings[index] = pair[1].clone(),
+                        Some(Value::Text(numbers)) => {
+                            let at = NUMBERS_HEADER.len() + index * size_of::<i64>();
+                            numbers[at..at + size_of::<i64>()]
+                                .copy_from_slice(&(parse(&pair[1]) as i64).to_le_bytes());
+                        }
+                        None => return Reply::Error(b"ERR no such key".to_vec()),
+                        Some(other) => unreachable!("a key keeps its kind: {other:?}"),
+                    }
+                }
+                ok()
+            }
             (b"LPUSH", [element]) => {
                 let list = collection!(self, key, List);
                 list.push_front(element.clone());
@@ -308,7 +350,7 @@ impl Model {
                 let key = key(writer, kind, number);
                 let reply = client.call(&match kind {
                     "hash" | "ngram" => format!("HGETALL {key}"),
-                    "list" => format!("LRANGE {key} 0 -1"),
+                    "list" | "words" => format!("LRANGE {key} 0 -1"),
                     "set" => format!("SMEMBERS {key}"),
                     "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
                     "stream" => format!("XRANGE {key} - +"),
@@ -363,7 +405,7 @@ fn read_collection(kind: &str, items: Vec<Bytes>) -> Value {
     let pairs = || items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
     match kind {
         "hash" | "ngram" => Value::Hash(pairs().collect()),
-        "list" => Value::List(items.into()),
+        "list" | "words" => Value::List(items.into()),
         "set" => Value::Set(items.into_iter().collect()),
         "zset" => {
             let score = |text: &[u8]| std::str::from_utf8(text).expect("digits").parse().expect("a number");
