@@ -145,6 +145,11 @@ impl Batch {
         self.released.push((lsn, bytes));
     }
 
+    /// Whether it has released any item.
+    pub(crate) fn releases(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// Takes what the batch has released out of the log's live bytes, as [`release`] does.
     pub(crate) fn settle_released(&self, log: &Log) {
         release(log, self.released.iter().copied());

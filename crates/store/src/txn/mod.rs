@@ -534,6 +534,9 @@ impl<'s> Txn<'s> {
         let publish = || lsn.map_or(Ok(()), |lsn| log.wait_durable(lsn + 1));
         let committed = home.commit(redo, publish);
         self.settle(lsn.unwrap_or(0));
+        if lsn.is_none() && self.batch.releases() {
+            self.engine.room.note_released();
+        }
         match committed {
             Ok(()) => lsn.map_or(0, |lsn| lsn + 1),
             Err(error) => {
