@@ -5,7 +5,10 @@ mod harness;
 
 use harness::{Client, Folder, Server, bulk, check, ok, wait_until};
 use holdfast_resp::{Reply, write_command};
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 const EMULATED: [&str; 2] = ["--medium", "emulated"];
 
@@ -152,6 +155,67 @@ fn each_method_takes_the_fences_and_stores_that_it_needs() {
             assert_eq!(found, [fences, all_stores, streams], "{call} by {method}");
         }
     }
+}
+
+/// The figures of a command in `SCM COMMANDS`; empty: it is not there.
+fn of_command(client: &mut Client, command: &str) -> HashMap<String, i64> {
+    let name = |field: &Reply| match field {
+        Reply::Bulk(name) => String::from_utf8(name.to_vec()).expect("a name"),
+        other => panic!("{other:?}"),
+    };
+    let Reply::Array(flat) = client.call("SCM COMMANDS") else { panic!("a flat array") };
+    let found = flat.chunks(2).find(|pair| pair[0] == bulk(command));
+    let Some([_, Reply::Array(figures)]) = found else { return HashMap::new() };
+    figures
+        .chunks(2)
+        .map(|pair| match pair {
+            [field, Reply::Int(figure)] => (name(field), *figure),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn what_was_written_is_told_by_command() {
+    // Fences of a SET, of an EXEC with two, and of commits for commands together.
+    for (method, set, exec) in [("lat", 2, 2), ("latb", 3, 3), ("own", 0, 0)] {
+        let server = Server::start(&[&by(method)[..], &["--workers", "1"]].concat());
+        let mut client = server.client();
+        client.call("SET key 0");
+        assert_eq!(client.call("SCM START"), ok());
+        for n in 1..=3 {
+            assert_eq!(client.call(&format!("SET key {n}")), ok());
+        }
+        ["MULTI", "SET key 4", "SET key 5", "EXEC", "GET key"].iter().for_each(|call| {
+            client.call(call);
+        });
+        assert!(matches!(client.call("EVAL return(redis.call('get',KEYS[1])) 1 key"), Reply::Bulk(_)));
+        assert_eq!(client.call("SCM STOP"), ok());
+        client.call("SET key 6");
+        let figures = of_command(&mut client, "set");
+        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+        assert_eq!(counted, [3, 2, 3 * set], "{method}: {figures:?}");
+        let figures = of_command(&mut client, "exec");
+        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+        assert_eq!(counted, [1, 0, exec], "{method}: {figures:?}");
+        let figures = of_command(&mut client, "get");
+        let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
+        assert_eq!(counted, [1, 1, 0], "{method}: {figures:?}");
+        // Each of them was alone in its loop turn.
+        let commits = of_command(&mut client, "(commits)")["fences"];
+        if method == "own" {
+            assert!(commits >= 4, "{commits}")
+        } else {
+            assert_eq!(commits, 0, "{method}")
+        }
+        let told = ["transactions_opened", "transactions_closed", "nested_commands"]
+            .map(|name| stat(&mut client, name));
+        assert_eq!(told, [6, 6, 3], "{method}");
+        client.call("SCM RESET");
+        assert!(of_command(&mut client, "set").is_empty());
+    }
+    let server = Server::start(&[]);
+    assert!(harness::is_error(&server.client().call("SCM COMMANDS"), "ERR The data folder does not lie on"));
 }
 
 #[test]

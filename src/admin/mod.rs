@@ -5,5 +5,6 @@ pub mod endurance;
 pub mod latency;
 pub mod log;
 pub mod refusals;
+pub mod scm;
 pub mod slowlog;
 pub mod stats;

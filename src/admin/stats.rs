@@ -1,6 +1,6 @@
 //! Counters. Each worker has its own, which only it writes, so counting costs no locked instruction; INFO adds them up.
 
-use crate::{command::table::CommandId, util::counter::Counter};
+use crate::{admin::scm::Counted, command::table::CommandId, util::counter::Counter};
 use holdfast_io::Histogram;
 use std::{
     collections::BTreeMap,
@@ -43,6 +43,8 @@ pub struct WorkerStats {
     pub cold_waits_under_lock: Counter,
     /// Bytes that its interpreter takes.
     pub interpreter_bytes: AtomicUsize,
+    /// What commands wrote to storage-class memory.
+    pub scm: Counted,
 }
 
 impl WorkerStats {
@@ -57,6 +59,7 @@ impl WorkerStats {
             blocked: AtomicU64::new(0),
             cold_waits_under_lock: Counter::default(),
             interpreter_bytes: AtomicUsize::new(0),
+            scm: Counted::default(),
         }
     }
 

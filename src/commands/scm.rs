@@ -1,8 +1,11 @@
 //! SCM: what is written to storage-class memory. Redis has no such command; the one that this is made after counts what a Redis
 //! stores there (Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM, 2016).
 
-use crate::{commands::prelude::*, config::Opt};
-use holdfast_io::Scm;
+use crate::{
+    admin::scm::OfCommand, command::table::CommandId, commands::prelude::*, config::Opt, server::Server,
+};
+use holdfast_io::{Scm, ScmStats};
+use std::collections::BTreeMap;
 
 const SUB: Command = Command {
     group: "server",
@@ -23,6 +26,13 @@ pub static COMMANDS: &[Row] = &[Command {
 .container(
     const {
         &[
+            Command {
+                name: "scm|commands",
+                complexity: "O(N), with N commands",
+                summary: "Returns what each command has written to storage-class memory while it was counted.",
+                ..SUB
+            }
+            .by(Plain(commands)),
             Command {
                 name: "scm|help",
                 flags: Flags::LOADING.and(Flags::STALE),
@@ -54,6 +64,10 @@ const BLOCK: Stop =
 
 fn help(call: &mut Call) -> Answer {
     call.help(&[
+        "COMMANDS",
+        "    Return, for each command, how often it was a transaction of its own, or nested in that of EXEC or a",
+        "    script, and what its own transactions wrote. With the method own they write when a loop turn ends,",
+        "    for all commands of it: that is under (commits).",
         "RESET",
         "    Count from nothing again.",
         "START",
@@ -71,10 +85,16 @@ fn scm<'c>(call: &Call<'c>) -> Result<&'c Scm, Stop> {
     call.server().store.scm().ok_or(BLOCK)
 }
 
+/// Counts from nothing again.
+fn count_anew(call: &Call) -> Result<(), Stop> {
+    scm(call)?.reset();
+    call.server().workers.iter().for_each(|worker| worker.scm.reset());
+    Ok(())
+}
+
 fn start(call: &mut Call) -> Answer {
-    let scm = scm(call)?;
-    scm.reset();
-    scm.count(true);
+    count_anew(call)?;
+    scm(call)?.count(true);
     call.reply_ok()
 }
 
@@ -84,7 +104,7 @@ fn stop(call: &mut Call) -> Answer {
 }
 
 fn reset(call: &mut Call) -> Answer {
-    scm(call)?.reset();
+    count_anew(call)?;
     call.reply_ok()
 }
 
@@ -96,8 +116,14 @@ fn stats(call: &mut Call) -> Answer {
         (config.choice(Opt::Medium), config.choice(Opt::ScmMethod))
     };
     let home = call.server().store.home_stats().unwrap_or_default();
+    let executed = Executed::of(call.server());
+    let sum = |count: fn(&OfCommand) -> u64| executed.commands.values().map(count).sum::<u64>();
+    let closed = sum(|command| command.transactions);
     let figures = [
         ("counting", u64::from(scm.is_counting())),
+        ("transactions_opened", closed + executed.open),
+        ("transactions_closed", closed),
+        ("nested_commands", sum(|command| command.nested)),
         ("loads", stats.loads),
         ("stores", stats.stores),
         ("streams", stats.streams),
@@ -117,5 +143,57 @@ fn stats(call: &mut Call) -> Answer {
     out.key("method").bulk(method);
     out.key("write_back").bulk(scm.options().write_back.name());
     figures.iter().for_each(|&(name, figure)| out.key(name).int(figure as i64));
+    Ok(Done)
+}
+
+/// What all workers have executed.
+#[derive(Default)]
+struct Executed {
+    open: u64,
+    commands: BTreeMap<CommandId, OfCommand>,
+    commits: ScmStats,
+}
+
+impl Executed {
+    fn of(server: &Server) -> Executed {
+        let mut all = Executed::default();
+        for worker in &server.workers {
+            worker.scm.show(|worker| {
+                all.open += worker.open;
+                all.commits += worker.commits;
+                for (&id, counted) in &worker.commands {
+                    *all.commands.entry(id).or_default() += *counted;
+                }
+            });
+        }
+        all
+    }
+}
+
+fn commands(call: &mut Call) -> Answer {
+    scm(call)?;
+    let server = call.server();
+    let executed = Executed::of(server);
+    let out = &mut call.out;
+    out.map(executed.commands.len() + 1);
+    let written = |stats: &ScmStats| {
+        [
+            ("loads", stats.loads),
+            ("stores", stats.stores),
+            ("streams", stats.streams),
+            ("bytes", stats.bytes),
+            ("lines", stats.lines),
+            ("fences", stats.fences),
+        ]
+    };
+    for (&id, command) in &executed.commands {
+        let written = written(&command.written);
+        out.key(server.table.command(id).name).map(2 + written.len());
+        let executed = [("transactions", command.transactions), ("nested", command.nested)];
+        executed.iter().chain(&written).for_each(|&(name, figure)| out.key(name).int(figure as i64));
+    }
+    let written = written(&executed.commits);
+    out.key("(commits)").map(written.len());
+    written.iter().for_each(|&(name, figure)| out.key(name).int(figure as i64));
     Ok(Done)
 }

@@ -1,7 +1,7 @@
 //! From arguments to a handler: a command is looked up, checked, admitted, and called in its transaction, or queued for EXEC.
 
 use crate::{
-    admin::log::log,
+    admin::{log::log, scm::Counted},
     clients::client::flag,
     command::{
         Categories, Command, Flags,
@@ -24,6 +24,7 @@ use crate::{
     server::{Server, mailbox::Wake},
     session::{Queued, Replies, Session},
 };
+use holdfast_io::Scm;
 use holdfast_resp::{Args, Writer};
 use holdfast_store::{Expected, Txn};
 use tokio::time;
@@ -141,12 +142,24 @@ impl Turn<'_> {
         }
         let proto = session.proto;
         let out = &mut Writer::new(out, proto);
+        let has_txn = !matches!(row.handler, Handler::Plain(_)) || command.name == "exec";
+        let counted = self.counts_scm().filter(|_| has_txn);
+        counted.inspect(|counted| counted.open());
         let outcome = self.run(session, id, row, args, &keys, redo, out, wake, expected);
+        counted.inspect(|counted| counted.close(outcome.is_final().then_some(id)));
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING applies to the next command, or to all of the next transaction.
             mode.caching &= session.multi.is_some() || command.name.starts_with("client|");
         }
         outcome
+    }
+
+    /// Where it is counted what commands write to storage-class memory; `None`: there is none, or it is not counted.
+    #[inline]
+    fn counts_scm(&self) -> Option<&Counted> {
+        let worker = self.worker;
+        (worker.on_scm && worker.server.store.scm().is_some_and(Scm::is_counting))
+            .then(|| &worker.stats().scm)
     }
 
     /// Puts a command into the queue of MULTI.
@@ -353,6 +366,9 @@ impl Turn<'_> {
             self.show(session, command, args);
         }
         if outcome.is_final() {
+            if session.in_exec {
+                self.counts_scm().inspect(|counted| counted.nest(id));
+            }
             self.finish(session, id, args, failed);
         }
         outcome

@@ -34,6 +34,8 @@ pub struct Worker {
     pub clock: Clock,
     /// Something was appended to the log in this loop turn. Only the worker's own thread uses it.
     pub appended: Arc<AtomicBool>,
+    /// The data folder lies on storage-class memory.
+    pub on_scm: bool,
     /// Reads what is not in memory.
     pub fetcher: Rc<Fetcher>,
     engine: RefCell<Option<Engine>>,
@@ -53,6 +55,7 @@ impl Worker {
     /// A new one.
     pub fn new(server: Arc<Server>, rows: &'static Rows, index: usize, clock: Clock) -> Worker {
         Worker {
+            on_scm: server.store.scm().is_some(),
             fetcher: Rc::new(Fetcher::new(server.store.clone())),
             server,
             rows,

@@ -11,6 +11,7 @@ mod shutdowns;
 
 use std::{
     cell::Cell,
+    ops::AddAssign,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -131,6 +132,35 @@ pub struct ScmStats {
     pub overshoot_ns_max: u64,
 }
 
+impl ScmStats {
+    /// Nothing.
+    pub const NONE: ScmStats = ScmStats {
+        loads: 0,
+        stores: 0,
+        streams: 0,
+        bytes: 0,
+        lines: 0,
+        fences: 0,
+        delay_ns: 0,
+        overshoot_ns: 0,
+        overshoot_ns_max: 0,
+    };
+}
+
+impl AddAssign for ScmStats {
+    fn add_assign(&mut self, more: ScmStats) {
+        self.loads += more.loads;
+        self.stores += more.stores;
+        self.streams += more.streams;
+        self.bytes += more.bytes;
+        self.lines += more.lines;
+        self.fences += more.fences;
+        self.delay_ns += more.delay_ns;
+        self.overshoot_ns += more.overshoot_ns;
+        self.overshoot_ns_max = self.overshoot_ns_max.max(more.overshoot_ns_max);
+    }
+}
+
 /// Storage-class memory, as a process uses it.
 pub struct Scm {
     options: ScmOptions,
@@ -162,6 +192,8 @@ struct Unfenced {
 
 thread_local! {
     static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { began_ns: 0, bytes: 0, lines: 0 }) };
+    /// What the thread has counted and nobody has taken.
+    static OF_THREAD: Cell<ScmStats> = const { Cell::new(ScmStats::NONE) };
 }
 
 impl Scm {
@@ -234,10 +266,33 @@ impl Scm {
         UNFENCED.set(Unfenced { bytes: unfenced.bytes + bytes, lines: unfenced.lines + lines, ..unfenced });
     }
 
-    pub(crate) fn add(&self, counter: &AtomicU64, count: u64) {
-        if self.is_counting() {
-            counter.fetch_add(count, Relaxed);
+    /// What this thread has counted since it was asked last.
+    pub fn take_of_thread() -> ScmStats {
+        OF_THREAD.take()
+    }
+
+    pub(crate) fn add(&self, more: ScmStats) {
+        if !self.is_counting() {
+            return;
         }
+        let add = |counter: &AtomicU64, count: u64| {
+            if count > 0 {
+                counter.fetch_add(count, Relaxed);
+            }
+        };
+        let counters = &self.counters;
+        add(&counters.loads, more.loads);
+        add(&counters.stores, more.stores);
+        add(&counters.streams, more.streams);
+        add(&counters.bytes, more.bytes);
+        add(&counters.lines, more.lines);
+        add(&counters.fences, more.fences);
+        add(&counters.delay_ns, more.delay_ns);
+        add(&counters.overshoot_ns, more.overshoot_ns);
+        counters.overshoot_ns_max.fetch_max(more.overshoot_ns_max, Relaxed);
+        let mut of_thread = OF_THREAD.get();
+        of_thread += more;
+        OF_THREAD.set(of_thread);
     }
 
     /// Makes durable what this thread has stored since its last fence; without anything it is none.
@@ -251,15 +306,15 @@ impl Scm {
             ScmMedium::Dax => (0, 0),
             ScmMedium::Emulated(delay) => wait_until(began_ns + delay.of(lines)),
         };
-        let counters = &self.counters;
-        self.add(&counters.bytes, bytes);
-        self.add(&counters.lines, lines);
-        self.add(&counters.fences, 1);
-        self.add(&counters.delay_ns, delay_ns);
-        self.add(&counters.overshoot_ns, overshoot_ns);
-        if self.is_counting() {
-            counters.overshoot_ns_max.fetch_max(overshoot_ns, Relaxed);
-        }
+        self.add(ScmStats {
+            bytes,
+            lines,
+            fences: 1,
+            delay_ns,
+            overshoot_ns,
+            overshoot_ns_max: overshoot_ns,
+            ..ScmStats::NONE
+        });
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::{LINE, Scm, ScmMedium, memory::Mapping};
+use super::{LINE, Scm, ScmMedium, ScmStats, memory::Mapping};
 use crate::{Durability, File, ReadQueue, real::RealFile};
 
 /// A file is mapped in pieces of this size, as they are written.
@@ -163,7 +163,7 @@ impl File for ScmFile {
             return Ok(());
         }
         self.store_all(bufs, offset..end_of(offset, len)?)?;
-        self.scm.add(&self.scm.counters.streams, 1);
+        self.scm.add(ScmStats { streams: 1, ..ScmStats::NONE });
         self.scm.fence();
         Ok(())
     }
@@ -179,7 +179,7 @@ impl File for ScmFile {
             return Ok(());
         }
         self.store_all(&[bytes], offset..end_of(offset, bytes.len() as u64)?)?;
-        self.scm.add(&self.scm.counters.stores, 1);
+        self.scm.add(ScmStats { stores: 1, ..ScmStats::NONE });
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl File for ScmFile {
             return Ok(());
         }
         let pieces = self.make_room(offset..end_of(offset, buf.len() as u64)?)?;
-        self.scm.add(&self.scm.counters.loads, 1);
+        self.scm.add(ScmStats { loads: 1, ..ScmStats::NONE });
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let len = rest.len().min((PIECE - at % PIECE) as usize);
