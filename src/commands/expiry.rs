@@ -145,7 +145,7 @@ fn set(call: &mut Call, txn: &mut Txn, given: ExpireTime) -> Answer {
     txn.use_key(db, key);
     let set = txn.expiry(db, key).is_some_and(|old| condition.holds(old, time));
     if set {
-        match u64::try_from(time).ok().filter(|&time| time > txn.now_ms()) {
+        match u64::try_from(time).ok().filter(|&time| !txn.has_expired(time)) {
             Some(time) => {
                 txn.set_expiry(db, key, Some(time))?;
                 call.notify(Class::GENERIC, "expire", key);

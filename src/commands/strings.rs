@@ -407,7 +407,7 @@ fn get_ex(call: &mut Call, txn: &mut Txn) -> Answer {
     // Without a key it does not matter which time was given.
     let Some(old) = txn.expiry(db, key) else { return Ok(Done) };
     let event = match given.map(|given| expire_time::time(call, txn, given, 3)).transpose()? {
-        Some(at) if at <= txn.now_ms() => txn.remove(db, key).then_some("del"),
+        Some(at) if txn.has_expired(at) => txn.remove(db, key).then_some("del"),
         Some(at) => txn.set_expiry(db, key, Some(at))?.then_some("expire"),
         None => (old.is_some() && txn.set_expiry(db, key, None)?).then_some("persist"),
     };

@@ -227,10 +227,11 @@ fn error(call: &mut Call) -> Answer {
 /// Shows a key that has expired too, if nobody has looked since.
 fn object(call: &mut Call, txn: &mut Txn) -> Answer {
     check(call)?;
-    let now_ms = txn.go_to(0);
+    let now_ms = txn.now_ms();
+    txn.expire_nothing(true);
     txn.note_uses(false);
     let shown = describe(txn, call.db(), call.args.at(2), now_ms);
-    txn.go_to(now_ms);
+    txn.expire_nothing(false);
     call.out.simple(shown?);
     Ok(Done)
 }

@@ -135,7 +135,7 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
     })?;
     let from = if options.absolute { 0 } else { txn.now_ms() };
     let expires = (ttl != 0).then(|| ttl.saturating_add(from));
-    if expires.is_some_and(|at| at <= txn.now_ms()) {
+    if expires.is_some_and(|at| txn.has_expired(at)) {
         if txn.remove(db, key) {
             call.notify(Class::GENERIC, "del", key);
         }

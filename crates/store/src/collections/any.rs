@@ -87,7 +87,7 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<(), String> {
         Type::List => list::check(arena, obj),
         Type::Set => set::check(arena, cx, obj),
         Type::Zset => zset::check(arena, cx, obj),
-        Type::Hash => hash::check(arena, Context { now_ms: 0, ..cx }, obj),
+        Type::Hash => hash::check(arena, Context { expired_ms: 0, ..cx }, obj),
         Type::Stream => stream::check(arena, obj),
         Type::String => string::check(arena, obj),
     }?;

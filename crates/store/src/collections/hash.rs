@@ -43,8 +43,8 @@ pub struct Field<'a> {
 }
 
 impl Field<'_> {
-    fn is_alive(&self, now_ms: u64) -> bool {
-        self.expires == 0 || self.expires > now_ms
+    fn is_alive(&self, expired_ms: u64) -> bool {
+        self.expires == 0 || self.expires > expired_ms
     }
 }
 
@@ -76,7 +76,7 @@ pub fn get<'a>(arena: &'a Arena, cx: Context, obj: u64, name: &[u8]) -> Option<F
         let small = Small::of(arena, obj);
         small.field(arena, small.find(arena, &piece)?)
     };
-    field.is_alive(cx.now_ms).then_some(field)
+    field.is_alive(cx.expired_ms).then_some(field)
 }
 
 /// Looks for what a command that names this field will use of a large hash.
@@ -96,7 +96,7 @@ pub fn fields<'a>(arena: &'a Arena, cx: Context, obj: u64) -> Fields<'a> {
     } else {
         Source::Small(Small::of(arena, obj).fields(arena))
     };
-    Fields { source, now_ms: cx.now_ms }
+    Fields { source, expired_ms: cx.expired_ms }
 }
 
 /// Passes about `count` fields from `cursor` on (all, if the hash is small) to `each` and returns the next cursor, 0
@@ -115,7 +115,7 @@ pub fn scan(
     }
     Large::of(obj).table.scan(arena, cursor, count, |word| {
         let field = large::field(arena, word);
-        if field.is_alive(cx.now_ms) {
+        if field.is_alive(cx.expired_ms) {
             each(field);
         }
     })
@@ -134,7 +134,7 @@ pub fn random<'a>(
     if is_large(arena, obj) && count > 0 {
         let table = Large::of(obj).table;
         let draw = || large::field(arena, table.random(arena, count, &mut random).word);
-        let drawn = std::iter::repeat_with(draw).take(DRAWS).find(|field| field.is_alive(cx.now_ms));
+        let drawn = std::iter::repeat_with(draw).take(DRAWS).find(|field| field.is_alive(cx.expired_ms));
         if drawn.is_some() {
             return drawn;
         }
@@ -152,7 +152,7 @@ pub fn sample<'a>(
     random: impl FnMut() -> u64,
 ) -> Vec<Field<'a>> {
     let next_expiry = next_expiry(arena, obj);
-    if is_large(arena, obj) && (next_expiry == 0 || next_expiry > cx.now_ms) {
+    if is_large(arena, obj) && (next_expiry == 0 || next_expiry > cx.expired_ms) {
         let words = Large::of(obj).table.sample(arena, len(arena, obj), sample, random);
         return words.into_iter().map(|word| large::field(arena, word)).collect();
     }
@@ -162,7 +162,7 @@ pub fn sample<'a>(
 /// The fields of a hash; see [`fields`].
 pub struct Fields<'a> {
     source: Source<'a>,
-    now_ms: u64,
+    expired_ms: u64,
 }
 
 enum Source<'a> {
@@ -179,7 +179,7 @@ impl<'a> Iterator for Fields<'a> {
                 Source::Small(fields) => fields.next()?.field,
                 Source::Large(arena, words) => large::field(arena, words.next()?),
             };
-            if field.is_alive(self.now_ms) {
+            if field.is_alive(self.expired_ms) {
                 return Some(field);
             }
         }
@@ -238,7 +238,7 @@ impl<'a> Writer<'a> {
         }
         object::add_count(self.arena, self.tx, self.obj, -1);
         self.settle_bound(expires);
-        expires == 0 || expires > self.cx.now_ms
+        expires == 0 || expires > self.cx.expired_ms
     }
 
     /// Gives a field another expiry, 0 for none; false if there is no such field.
@@ -254,7 +254,7 @@ impl<'a> Writer<'a> {
             let hash = cx.hasher.hash(name);
             let Some(found) = large.find(arena, hash, &piece) else { return Ok(false) };
             let field = large::field(arena, found.word);
-            if !field.is_alive(cx.now_ms) {
+            if !field.is_alive(cx.expired_ms) {
                 return Ok(false);
             }
             before = field.expires;
@@ -263,7 +263,7 @@ impl<'a> Writer<'a> {
             let small = Small::of(arena, *obj);
             let Some(at) = small.find(arena, &piece) else { return Ok(false) };
             let field = small.field(arena, at);
-            if !field.is_alive(cx.now_ms) {
+            if !field.is_alive(cx.expired_ms) {
                 return Ok(false);
             }
             before = field.expires;
@@ -282,7 +282,7 @@ impl<'a> Writer<'a> {
     pub fn purge(&mut self, budget: usize) -> usize {
         let Writer { arena, tx, obj, cx } = self;
         let bound = next_expiry(arena, *obj);
-        if bound == 0 || bound > cx.now_ms {
+        if bound == 0 || bound > cx.expired_ms {
             return 0;
         }
         let mut purged = 0;
@@ -290,7 +290,7 @@ impl<'a> Writer<'a> {
         if is_large(arena, *obj) {
             let large = Large::of(*obj);
             next = large.next_expiry(arena);
-            while next != 0 && next <= cx.now_ms && purged < budget {
+            while next != 0 && next <= cx.expired_ms && purged < budget {
                 let found = large.first_to_expire(arena).expect("a field with the next expiry");
                 large.remove(arena, tx, found);
                 next = large.next_expiry(arena);
@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
             }
         } else {
             let small = Small::of(arena, *obj);
-            let expired = |placed: &Placed| !placed.field.is_alive(cx.now_ms);
+            let expired = |placed: &Placed| !placed.field.is_alive(cx.expired_ms);
             while let Some(at) = small.fields(arena).find(expired).map(|placed| placed.at) {
                 if purged == budget {
                     break;
@@ -325,7 +325,7 @@ impl<'a> Writer<'a> {
         let mut small = Small::of(arena, *obj);
         let mut at = at;
         let old = at.map(|at| small.field(arena, at));
-        let alive = old.filter(|field| field.is_alive(cx.now_ms)).map(|field| field.expires);
+        let alive = old.filter(|field| field.is_alive(cx.expired_ms)).map(|field| field.expires);
         let (is_new, existed) = (alive.is_none(), old.is_some());
         let expires = expiry.after(alive);
         if expires != 0 {
@@ -342,7 +342,7 @@ impl<'a> Writer<'a> {
         let large = Large::of(*obj);
         let found = large.search(arena, hash, &name);
         let old = found.ok().map(|found| large::field(arena, found.word));
-        let alive = old.filter(|field| field.is_alive(cx.now_ms)).map(|field| field.expires);
+        let alive = old.filter(|field| field.is_alive(cx.expired_ms)).map(|field| field.expires);
         let (is_new, before) = (alive.is_none(), old.map_or(0, |field| field.expires));
         let expires = expiry.after(alive);
         let put = Put { name, value, expires };
@@ -476,7 +476,7 @@ pub fn check(arena: &Arena, cx: Context, obj: u64) -> Result<u64, String> {
     if is_large(arena, obj) && bound != large.next_expiry(arena) {
         return wrong(format!("has {bound} as its next expiry, not {}", large.next_expiry(arena)));
     }
-    let always = Context { now_ms: 0, ..cx };
+    let always = Context { expired_ms: 0, ..cx };
     for field in fields(arena, always, obj) {
         if field.expires != 0 && (bound == 0 || field.expires < bound) {
             return wrong(format!("expects no expiry before {bound}, but {:?} has one", field.name));

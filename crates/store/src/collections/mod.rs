@@ -44,6 +44,8 @@ pub struct Context<'a> {
     pub limits: &'a Limits,
     /// The time, in milliseconds since 1970.
     pub now_ms: u64,
+    /// What was to expire by then has expired: the time, or 0 where nothing has.
+    pub expired_ms: u64,
 }
 
 /// The positions from index `first` to `last`, both included, in a sequence of `len`. An index below zero counts from

@@ -128,7 +128,7 @@ pub fn import(
 
 /// A time at which nothing has expired.
 fn always(cx: Context) -> Context {
-    Context { now_ms: 0, ..cx }
+    Context { expired_ms: 0, ..cx }
 }
 
 fn fill(

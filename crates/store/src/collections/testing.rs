@@ -17,7 +17,7 @@ pub(crate) fn arena(max_bytes: u64) -> Arena {
 
 /// A context at time 0.
 pub(crate) fn context<'a>(hasher: &'a Hasher, limits: &'a Limits) -> Context<'a> {
-    Context { hasher, limits, now_ms: 0 }
+    Context { hasher, limits, now_ms: 0, expired_ms: 0 }
 }
 
 /// Destroys an object a few blocks at a time.

@@ -127,7 +127,8 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                 heap_bytes = heap.allocated_bytes();
                 log.trim_memory();
                 log.set_medium_reserve(heap.file_growth_max() + MEDIUM_SLACK);
-                let may_expire = expiry.is_on(engine.shared.io.now_ms());
+                let may_expire =
+                    expiry.is_on(engine.shared.io.now_ms()) && !engine.shared.keeps_expired.load(Relaxed);
                 expires_on = may_expire && report("expire", expiry::expire(engine, &mut hand));
             }
             let is_due = checkpoints.take_request()

@@ -25,7 +25,7 @@ impl Partition {
             return keys.check(&self.arena).map(|_| 0);
         }
         let mut with_expiry = 0;
-        let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
+        let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0, expired_ms: 0 };
         for segment in 0..keys.segment_count() {
             let mut wrong = None;
             keys.for_each_in(&self.arena, segment, |_, digest, word| {

@@ -101,7 +101,8 @@ impl Partition {
                     let slices = string::slices(&self.arena, obj, 0, string::len(&self.arena, obj));
                     slices.for_each(|slice| value.extend_from_slice(slice));
                 } else {
-                    let context = Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0 };
+                    let context =
+                        Context { hasher: &shared.hasher, limits: &self.limits, now_ms: 0, expired_ms: 0 };
                     serial::export(&self.arena, context, obj, &mut value);
                 }
                 let before = self.arena.allocated_bytes();

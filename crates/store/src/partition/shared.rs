@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::{
     Arc,
     atomic::{
-        AtomicU64,
+        AtomicBool, AtomicU64,
         Ordering::{Acquire, Relaxed, Release},
     },
 };
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     /// Of both.
     limits_version: AtomicU64,
     pub budget: Budget,
+    /// What has expired counts as gone and is left where it is.
+    pub keeps_expired: AtomicBool,
     /// How often something was left to be freed in slices, and how often that had been when nothing was left of it.
     left_over: AtomicU64,
     swept: AtomicU64,
@@ -68,6 +70,7 @@ impl Shared {
             method,
             limits_version: AtomicU64::new(1),
             budget,
+            keeps_expired: AtomicBool::new(false),
             left_over: AtomicU64::new(0),
             swept: AtomicU64::new(0),
         }

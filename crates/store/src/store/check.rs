@@ -188,7 +188,7 @@ impl Engine {
             return Err("an entry names an item of another type".into());
         }
         if is_frozen {
-            let context = Context { hasher: &self.shared.hasher, limits, now_ms: 0 };
+            let context = Context { hasher: &self.shared.hasher, limits, now_ms: 0, expired_ms: 0 };
             let fits = scratch.show(context, entry.lsn, &value).map(|obj| {
                 let ty = object::ty(scratch.arena(), obj);
                 (ty == word.ty()).then(|| any::check(scratch.arena(), context, obj))

@@ -34,6 +34,11 @@ impl Store {
         self.maintenance.expiry.is_active.store(on, Relaxed);
     }
 
+    /// From now on, or no longer, removes nothing because it has expired: another server says when.
+    pub fn keep_expired(&self, on: bool) {
+        self.shared.keeps_expired.store(on, Relaxed);
+    }
+
     /// Does not look for expired keys for a while; see [`crate::Txn::keep_expired`].
     pub fn hold_active_expiry(&self, while_: Duration) {
         let until = self.now_ms().saturating_add(while_.as_millis() as u64);

@@ -32,12 +32,17 @@ impl Txn<'_> {
         let (shared, obj) = (self.shared(), found.word.offset());
         let part = self.locks.get(target.partition);
         let next_expiry = hash::next_expiry(&part.arena, obj);
-        if next_expiry == 0 || next_expiry > self.now_ms {
+        if next_expiry == 0 || !self.has_expired(next_expiry) {
             return true;
         }
-        let purges = !self.keeps_expired && self.takes_removal(PURGE_BYTES);
+        let purges = self.may_expire() && self.takes_removal(PURGE_BYTES);
         let part = self.locks.get(target.partition);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         if !purges {
             // The fields cannot be removed now, and count as gone.
             let is_there = hash::fields(&part.arena, context, obj).next().is_some();
@@ -74,7 +79,7 @@ impl Txn<'_> {
             return (0, 0, Vec::new());
         }
         let part = self.locks.first().1;
-        let due = part.expired_keys(db, cursor, sample, self.now_ms);
+        let due = part.expired_keys(db, cursor, sample, self.expired_ms);
         let expired = due.keys.len();
         let cold: Vec<ColdItem> =
             due.keys.into_iter().filter_map(|digest| self.expire_one(db, digest)).collect();
@@ -120,13 +125,13 @@ impl Txn<'_> {
     pub(crate) fn purge_some(&mut self, db: u8, cursor: &mut u64) -> bool {
         /// Some hundred keys.
         const BUCKETS: usize = 8;
-        let (shared, now_ms) = (self.shared(), self.now_ms);
+        let (shared, expired_ms) = (self.shared(), self.expired_ms);
         if shared.databases.is_garbage(db) {
             return false;
         }
         let mut next = *cursor;
         let (partition, part) = self.locks.first();
-        let due = part.hashes_to_purge(db, &mut next, BUCKETS, now_ms);
+        let due = part.hashes_to_purge(db, &mut next, BUCKETS, expired_ms);
         if due.is_empty() || !self.takes_removal(PURGE_BYTES) {
             *cursor = next;
             return false;

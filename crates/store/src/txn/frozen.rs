@@ -61,7 +61,12 @@ impl Txn<'_> {
             part.cache_value(shared, target.db, found.slot, target.digest, target.key, &value.bytes, known);
         }
         let limits = part.limits.clone();
-        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let scratch = self.scratch.get_or_insert_with(Scratch::take);
         let obj = scratch.show(context, lsn, &value.bytes)?;
         Ok(Located { obj, is_view: true })
@@ -144,7 +149,12 @@ impl Txn<'_> {
         self.reserve_besides(serial::redo_max(bytes))?;
         let shared = self.shared();
         let part = self.locks.get(target.partition);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let obj = serial::import(&mut part.arena, &mut self.batch.tx, context, target.key, bytes)?;
         let found = part.thaw(shared, &mut self.batch, target.db, found, obj);
         self.note_use(target, found);

@@ -65,9 +65,9 @@ impl Txn<'_> {
     /// there before and after has not changed.
     fn notify_all(&mut self, logical: u8, physical: &[u8]) {
         self.batch.flushed = true;
-        let (shared, now_ms) = (self.shared(), self.now_ms);
+        let (shared, expired_ms) = (self.shared(), self.expired_ms);
         for number in self.engine.numbers() {
-            self.locks.get(number).notify_all(shared, logical, physical, now_ms);
+            self.locks.get(number).notify_all(shared, logical, physical, expired_ms);
         }
     }
 
@@ -90,7 +90,7 @@ impl Txn<'_> {
     pub fn scan(&self, db: u8, cursor: u64, count: usize) -> ScanStep {
         let partitions = self.engine.partitions.len() as u16;
         scan::scan(partitions, cursor, count, |number, at, step| {
-            self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
+            self.locks.read(number).scan_keys(self.shared(), db, at, self.expired_ms, step)
         })
     }
 
@@ -98,7 +98,7 @@ impl Txn<'_> {
     pub fn random_key(&self, db: u8, random: impl FnMut() -> u64) -> ScanStep {
         let lens: Vec<u64> = self.partitions().map(|part| part.len(db)).collect();
         scan::random(&lens, random, |number, at, step| {
-            self.locks.read(number).scan_keys(self.shared(), db, at, self.now_ms, step)
+            self.locks.read(number).scan_keys(self.shared(), db, at, self.expired_ms, step)
         })
     }
 }

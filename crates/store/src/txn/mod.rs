@@ -44,7 +44,9 @@ use error::{Error, Result};
 use holdfast_heap::{Home, HomeMethod, PAGE};
 use holdfast_log::Lsn;
 use scratch::Scratch;
-use std::{cell::Cell, collections::BTreeSet, mem::ManuallyDrop, process, thread};
+use std::{
+    cell::Cell, collections::BTreeSet, mem::ManuallyDrop, process, sync::atomic::Ordering::Relaxed, thread,
+};
 use target::{Expected, Known, KnownKey, Target, prefetch_entries};
 
 /// A transaction, unless another one holds it up.
@@ -75,6 +77,8 @@ pub struct Txn<'s> {
     scratch: Option<Box<Scratch>>,
     pub(crate) changes: Changes,
     now_ms: u64,
+    /// What was to expire by then has expired.
+    expired_ms: u64,
     /// What has expired is not there, but is not removed.
     keeps_expired: bool,
     /// A key that has expired was left where it is.
@@ -137,6 +141,7 @@ impl<'s> Txn<'s> {
             scratch: None,
             changes,
             now_ms,
+            expired_ms: now_ms,
             keeps_expired: false,
             has_passed_over: false,
             counts_lookups: true,
@@ -161,6 +166,11 @@ impl<'s> Txn<'s> {
         self.keeps_expired = true;
     }
 
+    /// Whether what has expired is removed by who comes upon it.
+    fn may_expire(&self) -> bool {
+        !self.keeps_expired && !self.engine.shared.keeps_expired.load(Relaxed)
+    }
+
     /// Says whether look-ups count as hits and misses; in Redis those of commands that write do not.
     #[inline]
     pub fn count_lookups(&mut self, on: bool) {
@@ -178,9 +188,14 @@ impl<'s> Txn<'s> {
         self.lookups = before;
     }
 
-    /// Changes the time that the transaction takes place at, Unix time in milliseconds; returns the time so far.
-    pub fn go_to(&mut self, now_ms: u64) -> u64 {
-        std::mem::replace(&mut self.now_ms, now_ms)
+    /// From now on, or no longer, nothing has expired, whatever the time is.
+    pub fn expire_nothing(&mut self, on: bool) {
+        self.expired_ms = if on { 0 } else { self.now_ms };
+    }
+
+    /// Whether what is to expire at a time, Unix time in milliseconds, has expired.
+    pub fn has_expired(&self, at_ms: u64) -> bool {
+        at_ms <= self.expired_ms
     }
 
     /// Whether looking at keys from now on is a use of them, as it is unless told otherwise.
@@ -229,9 +244,9 @@ impl<'s> Txn<'s> {
             self.changes.add(ChangeKind::Missed, target.db, target.key);
             return None;
         };
-        if part.expiry(target.db, target.digest, found.word).is_some_and(|at| at <= self.now_ms) {
+        if part.expiry(target.db, target.digest, found.word).is_some_and(|at| self.has_expired(at)) {
             self.lookups.misses += u64::from(self.counts_lookups);
-            if !self.keeps_expired && self.takes_removal(REMOVAL_BYTES) {
+            if self.may_expire() && self.takes_removal(REMOVAL_BYTES) {
                 self.remove_expired(target);
             } else {
                 // The log takes no removals now: the key counts as gone.
@@ -436,7 +451,12 @@ impl<'s> Txn<'s> {
             let part = self.locks.get(target.partition);
             let found = part.find_near(shared, target.db, target.digest, target.slot);
             if let Some(found) = found.filter(|found| found.word.in_heap()) {
-                let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+                let context = Context {
+                    hasher: &shared.hasher,
+                    limits: &part.limits,
+                    now_ms: self.now_ms,
+                    expired_ms: self.expired_ms,
+                };
                 let room = left.min(pages_max).saturating_sub(pages.len());
                 let finder = Finder::new(&part.arena, frees, room);
                 finder.find(context, found.word.offset(), uses);

@@ -58,7 +58,12 @@ impl Txn<'_> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let known = part.known_of_new(db, found, self.notes_uses);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let offset = object::create(&mut part.arena, &mut self.batch.tx, key, ty, encoding)?;
         let mut done = fill(&mut part.arena, &mut self.batch.tx, context, offset);
         if done.is_ok() {
@@ -124,8 +129,12 @@ impl Txn<'_> {
     /// The arena that holds a key's object, and the context of its type's operations.
     pub(crate) fn parts(&self, key: &[u8], located: Located) -> (&Arena, Context<'_>) {
         let part = self.locks.read(self.partition_of(key));
-        let context =
-            Context { hasher: &self.engine.shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &self.engine.shared.hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         (self.arena(part, located), context)
     }
 
@@ -175,7 +184,12 @@ impl Txn<'_> {
         let before = self.batch.tx.buf.len();
         let shared = self.shared();
         let part = self.locks.get(target.partition);
-        let context = Context { hasher: &shared.hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let result = change(&mut part.arena, &mut self.batch.tx, context, obj);
         // A stream stays when it is empty, but not one that could not be begun.
         let never_began = ty == Type::Stream && made && result.is_err();

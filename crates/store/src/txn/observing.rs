@@ -37,9 +37,9 @@ impl Txn<'_> {
     /// notified if there is a value.
     pub fn pass_on(&mut self, logical: u8, key: &[u8], id: ObserverId) {
         let (target, shared) = (self.target(self.database(logical), key), self.shared());
-        let now_ms = self.now_ms;
+        let expired_ms = self.expired_ms;
         let part = self.locks.get(target.partition);
-        let is_there = part.holds(shared, target.db, target.digest, now_ms);
+        let is_there = part.holds(shared, target.db, target.digest, expired_ms);
         part.observers.pass_on(logical, target.digest, id, is_there);
     }
 

@@ -105,7 +105,12 @@ impl Txn<'_> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
-        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let ty = found.word.ty();
         part.install(shared, &mut self.batch, target.db, target.digest, old, ty, expiry, |arena, tx| {
             if !moves {
@@ -122,7 +127,12 @@ impl Txn<'_> {
 
     fn export(&self, source: Target<'_>, found: Found) -> Vec<u8> {
         let part = self.locks.read(source.partition);
-        let context = Context { hasher: &self.shared().hasher, limits: &part.limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &self.shared().hasher,
+            limits: &part.limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let mut bytes = Vec::new();
         serial::export(&part.arena, context, found.word.offset(), &mut bytes);
         bytes
@@ -138,7 +148,12 @@ impl Txn<'_> {
         let shared = self.shared();
         let part = self.locks.get(target.partition);
         let limits = part.limits.clone();
-        let context = Context { hasher: &shared.hasher, limits: &limits, now_ms: self.now_ms };
+        let context = Context {
+            hasher: &shared.hasher,
+            limits: &limits,
+            now_ms: self.now_ms,
+            expired_ms: self.expired_ms,
+        };
         let installed =
             part.install(shared, &mut self.batch, db, target.digest, old, Type::Stream, None, |arena, tx| {
                 serial::import(arena, tx, context, key, &draft.0)

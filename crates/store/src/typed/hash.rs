@@ -30,7 +30,7 @@ impl<'t> Hash<'t> {
     /// The number of fields.
     pub fn len(self) -> u64 {
         let next_expiry = hash::next_expiry(self.arena, self.obj);
-        if next_expiry != 0 && next_expiry <= self.context.now_ms {
+        if next_expiry != 0 && next_expiry <= self.context.expired_ms {
             // Too many have expired to be purged at once.
             return self.fields().count() as u64;
         }
@@ -196,7 +196,7 @@ impl Txn<'_> {
                 each(match old {
                     None => Expired::Missing,
                     Some(old) if !condition.allows(old, at_ms) => Expired::Refused,
-                    Some(_) if at_ms != 0 && at_ms <= context.now_ms => {
+                    Some(_) if at_ms != 0 && at_ms <= context.expired_ms => {
                         Writer::new(arena, tx, obj, context).remove(name);
                         Expired::Removed
                     }

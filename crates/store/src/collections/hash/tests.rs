@@ -27,13 +27,13 @@ impl Bench {
     }
 
     fn cx(&self) -> Context<'_> {
-        Context { now_ms: self.now_ms, ..testing::context(&self.hasher, &self.limits) }
+        Context { expired_ms: self.now_ms, ..testing::context(&self.hasher, &self.limits) }
     }
 
     fn writer(&mut self) -> Writer<'_> {
         self.tx.committed();
         self.tx.clear();
-        let cx = Context { now_ms: self.now_ms, ..testing::context(&self.hasher, &self.limits) };
+        let cx = Context { expired_ms: self.now_ms, ..testing::context(&self.hasher, &self.limits) };
         Writer::new(&mut self.arena, &mut self.tx, self.obj, cx)
     }
 
