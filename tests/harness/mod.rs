@@ -7,12 +7,15 @@
 mod client;
 mod folder;
 mod random;
+mod redis;
+pub mod sample;
 mod script;
 mod server;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
 pub use folder::Folder;
 pub use random::{Rng, long_form, seed};
+pub use redis::Redis;
 pub use script::show;
 pub use server::{Server, check, free_port, run};
 
