@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`top`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`replica`], [`top`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -22,6 +22,7 @@ mod import;
 mod metrics;
 mod net;
 mod push;
+mod replica;
 mod script;
 mod serve;
 mod server;

@@ -7,6 +7,7 @@ use crate::{
     config::{Config, Opt, kind::Value},
     metrics::Bound,
     net::{event_loop, listener::Listeners},
+    replica,
     script::engine::load_libraries,
     server::{
         self, Server,
@@ -60,6 +61,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         log!(Warning, "cannot load {what}");
     }
     acl::load_at_start(&server.acl, &server.config)?;
+    begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
 
     let (signals, listeners) = {
@@ -82,6 +84,8 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         .collect();
     let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;
 
+    let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
+
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
     if let Some(metrics) = &metrics {
@@ -93,6 +97,10 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         serve_until_asked_to_end(&server, listeners, signals).await
     });
 
+    // While there are workers, so that what the primary has sent ends in order.
+    server.replication.end();
+    server.follow_role();
+    replica.join().expect("a panic ends the process");
     for index in 0..workers {
         server.send(index, Message::Stop);
     }
@@ -108,6 +116,20 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");
     served.map_err(|e| format!("cannot serve: {e}")).and(closed)
+}
+
+/// Makes the server the replica that it was when it ended, or that its options say.
+fn begin_replication(server: &Server) -> Result<(), String> {
+    let dir = PathBuf::from(server.config.text(Opt::Dir));
+    let wanted = server.config.text(Opt::ReplicaOf).parse().ok();
+    let begun = server.replication.begin(&dir, wanted);
+    let primary = begun.map_err(|e| format!("the file replica-of in {}: {e}", dir.display()))?;
+    if let Some(primary) = primary {
+        log!(Notice, "a replica of {primary}, until REPLICAOF NO ONE");
+        server.config.store(Opt::ReplicaOf, Value::Text(primary.to_string()));
+        server.follow_role();
+    }
+    Ok(())
 }
 
 fn open_log_file(config: &Config) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 19] = [
+const SERVER: [&str; 20] = [
     "util",
     "config",
     "command",
@@ -25,6 +25,7 @@ const SERVER: [&str; 19] = [
     "net",
     "metrics",
     "import",
+    "replica",
     "top",
 ];
 

@@ -102,6 +102,11 @@ impl Acl {
         self.default.clone()
     }
 
+    /// One who may do everything, whatever the default user may.
+    pub fn anyone(&self) -> Arc<User> {
+        User::new(DEFAULT, Rules::all(self.table))
+    }
+
     /// Sets the password of the default user; an empty one: it needs none.
     pub fn set_password(&self, password: &str) {
         let _users = self.users.write().expect("no holder panics");

@@ -90,6 +90,9 @@ pub mod flag {
     /// It is subscribed to something.
     pub const SUBSCRIBED: u16 = 1 << 10;
 
+    /// It is the primary, over a connection within the process.
+    pub const PRIMARY: u16 = 1 << 11;
+
     /// Letters, each at its bit.
     pub const LETTERS: &str = "btRBcUeT";
 }
@@ -370,6 +373,9 @@ impl Client {
         }
         if flags & flag::MONITOR != 0 {
             letters.insert(0, 'O');
+        }
+        if flags & flag::PRIMARY != 0 {
+            letters.insert(0, 'M');
         }
         if letters.is_empty() {
             letters.push('N');

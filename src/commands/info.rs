@@ -2,6 +2,7 @@
 
 mod endurance;
 mod health;
+mod replication;
 mod store;
 
 use crate::{
@@ -68,7 +69,7 @@ const SECTIONS: &[(&str, &str, bool, Section)] = &[
     ("persistence", "Persistence", true, store::persistence),
     ("endurance", "Endurance", true, endurance::endurance),
     ("stats", "Stats", true, stats),
-    ("replication", "Replication", true, replication),
+    ("replication", "Replication", true, replication::replication),
     ("cpu", "CPU", true, cpu),
     ("modules", "Modules", true, |_, _| {}),
     ("commandstats", "Commandstats", false, commandstats),
@@ -217,25 +218,6 @@ fn stats(view: &View, text: &mut String) {
         "tracking_total_keys": tracking.keys(),
         "tracking_total_items": tracking.items(),
         "tracking_total_prefixes": tracking.prefixes(),
-    );
-}
-
-fn replication(view: &View, text: &mut String) {
-    let config = &view.server.config;
-    lines!(text, "role": "master", "connected_slaves": 0);
-    if config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0 {
-        lines!(text, "min_slaves_good_slaves": 0);
-    }
-    lines!(text,
-        "master_failover_state": "no-failover",
-        "master_replid": view.server.replication_id,
-        "master_replid2": "0".repeat(40),
-        "master_repl_offset": view.server.store.log().tail(),
-        "second_repl_offset": -1,
-        "repl_backlog_active": 0,
-        "repl_backlog_size": config.number(Opt::ReplBacklogSize),
-        "repl_backlog_first_byte_offset": 0,
-        "repl_backlog_histlen": 0,
     );
 }
 

@@ -1,14 +1,14 @@
-//! What a server that has no replicas answers to those who ask for them: WAIT, WAITAOF, ROLE, REPLICAOF and their kin.
+//! REPLICAOF and ROLE, and what a server that has no replicas answers to those who ask for them: WAIT, WAITAOF and their kin.
 
 use crate::{
     command::error::{NOT_INTEGER, NOT_POSITIVE, UNBLOCKED},
     commands::prelude::*,
-    server::mailbox::Wake,
+    server::{mailbox::Wake, replication::Primary},
     session::progress::Progress,
 };
 use holdfast_resp::parse_int;
 use holdfast_store::Turn;
-use std::time::Duration;
+use std::{io, str, time::Duration};
 use tokio::time::Instant;
 
 const WAIT: Command = Command {
@@ -23,6 +23,9 @@ const ADMIN: Command =
     Command { group: "server", flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE), ..Command::NEW };
 
 const SYNC: Command = Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_MULTI), ..ADMIN };
+
+/// It may have to wait, so not within MULTI; and another primary may have what this one has not sent.
+const FOLLOW: Command = Command { flags: ADMIN.flags.and(Flags::LOADING).and(Flags::NO_MULTI), ..ADMIN };
 
 /// The rows.
 pub static COMMANDS: &[Row] = &[
@@ -57,7 +60,7 @@ pub static COMMANDS: &[Row] = &[
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         since: "5.0.0",
         summary: "Configures a server as replica of another, or promotes it to a master.",
-        ..ADMIN
+        ..FOLLOW
     }
     .by(Plain(replicaof)),
     Command {
@@ -74,7 +77,7 @@ pub static COMMANDS: &[Row] = &[
         name: "slaveof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
-        ..ADMIN
+        ..FOLLOW
     }
     .by(Plain(replicaof)),
     Command { name: "sync", summary: "An internal command used in replication.", ..SYNC }
@@ -97,13 +100,32 @@ pub static COMMANDS: &[Row] = &[
 ];
 
 const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");
+const WAIT_ON_REPLICA: Stop = Stop::new(
+    "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be \
+     writable (which is not the default) writes to replicas are just local and are not propagated.",
+);
+const WAITAOF_ON_REPLICA: Stop = Stop::new(
+    "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not \
+     propagated.",
+);
 const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
 
+/// How often REPLICAOF NO ONE looks whether anything of the primary is at work.
+const LEAVE_TICK: Duration = Duration::from_millis(1);
 /// How often WAITAOF looks whether the log is durable. A reply that waits for durability could not be given up in time.
 const DURABLE_TICK: Duration = Duration::from_millis(1);
 
 fn role(call: &mut Call) -> Answer {
+    if let Some(status) = call.server().replication.status() {
+        call.out.array(5);
+        call.out.bulk("slave");
+        call.out.bulk(&status.primary.host);
+        call.out.int(status.primary.port.into());
+        call.out.bulk(status.link.name());
+        call.out.int(status.offset as i64);
+        return Ok(Done);
+    }
     let offset = call.server().store.log().tail();
     call.out.array(3);
     call.out.bulk("master");
@@ -113,16 +135,36 @@ fn role(call: &mut Call) -> Answer {
 }
 
 fn replicaof(call: &mut Call) -> Answer {
+    let server = call.server();
+    let failed = |error: io::Error| Stop::from(format!("ERR REPLICAOF is not carried out: {error}"));
     if call.is(1, "no") && call.is(2, "one") {
-        call.out.ok();
+        // What the primary has begun here comes to its end.
+        return match server.leave_primary().map_err(failed)? {
+            true => call.reply_ok(),
+            false => Ok(Outcome::postpone(LEAVE_TICK)),
+        };
+    }
+    let port = parse_int(call.args.at(2)).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Stop::new("ERR Invalid master port"))?;
+    let host = str::from_utf8(call.args.at(1))
+        .ok()
+        .filter(|host| !host.is_empty() && !host.contains(char::is_whitespace));
+    let host = host.ok_or(Stop::new("ERR Invalid master host"))?;
+    let primary = Primary { host: host.to_owned(), port };
+    if server.replication.status().is_some_and(|status| status.primary == primary) {
+        call.out.simple("OK Already connected to specified master");
         return Ok(Done);
     }
-    let port = parse_int(call.args.at(2)).filter(|port| (0..=65535).contains(port));
-    port.ok_or(Stop::new("ERR Invalid master port"))?;
-    Err(NO_REPLICATION)
+    server.follow(primary).map_err(failed)?;
+    call.reply_ok()
+}
+
+fn refuse_on_replica(call: &Call, error: Stop) -> Result<(), Stop> {
+    if call.server().replication.is_replica() { Err(error) } else { Ok(()) }
 }
 
 fn failover(call: &mut Call) -> Answer {
+    refuse_on_replica(call, Stop::new("ERR FAILOVER is not valid when server is a replica."))?;
     if call.args.len() == 2 && call.is(1, "abort") {
         return Err(Stop::new("ERR No failover in progress."));
     }
@@ -154,6 +196,7 @@ fn timeout(call: &Call, index: usize) -> Result<Option<Duration>, Stop> {
 
 /// No replica ever tells that it has what was written.
 fn wait(call: &mut Call) -> Answer {
+    refuse_on_replica(call, WAIT_ON_REPLICA)?;
     let replicas = call.int(1)?;
     let timeout = timeout(call, 2)?;
     if replicas <= 0 || call.session.in_exec {
@@ -164,6 +207,7 @@ fn wait(call: &mut Call) -> Answer {
 }
 
 fn waitaof(call: &mut Call) -> Answer {
+    refuse_on_replica(call, WAITAOF_ON_REPLICA)?;
     let local = call.int(1)?;
     if !(0..=1).contains(&local) {
         return Err(Stop::new("ERR value is out of range, must be between 0 and 1"));

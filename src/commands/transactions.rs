@@ -166,9 +166,7 @@ fn exec(call: &mut Call) -> Answer {
             }
         }
     }
-    if call.server().pause.is_on() && multi.writes(call.table()).next().is_none() {
-        txn.keep_expired();
-    }
+    call.turn.set_expiry(call.session, &mut txn, multi.writes(call.table()).next().is_some());
     if call.session.watched.is_changed(&mut txn) {
         call.session.watched.clear(&mut txn);
         call.turn.commit(&mut txn);

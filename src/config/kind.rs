@@ -183,11 +183,15 @@ pub fn read_output_limits(text: &str) -> [[i64; 3]; 3] {
     limits
 }
 
-/// A server to replicate, which nothing here can do; `no one` is a value that Redis takes.
-pub fn no_primary(words: &[&str], _current: &str) -> Result<String, String> {
+/// A server to replicate, by its host and port; `no one`: none.
+pub fn primary(words: &[&str], _current: &str) -> Result<String, String> {
     match words {
         [""] | ["no", "one"] => Ok(String::new()),
-        _ => Err("replication is not supported".into()),
+        [host, port] if !host.is_empty() => match port.parse::<u16>() {
+            Ok(port) => Ok(format!("{host} {port}")),
+            Err(_) => Err("Invalid master port".into()),
+        },
+        _ => Err("wrong number of arguments".into()),
     }
 }
 

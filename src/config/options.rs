@@ -149,7 +149,14 @@ options! {
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", Live, "Which keys are evicted when there is more data than maxmemory";
     MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, "Keys that are looked at for each that is evicted, at most 64";
 
-    // Replication: there are no replicas yet.
+    // Replication.
+    MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", Live, "The password that a replica gives its primary";
+    MasterUser "masteruser" or "primaryuser", Kind::Secret, "", Live, "The user that a replica is to its primary; empty: the default user";
+    ReplTimeout "repl-timeout", Kind::Int { min: 1, max: i32::MAX as i64 }, "60", Live, "Seconds that a primary may be silent until the link to it is made anew";
+    ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", Live, "The address that a replica tells its primary; empty: the one it connects from";
+    ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port that a replica tells its primary; 0: its own";
+    ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", Live, "Whether a replica answers while it does not follow its primary";
+    ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::primary), "", AtStart, "Host and port of the primary, a Redis or Valkey, whose replica the server is; empty: what it was when it ended";
     MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
     MinReplicasMaxLag "min-replicas-max-lag" or "min-slaves-max-lag", Kind::Int { min: 0, max: i32::MAX as i64 }, "10", Live, "Seconds since a replica was heard of until it does not count; 0: min-replicas-to-write is of no effect";
 
@@ -219,8 +226,6 @@ options! {
     LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", YES_NO, "no", NoEffect, "Freeing is always lazy";
     ListCompressDepth "list-compress-depth", COUNT, "0", NoEffect, "Lists in memory are not compressed";
     LocaleCollate "locale-collate", Kind::Text, "", NoEffect, "Strings are compared by their bytes";
-    MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", NoEffect, "There is no replication";
-    MasterUser "masteruser" or "primaryuser", Kind::Secret, "", NoEffect, "There is no replication";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", YES_NO, "no", NoEffect, "The log is not rewritten";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", NoEffect, "Leave this to a service manager";
     OomScoreAdjValues "oom-score-adj-values", Kind::Words, "0 200 800", NoEffect, "Leave this to a service manager";
@@ -229,25 +234,20 @@ options! {
     RdbSaveIncrementalFsync "rdb-save-incremental-fsync", YES_NO, "yes", NoEffect, "There are no snapshot files";
     RdbChecksum "rdbchecksum", YES_NO, "yes", NoEffectAtStart, "There are no snapshot files";
     RdbCompression "rdbcompression", YES_NO, "yes", NoEffect, "There are no snapshot files";
-    ReplBacklogSize "repl-backlog-size", Kind::Memory { min: 1, max: i64::MAX }, "1mb", NoEffect, "There is no replication";
-    ReplBacklogTtl "repl-backlog-ttl", COUNT, "3600", NoEffect, "There is no replication";
-    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", YES_NO, "no", NoEffect, "There is no replication";
-    ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb", "flush-before-load"]), "disabled", NoEffect, "There is no replication";
-    ReplDisklessSync "repl-diskless-sync", YES_NO, "yes", NoEffect, "There is no replication";
-    ReplDisklessSyncDelay "repl-diskless-sync-delay", COUNT, "5", NoEffect, "There is no replication";
-    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", COUNT, "0", NoEffect, "There is no replication";
-    ReplPingReplicaPeriod "repl-ping-replica-period" or "repl-ping-slave-period", Kind::Int { min: 1, max: i32::MAX as i64 }, "10", NoEffect, "There is no replication";
-    ReplTimeout "repl-timeout", Kind::Int { min: 1, max: i32::MAX as i64 }, "60", NoEffect, "There is no replication";
-    ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", NoEffect, "There is no replication";
-    ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", NoEffect, "There is no replication";
-    ReplicaAnnounced "replica-announced", YES_NO, "yes", NoEffect, "There is no replication";
-    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", YES_NO, "no", NoEffect, "There is no replication";
-    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" or "slave-ignore-maxmemory", YES_NO, "yes", NoEffect, "There is no replication";
-    ReplicaLazyFlush "replica-lazy-flush" or "slave-lazy-flush", YES_NO, "no", NoEffect, "There is no replication";
-    ReplicaPriority "replica-priority" or "slave-priority", COUNT, "100", NoEffect, "There is no replication";
-    ReplicaReadOnly "replica-read-only" or "slave-read-only", YES_NO, "yes", NoEffect, "There is no replication";
-    ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", NoEffect, "There is no replication";
-    ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::no_primary), "", NoEffectAtStart, "There is no replication";
+    ReplBacklogSize "repl-backlog-size", Kind::Memory { min: 1, max: i64::MAX }, "1mb", NoEffect, "The server has no replicas of its own";
+    ReplBacklogTtl "repl-backlog-ttl", COUNT, "3600", NoEffect, "The server has no replicas of its own";
+    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", YES_NO, "no", NoEffect, "The server has no replicas of its own";
+    ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb", "flush-before-load"]), "disabled", NoEffect, "The server has no replicas of its own";
+    ReplDisklessSync "repl-diskless-sync", YES_NO, "yes", NoEffect, "The server has no replicas of its own";
+    ReplDisklessSyncDelay "repl-diskless-sync-delay", COUNT, "5", NoEffect, "The server has no replicas of its own";
+    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", COUNT, "0", NoEffect, "The server has no replicas of its own";
+    ReplPingReplicaPeriod "repl-ping-replica-period" or "repl-ping-slave-period", Kind::Int { min: 1, max: i32::MAX as i64 }, "10", NoEffect, "The server has no replicas of its own";
+    ReplicaAnnounced "replica-announced", YES_NO, "yes", NoEffect, "The server has no replicas of its own";
+    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", YES_NO, "no", NoEffect, "The server has no replicas of its own";
+    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" or "slave-ignore-maxmemory", YES_NO, "yes", NoEffect, "A replica takes what its primary has room for";
+    ReplicaLazyFlush "replica-lazy-flush" or "slave-lazy-flush", YES_NO, "no", NoEffect, "The server has no replicas of its own";
+    ReplicaPriority "replica-priority" or "slave-priority", COUNT, "100", NoEffect, "The server has no replicas of its own";
+    ReplicaReadOnly "replica-read-only" or "slave-read-only", YES_NO, "yes", NoEffect, "A replica is written by its primary only";
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", NoEffect, "Payloads are always checked";
     Save "save", Kind::Custom(kind::save_points), "", NoEffect, "The log is the database; see appendfsync";
     ServerCpulist "server-cpulist" or "server_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";

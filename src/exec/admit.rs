@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+const READONLY: Stop = Stop::new("READONLY You can't write against a read only replica.");
 const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
 /// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
 /// written besides takes a part of it.
@@ -57,28 +58,35 @@ impl Turn<'_> {
                 return Ok(Some(Outcome::Queue));
             }
             self.make_room();
-            if let Some(later) = self.admit_growth()? {
+            if let Some(later) = self.admit_growth(session)? {
                 return Ok(Some(later));
             }
         }
-        self.check_replicas()?;
+        self.check_role(session)?;
         self.admit_log(bytes, may_grow)
     }
 
-    /// Whether there are as many replicas as writes need; there are none.
+    /// Whether a client may write: not on a replica, unless it is its primary, nor where writes need replicas, of which there are none.
     #[inline]
-    pub fn check_replicas(&self) -> Result<(), Stop> {
-        let config = &self.worker.server.config;
+    pub fn check_role(&self, session: &Session) -> Result<(), Stop> {
+        let (config, replication) = (&self.worker.server.config, &self.worker.server.replication);
         let needed = config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0;
-        if needed { Err(NO_REPLICAS) } else { Ok(()) }
+        match (needed, replication.is_replica()) {
+            (false, false) => Ok(()),
+            _ if session.is_primary => Ok(()),
+            (true, _) => Err(NO_REPLICAS),
+            (false, true) => Err(READONLY),
+        }
     }
 
     /// Whether there is memory for data to grow; if not, an outcome that tries again, or that there will be none.
     #[inline(always)]
-    pub fn admit_growth(&self) -> Result<Option<Outcome>, Stop> {
+    pub fn admit_growth(&self, session: &Session) -> Result<Option<Outcome>, Stop> {
         match self.worker.server.store.memory() {
             Memory::Ok => Ok(None),
             Memory::Busy => Ok(Some(Outcome::Busy)),
+            // What the primary has room for is taken, as Redis does with `replica-ignore-maxmemory yes`.
+            Memory::Out if session.is_primary => Ok(None),
             Memory::Out => {
                 self.worker.server.refusals.note(Cause::Memory);
                 Err(OUT_OF_MEMORY)

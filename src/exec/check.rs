@@ -4,6 +4,7 @@ use crate::{
     acl::{Context, Denied},
     clients::client::flag,
     command::{Command, Flags, error::Stop, keys::CallKeys, table::CommandId},
+    config::Opt,
     exec::{answer::Outcome, call::wrong_arity, handler::Handler, turn::Turn},
     session::Session,
 };
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
 const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
+const LOADING: Stop = Stop::new("LOADING Redis is loading the dataset in memory");
+const MASTERDOWN: Stop =
+    Stop::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
 /// Bytes of a command that an error shows.
@@ -72,9 +76,28 @@ impl Turn<'_> {
             session.user.may_run(id, args, keys).map_err(|denied| self.deny(session, denied, id, args))?;
         }
         if session.client.has_flag(flag::MONITOR | flag::SUBSCRIBED) {
-            return check_listener(session, command);
+            check_listener(session, command)?;
+        }
+        if self.worker.server.replication.is_replica() && !session.is_primary {
+            return self.check_replica(session, command);
         }
         Ok(())
+    }
+
+    /// Whether a replica may run a command, or what EXEC is to run, as its data are now.
+    #[cold]
+    fn check_replica(&self, session: &Session, command: &Command) -> Result<(), Stop> {
+        let server = &self.worker.server;
+        let queued = session.multi.as_ref().filter(|_| command.name == "exec").map(|multi| &multi.queue);
+        let works = |flag: Flags| {
+            let mut queued = queued.into_iter().flatten();
+            command.flags.has(flag) && queued.all(|call| server.table.command(call.id).flags.has(flag))
+        };
+        if server.replication.is_loading() && !works(Flags::LOADING) {
+            return Err(LOADING);
+        }
+        let is_stale = !server.replication.is_connected() && !server.config.is_on(Opt::ReplicaServeStaleData);
+        if is_stale && !works(Flags::STALE) { Err(MASTERDOWN) } else { Ok(()) }
     }
 
     /// Adds the refusal to the ACL log, and returns the error for the client.

@@ -173,9 +173,11 @@ impl Turn<'_> {
     ) -> Outcome {
         // The queue itself takes memory, whatever is in it.
         self.make_room();
-        let refused = match self.admit_growth() {
+        let refused = match self.admit_growth(session) {
             Ok(Some(later)) => return later,
-            Ok(None) if self.worker.server.table.command(id).flags.has(Flags::WRITE) => self.check_replicas(),
+            Ok(None) if self.worker.server.table.command(id).flags.has(Flags::WRITE) => {
+                self.check_role(session)
+            }
             other => other.map(drop),
         };
         if let Err(error) = refused {
@@ -237,9 +239,7 @@ impl Turn<'_> {
         if !session.fetched.is_empty() {
             txn.supply(std::mem::take(&mut session.fetched));
         }
-        if self.worker.server.pause.is_on() && !command.flags.has(Flags::WRITE) {
-            txn.keep_expired();
-        }
+        self.set_expiry(session, txn, command.flags.has(Flags::WRITE));
         let absent = match row.handler {
             Handler::Keyed(_) => {
                 absent_pages(txn, store.database(session.db as u8), row, args, keys, PAGES_MAX)

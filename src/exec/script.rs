@@ -119,12 +119,12 @@ pub fn run(
         call.turn.make_room();
     }
     let allows_oom = flags.is_some_and(|flags| flags.has(ScriptFlags::ALLOW_OOM));
-    let out_of_memory = !allows_oom && store.is_out_of_memory();
+    let out_of_memory = !allows_oom && !call.session.is_primary && store.is_out_of_memory();
     if flags.is_some() && out_of_memory && !no_writes {
         return Err(OOM_SCRIPT);
     }
     if flags.is_some() && !no_writes {
-        call.turn.check_replicas()?;
+        call.turn.check_role(call.session)?;
     }
     let limits = Limits { no_writes, out_of_memory };
     if let Some(txn) = given {
@@ -134,7 +134,7 @@ pub fn run(
     }
     if !no_writes {
         // What is wrong for good is told to the command that writes.
-        let later = if allows_oom { Ok(None) } else { call.turn.admit_growth() };
+        let later = if allows_oom { Ok(None) } else { call.turn.admit_growth(call.session) };
         if let Ok(Some(later)) = later {
             return Ok(later);
         }
@@ -174,6 +174,7 @@ fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Resu
     if txn.keeps_any() && keys().any(|key| txn.is_kept(call.session.db as u8, key)) {
         return Ok(Err(WaiterFirst));
     }
+    call.turn.set_expiry(call.session, &mut txn, true);
     let fetched = std::mem::take(&mut call.session.fetched);
     let is_first = fetched.is_empty();
     txn.supply(fetched);
@@ -435,7 +436,7 @@ impl Run<'_, '_, '_> {
             if self.out_of_memory && may_grow && !self.wrote {
                 return Err(text(OUT_OF_MEMORY));
             }
-            self.turn.check_replicas().map_err(text)?;
+            self.turn.check_role(self.session).map_err(text)?;
             if self.txn.batch_bytes() > BATCH_MAX {
                 return Err(TOO_LONG.into());
             }

@@ -6,6 +6,7 @@ use crate::{
     exec::worker::Worker,
     push::{notify::Event, tracking::Changed},
     script::stack,
+    session::Session,
 };
 use holdfast_io::Moment;
 use holdfast_resp::Args;
@@ -140,6 +141,17 @@ impl<'a> Turn<'a> {
             fetched = cold.into_iter().map(|cold| self.worker.server.store.fetch(cold)).collect();
         }
         txn.supply(fetched);
+    }
+
+    /// Says what a transaction does with what has expired: a primary's commands find it, since the primary has, and in a pause others leave
+    /// it where it is, unless they may write.
+    #[inline]
+    pub fn set_expiry(&self, session: &Session, txn: &mut Txn, may_write: bool) {
+        if session.is_primary {
+            txn.expire_nothing(true);
+        } else if !may_write && self.worker.server.pause.is_on() {
+            txn.keep_expired();
+        }
     }
 
     /// Ends a transaction, which is to be dropped next; the reply waits for it under `appendfsync always`.

@@ -1,6 +1,9 @@
 //! What is wrong, in plain words: for probes, and for a person who is looked for at night.
 
-use crate::{admin::refusals::Cause, server::Server};
+use crate::{
+    admin::refusals::Cause,
+    server::{Server, replication::Link},
+};
 
 /// What a problem stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +62,35 @@ pub fn problems(server: &Server) -> Vec<Problem> {
             advice: "CLIENT UNPAUSE lets them go on.",
         });
     }
+    problems.extend(of_replica(server));
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
     problems
+}
+
+/// What is wrong with a replica.
+fn of_replica(server: &Server) -> Option<Problem> {
+    let status = server.replication.status()?;
+    let advice = "The server's log says what the primary does, or answers. REPLICAOF NO ONE ends it.";
+    if server.replication.is_loading() {
+        return Some(Problem {
+            severity: Severity::NotReady,
+            effect: "Clients get LOADING errors.",
+            cause: format!("the data of the primary {} are being copied", status.primary),
+            advice: "Wait until they are here. INFO replication tells how far that is.",
+        });
+    }
+    let cause = format!(
+        "the link to the primary {} has been down for {} seconds",
+        status.primary,
+        status.down.as_secs()
+    );
+    let effect = "What clients read may be old.";
+    (status.link != Link::Connected).then_some(Problem {
+        severity: Severity::Degraded,
+        effect,
+        cause,
+        advice,
+    })
 }
 
 fn refused(cause: Cause, described: String) -> Problem {

@@ -14,8 +14,10 @@ use crate::{
     server::worker_count,
     util::progress::Progress,
 };
-use feed::{Feed, Summary};
+pub use feed::Feed;
+use feed::Summary;
 use source::{Failure, Source};
+pub use source::{Sink, Stopped};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -157,6 +159,7 @@ fn prepare(config: &Config, dir: &Path, socket: &Path) {
         (Opt::TlsPort, "0"),
         (Opt::RequirePass, ""),
         (Opt::AclFile, ""),
+        (Opt::ReplicaOf, ""),
         (Opt::PidFile, ""),
         (Opt::Timeout, "0"),
         // At the end all is made durable.

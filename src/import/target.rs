@@ -196,6 +196,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// One over a socket that is connected.
+    pub fn over(socket: UnixStream) -> Connection {
+        Connection { replies: Replies { socket: Socket::Unix(socket), input: Vec::new(), next: 0 } }
+    }
+
     /// Sends a command and waits for the reply; one that is an error is an error.
     pub fn call(&mut self, args: &[&[u8]]) -> io::Result<Reply> {
         let mut request = Vec::new();

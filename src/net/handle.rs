@@ -93,7 +93,7 @@ impl Handle {
 
     /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.
     pub fn tick(&self, timeout: Duration) {
-        let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR);
+        let listens = self.client.is_subscribed() || self.client.has_flag(flag::MONITOR | flag::PRIMARY);
         let is_waited_for = self.blocked.get() || self.pending.get() > 0 || listens;
         if !timeout.is_zero() && !is_waited_for && self.client.idle() > timeout {
             log!(Verbose, "closing idle client {}", self.client.addr);

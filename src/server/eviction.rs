@@ -42,7 +42,9 @@ impl OtherMemory {
 /// Follows a new `maxmemory-policy`, or new parameters of it.
 pub fn apply_policy(server: &Server) {
     let number = |opt| server.config.number(opt) as u32;
-    let policy = server.config.choice(Opt::MaxMemoryPolicy);
+    // A replica evicts what its primary does.
+    let is_replica = server.replication.is_replica();
+    let policy = if is_replica { "noeviction".into() } else { server.config.choice(Opt::MaxMemoryPolicy) };
     let (among, by) = policy.split_once('-').unwrap_or(("", ""));
     server.store.keep_uses(match by {
         "lfu" => {

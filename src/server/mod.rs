@@ -5,6 +5,7 @@ pub mod apply;
 pub mod eviction;
 pub mod limits;
 pub mod mailbox;
+pub mod replication;
 
 use crate::{
     acl::{Acl, User},
@@ -22,10 +23,14 @@ use crate::{
     },
     command::table::Table,
     commit::{admission::AdmissionQueue, durability::Progress},
-    config::{Config, Opt},
+    config::{Config, Opt, kind::Value},
     push::Push,
     script::{busy::Busy, cache::Scripts, library::Libraries},
-    server::{limits::OutputLimit, mailbox::Message},
+    server::{
+        limits::OutputLimit,
+        mailbox::Message,
+        replication::{Primary, Replication},
+    },
     transport::{acceptor::Acceptor, tls::Tls},
     util::counter::Counter,
 };
@@ -33,6 +38,7 @@ use data_encoding::HEXLOWER;
 use holdfast_store::{Stats, Store, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
+    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -76,6 +82,8 @@ pub struct Server {
     pub output_limits: [OutputLimit; 3],
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// Whether it is a replica.
+    pub replication: Replication,
     /// What is sent to clients without their asking.
     pub push: Arc<Push>,
     /// How far the log is durable.
@@ -139,6 +147,7 @@ impl Server {
             workers: mailboxes.iter().map(|_| WorkerStats::new(table.ids())).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
+            replication: Replication::new(),
             push,
             progress,
             writers,
@@ -212,6 +221,40 @@ impl Server {
         for worker in 0..self.mailboxes.len() {
             self.send(worker, Message::Unpause);
         }
+    }
+
+    /// REPLICAOF: follows a primary from now on, and after a restart too.
+    ///
+    /// # Errors
+    /// That cannot be made durable.
+    pub fn follow(&self, primary: Primary) -> io::Result<()> {
+        log!(Notice, "the server becomes a replica of {primary}");
+        self.config.store(Opt::ReplicaOf, Value::Text(primary.to_string()));
+        self.replication.follow(primary)?;
+        self.follow_role();
+        Ok(())
+    }
+
+    /// REPLICAOF NO ONE: follows no primary any more; whether it does not now. To be called again until it does not.
+    ///
+    /// # Errors
+    /// That cannot be made durable, or only a part of the primary's data is here.
+    pub fn leave_primary(&self) -> io::Result<bool> {
+        let was_replica = self.replication.is_replica();
+        let is_over = self.replication.leave()?;
+        self.follow_role();
+        if was_replica && is_over {
+            log!(Notice, "the server is no replica any more");
+            self.config.store(Opt::ReplicaOf, Value::Text(String::new()));
+        }
+        Ok(is_over)
+    }
+
+    /// Does what a replica, or a primary, does by itself, and closes the connections of a primary that is not followed any more.
+    pub fn follow_role(&self) {
+        self.store.keep_expired(self.replication.is_replica());
+        eviction::apply_policy(self);
+        self.replication.stale().iter().for_each(|client| self.kill(client));
     }
 
     /// CONFIG RESETSTAT, with the store's figures as they are.

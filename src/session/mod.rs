@@ -30,6 +30,8 @@ pub struct Session {
     pub client: Arc<Client>,
     /// Who it is.
     pub user: Arc<User>,
+    /// Whether it is the primary, of which this server is a replica.
+    pub is_primary: bool,
     /// Chosen by HELLO.
     pub proto: Proto,
     /// Chosen by SELECT.
@@ -120,12 +122,16 @@ pub struct Queued {
 impl Session {
     /// A session as a new connection has it.
     pub fn new(client: Arc<Client>, acl: &Acl) -> Self {
+        let is_primary = client.has_flag(flag::PRIMARY);
+        let user = if is_primary { acl.anyone() } else { acl.default_user() };
+        let authenticated = is_primary || !acl.requires_auth();
         let mut session = Session {
             client,
-            user: acl.default_user(),
+            user: user.clone(),
+            is_primary,
             proto: Proto::Resp2,
             db: 0,
-            authenticated: !acl.requires_auth(),
+            authenticated,
             replies: Replies::On,
             replied_by_push: false,
             wait_lsn: 0,
@@ -143,7 +149,7 @@ impl Session {
             progress: None,
             fetched: Vec::new(),
         };
-        session.log_in(acl.default_user(), session.authenticated);
+        session.log_in(user, authenticated);
         session
     }
 
