@@ -1,7 +1,8 @@
-//! The command line: `holdfast [serve] [FILE] [--option value …]`, `holdfast check DIR`, and `import` and `export`.
+//! The command line: `holdfast [serve] [FILE] [--option value …]`, and the other commands of the program.
 
 use crate::{
     backup::{BackupRequest, RestoreRequest},
+    compare,
     config::{
         Config, Opt,
         file::{self, ConfigError},
@@ -30,6 +31,8 @@ pub enum Request {
     Top(top::Request),
     /// Write what a data folder holds to an RDB file.
     Export(export::Request),
+    /// Compare two servers.
+    Compare(compare::Request),
     /// Back up a server that runs.
     Backup(BackupRequest),
     /// Make a data folder of a backup.
@@ -49,6 +52,7 @@ Usage:
   holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
   holdfast export DIR FILE                      write what a data folder that is not in use holds to an RDB file
   holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
+  holdfast compare ADDRESS ADDRESS             tell whether two servers that run hold the same
   holdfast top [ADDRESS]                       show how a server that runs is doing, each second
   holdfast serve --help                        list the options
   holdfast commands                            list the commands, in Markdown
@@ -86,6 +90,18 @@ use the folder, which stays as it is. FILE must not be there yet, and gets its n
 
 The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
+";
+
+const COMPARE_USAGE: &str = "\
+Usage:
+  holdfast compare FROM TO [--sample N] [--user NAME] [--password PASSWORD] [--to-user NAME] [--to-password PASSWORD]
+
+Tells whether the server TO holds what the server FROM does: numbers of keys, and of each key of FROM type, value, and when it expires. Both may be
+Holdfast, Redis or Valkey; FROM and TO are HOST:PORT or paths of Unix sockets. A key that differs is looked at again for two seconds, so that both may be
+written, if TO is a replica. Values are read whole. The exit code is 0 if nothing differs.
+
+--sample compares about N keys, by chance, and not all. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password; TO has the same user
+and password unless others are given.
 ";
 
 const BACKUP_USAGE: &str = "\
@@ -142,6 +158,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
         },
         ["export", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(EXPORT_USAGE.into())),
         ["export", rest @ ..] => export(rest),
+        ["compare", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(COMPARE_USAGE.into())),
+        ["compare", rest @ ..] => compare(rest),
         ["import", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(IMPORT_USAGE.into())),
         ["import", rest @ ..] => import(rest),
         ["top", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(TOP_USAGE.into())),
@@ -161,8 +179,8 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     }
 }
 
-const COMMANDS: [&str; 9] =
-    ["serve", "backup", "restore", "check", "export", "import", "top", "commands", "help"];
+const COMMANDS: [&str; 10] =
+    ["serve", "backup", "restore", "check", "export", "import", "compare", "top", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -270,6 +288,44 @@ fn top(args: &[&str]) -> Result<Request, ConfigError> {
         }
     }
     Ok(Request::Top(request))
+}
+
+fn compare(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast compare --help"));
+    let (mut addresses, mut sample) = (Vec::new(), None);
+    let mut from = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let (mut to_user, mut to_password) = (None, None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            "--sample" => {
+                let text = value()?;
+                sample = Some(text.parse().map_err(|_| wrong(&format!("'{text}' is no number of keys")))?);
+            }
+            "--user" => from.user = Some(value()?),
+            "--password" => from.password = Some(value()?),
+            "--to-user" => to_user = Some(value()?),
+            "--to-password" => to_password = Some(value()?),
+            address if addresses.len() < 2 && !address.starts_with('-') => {
+                addresses.push(address.parse().map_err(|what: String| wrong(&what))?);
+            }
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    let [from_address, to_address]: [Address; 2] =
+        addresses.try_into().map_err(|_| wrong("compare needs the addresses of two servers"))?;
+    let to_login =
+        Login { user: to_user.or(from.user.clone()), password: to_password.or(from.password.clone()) };
+    Ok(Request::Compare(compare::Request {
+        from: from_address,
+        from_login: from,
+        to: to_address,
+        to_login,
+        sample,
+    }))
 }
 
 fn backup(args: &[&str]) -> Result<Request, ConfigError> {

@@ -13,6 +13,7 @@ mod clients;
 mod command;
 mod commands;
 mod commit;
+mod compare;
 mod config;
 mod document;
 mod exec;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Restore(request)) => backup::restore(&request),
         Ok(cli::Request::Top(request)) => top::top(&request),
         Ok(cli::Request::Export(request)) => export::export(&request),
+        Ok(cli::Request::Compare(request)) => compare::compare(&request),
         Err(error) => Err(error.to_string()),
     };
     match result {
