@@ -507,6 +507,45 @@ fn what_is_not_whole_or_not_right_changes_nothing() {
     assert!(is_sound, "{told}");
 }
 
+/// An RDB file with so many strings.
+fn strings(count: u32) -> Vec<u8> {
+    let mut file = b"REDIS0010\xfe\0".to_vec();
+    for n in 0..count {
+        let name = format!("key:{n}");
+        file.extend([0, name.len() as u8]);
+        file.extend(name.as_bytes());
+        file.extend([1, b'v']);
+    }
+    file.push(255);
+    file.extend([0; 8]);
+    file
+}
+
+#[test]
+fn a_copy_that_a_kill_has_cut_off_is_not_served() {
+    let mut primary = Played::new();
+    let server = Server::start(&["--replicaof", &replica_of(primary.port())]);
+    let mut client = server.client();
+    primary.copy(&strings(300_000));
+    wait_until(|| "the copy is being loaded".into(), || is_error(&client.call("GET key:0"), "LOADING"));
+    assert_eq!(client.info("ready"), "0");
+    let folder = server.kill();
+    let port = primary.port();
+    drop(primary);
+    let server = Server::start_in(folder, &["--replicaof", &replica_of(port)]);
+    let mut client = server.client();
+    thread::sleep(Duration::from_millis(1100));
+    for call in ["GET key:0", "DBSIZE"] {
+        assert!(is_error(&client.call(call), "LOADING"), "{call}");
+    }
+    // Another primary has all of it.
+    let mut primary = Played::new();
+    client.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+    primary.copy(&strings(1000));
+    assert_eq!(primary.acknowledged(), 1000);
+    assert_eq!((client.call("DBSIZE"), client.info("ready")), (Reply::Int(1000), "1".into()));
+}
+
 #[test]
 fn half_a_copy_is_not_served() {
     let server = Server::start(&[]);
