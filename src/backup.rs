@@ -10,7 +10,7 @@ use crate::{
 };
 use holdfast_io::Spread;
 use holdfast_resp::Reply;
-use holdfast_store::{BackupFolder, BackupInfo, Io, OpenError, Options, Plan, RealIo, Store};
+use holdfast_store::{BackupFolder, BackupInfo, BackupWritten, Io, OpenError, Options, Plan, RealIo, Store};
 use jiff::Timestamp;
 use std::{
     fs,
@@ -50,6 +50,17 @@ pub struct RestoreRequest {
 
 /// Takes a backup, and prints what it is.
 pub fn backup(request: &BackupRequest) -> Result<(), String> {
+    let (_, written) = take(request)?;
+    let BackupInfo { number, moment, bytes, .. } = written.info;
+    println!("backup: {number}");
+    println!("moment: LSN {moment}");
+    println!("bytes: {bytes}, of which {} were written", written.bytes_written);
+    println!("ok");
+    Ok(())
+}
+
+/// Takes a backup; the folder that it is in, and what was written.
+pub fn take(request: &BackupRequest) -> Result<(BackupFolder, BackupWritten), String> {
     let shown = request.dir.display();
     let unusable = |error: OpenError| format!("{shown}: {error}");
     // Before the server is asked to keep anything.
@@ -74,12 +85,7 @@ pub fn backup(request: &BackupRequest) -> Result<(), String> {
         Err(lost) if !server.has_ended && matches!(error, OpenError::Corrupt { .. }) => lost.to_string(),
         _ => unusable(error),
     })?;
-    let BackupInfo { number, moment, bytes, .. } = written.info;
-    println!("backup: {number}");
-    println!("moment: LSN {moment}");
-    println!("bytes: {bytes}, of which {} were written", written.bytes_written);
-    println!("ok");
-    Ok(())
+    Ok((folder, written))
 }
 
 /// Refuses a folder that has something else in it than backups.
@@ -198,6 +204,20 @@ pub fn is_folder_of_backups(dir: &Path) -> bool {
     dir.is_dir()
         && !dir.join("superblock").exists()
         && BackupFolder::open(Arc::new(RealIo::read_only(dir))).is_ok_and(|folder| folder.has_any())
+}
+
+/// Opens a backup to read it.
+pub fn open(folder: &BackupFolder, number: u32, dir: &Path, options: Options) -> Result<Store, String> {
+    let options = Options { background: false, on_unreadable: check::on_unreadable, ..options };
+    let opened = folder.view(number).and_then(|view| Store::open_on(view, options));
+    opened.map_err(|error| check::describe(dir, error))
+}
+
+/// Opens the last backup of a folder to read it.
+pub fn open_last(dir: &Path, options: Options) -> Result<Store, String> {
+    let folder = open_folder(dir)?;
+    let last = folder.backups().last().map(|backup| backup.number);
+    open(&folder, last.ok_or_else(|| format!("{} has no sound backup", dir.display()))?, dir, options)
 }
 
 /// Opens a folder of backups to read it, which others may do at the same time, but nobody may write to it.

@@ -50,7 +50,7 @@ Usage:
   holdfast backup --from ADDRESS DIR           back up a server that runs into a folder of backups
   holdfast restore DIR NEW                     make a new data folder of a backup
   holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
-  holdfast export DIR FILE                      write what a data folder that is not in use holds to an RDB file
+  holdfast export DIR FILE                      write what a data folder, a backup or a server holds to an RDB file
   holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
   holdfast compare ADDRESS ADDRESS             tell whether two servers that run hold the same
   holdfast top [ADDRESS]                       show how a server that runs is doing, each second
@@ -84,9 +84,15 @@ Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Onl
 const EXPORT_USAGE: &str = "\
 Usage:
   holdfast export DIR FILE [--rdb-version N]
+  holdfast export --from ADDRESS FILE [--rate BYTES] [--user NAME] [--password PASSWORD] [--rdb-version N]
 
-Writes what is in a data folder, all databases and libraries of functions, to an RDB file that Redis and Valkey load. No server may
-use the folder, which stays as it is. FILE must not be there yet, and gets its name when all of it is written.
+Writes what is in DIR, all databases and libraries of functions, to an RDB file that Redis and Valkey load. DIR is a data folder that no
+server uses, or a folder of backups, of which the last one is written. It stays as it is. FILE must not be there yet, and gets its name when all
+of it is written.
+
+With --from, it is what a server that runs on this machine holds at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix socket. A backup is
+taken first, in a folder beside FILE that is removed in the end: so there must be room for that, too. --rate limits the bytes that are
+copied for it in a second. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
 
 The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
@@ -339,12 +345,7 @@ fn backup(args: &[&str]) -> Result<Request, ConfigError> {
         };
         match *arg {
             "--from" => from = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
-            "--rate" => {
-                let text = value()?;
-                let bytes = parse_memory(&text).and_then(|bytes| u64::try_from(bytes).ok());
-                let is_rate = bytes.filter(|&bytes| bytes > 0);
-                rate = Some(is_rate.ok_or_else(|| wrong(&format!("'{text}' is no number of bytes")))?);
-            }
+            "--rate" => rate = Some(bytes_a_second(&value()?).map_err(|what| wrong(&what))?),
             "--user" => login.user = Some(value()?),
             "--password" => login.password = Some(value()?),
             path if dir.is_none() && !path.starts_with('-') => dir = Some(PathBuf::from(path)),
@@ -377,21 +378,45 @@ fn restore(args: &[&str]) -> Result<Request, ConfigError> {
 }
 
 fn export(args: &[&str]) -> Result<Request, ConfigError> {
-    let request = |dir: &str, file: &str, version| {
-        Ok(Request::Export(export::Request { dir: dir.into(), file: file.into(), version }))
-    };
-    match *args {
-        [dir, file] if !dir.starts_with('-') && !file.starts_with('-') => request(dir, file, None),
-        [dir, file, "--rdb-version", version @ ("10" | "11" | "12")]
-            if !dir.starts_with('-') && !file.starts_with('-') =>
-        {
-            request(dir, file, version.parse().ok())
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast export --help"));
+    let (mut address, mut paths, mut version, mut rate) = (None, Vec::new(), None, None);
+    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            "--from" => address = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
+            "--rate" => rate = Some(bytes_a_second(&value()?).map_err(|what| wrong(&what))?),
+            "--user" => login.user = Some(value()?),
+            "--password" => login.password = Some(value()?),
+            "--rdb-version" => {
+                let known = value()?.parse().ok().filter(|version| (10..=12).contains(version));
+                version = Some(known.ok_or_else(|| wrong("--rdb-version is 10, 11 or 12"))?);
+            }
+            path if !path.starts_with('-') => paths.push(PathBuf::from(path)),
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
         }
-        _ => Err(ConfigError::new(
-            "export needs a data folder and a new file, and at most --rdb-version 10, 11 or 12; see holdfast export --help"
-                .into(),
-        )),
     }
+    let (from, file) = match (address, <[PathBuf; 2]>::try_from(paths)) {
+        (None, Ok([dir, file])) => (export::Origin::Folder(dir), file),
+        (Some(address), Err(paths)) if paths.len() == 1 => {
+            (export::Origin::Server { address, login, rate }, paths.into_iter().next().expect("one"))
+        }
+        _ => {
+            return Err(wrong(
+                "export needs a data folder, or --from and the address of a server, and a new file",
+            ));
+        }
+    };
+    Ok(Request::Export(export::Request { from, file, version }))
+}
+
+/// A number of bytes that are copied in a second.
+fn bytes_a_second(text: &str) -> Result<u64, String> {
+    let bytes = parse_memory(text).and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| format!("'{text}' is no number of bytes"))
 }
 
 fn serve_help() -> String {

@@ -1,12 +1,16 @@
-//! `holdfast export`: what a data folder holds that no server uses, as an RDB file. The folder stays as it is.
+//! `holdfast export`: what a data folder holds that no server uses, or a backup, or a server that runs, as an RDB file. All of them stay as
+//! they are. Of a server that runs a backup is taken first, beside the file, as `FILE.exporting-backup`: so the server has to keep its
+//! moment only while that is copied, however long the rest takes.
 //!
 //! The file is written beside its place, as `FILE.exporting`, and gets its name when all of it is durable. Memory holds the index, the
 //! collections that are in the heap, and one value at a time.
 
 use crate::{
+    backup::{self, BackupRequest},
     check,
     command::error::Stop,
     commands::dump::{EncodeStream, serialize},
+    import::{Address, Login},
     script::library,
     util::{
         progress::Progress,
@@ -29,12 +33,27 @@ const MEMORY_BYTES: usize = 64 << 20;
 
 /// What is to be exported, and to where.
 pub struct Request {
-    /// A data folder.
-    pub dir: PathBuf,
+    /// What is exported.
+    pub from: Origin,
     /// A file that is not there yet.
     pub file: PathBuf,
     /// The version of the format; if there is none, 11, or 12 if a hash has fields that expire.
     pub version: Option<u16>,
+}
+
+/// What is exported.
+pub enum Origin {
+    /// A data folder that no server uses, or the last backup in a folder of backups.
+    Folder(PathBuf),
+    /// A server that runs on this machine.
+    Server {
+        /// Where it listens.
+        address: Address,
+        /// Who asks.
+        login: Login,
+        /// Bytes a second that are copied at most.
+        rate: Option<u64>,
+    },
 }
 
 /// What was exported.
@@ -71,9 +90,28 @@ impl From<io::Error> for Failure {
 /// Exports, and prints what was exported.
 pub fn export(request: &Request) -> Result<(), String> {
     let shown = request.file.display();
-    let store = check::open(&request.dir, Options { memory_bytes_max: MEMORY_BYTES, ..Options::default() })?;
-    let mut new = NewFile::create(&request.file)?;
-    store.load_everything().map_err(|e| check::describe(&request.dir, e))?;
+    let options = Options { memory_bytes_max: MEMORY_BYTES, ..Options::default() };
+    let (dir, _copy, store, mut new);
+    match &request.from {
+        Origin::Folder(folder) => {
+            dir = folder.clone();
+            let open = if backup::is_folder_of_backups(&dir) { backup::open_last } else { check::open };
+            store = open(&dir, options)?;
+            new = NewFile::create(&request.file)?;
+        }
+        Origin::Server { address, login, rate } => {
+            // Whoever writes the file owns the copy, too.
+            new = NewFile::create(&request.file)?;
+            let copy = Copy::new(&request.file);
+            dir = copy.0.clone();
+            let (from, login) = (address.clone(), login.clone());
+            let request = BackupRequest { from, login, dir: dir.clone(), rate: *rate };
+            let (folder, written) = backup::take(&request)?;
+            store = backup::open(&folder, written.info.number, &dir, options)?;
+            _copy = copy;
+        }
+    }
+    store.load_everything().map_err(|e| check::describe(&dir, e))?;
     let mut version = request.version.unwrap_or(REDIS_7_2);
     let mut written = write(&store, &mut new.file, version);
     if let (Err(Failure::Newer { version: needed, .. }), None) = (&written, request.version) {
@@ -90,8 +128,8 @@ pub fn export(request: &Request) -> Result<(), String> {
             "the value of the key \"{}\" needs version {version} of the format: a hash whose fields expire, which Redis has since 7.4",
             key.escape_ascii()
         ),
-        Failure::Data(error) => check::describe(&request.dir, error),
-        Failure::Value(what) => format!("{}: {what}", request.dir.display()),
+        Failure::Data(error) => check::describe(&dir, error),
+        Failure::Value(what) => format!("{}: {what}", dir.display()),
         Failure::File(error) => format!("cannot write {shown}: {error}"),
     })?;
     println!("version of the format: {version}");
@@ -155,6 +193,27 @@ fn payload(
             }
             Err(Stop::LockBusy | Stop::Busy) => {
                 unreachable!("nobody else uses the store, and nothing is written")
+            }
+        }
+    }
+}
+
+/// The copy of a server's data that is exported. It is removed in the end.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(file: &Path) -> Copy {
+        let mut path = file.as_os_str().to_os_string();
+        path.push(".exporting-backup");
+        Copy(path.into())
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            if error.kind() != ErrorKind::NotFound {
+                eprintln!("cannot remove {}: {error}", self.0.display());
             }
         }
     }

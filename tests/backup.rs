@@ -117,7 +117,7 @@ fn a_backup_under_load_is_one_moment() {
     }
     let numbers: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);
-    let mut backups = Vec::new();
+    let (mut backups, mut exported) = (Vec::new(), Default::default());
     thread::scope(|scope| {
         for (writer, number) in (0..).zip(&numbers) {
             let (mut rng, mut client, is_over) = (Rng(rng.draw()), server.client(), &is_over);
@@ -140,9 +140,16 @@ fn a_backup_under_load_is_one_moment() {
             backups.push((before, after));
             call(&mut client, &["BGSAVE"]);
         }
+        // An export is of a moment, too.
+        let (file, before) = (server.folder().join("server.rdb"), now());
+        let (is_done, told) =
+            program(&["export", "--from", &server.folder().join("socket"), "--rate", "40mb", &file]);
+        assert!(is_done && told.ends_with("ok\n"), "{told}");
+        exported = (before, now().iter().map(|n| n + 1).collect::<Vec<u64>>());
+        assert!(!server.folder().path().join("server.rdb.exporting-backup").exists());
         is_over.store(true, SeqCst);
     });
-    assert_eq!(client.info("backups_ended"), "3");
+    assert_eq!(client.info("backups_ended"), "4");
     assert_eq!(client.info("backup_in_progress"), "0");
     let all: Vec<u64> = numbers.iter().map(|number| number.load(SeqCst)).collect();
     assert_eq!(check_moment(&mut client), all, "the server has them all");
@@ -150,14 +157,25 @@ fn a_backup_under_load_is_one_moment() {
     assert!(check(&folder).0);
     let (is_sound, told) = program(&["check", &folder.join("backups")]);
     assert!(is_sound && told.contains("backup 3: taken") && told.ends_with("ok\n"), "{told}");
-    for (backup, (before, after)) in (1..).zip(backups) {
-        let new = restore(&folder, &["--backup", &format!("{backup}")]);
+    let check_between = |new: Folder, (before, after): &(Vec<u64>, Vec<u64>)| {
         assert!(check(&new).0);
         let restored = Server::start_in(new, &options);
         let found = check_moment(&mut restored.client());
         let is_between =
-            found.iter().zip(before.iter().zip(&after)).all(|(n, (from, to))| (from..=to).contains(&n));
+            found.iter().zip(before.iter().zip(after)).all(|(n, (from, to))| (from..=to).contains(&n));
         assert!(is_between, "{found:?} is not between {before:?} and {after:?}");
+    };
+    for (backup, when) in (1..).zip(&backups) {
+        check_between(restore(&folder, &["--backup", &format!("{backup}")]), when);
+    }
+    // The last backup goes to an RDB file as well, and either file into a new folder.
+    let (is_done, told) = program(&["export", &folder.join("backups"), &folder.join("backup.rdb")]);
+    assert!(is_done && told.ends_with("ok\n"), "{told}");
+    for (file, when) in [("server.rdb", &exported), ("backup.rdb", &backups[2])] {
+        let new = Folder::new();
+        let (is_done, told) = program(&["import", &folder.join(file), "--dir", &new.join("data")]);
+        assert!(is_done, "{told}");
+        check_between(new, when);
     }
 }
 

@@ -67,7 +67,7 @@ impl fmt::Display for Address {
 }
 
 /// Who connects.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Login {
     /// The user; the default user if there is none.
     pub user: Option<String>,
