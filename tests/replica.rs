@@ -343,7 +343,7 @@ fn what_is_acknowledged_was_executed() {
     let mut primary = Played::new();
     let server = Server::start(&["--replicaof", &replica_of(primary.port())]);
     primary.copy(EMPTY);
-    assert_eq!(primary.acknowledged(), 1000);
+    primary.wait_for_acknowledgement_of(1000);
     let mut offset = 1000;
     let mut client = server.client();
     for n in 1..=200 {
@@ -358,6 +358,12 @@ fn what_is_acknowledged_was_executed() {
         assert_eq!(client.call("GET key"), bulk(n.to_string()));
         offset += asked;
     }
+    // What waits to be executed is not acknowledged.
+    assert_eq!(client.call("CLIENT PAUSE 2500"), ok());
+    let before = offset;
+    offset += primary.write("SET key 200");
+    assert_eq!([primary.acknowledged(), primary.acknowledged()], [before; 2]);
+    primary.wait_for_acknowledgement_of(offset);
     // A part of a command, or of a transaction, is not acknowledged.
     offset += primary.write("MULTI") + primary.write("SET key x");
     primary.say(b"*3\r\n$3\r\nSET\r\n$3\r\nke");
@@ -486,8 +492,8 @@ fn what_is_not_whole_or_not_right_changes_nothing() {
         primary.say(part);
         thread::sleep(Duration::from_millis(5));
     }
-    // It goes on when it is told that the copy has come.
-    assert_eq!(primary.acknowledged(), 7);
+    // It goes on when it is told that the copy has come, of which nothing is durable then.
+    assert_eq!([primary.acknowledged(), primary.acknowledged()], [0, 7]);
     assert_eq!((client.call("DBSIZE"), client.call("GET key")), (Reply::Int(1), bulk("value")));
     // A command that is refused would leave other data than the primary's.
     let offset = 7 + primary.write("SET other value");
@@ -500,7 +506,7 @@ fn what_is_not_whole_or_not_right_changes_nothing() {
     // So would bytes that are no command.
     primary.say(format!("+FULLRESYNC {} 7\r\n${}\r\n", "a".repeat(40), full.len()).as_bytes());
     primary.say(&full);
-    assert_eq!(primary.acknowledged(), 7);
+    primary.wait_for_acknowledgement_of(7);
     primary.say(b"*x\r\n");
     assert_eq!(primary.greet(), ["PSYNC", "?", "-1"]);
     let (is_sound, told) = check(&server.stop());
@@ -519,6 +525,30 @@ fn strings(count: u32) -> Vec<u8> {
     file.push(255);
     file.extend([0; 8]);
     file
+}
+
+#[test]
+fn a_primary_need_not_keep_what_it_writes_while_a_copy_is_loaded() {
+    let mut primary = Played::new();
+    let server = Server::start(&["--replicaof", &replica_of(primary.port())]);
+    let mut client = server.client();
+    primary.copy(&strings(600_000));
+    wait_until(|| "the copy is being loaded".into(), || is_error(&client.call("GET key:0"), "LOADING"));
+    let (mut offset, value) = (1000, "x".repeat(100_000));
+    for n in 0..400 {
+        offset += primary.write(&format!("SET written:{n} {value}"));
+        offset += primary.write("INCR counter");
+    }
+    assert!(is_error(&client.call("GET key:0"), "LOADING"), "40 MB were taken meanwhile");
+    primary.wait_for_acknowledgement_of(offset);
+    offset += primary.write("INCR counter");
+    primary.wait_for_acknowledgement_of(offset);
+    assert_eq!(client.call("DBSIZE"), Reply::Int(600_000 + 400 + 1));
+    assert_eq!(
+        (client.call("GET counter"), client.call("STRLEN written:399")),
+        (bulk("401"), Reply::Int(100_000))
+    );
+    assert!(!server.folder().path().join("data/replica-backlog").exists());
 }
 
 #[test]
@@ -542,7 +572,7 @@ fn a_copy_that_a_kill_has_cut_off_is_not_served() {
     let mut primary = Played::new();
     client.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     primary.copy(&strings(1000));
-    assert_eq!(primary.acknowledged(), 1000);
+    primary.wait_for_acknowledgement_of(1000);
     assert_eq!((client.call("DBSIZE"), client.info("ready")), (Reply::Int(1000), "1".into()));
 }
 
@@ -563,7 +593,7 @@ fn half_a_copy_is_not_served() {
     let mut primary = Played::new();
     assert_eq!(client.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port())), ok());
     primary.copy(EMPTY);
-    assert_eq!(primary.acknowledged(), 1000);
+    primary.wait_for_acknowledgement_of(1000);
     assert_eq!(client.call("DBSIZE"), Reply::Int(0));
     assert_eq!(client.call("REPLICAOF NO ONE"), ok());
     // A file that names nobody is not passed over.

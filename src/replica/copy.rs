@@ -22,6 +22,8 @@ use std::{
 const MARK: usize = 40;
 /// Connections by which keys go to the workers at most.
 const CONNECTIONS_MAX: usize = 8;
+/// What the primary is told until the copy is loaded.
+const NOTHING_YET: &[&[u8]] = &[b"REPLCONF", b"ACK", b"0"];
 /// How often the primary is told that this end is alive while it waits.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,12 +36,14 @@ pub fn copy(server: &Arc<Server>, order: &Order, link: &mut Link) -> Result<u64,
     let incoming = Incoming::new(&server.replication.dir());
     receive(server, link, &incoming.0)?;
     server.replication.copying(None);
+    // A primary that has sent its copy as it went waits for a word before it goes on. Nothing of it is durable here.
+    link.send(NOTHING_YET)?;
+    link.keep_backlog()?;
     let mut waiting = Waiting { server, order, link, told: Instant::now() };
     each_record(&incoming.0, |_| waiting.go_on())?;
     server.replication.set_loading(order, true)?;
     let keys = load(server, order, &incoming.0, &mut waiting)?;
     server.replication.set_loading(order, false)?;
-    link.rested();
     Ok(keys)
 }
 
@@ -136,7 +140,8 @@ impl Waiting<'_> {
             if !self.server.replication.holds(self.order) {
                 return Err(Broken::Link("it is to follow another one".into()));
             }
-            self.link.send_bytes(b"\n")?;
+            // If the primary is gone, its copy is worth all the more.
+            let _ = self.link.send(NOTHING_YET);
         }
         Ok(())
     }

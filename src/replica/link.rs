@@ -1,5 +1,6 @@
 //! The connection to the primary: greeting, resuming, and reading with an eye on orders.
 
+use super::backlog::Backlog;
 use crate::{
     config::Opt,
     server::{
@@ -33,6 +34,8 @@ pub struct Link {
     sender: Sender,
     /// What has arrived and is not used.
     pub input: Vec<u8>,
+    /// What has arrived behind that, if it is kept elsewhere.
+    backlog: Option<Backlog>,
     heard: Instant,
     patience: Duration,
 }
@@ -75,7 +78,8 @@ impl Link {
         socket.set_write_timeout(Some(patience))?;
         let sender = Arc::new(Mutex::new(socket.try_clone()?));
         let (server, order, heard) = (server.clone(), order.clone(), Instant::now());
-        let mut link = Link { server, order, socket, sender, input: Vec::new(), heard, patience };
+        let mut link =
+            Link { server, order, socket, sender, input: Vec::new(), backlog: None, heard, patience };
         link.greet()?;
         Ok(link)
     }
@@ -182,7 +186,18 @@ impl Link {
         }
         let start = self.input.len();
         self.input.resize(start + CHUNK, 0);
-        let read = self.socket.read(&mut self.input[start..]);
+        let read = match &mut self.backlog {
+            Some(backlog) => match backlog.read(&mut self.input[start..]) {
+                Ok(0) => {
+                    self.backlog = None;
+                    // The time until now was not the primary's.
+                    self.heard = Instant::now();
+                    self.socket.read(&mut self.input[start..])
+                }
+                read => read,
+            },
+            None => self.socket.read(&mut self.input[start..]),
+        };
         self.input.truncate(start + *read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the primary has closed the connection")),
@@ -205,9 +220,14 @@ impl Link {
         }
     }
 
-    /// The time in which nothing is read is not the primary's.
-    pub fn rested(&mut self) {
-        self.heard = Instant::now();
+    /// Keeps what arrives from now on in a file in the data folder, until it is read.
+    ///
+    /// # Errors
+    /// That is not possible.
+    pub fn keep_backlog(&mut self) -> io::Result<()> {
+        let socket = self.socket.try_clone()?;
+        self.backlog = Some(Backlog::begin(socket, &self.server.replication.dir())?);
+        Ok(())
     }
 }
 

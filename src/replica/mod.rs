@@ -2,10 +2,11 @@
 //! on. So one moves in without stopping: REPLICAOF, wait until the copy is complete, REPLICAOF NO ONE.
 //!
 //! One thread ([`start`]) carries out the orders that `server::replication` holds. It speaks with the primary ([`link`]), keeps a copy
-//! in a file until it is whole and sound ([`copy`]), and hands commands to the workers over connections within the process ([`inside`]), as
+//! in a file until it is whole and sound ([`copy`]), and what is written meanwhile in another ([`backlog`]), and hands commands to the workers over connections within the process ([`inside`]), as
 //! clients do theirs. So the primary's commands take the same way as all others, and are durable when their replies have come: only that much is
 //! acknowledged to the primary ([`stream`]).
 
+mod backlog;
 mod copy;
 mod inside;
 mod link;
