@@ -27,7 +27,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// What is not called: it ends or holds up the process by design, needs another server or files, makes as much as it is
 /// told to, fills the output of this test, or leaves a connection that no other command can use.
-pub const EXCLUDED: [&str; 15] = [
+pub const EXCLUDED: [&str; 17] = [
     "shutdown",
     "debug|panic",
     "debug|segfault",
@@ -37,6 +37,8 @@ pub const EXCLUDED: [&str; 15] = [
     "debug|loadaof",
     "debug|populate",
     "migrate",
+    "replicaof",
+    "slaveof",
     "monitor",
     "client|pause",
     "client|reply",
