@@ -366,8 +366,8 @@ impl<M: Machine> Member<M> {
         if let Some(&ready) = learners.iter().find(|id| may_vote.contains(id) && self.is_caught_up(**id)) {
             return change(ConfChangeType::AddNode, ready);
         }
-        let gone = learners.iter().chain(voters).filter(|id| !wanted.contains(id));
-        if let Some(&gone) = gone.clone().find(|id| self.spares(**id)) {
+        let mut gone = learners.iter().chain(voters).filter(|id| !wanted.contains(id));
+        if let Some(&gone) = gone.find(|id| self.spares(**id)) {
             return change(ConfChangeType::RemoveNode, gone);
         }
         // One that is to vote no more since another one votes in its place.

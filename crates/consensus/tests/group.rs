@@ -5,7 +5,7 @@
 mod seeds;
 
 use holdfast_consensus::{Machine, Member, MemberId, Message, Options, Role};
-use holdfast_io::{Error, Io, SimIo};
+use holdfast_io::{BLOCK, Error, Io, SimIo};
 use seeds::{Rng, with_seeds};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -413,7 +413,7 @@ fn life(seed: u64) {
 
 #[test]
 fn what_was_decided_stays_decided() {
-    with_seeds(40, life);
+    with_seeds(700, life);
 }
 
 /// One seed leads to one history.
@@ -425,4 +425,36 @@ fn a_seed_repeats_a_history() {
         (world.truth, world.leaders, world.power_cuts)
     };
     assert_eq!(history(), history());
+}
+
+/// A journal in which a bit has flipped is refused, or the bit says nothing: never is less known than before.
+#[test]
+fn damage_is_told_from_an_end() {
+    let io = SimIo::new(1);
+    let list = || List { values: Vec::new(), members: vec![1] };
+    let mut member = Member::found(Arc::new(io.clone()), FOLDER, 1, list(), OPTIONS).unwrap();
+    for value in 0..5 {
+        member.propose(List::add(value, if value == 3 { 2 * BLOCK } else { 0 }));
+        member.work().unwrap();
+    }
+    let values = member.machine().values.clone();
+    assert_eq!(values, [0, 1, 2, 3, 4]);
+    drop(member);
+    let name = format!("{FOLDER}/{}", io.list(FOLDER).unwrap()[0].rsplit('/').next().unwrap());
+    let used = io.snapshot(&name).iter().rposition(|byte| *byte != 0).unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    for at in (0..=used as u64).filter(|at| at % BLOCK as u64 <= 128 || at % 97 == 0) {
+        let copy = io.fork();
+        copy.flip_bit(&name, at, (at % 8) as u32);
+        match Member::open(Arc::new(copy), FOLDER, list(), OPTIONS) {
+            Err(Error::Corrupt { .. }) => refused += 1,
+            Ok(Some(mut member)) => {
+                member.work().unwrap();
+                assert_eq!(member.machine().values, values, "a bit of byte {at}");
+                harmless += 1;
+            }
+            _ => panic!("a bit of byte {at}"),
+        }
+    }
+    assert!(refused > 100 && harmless > 0, "{refused} refused, {harmless} harmless");
 }
