@@ -10,21 +10,26 @@ pub struct Malformed;
 pub struct Encoder(pub Vec<u8>);
 
 impl Encoder {
+    /// A byte.
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
         self
     }
 
+    /// Four bytes.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
+    /// Eight bytes.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
+    /// A byte string.
+    ///
     /// # Panics
     /// There are 4 GiB of them or more.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
@@ -33,6 +38,7 @@ impl Encoder {
         self
     }
 
+    /// Numbers of eight bytes, behind how many there are.
     pub fn numbers(&mut self, numbers: &[u64]) -> &mut Self {
         self.u32(numbers.len() as u32);
         for &number in numbers {
@@ -52,23 +58,43 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
+    /// A byte.
+    ///
+    /// # Errors
+    /// There is less.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.take(1)?[0])
     }
 
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// There is less.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("four bytes")))
     }
 
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// There is less.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes")))
     }
 
+    /// A byte string.
+    ///
+    /// # Errors
+    /// There is less.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.u32()?;
         self.take(len as usize)
     }
 
+    /// Numbers of eight bytes.
+    ///
+    /// # Errors
+    /// There is less.
     pub fn numbers(&mut self) -> Result<Vec<u64>, Malformed> {
         let count = self.u32()? as usize;
         let bytes = self.take(count.checked_mul(8).ok_or(Malformed)?)?;
@@ -79,6 +105,9 @@ impl<'a> Decoder<'a> {
     }
 
     /// That was all.
+    ///
+    /// # Errors
+    /// There is more.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }

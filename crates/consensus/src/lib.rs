@@ -7,7 +7,7 @@
 //!
 //! What the entries mean is the [`Machine`]'s business. Every member has one, and applies the same entries in the same order.
 
-mod code;
+pub mod code;
 mod journal;
 mod member;
 mod message;

@@ -1,0 +1,534 @@
+//! A server's part in its cluster.
+//!
+//! The file `cluster/node` says who the server is: its name, its cluster, and its number in that. The journal of its part in the group
+//! is in a folder of the cluster's, `cluster/<cluster>`. A server that is new founds a cluster of its own, and leaves it when it joins
+//! another one: then the file says so before there is a journal, and says once more that there is one.
+
+use crate::{
+    change::Change,
+    frame::Frame,
+    map::{Address, Map, Name, Outcome},
+};
+use holdfast_consensus::{
+    Member, MemberId, Options, Role,
+    code::{Decoder, Encoder, Malformed},
+};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, Result, crc32c};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+const FILE: &str = "cluster/node";
+const MAGIC: &[u8; 8] = b"HFnode01";
+/// Servers whose majority decides; the others only follow.
+const VOTERS_MAX: usize = 5;
+const GROUP: Options = Options { voters_max: VOTERS_MAX };
+/// Ticks between two requests to join.
+const ASK_TICKS: u64 = 5;
+/// Ticks of silence after which one that had failed is said to be back, once it is heard again.
+const BACK_TICKS: u64 = 10;
+
+/// How a server takes part.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Where it is, as far as it knows.
+    pub address: Address,
+    /// Ticks of silence after which a server is said to have failed, and one that hears of no majority says that the cluster is down.
+    pub timeout: u64,
+}
+
+/// A change that was proposed here is decided.
+#[derive(Debug)]
+pub struct Done {
+    /// What [`Node::propose`] returned for it.
+    pub number: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    name: Name,
+    cluster: u64,
+    id: MemberId,
+    /// Whether there is a journal.
+    is_made: bool,
+    /// A cluster that was left, whose journal may be there still; 0: none.
+    former: u64,
+}
+
+impl Identity {
+    fn encode(&self) -> AlignedBuf {
+        let mut out = Encoder(MAGIC.to_vec());
+        out.bytes(&self.name.0).u64(self.cluster).u64(self.id).u8(self.is_made.into()).u64(self.former);
+        let crc = crc32c(&out.0);
+        out.u32(crc);
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        block[..out.0.len()].copy_from_slice(&out.0);
+        block
+    }
+
+    fn decode(block: &[u8]) -> std::result::Result<Identity, Malformed> {
+        let rest = block.strip_prefix(MAGIC).ok_or(Malformed)?;
+        let mut bytes = Decoder(rest);
+        let name = crate::map::name(&mut bytes)?;
+        let (cluster, id, is_made) = (bytes.u64()?, bytes.u64()?, bytes.u8()? == 1);
+        let former = bytes.u64()?;
+        let len = block.len() - bytes.0.len();
+        if crc32c(&block[..len]) != bytes.u32()? {
+            return Err(Malformed);
+        }
+        Ok(Identity { name, cluster, id, is_made, former })
+    }
+
+    fn read(io: &dyn Io) -> Result<Option<Identity>> {
+        let failed = |e| Error::io(format!("read {FILE}"), e);
+        let file = match io.open(FILE, false) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed(e)),
+        };
+        // Its making was cut short: nobody has heard of the server.
+        if file.len().map_err(failed)? < BLOCK as u64 {
+            return Ok(None);
+        }
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        file.read_at(&mut block, 0).map_err(failed)?;
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        Identity::decode(&block).map(Some).map_err(|Malformed| Error::corrupt(FILE, 0, "who the node is"))
+    }
+
+    /// Writes it, durably. What matters is within a sector, and so is written as a whole.
+    fn write(&self, io: &dyn Io) -> Result<()> {
+        let failed = |e| Error::io(format!("write {FILE}"), e);
+        let file = io.open(FILE, true).map_err(failed)?;
+        file.write_at(&[&self.encode()], 0, Durability::Durable).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        io.sync_dir("cluster").map_err(failed)?;
+        io.sync_dir("").map_err(failed)
+    }
+}
+
+fn folder(cluster: u64) -> String {
+    format!("cluster/{cluster:016x}")
+}
+
+/// A server that is asked to let this one in.
+struct Joining {
+    host: String,
+    bus_port: u16,
+    /// The tick until which it is asked, and at which it is asked next.
+    until: u64,
+    next: u64,
+}
+
+/// A server that waits to be let in.
+struct Guest {
+    name: Name,
+    version: u64,
+    host: String,
+    bus_port: u16,
+}
+
+/// A server's part in its cluster.
+pub struct Node {
+    io: Arc<dyn Io>,
+    options: NodeOptions,
+    identity: Identity,
+    member: Member<Map>,
+    /// The map as it was told last: while a server joins, that of before.
+    map: Map,
+    joining: Option<Joining>,
+    /// Proposals for servers that want to join.
+    guests: BTreeMap<u64, Guest>,
+    /// Proposals about servers that have failed, or are back, or of this one's own address.
+    reports: BTreeSet<u64>,
+    /// From where the others were heard.
+    senders: BTreeMap<MemberId, (String, u16)>,
+    now: u64,
+    /// When a leader was known last, and since when this server is it.
+    led: u64,
+    leads_since: Option<u64>,
+    frames: Vec<((String, u16), Frame)>,
+    done: Vec<Done>,
+}
+
+impl Node {
+    /// Opens what a data folder says, or founds a cluster of one.
+    ///
+    /// # Errors
+    /// The medium's, or what is there is damaged.
+    pub fn open(io: Arc<dyn Io>, options: NodeOptions) -> Result<Node> {
+        let identity = match Identity::read(&*io)? {
+            Some(identity) => identity,
+            None => {
+                let name = random_name(&*io);
+                let identity = Identity { name, cluster: random(&*io), id: 1, is_made: false, former: 0 };
+                identity.write(&*io)?;
+                identity
+            }
+        };
+        Node::begin(io, options, identity)
+    }
+
+    fn begin(io: Arc<dyn Io>, options: NodeOptions, mut identity: Identity) -> Result<Node> {
+        let folder = folder(identity.cluster);
+        let member = match Member::open(io.clone(), &folder, Map::default(), GROUP)? {
+            Some(member) if identity.is_made => member,
+            None if identity.is_made => {
+                return Err(Error::Unusable(format!(
+                    "{folder} is missing, in which the node had what it promised to its cluster"
+                )));
+            }
+            _ => {
+                // It has said nothing to anybody yet.
+                Member::<Map>::remove(&*io, &folder)?;
+                let member = match identity.id {
+                    1 => {
+                        let map = Map::of_one(identity.name, options.address.clone());
+                        Member::found(io.clone(), &folder, 1, map, GROUP)?
+                    }
+                    id => Member::join(io.clone(), &folder, id, Map::default(), GROUP)?,
+                };
+                identity.is_made = true;
+                identity.write(&*io)?;
+                member
+            }
+        };
+        if identity.former != 0 {
+            Member::<Map>::remove(&*io, &self::folder(identity.former))?;
+            identity.former = 0;
+            identity.write(&*io)?;
+        }
+        let map = member.machine().clone();
+        Ok(Node {
+            io,
+            options,
+            identity,
+            member,
+            map,
+            joining: None,
+            guests: BTreeMap::new(),
+            reports: BTreeSet::new(),
+            senders: BTreeMap::new(),
+            now: 0,
+            led: 0,
+            leads_since: None,
+            frames: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Name {
+        self.identity.name
+    }
+
+    /// Its number.
+    pub fn id(&self) -> MemberId {
+        self.identity.id
+    }
+
+    /// Which cluster it is a part of.
+    pub fn cluster(&self) -> u64 {
+        self.identity.cluster
+    }
+
+    /// The map, as far as it has heard.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Whether a majority decides, as far as it has heard.
+    pub fn is_connected(&self) -> bool {
+        self.now - self.led <= self.options.timeout
+    }
+
+    /// Who leads the group; `None`: it does not know.
+    pub fn leader(&self) -> Option<MemberId> {
+        match self.member.role() {
+            Role::Leader => Some(self.identity.id),
+            Role::Follower { leader } => Some(leader),
+            Role::Leaderless => None,
+        }
+    }
+
+    /// The term of the leader.
+    pub fn term(&self) -> u64 {
+        self.member.term()
+    }
+
+    /// Whether it knows no other server, and none is about to join it.
+    fn is_alone(&self) -> bool {
+        let members = self.map.members();
+        members.len() == 1 && members.contains_key(&self.identity.id) && self.guests.is_empty()
+    }
+
+    /// Time goes on by a tick.
+    pub fn tick(&mut self) {
+        self.now += 1;
+        self.member.tick();
+        self.ask();
+        match self.member.role() {
+            Role::Leaderless => {}
+            _ => self.led = self.now,
+        }
+        let leads = self.member.role() == Role::Leader;
+        self.leads_since = if leads { self.leads_since.or(Some(self.now)) } else { None };
+        self.report();
+    }
+
+    /// Proposes what others are to know of who has failed, who is back, and where this server is.
+    fn report(&mut self) {
+        if !self.reports.is_empty() || !self.is_connected() {
+            return;
+        }
+        let me = self.map.members().get(&self.identity.id);
+        let mut change = None;
+        if let Some(me) = me {
+            let host = Some(&self.options.address.host).filter(|host| !host.is_empty());
+            let host = host.unwrap_or(&me.address.host).clone();
+            let address = Address { host, ..self.options.address.clone() };
+            if address != me.address {
+                change = Some(Change::Move { id: self.identity.id, address });
+            }
+        }
+        if let Some(since) = self.leads_since.filter(|_| change.is_none()) {
+            let others = self.map.members().iter().filter(|(id, _)| **id != self.identity.id);
+            change = others.into_iter().find_map(|(&id, member)| {
+                let silence = self.member.silence(id).unwrap_or(u64::MAX).min(self.now - since);
+                let has_failed = match member.has_failed {
+                    false => silence > self.options.timeout,
+                    true => self.member.silence(id).is_none_or(|silence| silence > BACK_TICKS),
+                };
+                (has_failed != member.has_failed).then_some(Change::Failed { id, has_failed })
+            });
+        }
+        if let Some(change) = change {
+            let number = self.member.propose(change.encode());
+            self.reports.insert(number);
+        }
+    }
+
+    /// Brings this server and another one together. That goes on for the time of `timeout`; what comes of it is seen in the map.
+    pub fn meet(&mut self, host: &str, bus_port: u16) {
+        if self.is_alone() {
+            let (until, next) = (self.now + self.options.timeout, self.now);
+            self.joining = Some(Joining { host: host.to_owned(), bus_port, until, next });
+            self.ask();
+        } else {
+            let me = self.map.members().get(&self.identity.id);
+            let address = me.map_or(&self.options.address, |me| &me.address).clone();
+            let invite = Frame::Invite { address, cluster: self.identity.cluster, found_by: host.to_owned() };
+            self.frames.push(((host.to_owned(), bus_port), invite));
+        }
+    }
+
+    /// Whether it is about to leave what it knows for another cluster.
+    pub fn is_joining(&self) -> bool {
+        self.joining.is_some() || !self.map.members().contains_key(&self.identity.id)
+    }
+
+    fn ask(&mut self) {
+        let Some(joining) = &mut self.joining else { return };
+        if joining.until < self.now || self.map.members().len() > 1 {
+            self.joining = None;
+            return;
+        }
+        if joining.next > self.now {
+            return;
+        }
+        joining.next = self.now + ASK_TICKS;
+        let Some(me) = self.map.members().get(&self.identity.id) else { return };
+        let ask = Frame::Join {
+            name: self.identity.name,
+            home: self.identity.cluster,
+            version: self.map.version(),
+            address: me.address.clone(),
+            slots: self.map.slots_of(self.identity.id),
+            epoch: me.epoch,
+            found_by: joining.host.clone(),
+        };
+        self.frames.push(((joining.host.clone(), joining.bus_port), ask));
+    }
+
+    /// A frame has come from a host.
+    ///
+    /// # Errors
+    /// The medium's: where it joins, it makes that durable.
+    pub fn receive(&mut self, host: &str, frame: Frame) -> Result<()> {
+        match frame {
+            Frame::Group { cluster, bus_port, message } => {
+                if cluster == self.identity.cluster && message.to() == self.identity.id {
+                    self.senders.insert(message.from(), (host.to_owned(), bus_port));
+                    self.member.step(message);
+                }
+            }
+            Frame::Join { name, home, version, mut address, slots, epoch, found_by } => {
+                if address.host.is_empty() {
+                    address.host = host.to_owned();
+                }
+                // Of two that ask each other, one lets the other in.
+                if name == self.identity.name || (self.joining.is_some() && self.identity.name > name) {
+                    return Ok(());
+                }
+                self.joining = None;
+                self.learn_host(&found_by);
+                if self.guests.values().any(|guest| guest.name == name) {
+                    return Ok(());
+                }
+                let guest = Guest { name, version, host: address.host.clone(), bus_port: address.bus_port };
+                let join = Change::Join { name, home, version, address, slots, epoch };
+                self.guests.insert(self.member.propose(join.encode()), guest);
+            }
+            Frame::Welcome { name, version, cluster, id } => {
+                // What was changed since it asked would be lost.
+                let is_whole = version == self.map.version() && self.member.undecided() == 0;
+                let is_asked = self.joining.is_some() && self.is_alone() && is_whole;
+                if name == self.identity.name && is_asked && cluster != self.identity.cluster && id > 1 {
+                    self.switch(cluster, id)?;
+                }
+            }
+            Frame::Refused { name, .. } => {
+                if name == self.identity.name {
+                    self.joining = None;
+                }
+            }
+            Frame::Invite { mut address, cluster, found_by } => {
+                if address.host.is_empty() {
+                    address.host = host.to_owned();
+                }
+                self.learn_host(&found_by);
+                if self.is_alone() && cluster != self.identity.cluster {
+                    self.meet(&address.host, address.bus_port);
+                }
+            }
+            // Who has subscribers sends it to them.
+            Frame::Publish { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// By which host this server was found, if it does not know itself.
+    fn learn_host(&mut self, host: &str) {
+        let me = self.map.members().get(&self.identity.id);
+        if self.options.address.host.is_empty() && me.is_some_and(|me| me.address.host.is_empty()) {
+            self.options.address.host = host.to_owned();
+        }
+    }
+
+    /// Leaves the cluster for another one, as its member `id`.
+    fn switch(&mut self, cluster: u64, id: MemberId) -> Result<()> {
+        let former = self.identity.cluster;
+        let identity = Identity { cluster, id, is_made: false, former, name: self.identity.name };
+        self.begin_anew(identity)
+    }
+
+    /// Leaves the cluster for one of its own, with another name if it `is_hard`. The others are not told: they forget it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn reset(&mut self, is_hard: bool) -> Result<()> {
+        let name = if is_hard { random_name(&*self.io) } else { self.identity.name };
+        let former = self.identity.cluster;
+        self.map = Map::default();
+        self.begin_anew(Identity { name, cluster: random(&*self.io), id: 1, is_made: false, former })
+    }
+
+    fn begin_anew(&mut self, identity: Identity) -> Result<()> {
+        identity.write(&*self.io)?;
+        let mut node = Node::begin(self.io.clone(), self.options.clone(), identity)?;
+        if node.map.members().is_empty() {
+            node.map = std::mem::take(&mut self.map);
+        }
+        node.done = std::mem::take(&mut self.done);
+        *self = node;
+        Ok(())
+    }
+
+    /// Proposes a change; its number.
+    pub fn propose(&mut self, change: &Change) -> u64 {
+        self.member.propose(change.encode())
+    }
+
+    /// Nobody waits for a proposal any more. It may be done all the same.
+    pub fn give_up(&mut self, number: u64) {
+        self.member.give_up(number);
+    }
+
+    /// Does what is to be done after ticks, frames and proposals. After an error the node is to be opened anew.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn work(&mut self) -> Result<()> {
+        self.member.work()?;
+        let heard = self.member.machine();
+        if heard.version() != self.map.version() && !heard.members().is_empty() {
+            self.map = heard.clone();
+        }
+        for finished in self.member.take_finished() {
+            let lost = || Err("ERR it is not known what came of the change: look at CLUSTER NODES".into());
+            let outcome = finished.outcome.unwrap_or_else(lost);
+            if let Some(guest) = self.guests.remove(&finished.number) {
+                self.answer(guest, outcome);
+            } else if !self.reports.remove(&finished.number) {
+                self.done.push(Done { number: finished.number, outcome });
+            }
+        }
+        for message in self.member.take_messages() {
+            match self.place_of(message.to()) {
+                Some(place) => {
+                    self.member.sent(&message);
+                    let (cluster, bus_port) = (self.identity.cluster, self.options.address.bus_port);
+                    self.frames.push((place, Frame::Group { cluster, bus_port, message }));
+                }
+                None => self.member.unreachable(&message),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where another server is: as the map says, or, as long as that does not know, from where it was heard.
+    fn place_of(&self, id: MemberId) -> Option<(String, u16)> {
+        let known = self.member.machine().members().get(&id).map(|member| &member.address);
+        let known = known.filter(|address| !address.host.is_empty());
+        known
+            .map(|address| (address.host.clone(), address.bus_port))
+            .or_else(|| self.senders.get(&id).cloned())
+    }
+
+    fn answer(&mut self, guest: Guest, outcome: Outcome) {
+        let name = guest.name;
+        let frame = match outcome {
+            Ok(id) => Frame::Welcome { name, version: guest.version, cluster: self.identity.cluster, id },
+            Err(why) => Frame::Refused { name, why },
+        };
+        self.frames.push(((guest.host, guest.bus_port), frame));
+    }
+
+    /// What is to be sent, by host and port. Any of it may be lost.
+    pub fn take_frames(&mut self) -> Vec<((String, u16), Frame)> {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// Proposals from here that were decided.
+    pub fn take_done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+}
+
+fn random(io: &dyn Io) -> u64 {
+    let mut bytes = [0; 8];
+    io.random(&mut bytes);
+    u64::from_le_bytes(bytes).max(1)
+}
+
+fn random_name(io: &dyn Io) -> Name {
+    let mut name = Name::default();
+    io.random(&mut name.0);
+    name
+}

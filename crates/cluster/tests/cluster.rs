@@ -1,0 +1,255 @@
+//! Whole clusters in one thread, on a network that loses, delays and parts, with power cuts, as a seed decides.
+//! `HOLDFAST_SEEDS=5000` runs the long form, `HOLDFAST_SEED=n` one seed.
+
+#[path = "../../store/tests/seeds/mod.rs"]
+mod seeds;
+
+use holdfast_cluster::{Address, Change, Frame, Name, Node, NodeOptions, Slots};
+use holdfast_io::{Error, SimIo};
+use seeds::{Rng, with_seeds};
+use std::{collections::BTreeMap, sync::Arc};
+
+const SERVERS: usize = 4;
+const TROUBLE: u64 = 400;
+const QUIET: u64 = 600;
+const BUS_PORT: u16 = 17000;
+
+struct Server {
+    io: SimIo,
+    node: Option<Node>,
+    down_for: u64,
+    /// Slots that are given to it next.
+    next_slot: u16,
+    /// Proposals that are not decided.
+    open: BTreeMap<u64, u16>,
+}
+
+struct World {
+    rng: Rng,
+    servers: Vec<Server>,
+    network: Vec<(u64, usize, String, Vec<u8>)>,
+    parted: Vec<(usize, usize)>,
+    now: u64,
+    has_trouble: bool,
+    /// Slots that servers were told are theirs.
+    acknowledged: BTreeMap<u16, Name>,
+    names: Vec<Name>,
+}
+
+fn host(server: usize) -> String {
+    format!("host-{server}")
+}
+
+fn options(server: usize) -> NodeOptions {
+    // The first one does not know its own host: it is told by who finds it.
+    let host = if server == 0 { String::new() } else { host(server) };
+    NodeOptions { address: Address { host, port: 7000, tls_port: 0, bus_port: BUS_PORT }, timeout: 50 }
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng(seed);
+        let mut names = Vec::new();
+        let servers = (0..SERVERS).map(|index| {
+            let io = SimIo::new(rng.next());
+            let node = Node::open(Arc::new(io.clone()), options(index)).unwrap();
+            names.push(node.name());
+            let next_slot = 1000 * index as u16;
+            Server { io, node: Some(node), down_for: 0, next_slot, open: BTreeMap::new() }
+        });
+        let servers = servers.collect();
+        World {
+            rng,
+            servers,
+            network: Vec::new(),
+            parted: Vec::new(),
+            now: 0,
+            has_trouble: true,
+            acknowledged: BTreeMap::new(),
+            names,
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += 1;
+        if self.has_trouble {
+            self.make_trouble();
+        }
+        for index in 0..SERVERS {
+            self.restart(index);
+        }
+        let now = self.now;
+        let (due, later) = std::mem::take(&mut self.network).into_iter().partition(|(at, ..)| *at <= now);
+        self.network = later;
+        for (_, to, from, bytes) in due {
+            let frame = Frame::decode(&bytes).expect("it was encoded");
+            let Some(node) = &mut self.servers[to].node else { continue };
+            let received = node.receive(&from, frame);
+            self.work(to, received);
+        }
+        for index in 0..SERVERS {
+            if let Some(node) = &mut self.servers[index].node {
+                node.tick();
+                self.work(index, Ok(()));
+            }
+        }
+    }
+
+    fn make_trouble(&mut self) {
+        let index = self.rng.below(SERVERS as u64) as usize;
+        let other = self.rng.below(SERVERS as u64) as usize;
+        if self.rng.chance(30) {
+            let after = 1 + self.rng.below(10);
+            self.servers[index].io.crash_after(after);
+        }
+        if self.rng.chance(60) {
+            (self.servers[index].node, self.servers[index].down_for) = (None, self.rng.below(20));
+        }
+        if self.rng.chance(30) {
+            self.parted = (0..self.rng.below(4))
+                .map(|_| (self.rng.below(4) as usize, self.rng.below(4) as usize))
+                .collect();
+        }
+        if self.rng.chance(20) && index != other {
+            if let Some(node) = &mut self.servers[index].node {
+                node.meet(&host(other), BUS_PORT);
+            }
+        }
+        if self.rng.chance(15) {
+            self.add_slot(index);
+        }
+    }
+
+    fn add_slot(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        let Some(node) = server.node.as_mut().filter(|node| !node.is_joining()) else { return };
+        let slot = server.next_slot;
+        server.next_slot += 1;
+        let number = node.propose(&Change::AddSlots { id: node.id(), slots: Slots(vec![slot..=slot]) });
+        server.open.insert(number, slot);
+    }
+
+    fn restart(&mut self, index: usize) {
+        let has_trouble = self.has_trouble;
+        let server = &mut self.servers[index];
+        if server.node.is_some() {
+            return;
+        }
+        if server.down_for > 0 && has_trouble {
+            server.down_for -= 1;
+            return;
+        }
+        server.open.clear();
+        match Node::open(Arc::new(server.io.clone()), options(index)) {
+            Ok(node) => {
+                assert_eq!(node.name(), self.names[index], "{index} is another one");
+                server.node = Some(node);
+            }
+            Err(error) => {
+                assert!(server.io.is_power_cut(&error), "{index}: {error}");
+                server.io = server.io.crash();
+            }
+        }
+    }
+
+    fn work(&mut self, index: usize, before: Result<(), Error>) {
+        let server = &mut self.servers[index];
+        let Some(node) = &mut server.node else { return };
+        if let Err(error) = before.and_then(|()| node.work()) {
+            assert!(server.io.is_power_cut(&error), "{index}: {error}");
+            (server.io, server.node, server.down_for) = (server.io.crash(), None, self.rng.below(20));
+            return;
+        }
+        for done in node.take_done() {
+            if let Some(slot) = server.open.remove(&done.number) {
+                if done.outcome.is_ok() {
+                    self.acknowledged.insert(slot, node.name());
+                }
+            }
+        }
+        for ((to, port), frame) in node.take_frames() {
+            assert_eq!(port, BUS_PORT);
+            let to = to.strip_prefix("host-").expect("a host").parse().expect("its number");
+            let is_lost = self.has_trouble && (self.rng.chance(8) || self.parted.contains(&(index, to)));
+            let delay = if self.has_trouble && self.rng.chance(4) { self.rng.below(10) } else { 1 };
+            if !is_lost {
+                self.network.push((self.now + delay, to, host(index), frame.encode()));
+            }
+        }
+    }
+
+    /// The cluster of most servers, and one of them.
+    fn largest(&self) -> (u64, usize) {
+        let clusters = || self.servers.iter().map(|server| server.node.as_ref().unwrap().cluster());
+        let largest =
+            clusters().max_by_key(|cluster| clusters().filter(|other| other == cluster).count()).unwrap();
+        (largest, clusters().position(|cluster| cluster == largest).unwrap())
+    }
+
+    fn describe(&self) -> String {
+        let about = |server: &Server| match &server.node {
+            Some(node) => format!(
+                "{} of cluster {:x}: leader {:?}, {:?}",
+                node.id(),
+                node.cluster(),
+                node.leader(),
+                node.map().members().keys().collect::<Vec<_>>()
+            ),
+            None => "down".into(),
+        };
+        self.servers.iter().map(about).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Servers that get slots and meet, in trouble, are one cluster in the end, in which everybody has what it was given.
+fn life(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..TROUBLE {
+        world.step();
+    }
+    world.has_trouble = false;
+    world.parted.clear();
+    world.servers.iter().for_each(|server| server.io.crash_after(1 << 40));
+    for _ in 0..60 {
+        world.step();
+    }
+    for index in 0..SERVERS {
+        let (largest, first) = world.largest();
+        let node = world.servers[index].node.as_mut().unwrap();
+        if node.cluster() != largest && node.map().members().len() == 1 {
+            for _ in 0..3 {
+                world.servers[index].node.as_mut().unwrap().meet(&host(first), BUS_PORT);
+                (0..60).for_each(|_| world.step());
+            }
+        }
+    }
+    for _ in 0..QUIET {
+        world.step();
+    }
+    // Two clusters of several servers each do not become one.
+    let (largest, first) = world.largest();
+    let node = |index: usize| world.servers[index].node.as_ref().unwrap();
+    let together: Vec<_> = (0..SERVERS).filter(|&index| node(index).cluster() == largest).collect();
+    for &index in &together {
+        assert_eq!(node(index).map(), node(first).map(), "{index} has another map\n{}", world.describe());
+        assert!(node(index).is_connected(), "{index}\n{}", world.describe());
+        // One that has asked to be let in, and went elsewhere before it was told that it was, is missed.
+        for (&id, member) in node(index).map().members() {
+            let is_here =
+                together.iter().any(|&other| node(other).name() == member.name && node(other).id() == id);
+            assert_eq!(member.has_failed, !is_here, "{id}\n{}", world.describe());
+        }
+    }
+    assert!(together.len() >= 2, "{}", world.describe());
+    for (slot, name) in &world.acknowledged {
+        let index = world.names.iter().position(|known| known == name).unwrap();
+        let map = node(index).map();
+        let owner = map.owner(*slot).map(|id| map.members()[&id].name);
+        assert_eq!(owner, Some(*name), "slot {slot}\n{}", world.describe());
+    }
+}
+
+#[test]
+fn servers_that_meet_are_one_cluster() {
+    with_seeds(200, life);
+}
