@@ -5,11 +5,10 @@ use std::fmt::Write;
 
 /// What differs from Redis, by command or container. All else is as there.
 const DIFFERENCES: &[(&str, &str)] = &[
-    ("asking", "An error: there is no cluster."),
     ("backup", "Redis has no such command; `holdfast backup` uses it."),
     ("bgrewriteaof", "Takes a checkpoint."),
     ("bgsave", "Takes a checkpoint."),
-    ("cluster", "An error: there is no cluster."),
+    ("cluster", "All nodes decide on changes; there are no replicas. See docs/cluster.md."),
     ("debug", "What tests need; see DEBUG HELP."),
     ("endurance", "Redis has no such command."),
     ("failover", "An error: there are no replicas."),
@@ -22,8 +21,8 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("ngram.incr", "Redis has no such command."),
     ("ngram.incrby", "Redis has no such command."),
     ("psync", "An error: there is no replication."),
-    ("readonly", "An error: there is no cluster."),
-    ("readwrite", "An error: there is no cluster."),
+    ("readonly", "Nothing changes: no node is a replica."),
+    ("readwrite", "Nothing changes: no node is a replica."),
     ("replconf", "An error: there is no replication."),
     ("replicaof", "Of a Redis or Valkey, over restarts too. Not within MULTI."),
     ("save", "Takes a checkpoint. What was acknowledged is durable without it."),

@@ -10,6 +10,7 @@ mod backup;
 mod check;
 mod cli;
 mod clients;
+mod cluster;
 mod command;
 mod commands;
 mod commit;

@@ -3,6 +3,7 @@
 use crate::{
     acl,
     admin::log::{self, log},
+    cluster,
     commands::ROWS,
     config::{Config, Opt, kind::Value},
     metrics::Bound,
@@ -84,6 +85,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         .collect();
     let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;
 
+    let cluster = cluster::start(&server)?;
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
 
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
@@ -97,6 +99,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         serve_until_asked_to_end(&server, listeners, signals).await
     });
 
+    if let Some(cluster) = cluster {
+        cluster.end();
+    }
     // While there are workers, so that what the primary has sent ends in order.
     server.replication.end();
     server.follow_role();

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 20] = [
+const SERVER: [&str; 21] = [
     "util",
     "config",
     "command",
@@ -26,6 +26,7 @@ const SERVER: [&str; 20] = [
     "metrics",
     "import",
     "replica",
+    "cluster",
     "top",
 ];
 

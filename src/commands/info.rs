@@ -277,6 +277,6 @@ fn errorstats(view: &View, text: &mut String) {
     }
 }
 
-fn cluster(_: &View, text: &mut String) {
-    lines!(text, "cluster_enabled": 0);
+fn cluster(view: &View, text: &mut String) {
+    lines!(text, "cluster_enabled": u8::from(view.server.cluster.is_on()));
 }

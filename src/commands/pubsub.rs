@@ -216,7 +216,7 @@ fn publish(call: &mut Call, to_shard: bool) -> Answer {
         });
         push.pubsub.receivers(channel, to_shard)
     } else {
-        push.publish(channel, message, to_shard, call.session.wait_lsn)
+        call.server().publish(channel, message, to_shard, call.session.wait_lsn)
     };
     call.reply_int(receivers as i64)
 }

@@ -157,6 +157,15 @@ options! {
     ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port that a replica tells its primary; 0: its own";
     ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", Live, "Whether a replica answers while it does not follow its primary";
     ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::primary), "", AtStart, "Host and port of the primary, a Redis or Valkey, whose replica the server is; empty: what it was when it ended";
+    ClusterEnabled "cluster-enabled", YES_NO, "no", AtStart, "Whether the server is a node of a cluster, and has only the hash slots that it is given";
+    ClusterPort "cluster-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "Where the other nodes of the cluster connect; 0: at the port for clients + 10000";
+    ClusterNodeTimeout "cluster-node-timeout", Kind::Int { min: 1000, max: i32::MAX as i64 }, "15000", AtStart, "Milliseconds of silence after which a node of the cluster is said to have failed, and one that hears of no majority says that the cluster is down";
+    ClusterAnnounceIp "cluster-announce-ip", Kind::Text, "", AtStart, "The address or name by which other nodes and clients reach this one; empty: that by which another node has found it";
+    ClusterAnnouncePort "cluster-announce-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "The port by which clients reach this node; 0: port";
+    ClusterAnnounceTlsPort "cluster-announce-tls-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "The port by which clients reach this node by TLS; 0: tls-port";
+    ClusterAnnounceBusPort "cluster-announce-bus-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "The port by which other nodes reach this one; 0: cluster-port";
+    ClusterRequireFullCoverage "cluster-require-full-coverage", YES_NO, "yes", Live, "Whether a node answers only while each hash slot has a node that has not failed";
+    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", YES_NO, "no", Live, "Whether a node answers reads of its own slots while the cluster is down";
     MinReplicasToWrite "min-replicas-to-write" or "min-slaves-to-write", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Replicas without which writes are refused";
     MinReplicasMaxLag "min-replicas-max-lag" or "min-slaves-max-lag", Kind::Int { min: 0, max: i32::MAX as i64 }, "10", Live, "Seconds since a replica was heard of until it does not count; 0: min-replicas-to-write is of no effect";
 
@@ -205,7 +214,6 @@ options! {
     BgsaveCpulist "bgsave-cpulist" or "bgsave_cpulist", Kind::Text, "", NoEffectAtStart, "Nothing forks";
     BindSourceAddr "bind-source-addr", Kind::Text, "", NoEffect, "The server makes no connections";
     BioCpulist "bio-cpulist" or "bio_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";
-    ClusterEnabled "cluster-enabled", Kind::Choice(&["no"]), "no", NoEffectAtStart, "There is no cluster";
     CrashLogEnabled "crash-log-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
     CrashMemcheckEnabled "crash-memcheck-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
     Daemonize "daemonize", YES_NO, "no", NoEffectAtStart, "Leave this to a service manager";

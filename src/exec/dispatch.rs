@@ -14,6 +14,7 @@ use crate::{
         answer::Outcome,
         call::{Call, unknown_subcommand},
         check::{is_http, unknown_command},
+        cluster::Way,
         handler::{Handler, Row, Rows},
         keyspace::Keyspace,
         locking::{PAGES_MAX, absent_pages, begin_keys, cold_values, touches_kept},
@@ -67,6 +68,9 @@ impl Turn<'_> {
             };
         }
         session.replied_by_push = false;
+        if outcome.is_final() {
+            session.has_asked();
+        }
         outcome
     }
 
@@ -107,6 +111,16 @@ impl Turn<'_> {
             self.worker.stats().command(id).rejected.add(1);
             return self.refuse(session, Some(id), out, error);
         }
+        let mut way = Way::Here;
+        if self.worker.server.cluster.is_on() && !session.is_primary {
+            match self.way(session, command, args, &keys) {
+                Ok(found) => way = found,
+                Err(error) => {
+                    self.worker.stats().command(id).rejected.add(1);
+                    return self.refuse(session, Some(id), out, error);
+                }
+            }
+        }
         if self.worker.server.push.queues.is_full()
             && command.flags.has(Flags::WRITE) | command.flags.has(Flags::PUBSUB)
         {
@@ -145,7 +159,7 @@ impl Turn<'_> {
         let has_txn = !matches!(row.handler, Handler::Plain(_)) || command.name == "exec";
         let counted = self.counts_scm().filter(|_| has_txn);
         counted.inspect(|counted| counted.open());
-        let outcome = self.run(session, id, row, args, &keys, redo, out, wake, expected);
+        let outcome = self.run(session, id, row, args, &keys, way, redo, out, wake, expected);
         counted.inspect(|counted| counted.close(outcome.is_final().then_some(id)));
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING applies to the next command, or to all of the next transaction.
@@ -200,6 +214,7 @@ impl Turn<'_> {
         row: &'static Row,
         args: Args,
         keys: &CallKeys,
+        way: Way,
         redo: usize,
         out: &mut Writer,
         wake: Wake,
@@ -212,7 +227,7 @@ impl Turn<'_> {
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
-                if self.do_directly(session, id, row, args, expected, out) {
+                if way == Way::Here && self.do_directly(session, id, row, args, expected, out) {
                     return Outcome::Done;
                 }
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
@@ -229,6 +244,14 @@ impl Turn<'_> {
         let has_waited = session.waiting.is_some();
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args, keys) {
             return Outcome::WaiterFirst;
+        }
+        if let Way::Moving(slot) = way {
+            let served = command.name == "migrate";
+            let there = if served { Ok(()) } else { self.are_there(session, slot, txn, command, args, keys) };
+            if let Err(error) = there {
+                session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
+                return self.stop(error, false, out).0;
+            }
         }
         if command.flags.has(Flags::WRITE) {
             let may_grow = command.flags.has(Flags::DENYOOM);

@@ -10,6 +10,7 @@ mod ahead;
 pub mod answer;
 pub mod call;
 pub mod check;
+mod cluster;
 mod direct;
 pub mod dispatch;
 mod ending;

@@ -235,7 +235,7 @@ impl<'a> Turn<'a> {
             match one {
                 Notification::Event(event) => event.publish(push, wait_lsn),
                 Notification::Message { channel, message, to_shard } => {
-                    push.publish(&channel, &message, to_shard, wait_lsn);
+                    self.worker.server.publish(&channel, &message, to_shard, wait_lsn);
                 }
                 Notification::Read(client, key) => {
                     push.tracking.remember(client, &key);

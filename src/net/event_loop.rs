@@ -117,6 +117,7 @@ impl EventLoop {
                 Message::Kill(id) => self.with(id, Handle::kill),
                 Message::Unblock(id, why) => self.with(id, |handle| handle.unblock(why)),
                 Message::Unpause => self.unpaused.notify_waiters(),
+                Message::Pass(passed) => drop(passed),
                 Message::Stop => return,
             }
         }

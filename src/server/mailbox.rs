@@ -2,6 +2,7 @@
 
 use crate::{clients::client::Client, transport::stream::Socket};
 use std::sync::Arc;
+use tokio::sync::mpsc::Sender;
 
 /// What a worker is told.
 pub enum Message {
@@ -13,6 +14,8 @@ pub enum Message {
     Unblock(u64, Wake),
     /// A pause is over: let all clients go on.
     Unpause,
+    /// Drop this: what was begun before is done.
+    Pass(Sender<()>),
     /// Close all connections and end.
     Stop,
 }

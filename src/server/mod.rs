@@ -2,6 +2,7 @@
 //! that executes commands, which it does not know.
 
 pub mod apply;
+pub mod cluster;
 pub mod eviction;
 pub mod limits;
 pub mod mailbox;
@@ -22,11 +23,15 @@ use crate::{
         list::Clients,
     },
     command::table::Table,
-    commit::{admission::AdmissionQueue, durability::Progress},
+    commit::{
+        admission::AdmissionQueue,
+        durability::{Lsn, Progress},
+    },
     config::{Config, Opt, kind::Value},
     push::Push,
     script::{busy::Busy, cache::Scripts, library::Libraries},
     server::{
+        cluster::{Cluster, Order},
         limits::OutputLimit,
         mailbox::Message,
         replication::{Primary, Replication},
@@ -84,6 +89,8 @@ pub struct Server {
     pub pause: Pause,
     /// Whether it is a replica.
     pub replication: Replication,
+    /// The server as a node of a cluster.
+    pub cluster: Cluster,
     /// What is sent to clients without their asking.
     pub push: Arc<Push>,
     /// How far the log is durable.
@@ -126,6 +133,7 @@ impl Server {
         mailboxes: Vec<UnboundedSender<Message>>,
     ) -> Arc<Server> {
         let progress = Arc::new(Progress::new(mailboxes.len()));
+        let cluster = Cluster::new(&config);
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
         let clients = Arc::<Clients>::default();
@@ -148,6 +156,7 @@ impl Server {
             output_limits: Default::default(),
             pause: Pause::new(),
             replication: Replication::new(),
+            cluster,
             push,
             progress,
             writers,
@@ -221,6 +230,14 @@ impl Server {
         for worker in 0..self.mailboxes.len() {
             self.send(worker, Message::Unpause);
         }
+    }
+
+    /// Sends a message to the subscribers of a channel, once all below an LSN is durable; how many of them are here.
+    pub fn publish(&self, channel: &[u8], message: &[u8], to_shard: bool, wait_lsn: Lsn) -> usize {
+        if self.cluster.is_on() && !to_shard {
+            self.cluster.order(Order::Publish(channel.to_vec(), message.to_vec(), wait_lsn));
+        }
+        self.push.publish(channel, message, to_shard, wait_lsn)
     }
 
     /// REPLICAOF: follows a primary from now on, and after a restart too.

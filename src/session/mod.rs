@@ -56,6 +56,8 @@ pub struct Session {
     pub in_script: bool,
     /// What TIME has told EXEC's commands or a script, which see one time: since 1970.
     pub time: Option<Duration>,
+    /// Commands until ASKING is over, that itself included.
+    pub asking: u8,
     /// Keys that EXEC must find unchanged.
     pub watched: Watched,
     /// What the current command waits for.
@@ -141,6 +143,7 @@ impl Session {
             in_exec: false,
             in_script: false,
             time: None,
+            asking: 0,
             watched: Watched::default(),
             waiting: None,
             ticket: None,
@@ -166,6 +169,17 @@ impl Session {
         self.client.set_name(b"");
         self.client.set_flag(flag::NO_EVICT | flag::NO_TOUCH, false);
         *self = Session::new(self.client.clone(), &server.acl);
+    }
+
+    /// Whether the last command was ASKING.
+    pub fn asks(&self) -> bool {
+        self.asking > 0
+    }
+
+    /// A command is over.
+    #[inline]
+    pub fn has_asked(&mut self) {
+        self.asking = self.asking.saturating_sub(1);
     }
 
     /// UNWATCH, also while a script has locked the keys.

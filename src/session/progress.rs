@@ -22,6 +22,8 @@ pub enum Progress {
         /// When it gives up.
         until: Option<Instant>,
     },
+    /// CLUSTER: what came of the change that it has ordered.
+    Ordered(Result<(), String>),
     /// BACKUP BEGIN.
     Backup,
     /// CONFIG SET: until when it waits for memory to be given back.

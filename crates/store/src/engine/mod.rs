@@ -82,7 +82,12 @@ impl Engine {
 
     /// The partition of a key.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
-        hash_slot(key) >> self.partition_shift
+        self.partition_of_slot(hash_slot(key))
+    }
+
+    /// The partition of a hash slot.
+    pub fn partition_of_slot(&self, slot: u16) -> u16 {
+        slot >> self.partition_shift
     }
 
     /// The numbers of all partitions.

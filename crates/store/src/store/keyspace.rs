@@ -5,6 +5,7 @@ use crate::{
     engine::locks::LockBusy,
     partition::{
         databases::DATABASES,
+        index::CURSOR_BITS,
         scan::{self, ScanStep},
     },
 };
@@ -51,6 +52,12 @@ impl Store {
             part?.scan_keys(&self.shared, db, at, now_ms, step)
         });
         if held_up { Err(LockBusy) } else { Ok(step) }
+    }
+
+    /// The cursors of a scan from the first one that may find keys of a hash slot to the one behind the last. Other keys are found there, too.
+    pub fn cursors_of(&self, slot: u16) -> (u64, u64) {
+        let partition = u64::from(self.engine().partition_of_slot(slot));
+        (partition << CURSOR_BITS, (partition + 1) << CURSOR_BITS)
     }
 
     /// A random key, of equal chance; none if there is none. `random` returns random numbers.

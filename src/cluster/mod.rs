@@ -1,0 +1,360 @@
+//! The server's part in a cluster: a thread with a node (`holdfast_cluster::Node`), its clock, and its connections to the other nodes
+//! ([`bus`]). It carries out the orders of commands, and shows them what is known of the cluster (`crate::server::cluster`).
+
+mod bus;
+
+use crate::{
+    admin::log::log,
+    config::Opt,
+    server::{
+        Server,
+        cluster::{Order, TICK, View, node_options},
+        mailbox::Message,
+    },
+};
+use bus::{Bus, Received};
+use holdfast_cluster::{Frame, Map, Node, NodeOptions};
+use holdfast_store::{Io, RealIo};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    path::Path,
+    sync::{Arc, mpsc::SyncSender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::mpsc::{self, Receiver, Sender, channel},
+    task::spawn_local,
+    time::{self, Instant, MissedTickBehavior},
+};
+
+/// How long after a failure of the medium the node is opened again.
+const REOPEN: Duration = Duration::from_secs(1);
+/// How often it is looked whether what a message depends on is durable.
+const LOOK: Duration = Duration::from_millis(1);
+/// Events that wait.
+const EVENTS_MAX: usize = 1024;
+/// Messages that wait for that at most.
+const HELD_MAX: usize = 1 << 16;
+
+/// Who waits for a proposal, and until when.
+struct Waiter {
+    answer: SyncSender<Result<(), String>>,
+    until: Instant,
+}
+
+/// The thread of a node.
+pub struct Running {
+    thread: JoinHandle<()>,
+    end: mpsc::UnboundedSender<()>,
+}
+
+impl Running {
+    /// Ends it.
+    pub fn end(self) {
+        // A thread that has ended needs no telling.
+        let _ = self.end.send(());
+        self.thread.join().expect("a panic ends the process");
+    }
+}
+
+/// Starts the thread, if the options say that there is a cluster. The data folder must be this process's.
+///
+/// # Errors
+/// The node cannot be opened, or has no port.
+pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
+    if !server.cluster.is_on() {
+        return Ok(None);
+    }
+    let no_port = "cluster-enabled: the other nodes connect at port + 10000, which is none; set cluster-port";
+    let options = node_options(&server.config).ok_or(no_port)?;
+    let cannot = |e: &dyn std::fmt::Display| format!("cannot take part in a cluster: {e}");
+    let io: Arc<dyn Io> =
+        Arc::new(RealIo::new(Path::new(&server.config.text(Opt::Dir))).map_err(|e| cannot(&e))?);
+    let node = Node::open(io.clone(), options.clone()).map_err(|e| cannot(&e))?;
+    log!(Notice, "Node configuration loaded, I'm {}", node.name());
+    let listeners = bus::listen(&server.config)?;
+    let (orders, mut inbox) = mpsc::unbounded_channel();
+    server.cluster.take_orders(orders);
+    let (end, mut ended) = mpsc::unbounded_channel();
+    let server = server.clone();
+    let thread = thread::Builder::new().name("cluster".into()).spawn(move || {
+        let runtime =
+            Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
+        let runtime = runtime.expect("a runtime, as the workers have");
+        runtime.block_on(async move {
+            let (sender, events) = channel(EVENTS_MAX);
+            let (bus, mut frames) = Bus::start(listeners);
+            spawn_local(tick(sender.clone()));
+            spawn_local(forward(async move || inbox.recv().await, sender.clone(), Event::Order));
+            spawn_local(forward(async move || frames.recv().await, sender.clone(), Event::Frame));
+            spawn_local(forward(async move || ended.recv().await, sender.clone(), |()| Event::End));
+            Part::new(server, io, options, node, bus, sender).run(events).await;
+        });
+    });
+    Ok(Some(Running { thread: thread.map_err(|e| cannot(&e))?, end }))
+}
+
+/// What the thread is woken by.
+enum Event {
+    Tick,
+    Order(Order),
+    Frame(Received),
+    /// What messages depend on may be durable now.
+    Look,
+    End,
+}
+
+async fn tick(events: Sender<Event>) {
+    let mut ticks = time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while events.send(Event::Tick).await.is_ok() {
+        ticks.tick().await;
+    }
+}
+
+/// Passes on all that comes, until nobody takes it.
+async fn forward<T>(mut next: impl AsyncFnMut() -> Option<T>, events: Sender<Event>, event: fn(T) -> Event) {
+    while let Some(one) = next().await {
+        if events.send(event(one)).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Part {
+    server: Arc<Server>,
+    io: Arc<dyn Io>,
+    options: NodeOptions,
+    /// `None`: its medium has failed, and it is opened again at the time that is beside.
+    node: Option<Node>,
+    reopen: Instant,
+    bus: Bus,
+    waiters: BTreeMap<u64, Waiter>,
+    /// Messages that must not be seen before something is durable.
+    held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
+    shown: Option<(u64, bool, bool, u64, u64)>,
+    received: u64,
+    events: Sender<Event>,
+    /// Whether it will look soon again.
+    looks: bool,
+}
+
+impl Part {
+    fn new(
+        server: Arc<Server>,
+        io: Arc<dyn Io>,
+        options: NodeOptions,
+        node: Node,
+        bus: Bus,
+        events: Sender<Event>,
+    ) -> Part {
+        let mut part = Part {
+            server,
+            io,
+            options,
+            node: Some(node),
+            reopen: Instant::now(),
+            bus,
+            waiters: BTreeMap::new(),
+            held: VecDeque::new(),
+            shown: None,
+            received: 0,
+            events,
+            looks: false,
+        };
+        part.show();
+        part
+    }
+
+    async fn run(mut self, mut events: Receiver<Event>) {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Tick => self.tick(),
+                Event::Order(order) => self.carry_out(order),
+                Event::Frame((host, frame)) => self.receive(&host, frame),
+                Event::Look => self.looks = false,
+                Event::End => return,
+            }
+            self.work();
+            if !self.held.is_empty() && !self.looks {
+                self.looks = true;
+                let looking = self.events.clone();
+                spawn_local(async move {
+                    time::sleep(LOOK).await;
+                    // Who looked may have ended.
+                    let _ = looking.send(Event::Look).await;
+                });
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.tick();
+        } else if Instant::now() >= self.reopen {
+            match Node::open(self.io.clone(), self.options.clone()) {
+                Ok(node) => self.node = Some(node),
+                Err(error) => self.fail(&error),
+            }
+        }
+        let now = Instant::now();
+        let late: Vec<_> =
+            self.waiters.iter().filter(|(_, it)| it.until <= now).map(|(number, _)| *number).collect();
+        for number in late {
+            self.node.iter_mut().for_each(|node| node.give_up(number));
+            let why = "CLUSTERDOWN the change was not decided in time: no majority of nodes is reachable";
+            self.answer(number, Err(why.into()));
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        let unable = "CLUSTERDOWN the node cannot write what it promises to others";
+        match order {
+            Order::Change(change, answer) => {
+                let joining = "ERR the node is joining a cluster, try again";
+                match &mut self.node {
+                    None => drop(answer.send(Err(unable.into()))),
+                    Some(node) if node.is_joining() => drop(answer.send(Err(joining.into()))),
+                    Some(node) => {
+                        let number = node.propose(&change(node.id()));
+                        let patience =
+                            Duration::from_millis(self.server.config.number(Opt::ClusterNodeTimeout) as u64);
+                        self.waiters.insert(number, Waiter { answer, until: Instant::now() + patience });
+                    }
+                }
+            }
+            Order::Meet(host, port) => self.node.iter_mut().for_each(|node| node.meet(&host, port)),
+            Order::Reset(is_hard, answer) => {
+                let reset = match &mut self.node {
+                    Some(node) => node.reset(is_hard).map_err(|e| format!("ERR {e}")),
+                    None => Err(unable.into()),
+                };
+                self.show();
+                drop(answer.send(reset));
+            }
+            Order::Publish(channel, message, lsn) => {
+                if self.held.len() < HELD_MAX {
+                    self.held.push_back((lsn, channel, message));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, host: &str, frame: Frame) {
+        self.received += 1;
+        let Some(node) = &mut self.node else { return };
+        if let Frame::Publish { cluster, channel, message } = &frame {
+            if *cluster == node.cluster() {
+                self.server.push.publish(channel, message, false, 0);
+            }
+            return;
+        }
+        if let Err(error) = node.receive(host, frame) {
+            self.fail(&error);
+        }
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        log!(Warning, "the node cannot take part in its cluster: {error}");
+        self.node = None;
+        self.reopen = Instant::now() + REOPEN;
+        // What was proposed may be decided all the same.
+        for number in self.waiters.keys().copied().collect::<Vec<_>>() {
+            self.answer(number, Err(format!("ERR {error}")));
+        }
+    }
+
+    /// Does what follows from what has happened, and shows it.
+    fn work(&mut self) {
+        if let Some(Err(error)) = self.node.as_mut().map(Node::work) {
+            self.fail(&error);
+        }
+        self.show();
+        let (done, frames) = match &mut self.node {
+            Some(node) => (node.take_done(), node.take_frames()),
+            None => Default::default(),
+        };
+        frames.into_iter().for_each(|(place, frame)| self.bus.send(place, frame.encode()));
+        for done in done {
+            self.answer(done.number, done.outcome.map(drop));
+        }
+        self.publish();
+    }
+
+    /// Sends messages that may be seen now to all other nodes.
+    fn publish(&mut self) {
+        let Some(node) = &self.node else { return };
+        let durable = self.server.progress.durable();
+        while self.held.front().is_some_and(|(lsn, ..)| *lsn <= durable) {
+            let (_, channel, message) = self.held.pop_front().expect("there is one");
+            let frame = Frame::Publish { cluster: node.cluster(), channel, message }.encode();
+            for (id, member) in node.map().members() {
+                if *id != node.id() && !member.address.host.is_empty() {
+                    self.bus.send((member.address.host.clone(), member.address.bus_port), frame.clone());
+                }
+            }
+        }
+    }
+
+    /// Tells who waits for a proposal, once no worker goes by an older map.
+    fn answer(&mut self, number: u64, outcome: Result<(), String>) {
+        let Some(waiter) = self.waiters.remove(&number) else { return };
+        let (sender, mut passed) = mpsc::channel::<()>(1);
+        for worker in 0..self.server.workers.len() {
+            self.server.send(worker, Message::Pass(sender.clone()));
+        }
+        drop(sender);
+        spawn_local(async move {
+            // Nothing is ever sent: the last worker drops its end.
+            passed.recv().await;
+            // Who waited may be gone.
+            drop(waiter.answer.send(outcome));
+        });
+    }
+
+    /// Shows commands what is known, if it is another than before.
+    fn show(&mut self) {
+        let Some(node) = &self.node else { return };
+        let config = &self.server.config;
+        let is_connected = node.is_connected();
+        let is_ok =
+            is_connected && (!config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
+        let shown = (node.map().version(), is_connected, is_ok, node.term(), node.cluster());
+        let leader = node.leader().unwrap_or_default();
+        if self.shown != Some(shown) {
+            let before = self.server.cluster.view().is_ok;
+            if before != is_ok {
+                log!(Notice, "Cluster state changed: {}", if is_ok { "ok" } else { "fail" });
+            }
+            let frames = (self.bus.sent(), self.received);
+            let (name, id, term) = (node.name(), node.id(), node.term());
+            self.server.cluster.show(View {
+                name,
+                id,
+                map: node.map().clone(),
+                is_connected,
+                is_ok,
+                leader,
+                term,
+                frames,
+            });
+            self.shown = Some(shown);
+        }
+    }
+}
+
+/// Whether each slot has a node that has not failed.
+fn is_covered(map: &Map) -> bool {
+    let mut owners = (0..holdfast_cluster::SLOTS as u16).map(|slot| map.owner(slot));
+    owners.all(|owner| {
+        owner.and_then(|owner| map.members().get(&owner)).is_some_and(|member| !member.has_failed)
+    })
+}
+
+/// What a listener cannot do, as text.
+fn cannot_listen(port: u16, error: &io::Error) -> String {
+    format!("cannot listen on port {port} for the other nodes of the cluster: {error}")
+}

@@ -1,0 +1,154 @@
+//! The server as a node of a cluster: what commands need to know of that, and the way to the thread that takes part in it
+//! (`crate::cluster`).
+
+use crate::{
+    commit::durability::Lsn,
+    config::{Config, Opt},
+};
+use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS};
+use std::{
+    sync::{
+        Arc, OnceLock, RwLock,
+        atomic::{
+            AtomicBool, AtomicU8,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+        mpsc::SyncSender,
+    },
+    time::Duration,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How long a tick of the group takes.
+pub const TICK: Duration = Duration::from_millis(100);
+/// What is added to the port for clients to get that for nodes, if no other one is named.
+const BUS_PORT_OFFSET: i64 = 10000;
+
+/// What a node knows of its cluster.
+#[derive(Clone, Default)]
+pub struct View {
+    /// Who it is.
+    pub name: Name,
+    /// Its number in the map.
+    pub id: u64,
+    /// The nodes and their slots.
+    pub map: Map,
+    /// Whether a majority of those that decide is heard of.
+    pub is_connected: bool,
+    /// Whether keys are served.
+    pub is_ok: bool,
+    /// The number of the one that leads the others; 0: it is not known.
+    pub leader: u64,
+    /// Counts leaders.
+    pub term: u64,
+    /// Frames that went to other nodes, and came from them.
+    pub frames: (u64, u64),
+}
+
+/// What a node is told to do, and whom it tells what came of it.
+pub enum Order {
+    /// Have the cluster decide on a change.
+    Change(Box<dyn FnOnce(u64) -> Change + Send>, SyncSender<Result<(), String>>),
+    /// Come together with another node.
+    Meet(String, u16),
+    /// Leave the cluster; with another name.
+    Reset(bool, SyncSender<Result<(), String>>),
+    /// Publish a message on all other nodes, once all below an LSN is durable.
+    Publish(Vec<u8>, Vec<u8>, Lsn),
+}
+
+/// Where the keys of a slot are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Route {
+    /// Look at the map: not here, or a part of them.
+    Elsewhere = 0,
+    /// All here.
+    Here = 1,
+}
+
+/// The server as a node of a cluster.
+pub struct Cluster {
+    is_on: bool,
+    routes: Box<[AtomicU8]>,
+    is_ok: AtomicBool,
+    view: RwLock<Arc<View>>,
+    orders: OnceLock<UnboundedSender<Order>>,
+}
+
+impl Cluster {
+    /// As the options say.
+    pub fn new(config: &Config) -> Cluster {
+        let is_on = config.is_on(Opt::ClusterEnabled);
+        let routes =
+            (0..if is_on { SLOTS } else { 0 }).map(|_| AtomicU8::new(Route::Elsewhere as u8)).collect();
+        let view = RwLock::default();
+        Cluster { is_on, routes, is_ok: AtomicBool::new(false), view, orders: OnceLock::new() }
+    }
+
+    /// Whether the server is one.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether all keys of a slot are here, and may be used.
+    #[inline]
+    pub fn serves(&self, slot: u16) -> bool {
+        self.routes[usize::from(slot)].load(Acquire) == Route::Here as u8 && self.is_ok.load(Relaxed)
+    }
+
+    /// What is known of the cluster.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().expect("no holder panics").clone()
+    }
+
+    /// What is known of the cluster is another from now on.
+    pub fn show(&self, view: View) {
+        for slot in 0..SLOTS as u16 {
+            let is_here = view.map.owner(slot) == Some(view.id) && !view.map.moves().contains_key(&slot);
+            let route = if is_here { Route::Here } else { Route::Elsewhere };
+            self.routes[usize::from(slot)].store(route as u8, Release);
+        }
+        self.is_ok.store(view.is_ok, Relaxed);
+        *self.view.write().expect("no holder panics") = Arc::new(view);
+    }
+
+    /// Who carries out orders.
+    pub fn take_orders(&self, orders: UnboundedSender<Order>) {
+        self.orders.get_or_init(|| orders);
+    }
+
+    /// Orders something; whether there is somebody to do it.
+    pub fn order(&self, order: Order) -> bool {
+        self.orders.get().is_some_and(|orders| orders.send(order).is_ok())
+    }
+}
+
+/// The port at which other nodes connect; `None`: there is none, since the port for clients is too large, or there is none.
+pub fn bus_port(config: &Config) -> Option<u16> {
+    let port = match config.number(Opt::ClusterPort) {
+        0 => {
+            let ports = [config.number(Opt::Port), config.number(Opt::TlsPort)];
+            ports.into_iter().find(|port| *port > 0)? + BUS_PORT_OFFSET
+        }
+        port => port,
+    };
+    u16::try_from(port).ok()
+}
+
+/// How the options say that a node takes part.
+pub fn node_options(config: &Config) -> Option<NodeOptions> {
+    let or = |announced, own: u16| match config.number(announced) as u16 {
+        0 => own,
+        port => port,
+    };
+    let address = Address {
+        host: config.text(Opt::ClusterAnnounceIp),
+        port: or(Opt::ClusterAnnouncePort, config.number(Opt::Port) as u16),
+        tls_port: or(Opt::ClusterAnnounceTlsPort, config.number(Opt::TlsPort) as u16),
+        bus_port: or(Opt::ClusterAnnounceBusPort, bus_port(config)?),
+    };
+    let timeout = config.number(Opt::ClusterNodeTimeout) as u64 / TICK.as_millis() as u64;
+    Some(NodeOptions { address, timeout })
+}
