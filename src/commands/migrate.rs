@@ -192,7 +192,7 @@ fn send(
     sent: Vec<(usize, Option<Sent>)>,
     rounds: u32,
 ) -> crate::exec::answer::Outcome {
-    let mut request = Request::new(options.user, options.password, db);
+    let mut request = Request::new(options.user, options.password, db, call.server().cluster.is_on());
     for (index, value) in &sent {
         let key = call.args.at(*index);
         match value {

@@ -77,7 +77,7 @@ impl Turn<'_> {
             return Ok(Way::Here);
         }
         let view = cluster.view();
-        let way = route(&view, slot, session.asks())?;
+        let way = route(&view, slot, session.asks() || command.name == "restore-asking")?;
         if !view.is_ok {
             match self.worker.server.config.is_on(Opt::ClusterAllowReadsWhenDown) {
                 true if only_reads => {}

@@ -78,40 +78,44 @@ pub enum Failure {
 /// Commands for another server.
 pub struct Request {
     bytes: Vec<u8>,
-    /// Commands before the first one that is about a key.
-    preamble: usize,
-    commands: usize,
+    /// For each command whether it is about a key; the others make sure that it means what it should.
+    commands: Vec<bool>,
+    /// Whether the other server may not own the keys' slot yet.
+    asks: bool,
 }
 
 impl Request {
-    /// Says who one is, and selects a database.
-    pub fn new(user: Option<&[u8]>, password: Option<&[u8]>, db: i64) -> Request {
-        let mut request = Request { bytes: Vec::new(), preamble: 0, commands: 0 };
+    /// Says who one is, and selects a database. From one node of a cluster to another it `asks`.
+    pub fn new(user: Option<&[u8]>, password: Option<&[u8]>, db: i64, asks: bool) -> Request {
+        let mut request = Request { bytes: Vec::new(), commands: Vec::new(), asks };
         match (user, password) {
-            (Some(user), Some(password)) => request.push(&[b"AUTH", user, password]),
-            (None, Some(password)) => request.push(&[b"AUTH", password]),
+            (Some(user), Some(password)) => request.push(&[b"AUTH", user, password], false),
+            (None, Some(password)) => request.push(&[b"AUTH", password], false),
             _ => {}
         }
-        request.push(&[b"SELECT", db.to_string().as_bytes()]);
-        request.preamble = request.commands;
+        request.push(&[b"SELECT", db.to_string().as_bytes()], false);
         request
     }
 
     /// A key with its value; `ttl` in milliseconds, 0: without an expiry.
     pub fn restore(&mut self, key: &[u8], ttl: u64, payload: &[u8], replace: bool) {
         let ttl = ttl.to_string();
-        let args: [&[u8]; 5] = [b"RESTORE", key, ttl.as_bytes(), payload, b"REPLACE"];
-        self.push(&args[..4 + usize::from(replace)]);
+        let name: &[u8] = if self.asks { b"RESTORE-ASKING" } else { b"RESTORE" };
+        let args: [&[u8]; 5] = [name, key, ttl.as_bytes(), payload, b"REPLACE"];
+        self.push(&args[..4 + usize::from(replace)], true);
     }
 
     /// A key that is to be gone.
     pub fn delete(&mut self, key: &[u8]) {
-        self.push(&[b"DEL", key]);
+        if self.asks {
+            self.push(&[b"ASKING"], false);
+        }
+        self.push(&[b"DEL", key], true);
     }
 
-    fn push(&mut self, args: &[&[u8]]) {
+    fn push(&mut self, args: &[&[u8]], is_about_key: bool) {
         write_command(&mut self.bytes, args);
-        self.commands += 1;
+        self.commands.push(is_about_key);
     }
 
     /// Sends all: for each command about a key whether it was done, and what went wrong.
@@ -123,7 +127,7 @@ impl Request {
         }
         let (mut input, mut failure) = (Vec::new(), None);
         let mut may_go_on = true;
-        for number in 0..self.commands {
+        for is_about_key in &self.commands {
             let Ok(reply) = read_reply(&mut stream, &mut input) else {
                 return (done, failure.or(Some(Failure::Read)));
             };
@@ -131,11 +135,11 @@ impl Request {
                 Reply::Error(why) => Some(Failure::Refused(why)),
                 _ => None,
             };
-            if number < self.preamble {
-                may_go_on &= refused.is_none();
-            } else {
+            if *is_about_key {
                 // In another database, or as another user, it was not what was meant.
                 done.push(refused.is_none() && may_go_on);
+            } else {
+                may_go_on &= refused.is_none();
             }
             failure = failure.or(refused);
         }

@@ -298,12 +298,13 @@ impl Node {
             }
         }
         if let Some(since) = self.leads_since.filter(|_| change.is_none()) {
-            let others = self.map.members().iter().filter(|(id, _)| **id != self.identity.id);
-            change = others.into_iter().find_map(|(&id, member)| {
-                let silence = self.member.silence(id).unwrap_or(u64::MAX).min(self.now - since);
+            change = self.map.members().iter().find_map(|(&id, member)| {
+                // One that leads may have failed before.
+                let heard = if id == self.identity.id { Some(0) } else { self.member.silence(id) };
+                let silence = heard.unwrap_or(u64::MAX).min(self.now - since);
                 let has_failed = match member.has_failed {
                     false => silence > self.options.timeout,
-                    true => self.member.silence(id).is_none_or(|silence| silence > BACK_TICKS),
+                    true => heard.is_none_or(|silence| silence > BACK_TICKS),
                 };
                 (has_failed != member.has_failed).then_some(Change::Failed { id, has_failed })
             });

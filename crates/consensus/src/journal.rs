@@ -168,11 +168,6 @@ impl Records {
         self.0.u8(ENTRY);
         encode_entry(&mut self.0, entry);
     }
-
-    /// Whether nothing is to be said.
-    pub fn is_empty(&self) -> bool {
-        self.0.0.is_empty()
-    }
 }
 
 fn name(folder: &str, number: u64) -> String {
@@ -406,6 +401,21 @@ impl Journal {
         (self.unit, self.end) = (self.unit + 1, self.end + unit.len() as u64);
         self.mark();
         Ok(())
+    }
+
+    /// Knows records from then on that need not be remembered: up to where entries are decided, which the group says again.
+    pub fn note(&mut self, records: Records) {
+        self.content.replay(&records.0.0).expect("they were made here");
+    }
+
+    /// Makes durable up to where entries are decided, as it was noted.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn remember_decided(&mut self) -> Result<()> {
+        let mut records = Records::default();
+        records.vote(&self.content.vote);
+        self.append(records)
     }
 
     /// Goes on in a new file, which has all that is known.

@@ -125,10 +125,7 @@ impl<M: Machine> Member<M> {
         (about.index, about.term) = (FIRST_INDEX, 1);
         about.mut_conf_state().voters = vec![id];
         let journal = Journal::create(io.clone(), folder, id, snapshot)?;
-        let mut member = Member::begin(&*io, journal, machine, options)?;
-        // There is nobody else to be asked.
-        member.raft.campaign().expect("a member that votes");
-        Ok(member)
+        Member::begin(&*io, journal, machine, options)
     }
 
     /// Makes a member that hears of its group when the group's leader speaks to it.
@@ -203,6 +200,10 @@ impl<M: Machine> Member<M> {
         };
         if !snapshot.is_empty() {
             member.load(&snapshot)?;
+        }
+        if member.members.voters == [member.id()] {
+            // There is nobody else to be asked.
+            member.raft.campaign().expect("a member that votes");
         }
         member.draw_patience();
         Ok(member)
@@ -420,8 +421,9 @@ impl<M: Machine> Member<M> {
                 records.vote(vote);
             }
             ready.entries().iter().for_each(|entry| records.entry(entry));
-            if !records.is_empty() {
-                self.raft.mut_store().append(records)?;
+            match ready.must_sync() {
+                true => self.raft.mut_store().append(records)?,
+                false => self.raft.mut_store().note(records),
             }
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
@@ -434,7 +436,7 @@ impl<M: Machine> Member<M> {
                 let mut records = Records::default();
                 let raft = &self.raft.raft;
                 records.vote(&HardState { term: raft.term, vote: raft.vote, commit, ..HardState::default() });
-                self.raft.mut_store().append(records)?;
+                self.raft.mut_store().note(records);
             }
             self.send(rest.take_messages());
             self.apply(rest.take_committed_entries())?;
@@ -474,6 +476,9 @@ impl<M: Machine> Member<M> {
                 EntryType::EntryConfChange => {
                     let change = decode_change(&entry.context).map_err(|Malformed| unusable(entry.index))?;
                     self.resign_before(&change);
+                    // After a restart it must not go by members that are none any more: the engine asks nobody for a vote before it has
+                    // applied what it knows to be decided.
+                    self.raft.mut_store().remember_decided()?;
                     self.members = self.raft.apply_conf_change(&change).map_err(|_| unusable(entry.index))?;
                 }
                 EntryType::EntryConfChangeV2 => return Err(unusable(entry.index)),

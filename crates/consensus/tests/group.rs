@@ -108,6 +108,8 @@ struct World {
     next_id: MemberId,
     members_open: Option<(MemberId, u64)>,
     power_cuts: u64,
+    /// Who votes as far as anybody has applied, and how far that is.
+    latest: (u64, Vec<MemberId>),
     /// A journal was damaged.
     is_damaged: bool,
 }
@@ -130,6 +132,7 @@ impl World {
             next_id: 2,
             members_open: None,
             power_cuts: 0,
+            latest: (0, Vec::new()),
             is_damaged: false,
         };
         let io = SimIo::new(seed);
@@ -229,7 +232,7 @@ impl World {
             self.next_id += 1;
             self.begin(id);
             self.wanted.push(id);
-        } else if self.wanted.len() > 3 {
+        } else if self.wanted.len() > 3 && !self.may_be_lost() {
             let at = self.rng.below(self.wanted.len() as u64) as usize;
             self.wanted.remove(at);
         } else {
@@ -242,9 +245,16 @@ impl World {
 
     /// Whether the group can go on without one of its members for ever.
     fn spares(&self, id: MemberId) -> bool {
-        let member = self.servers[&id].member.as_ref().unwrap();
-        let is_whole = member.members().0.len() >= 3 && self.members_open.is_none();
-        is_whole && !self.is_damaged && member.members().0.iter().all(|id| self.wanted.contains(id))
+        // No change is under way that may take another one away.
+        let (_, voters) = &self.latest;
+        let is_settled = self.members_open.is_none() && voters.iter().all(|id| self.wanted.contains(id));
+        let is_whole = self.wanted.iter().take(OPTIONS.voters_max).all(|id| voters.contains(id));
+        !self.is_damaged && is_settled && is_whole && voters.len() >= 3 && voters.contains(&id)
+    }
+
+    /// Whether a member is down that may be lost, so that no other one is to be taken away.
+    fn may_be_lost(&self) -> bool {
+        self.is_damaged && self.wanted.iter().any(|id| self.servers[id].member.is_none())
     }
 
     /// Inverts a bit of a journal. Who opens it must notice, or the bit is of no use.
@@ -343,6 +353,9 @@ impl World {
         if member.role() == Role::Leader {
             let leader = *self.leaders.entry(member.term()).or_insert(id);
             assert_eq!(leader, id, "two leaders in term {}", member.term());
+        }
+        if member.applied() > self.latest.0 {
+            self.latest = (member.applied(), member.members().0.to_vec());
         }
         let values = &member.machine().values;
         let common = values.len().min(self.truth.len());
