@@ -240,7 +240,7 @@ fn bump_epoch(call: &mut Call) -> Answer {
         };
         outcome.map_err(Stop::from)?;
         let epoch = view.map.members().get(&view.id).map_or(0, |me| me.epoch);
-        call.out.simple(&format!("BUMPED {epoch}"));
+        call.out.simple(format!("BUMPED {epoch}"));
         return Ok(Done);
     }
     change(call, |id| Change::BumpEpoch { id })
@@ -275,7 +275,7 @@ fn meet(call: &mut Call) -> Answer {
         5 => Some(port(4)?),
         _ => return Err(wrong_subcommand(call.args)),
     };
-    let host = str::from_utf8(call.args.at(2)).ok().filter(|host| !host.is_empty());
+    let host = std::str::from_utf8(call.args.at(2)).ok().filter(|host| !host.is_empty());
     let (Some(host), Some(bus_port)) = (host, bus_port) else {
         let (host, port) = (call.args.at(2), call.args.at(3));
         return Err([b"ERR Invalid node address specified: ", host, b":", port].concat().into());
@@ -534,7 +534,7 @@ fn slots(call: &mut Call) -> Answer {
         call.out.array(4);
         call.out.bulk(&member.address.host);
         call.out.int(port(member).into());
-        call.out.bulk(&member.name.to_string());
+        call.out.bulk(member.name.to_string());
         call.out.array(0);
     }
     Ok(Done)
@@ -556,7 +556,7 @@ fn shards(call: &mut Call) -> Answer {
         call.out.array(1);
         call.out.map(6 + usize::from(address.port > 0) + usize::from(address.tls_port > 0));
         call.out.bulk("id");
-        call.out.bulk(&member.name.to_string());
+        call.out.bulk(member.name.to_string());
         for (name, port) in [("port", address.port), ("tls-port", address.tls_port)] {
             if port > 0 {
                 call.out.bulk(name);
@@ -588,7 +588,7 @@ fn links(call: &mut Call) -> Answer {
             call.out.bulk("direction");
             call.out.bulk(direction);
             call.out.bulk("node");
-            call.out.bulk(&member.name.to_string());
+            call.out.bulk(member.name.to_string());
             for (name, value) in [("create-time", 0), ("send-buffer-allocated", 0), ("send-buffer-used", 0)] {
                 call.out.bulk(name);
                 call.out.int(value);
