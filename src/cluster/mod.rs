@@ -80,6 +80,7 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
     server.cluster.take_orders(orders);
     let (end, mut ended) = mpsc::unbounded_channel();
     let server = server.clone();
+    let (shown, is_shown) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("cluster".into()).spawn(move || {
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
@@ -91,10 +92,15 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
             spawn_local(forward(async move || inbox.recv().await, sender.clone(), Event::Order));
             spawn_local(forward(async move || frames.recv().await, sender.clone(), Event::Frame));
             spawn_local(forward(async move || ended.recv().await, sender.clone(), |()| Event::End));
-            Part::new(server, io, options, node, bus, sender).run(events).await;
+            let part = Part::new(server, io, options, node, bus, sender);
+            shown.send(()).expect("somebody waits");
+            part.run(events).await;
         });
     });
-    Ok(Some(Running { thread: thread.map_err(|e| cannot(&e))?, end }))
+    let thread = thread.map_err(|e| cannot(&e))?;
+    // Before clients ask for what is known.
+    is_shown.recv().expect("a panic ends the process");
+    Ok(Some(Running { thread, end }))
 }
 
 /// What the thread is woken by.

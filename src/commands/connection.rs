@@ -96,7 +96,11 @@ fn echo(call: &mut Call) -> Answer {
 }
 
 fn select(call: &mut Call) -> Answer {
-    call.session.db = call.database_number(1)?.into();
+    let number = call.database_number(1)?;
+    if number != 0 && call.server().cluster.is_on() {
+        return Err(Stop::new("ERR SELECT is not allowed in cluster mode"));
+    }
+    call.session.db = number.into();
     call.reply_ok()
 }
 

@@ -227,6 +227,9 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
         } else if call.is(at, "db") && at + 1 < call.args.len() {
             at += 1;
             to_number = call.database_number(at)?;
+            if to_number != 0 && call.server().cluster.is_on() {
+                return Err(Stop::new("ERR Copying to another database is not allowed in cluster mode"));
+            }
             to_db = call.server().store.database(to_number);
         } else {
             return Err(SYNTAX);
@@ -244,6 +247,9 @@ fn copy(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 fn move_(call: &mut Call, txn: &mut Txn) -> Answer {
+    if call.server().cluster.is_on() {
+        return Err(Stop::new("ERR MOVE is not allowed in cluster mode"));
+    }
     let (db, key) = (call.db(), call.args.at(1));
     let to_number = call.database_number(2)?;
     let to_db = call.server().store.database(to_number);

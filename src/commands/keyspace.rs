@@ -142,6 +142,9 @@ fn check_flush(call: &Call) -> Result<(), Stop> {
 }
 
 fn swapdb(call: &mut Call, txn: &mut Txn) -> Answer {
+    if call.server().cluster.is_on() {
+        return Err(Stop::new("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let number = |index: usize, error: Stop| {
         parse_int(call.args.at(index)).and_then(|number| i32::try_from(number).ok()).ok_or(error)
     };

@@ -8,15 +8,39 @@ use crate::{
     server::cluster::View,
     session::Session,
 };
-use holdfast_cluster::Member;
+use holdfast_cluster::{Member, MemberId};
 use holdfast_resp::Args;
 use holdfast_store::{Txn, hash_slot};
 
-const CROSSSLOT: Stop = Stop::new("CROSSSLOT Keys in request don't hash to the same slot");
 const TRYAGAIN: Stop = Stop::new("TRYAGAIN Multiple keys request during rehashing of slot");
-const DOWN: Stop = Stop::new("CLUSTERDOWN The cluster is down");
-const DOWN_READS: Stop = Stop::new("CLUSTERDOWN The cluster is down and only accepts read commands");
-const UNBOUND: Stop = Stop::new("CLUSTERDOWN Hash slot not served");
+
+/// Why a command is not executed here.
+pub(super) enum Elsewhere {
+    /// Its keys are in several slots.
+    CrossSlot,
+    /// The cluster is down.
+    Down,
+    /// The cluster is down, and answers reads only.
+    OnlyReads,
+    /// Nobody has the slot.
+    Unbound,
+    /// Another node is to be asked, or this one again.
+    Ask(Stop),
+}
+
+impl From<Elsewhere> for Stop {
+    fn from(why: Elsewhere) -> Stop {
+        match why {
+            Elsewhere::CrossSlot => Stop::new("CROSSSLOT Keys in request don't hash to the same slot"),
+            Elsewhere::Down => Stop::new("CLUSTERDOWN The cluster is down"),
+            Elsewhere::OnlyReads => {
+                Stop::new("CLUSTERDOWN The cluster is down and only accepts read commands")
+            }
+            Elsewhere::Unbound => Stop::new("CLUSTERDOWN Hash slot not served"),
+            Elsewhere::Ask(stop) => stop,
+        }
+    }
+}
 
 /// Whether a command may be executed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +56,12 @@ pub enum Way {
 struct OneSlot(Option<u16>);
 
 impl OneSlot {
-    fn add(&mut self, key: &[u8]) -> Result<(), Stop> {
+    fn add(&mut self, key: &[u8]) -> Result<(), Elsewhere> {
         let slot = hash_slot(key);
-        if *self.0.get_or_insert(slot) == slot { Ok(()) } else { Err(CROSSSLOT) }
+        if *self.0.get_or_insert(slot) == slot { Ok(()) } else { Err(Elsewhere::CrossSlot) }
     }
 
-    fn add_call(&mut self, command: &Command, args: Args, keys: &CallKeys) -> Result<(), Stop> {
+    fn add_call(&mut self, command: &Command, args: Args, keys: &CallKeys) -> Result<(), Elsewhere> {
         let channels = match command.name {
             "spublish" => args.len().min(2),
             "ssubscribe" | "sunsubscribe" => args.len(),
@@ -57,7 +81,7 @@ impl Turn<'_> {
         command: &Command,
         args: Args,
         keys: &CallKeys,
-    ) -> Result<Way, Stop> {
+    ) -> Result<Way, Elsewhere> {
         let mut slot = OneSlot::default();
         let (mut only_reads, mut is_one) = (!command.flags.has(Flags::WRITE), true);
         if command.name == "exec" {
@@ -77,16 +101,57 @@ impl Turn<'_> {
             return Ok(Way::Here);
         }
         let view = cluster.view();
-        let way = route(&view, slot, session.asks() || command.name == "restore-asking")?;
+        let owner = view.map.owner(slot).ok_or(Elsewhere::Unbound)?;
         if !view.is_ok {
             match self.worker.server.config.is_on(Opt::ClusterAllowReadsWhenDown) {
                 true if only_reads => {}
-                true => return Err(DOWN_READS),
-                false => return Err(DOWN),
+                true => return Err(Elsewhere::OnlyReads),
+                false => return Err(Elsewhere::Down),
             }
         }
+        let way = route(&view, slot, owner, session.asks() || command.name == "restore-asking")?;
         // Between a look at the keys and what is done to them nobody may move them. Only what runs in one transaction from here on knows.
-        if way != Way::Here && !is_one && command.name != "migrate" { Err(TRYAGAIN) } else { Ok(way) }
+        if way != Way::Here && !is_one && command.name != "migrate" {
+            return Err(Elsewhere::Ask(TRYAGAIN));
+        }
+        Ok(way)
+    }
+
+    /// Whether a script may call a command. All its keys are in one slot, the one that `slot` says if it is known, unless it may go `across`
+    /// slots of this node. What is on its way to another node it must not touch: the script cannot be told to ask there.
+    #[cold]
+    pub(super) fn script_may_use(
+        &self,
+        session: &Session,
+        command: &Command,
+        args: Args,
+        slot: &mut Option<u16>,
+        across: bool,
+    ) -> Result<(), Stop> {
+        let keys = CallKeys::default();
+        let foreign = Stop::new("ERR Script attempted to access a non local key in a cluster node");
+        match self.way(session, command, args, &keys) {
+            Ok(Way::Here) => {}
+            Err(Elsewhere::CrossSlot) => {
+                let name = command.name;
+                let why = "in script attempted to access keys that don't hash to the same slot";
+                return Err(format!("ERR Command '{name}' {why}").into());
+            }
+            Err(Elsewhere::Down) => {
+                return Err(Stop::new("ERR Script attempted to execute a command while the cluster is down"));
+            }
+            Err(Elsewhere::OnlyReads) => {
+                let why =
+                    "ERR Script attempted to execute a write command while the cluster is down and readonly";
+                return Err(Stop::new(why));
+            }
+            Ok(Way::Moving(_)) | Err(Elsewhere::Unbound | Elsewhere::Ask(_)) => return Err(foreign),
+        }
+        let mut used = OneSlot(slot.filter(|_| !across));
+        let other = |_| Stop::new("ERR Script attempted to access keys that do not hash to the same slot");
+        used.add_call(command, args, &keys).map_err(other)?;
+        *slot = used.0;
+        Ok(())
     }
 
     /// Whether the keys of a call in a slot that moves are all there, under their lock; or who is to be asked.
@@ -120,18 +185,18 @@ impl Turn<'_> {
     }
 }
 
-fn route(view: &View, slot: u16, asks: bool) -> Result<Way, Stop> {
+/// Whether a slot that some node owns is here, on its way, or elsewhere.
+fn route(view: &View, slot: u16, owner: MemberId, asks: bool) -> Result<Way, Elsewhere> {
     let way = view.map.moves().get(&slot).copied().unwrap_or_default();
     let is_coming = way.from.is_some_and(|(by, _)| by == view.id);
-    match view.map.owner(slot) {
-        Some(owner) if owner == view.id => Ok(if way.to.is_some() { Way::Moving(slot) } else { Way::Here }),
-        _ if is_coming && asks => Ok(Way::Moving(slot)),
-        Some(owner) => {
-            let owner = view.map.members().get(&owner).ok_or(UNBOUND)?;
-            Err(redirection("MOVED", slot, owner))
-        }
-        None => Err(UNBOUND),
+    if owner == view.id {
+        return Ok(if way.to.is_some() { Way::Moving(slot) } else { Way::Here });
     }
+    if is_coming && asks {
+        return Ok(Way::Moving(slot));
+    }
+    let owner = view.map.members().get(&owner).ok_or(Elsewhere::Unbound)?;
+    Err(Elsewhere::Ask(redirection("MOVED", slot, owner)))
 }
 
 fn redirection(word: &str, slot: u16, to: &Member) -> Stop {

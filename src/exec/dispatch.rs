@@ -115,9 +115,9 @@ impl Turn<'_> {
         if self.worker.server.cluster.is_on() && !session.is_primary {
             match self.way(session, command, args, &keys) {
                 Ok(found) => way = found,
-                Err(error) => {
+                Err(elsewhere) => {
                     self.worker.stats().command(id).rejected.add(1);
-                    return self.refuse(session, Some(id), out, error);
+                    return self.refuse(session, Some(id), out, elsewhere.into());
                 }
             }
         }

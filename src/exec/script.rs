@@ -33,7 +33,7 @@ use crate::{
 use holdfast_io::Moment;
 use holdfast_lua::{Host, LogLevel, NewFunction, Ref, Scratch};
 use holdfast_resp::{Args, Proto, Writer};
-use holdfast_store::{Cold, LockBusy, Txn};
+use holdfast_store::{Cold, LockBusy, Txn, hash_slot};
 use std::{
     borrow::Cow,
     process,
@@ -52,6 +52,7 @@ const NOT_ALLOWED: &[u8] = b"ERR This Redis command is not allowed from script";
 const READ_ONLY: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
 const TOO_LONG: &[u8] = b"ERR the script writes more than a batch of the log may hold";
 const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
+const NO_CLUSTER: Stop = Stop::new("ERR Can not run script on cluster, 'no-cluster' flag is set.");
 const RO_COMMAND: Stop = Stop::new("ERR Can not execute a script with write flag using *_ro command.");
 const OOM_SCRIPT: Stop =
     Stop::new("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
@@ -76,6 +77,9 @@ struct Run<'r, 'a, 't> {
     read_only: bool,
     /// Whether its commands may need memory that there is not.
     out_of_memory: bool,
+    /// On a node of a cluster, the slot of its keys, once one is known, and whether it may use others too.
+    slot: Option<u16>,
+    is_across_slots: bool,
     wrote: bool,
     /// Whether nobody would see it if it was done again: it may unlock what it has locked.
     is_repeatable: bool,
@@ -98,6 +102,7 @@ struct Run<'r, 'a, 't> {
 struct Limits {
     no_writes: bool,
     out_of_memory: bool,
+    is_across_slots: bool,
 }
 
 /// Runs a script whose keys begin at argument 3; `count` of them. `flags` are those that it declares, if it does, and
@@ -126,7 +131,13 @@ pub fn run(
     if flags.is_some() && !no_writes {
         call.turn.check_role(call.session)?;
     }
-    let limits = Limits { no_writes, out_of_memory };
+    let is_cluster = call.server().cluster.is_on();
+    if is_cluster && flags.is_some_and(|flags| flags.has(ScriptFlags::NO_CLUSTER)) {
+        return Err(NO_CLUSTER);
+    }
+    // A script that declares nothing is of a time before there were declarations.
+    let is_across_slots = flags.is_none_or(|flags| flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS));
+    let limits = Limits { no_writes, out_of_memory, is_across_slots };
     if let Some(txn) = given {
         // What EXEC has done before cannot be done again.
         execute(call, txn, program, limits, count, false);
@@ -194,7 +205,7 @@ fn execute(
     call: &mut Call,
     txn: &mut Txn,
     program: &Program,
-    Limits { no_writes, out_of_memory }: Limits,
+    Limits { no_writes, out_of_memory, is_across_slots }: Limits,
     count: usize,
     is_repeatable: bool,
 ) -> bool {
@@ -214,6 +225,8 @@ fn execute(
         proto: Proto::Resp2,
         read_only: no_writes,
         out_of_memory,
+        slot: keys.iter().next().map(hash_slot).filter(|_| turn.worker.server.cluster.is_on()),
+        is_across_slots,
         wrote: false,
         is_repeatable,
         has_grown: false,
@@ -426,6 +439,10 @@ impl Run<'_, '_, '_> {
                 Context::Lua,
             );
             return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
+        }
+        if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
+            let (slot, across) = (&mut self.slot, self.is_across_slots);
+            self.turn.script_may_use(self.session, command, args, slot, across).map_err(text)?;
         }
         if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {
             return Err(READ_ONLY.into());

@@ -11,6 +11,10 @@ impl ScriptFlags {
     pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
     /// It may run without memory.
     pub const ALLOW_OOM: ScriptFlags = ScriptFlags(2);
+    /// It does not run on a node of a cluster.
+    pub const NO_CLUSTER: ScriptFlags = ScriptFlags(8);
+    /// It uses keys of several slots.
+    pub const ALLOW_CROSS_SLOT_KEYS: ScriptFlags = ScriptFlags(16);
 
     /// The names of the flags, each at its bit.
     const NAMES: [&'static str; 5] =

@@ -12,5 +12,6 @@ mod node;
 
 pub use change::Change;
 pub use frame::Frame;
+pub use holdfast_consensus::MemberId;
 pub use map::{Address, Map, Member, Name, SLOTS, Slots};
 pub use node::{Done, Node, NodeOptions};

@@ -149,6 +149,8 @@ pub struct Node {
     reports: BTreeSet<u64>,
     /// From where the others were heard.
     senders: BTreeMap<MemberId, (String, u16)>,
+    /// Since when the members are known: who has just joined is given the time to speak.
+    known_since: BTreeMap<MemberId, u64>,
     now: u64,
     /// When a leader was known last, and since when this server is it.
     led: u64,
@@ -210,11 +212,12 @@ impl Node {
             options,
             identity,
             member,
-            map,
             joining: None,
             guests: BTreeMap::new(),
             reports: BTreeSet::new(),
             senders: BTreeMap::new(),
+            known_since: map.members().keys().map(|&id| (id, 0)).collect(),
+            map,
             now: 0,
             led: 0,
             leads_since: None,
@@ -301,6 +304,7 @@ impl Node {
             change = self.map.members().iter().find_map(|(&id, member)| {
                 // One that leads may have failed before.
                 let heard = if id == self.identity.id { Some(0) } else { self.member.silence(id) };
+                let since = since.max(self.known_since.get(&id).copied().unwrap_or(self.now));
                 let silence = heard.unwrap_or(u64::MAX).min(self.now - since);
                 let has_failed = match member.has_failed {
                     false => silence > self.options.timeout,
@@ -470,6 +474,9 @@ impl Node {
         let heard = self.member.machine();
         if heard.version() != self.map.version() && !heard.members().is_empty() {
             self.map = heard.clone();
+            let known = std::mem::take(&mut self.known_since);
+            let since = |&id: &MemberId| (id, known.get(&id).copied().unwrap_or(self.now));
+            self.known_since = self.map.members().keys().map(since).collect();
         }
         for finished in self.member.take_finished() {
             let lost = || Err("ERR it is not known what came of the change: look at CLUSTER NODES".into());

@@ -253,3 +253,20 @@ fn life(seed: u64) {
 fn servers_that_meet_are_one_cluster() {
     with_seeds(200, life);
 }
+
+/// One that leads for long has not heard of who joins, and gives it the time to speak.
+#[test]
+fn who_has_just_joined_has_not_failed() {
+    let mut world = World::new(1);
+    world.has_trouble = false;
+    (0..200).for_each(|_| world.step());
+    world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+    let mut joined = 0;
+    for _ in 0..200 {
+        world.step();
+        let map = world.servers[0].node.as_ref().unwrap().map();
+        joined = joined.max(map.members().len());
+        assert!(map.members().values().all(|member| !member.has_failed), "{}", world.describe());
+    }
+    assert_eq!(joined, 2);
+}

@@ -1,0 +1,497 @@
+//! Servers as the nodes of a cluster: made and changed by `redis-cli --cluster`, with redirections in Redis's words; slots that move
+//! under load, and nodes that are killed, stopped and started again.
+
+mod harness;
+
+use harness::{Client, Server, array, bulk, error, free_port, is_error, number, ok, text, wait_until};
+use holdfast_resp::Reply;
+use holdfast_store::hash_slot;
+use std::{
+    collections::BTreeMap,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Milliseconds of silence after which a node has failed.
+const TIMEOUT: &str = "2000";
+
+/// The nodes of a cluster, by the ports at which clients connect.
+struct Nodes(BTreeMap<u16, Server>);
+
+impl Nodes {
+    /// Starts nodes that do not know each other.
+    fn start(count: usize) -> Nodes {
+        let mut nodes = Nodes(BTreeMap::new());
+        (0..count).for_each(|_| {
+            nodes.add();
+        });
+        nodes
+    }
+
+    /// Starts one more node; its port.
+    fn add(&mut self) -> u16 {
+        let bus_port = free_port().to_string();
+        let options =
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", TIMEOUT];
+        let (server, port) = Server::start_with_port(&options);
+        self.0.insert(port, server);
+        port
+    }
+
+    /// Starts nodes and has `redis-cli` make them a cluster.
+    fn create(count: usize) -> Nodes {
+        let nodes = Nodes::start(count);
+        let addresses: Vec<String> = nodes.ports().into_iter().map(address).collect();
+        let mut args = vec!["create"];
+        args.extend(addresses.iter().map(String::as_str));
+        redis_cli(&args);
+        nodes.wait_until_agreed(count);
+        nodes
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.0.keys().copied().collect()
+    }
+
+    fn client(&self, port: u16) -> Client {
+        self.0[&port].client()
+    }
+
+    /// Waits until each node knows so many, and that all slots are served.
+    fn wait_until_agreed(&self, count: usize) {
+        for &port in self.0.keys() {
+            let mut client = self.client(port);
+            wait_until(
+                || format!("node {port} agrees\n{}\n{}", info(&mut client), self.0[&port].log()),
+                || {
+                    let info = info(&mut self.client(port));
+                    info.contains("cluster_state:ok")
+                        && info.contains(&format!("cluster_known_nodes:{count}"))
+                },
+            );
+        }
+    }
+
+    fn id(&self, port: u16) -> String {
+        text(&self.client(port).call("CLUSTER MYID"))
+    }
+
+    /// The node that owns a slot.
+    fn owner(&self, slot: u16) -> u16 {
+        let map = self.client(self.ports()[0]).call("CLUSTER SLOTS");
+        let range = items(&map).iter().map(items).find(|range| {
+            let bounds = (number(&range[0]).expect("a slot"), number(&range[1]).expect("a slot"));
+            (bounds.0..=bounds.1).contains(&slot.into())
+        });
+        number(&items(&range.expect("each slot has an owner")[2])[1]).expect("a port") as u16
+    }
+
+    /// Kills a node and starts it again.
+    fn kill_and_restart(&mut self, port: u16) {
+        let server = self.0.remove(&port).expect("it is one of them");
+        self.0.insert(port, server.restart(Server::kill));
+    }
+}
+
+/// What is inside an array.
+fn items(reply: &Reply) -> &[Reply] {
+    match reply {
+        Reply::Array(items) => items,
+        other => panic!("no array: {other:?}"),
+    }
+}
+
+fn info(client: &mut Client) -> String {
+    text(&client.call("CLUSTER INFO"))
+}
+
+fn address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+/// Runs `redis-cli --cluster`, which must succeed; what it printed.
+fn redis_cli(args: &[&str]) -> String {
+    let output = Command::new("redis-cli").arg("--cluster").args(args).arg("--cluster-yes").output();
+    let output = output.expect("redis-cli is installed");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "redis-cli --cluster {args:?}:\n{text}");
+    text
+}
+
+/// A client that goes where it is sent.
+struct Follower<'a> {
+    nodes: &'a Nodes,
+    clients: BTreeMap<u16, Client>,
+    /// Where the keys of a slot were last.
+    known: BTreeMap<u16, u16>,
+    redirections: u64,
+}
+
+impl<'a> Follower<'a> {
+    fn new(nodes: &'a Nodes) -> Follower<'a> {
+        Follower { nodes, clients: BTreeMap::new(), known: BTreeMap::new(), redirections: 0 }
+    }
+
+    fn client(&mut self, port: u16) -> &mut Client {
+        self.clients.entry(port).or_insert_with(|| self.nodes.client(port))
+    }
+
+    /// Has a command about a key executed, wherever that is.
+    fn call(&mut self, args: &[&str]) -> Reply {
+        let (slot, deadline) = (hash_slot(args[1].as_bytes()), Instant::now() + harness::PATIENCE);
+        let mut asks = false;
+        let mut port = *self.known.entry(slot).or_insert(self.nodes.ports()[0]);
+        loop {
+            assert!(Instant::now() < deadline, "{args:?} is executed nowhere");
+            if std::mem::take(&mut asks) {
+                assert_eq!(self.client(port).call("ASKING"), ok());
+            }
+            let reply = self.client(port).call_args(args);
+            let Reply::Error(why) = &reply else { return reply };
+            let why = String::from_utf8_lossy(why).into_owned();
+            let words: Vec<&str> = why.split(' ').collect();
+            match words[0] {
+                "MOVED" | "ASK" => {
+                    assert_eq!(words[1], slot.to_string(), "{why}");
+                    port = words[2].strip_prefix("127.0.0.1:").expect("the host").parse().expect("a port");
+                    asks = words[0] == "ASK";
+                    if !asks {
+                        self.known.insert(slot, port);
+                    }
+                    self.redirections += 1;
+                }
+                "TRYAGAIN" | "CLUSTERDOWN" => {
+                    thread::sleep(Duration::from_millis(5));
+                    port = self.known[&slot];
+                }
+                _ => return reply,
+            }
+        }
+    }
+}
+
+/// Keys in the first slots, so many in each.
+fn keys_in_first_slots(slots: u16, each: usize) -> Vec<String> {
+    let mut keys: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    let mut missing = usize::from(slots) * each;
+    for number in 0.. {
+        let key = format!("key:{number}");
+        let slot = hash_slot(key.as_bytes());
+        if slot < slots && keys.get(&slot).is_none_or(|keys| keys.len() < each) {
+            keys.entry(slot).or_default().push(key);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    keys.into_values().flatten().collect()
+}
+
+/// A key in a slot.
+fn key_in(slot: u16) -> String {
+    let mut keys = (0..).map(|number| format!("{{{number}}}"));
+    keys.find(|key| hash_slot(key.as_bytes()) == slot).expect("there are enough")
+}
+
+#[test]
+fn redis_cli_makes_a_cluster_and_changes_it() {
+    let mut nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    {
+        let mut client = Follower::new(&nodes);
+        for number in 0..300 {
+            assert_eq!(client.call(&["SET", &format!("key:{number}"), &number.to_string()]), ok());
+        }
+        assert!(client.redirections > 100, "keys are on all nodes");
+    }
+    let keys_of = |nodes: &Nodes, port: u16| number(&nodes.client(port).call("DBSIZE")).expect("a number");
+    assert_eq!(ports.iter().map(|port| keys_of(&nodes, *port)).sum::<u64>(), 300);
+
+    // A further node gets slots with what is in them, and gives them back.
+    let added = nodes.add();
+    redis_cli(&["add-node", &address(added), &address(ports[0])]);
+    nodes.wait_until_agreed(4);
+    let (from, to) = (nodes.id(ports[0]), nodes.id(added));
+    let reshard = |from: &str, to: &str| {
+        let flags = ["--cluster-from", from, "--cluster-to", to, "--cluster-slots", "40"];
+        redis_cli(&[&["reshard", &address(ports[0])][..], &flags].concat());
+    };
+    reshard(&from, &to);
+    assert_eq!((nodes.owner(0), nodes.owner(39), nodes.owner(40)), (added, added, ports[0]));
+    let checked = redis_cli(&["check", &address(added)]);
+    assert!(checked.contains("All 16384 slots covered"), "{checked}");
+    {
+        let mut client = Follower::new(&nodes);
+        for number in 0..300 {
+            assert_eq!(client.call(&["GET", &format!("key:{number}")]), bulk(number.to_string()));
+        }
+        // Nothing stays where it was, or is counted twice.
+        let all: u64 = nodes.ports().iter().map(|port| keys_of(&nodes, *port)).sum();
+        assert_eq!(all, 300);
+    }
+    reshard(&to, &from);
+    assert_eq!(keys_of(&nodes, added), 0);
+    redis_cli(&["del-node", &address(ports[0]), &to]);
+    let alone = nodes.client(added).call("CLUSTER NODES");
+    assert_eq!(text(&alone).lines().count(), 1, "it was told to forget the others");
+    drop(nodes.0.remove(&added).expect("it is there").kill());
+    nodes.wait_until_agreed(3);
+    let mut client = nodes.client(ports[0]);
+    let unknown = client.call(&format!("CLUSTER FORGET {}", "0".repeat(40)));
+    assert_eq!(unknown, error(&format!("ERR Unknown node {}", "0".repeat(40))));
+}
+
+#[test]
+fn clients_are_told_where_keys_are() {
+    let nodes = Nodes::create(3);
+    let (slot, key) = (1000, key_in(1000));
+    let here = nodes.owner(slot);
+    let there = *nodes.ports().iter().find(|port| **port != here).expect("another one");
+    let (mut owner, mut other) = (nodes.client(here), nodes.client(there));
+    let moved = error(&format!("MOVED {slot} {}", address(here)));
+    assert_eq!(owner.call(&format!("SET {key} 1")), ok());
+    for call in
+        ["GET %", "SET % 2", "TYPE %", "BLPOP % 0", "EVAL return(1) 1 %", "SPUBLISH % m", "OBJECT ENCODING %"]
+    {
+        assert_eq!(other.call(&call.replace('%', &key)), moved, "{call}");
+    }
+    // What has no key is executed anywhere.
+    assert_eq!(other.call("PING"), Reply::Simple(b"PONG".to_vec()));
+    assert_eq!(other.call("EVAL return(1) 0"), Reply::Int(1));
+    let crossed = error("CROSSSLOT Keys in request don't hash to the same slot");
+    for call in ["MGET % b", "MSET % 1 b 2", "EVAL return(1) 2 % b", "SUNIONSTORE % b"] {
+        assert_eq!(owner.call(&call.replace('%', &key)), crossed, "{call}");
+    }
+    assert_eq!(owner.call(&format!("MSET {key} 1 {key}a 2")), ok(), "one tag, one slot");
+    // A script may not reach for keys elsewhere, nor a transaction.
+    let far = key_in((0..).find(|slot| nodes.owner(*slot) == there).expect("it has some"));
+    let near = key_in((0..).find(|slot| nodes.owner(*slot) == here && *slot != 1000).expect("it has some"));
+    let mut get = |first_line: &str, name: &str| {
+        let source = format!("{first_line}return redis.call('get', '{name}') or 'nothing'");
+        owner.call_args(&["EVAL", &source, "1", &key])
+    };
+    let foreign = get("", &far);
+    assert!(
+        is_error(&foreign, "ERR Script attempted to access a non local key in a cluster node"),
+        "{foreign:?}"
+    );
+    assert_eq!(get("", &near), bulk("nothing"), "a script of old may use all slots of the node");
+    let other_slot = get("#!lua\n", &near);
+    let one_slot = "ERR Script attempted to access keys that do not hash to the same slot";
+    assert!(is_error(&other_slot, one_slot), "{other_slot:?}");
+    assert_eq!(get("#!lua flags=allow-cross-slot-keys\n", &near), bulk("nothing"));
+    assert_eq!(get("#!lua\n", &format!("{key}x")), bulk("nothing"));
+    let flag = "ERR Can not run script on cluster, 'no-cluster' flag is set.";
+    assert_eq!(get("#!lua flags=no-cluster\n", &key), error(flag));
+    assert_eq!(other.call("MULTI"), ok());
+    assert_eq!(other.call(&format!("GET {key}")), moved);
+    assert!(is_error(&other.call("EXEC"), "EXECABORT"));
+    assert_eq!(owner.call("SELECT 1"), error("ERR SELECT is not allowed in cluster mode"));
+    assert_eq!(owner.call(&format!("MOVE {key} 1")), error("ERR MOVE is not allowed in cluster mode"));
+    assert_eq!(owner.call("SWAPDB 0 1"), error("ERR SWAPDB is not allowed in cluster mode"));
+    let copied = owner.call(&format!("COPY {key} {key} DB 1"));
+    assert_eq!(copied, error("ERR Copying to another database is not allowed in cluster mode"));
+
+    // A slot that is on its way.
+    let (from, to) = (nodes.id(here), nodes.id(there));
+    assert_eq!(other.call(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}")), ok());
+    assert_eq!(owner.call(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}")), ok());
+    let ask = error(&format!("ASK {slot} {}", address(there)));
+    let again = error("TRYAGAIN Multiple keys request during rehashing of slot");
+    assert_eq!(owner.call(&format!("GET {key}")), bulk("1"));
+    assert_eq!(owner.call(&format!("GET {key}x")), ask, "it is not here any more, or never was");
+    assert_eq!(owner.call(&format!("MGET {key} {key}x")), again);
+    assert_eq!(other.call(&format!("GET {key}")), moved, "without ASKING");
+    assert_eq!(other.call("ASKING"), ok());
+    assert_eq!(other.call(&format!("GET {key}")), Reply::Null);
+    assert_eq!(other.call(&format!("GET {key}")), moved, "ASKING is for one command");
+    let migrate = format!("MIGRATE 127.0.0.1 {there} {key} 0 5000");
+    assert_eq!(owner.call(&migrate), ok());
+    assert_eq!(owner.call(&format!("GET {key}")), ask);
+    assert_eq!(owner.call(&format!("MGET {key} {key}a")), again);
+    assert_eq!(other.call("ASKING"), ok());
+    assert_eq!(other.call(&format!("GET {key}")), bulk("1"));
+    assert_eq!(owner.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}")), Reply::Int(1));
+    assert_eq!(owner.call(&format!("CLUSTER GETKEYSINSLOT {slot} 10")), array([bulk(format!("{key}a"))]));
+    let held = format!(
+        "ERR Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
+    );
+    assert_eq!(owner.call(&format!("CLUSTER SETSLOT {slot} NODE {to}")), error(&held));
+    assert_eq!(owner.call(&format!("MIGRATE 127.0.0.1 {there} {key}a 0 5000")), ok());
+    for client in [&mut other, &mut owner] {
+        assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} NODE {to}")), ok());
+    }
+    assert_eq!(nodes.owner(slot), there);
+    assert_eq!(owner.call(&format!("GET {key}")), error(&format!("MOVED {slot} {}", address(there))));
+    assert_eq!(other.call(&format!("MGET {key} {key}a")), array([bulk("1"), bulk("2")]));
+
+    // A slot of nobody.
+    assert_eq!(other.call(&format!("CLUSTER DELSLOTS {slot}")), ok());
+    let down = error("CLUSTERDOWN The cluster is down");
+    wait_until(|| "the cluster is down".into(), || owner.call(&format!("GET {far}")) == down);
+    assert_eq!(owner.call(&format!("GET {key}")), error("CLUSTERDOWN Hash slot not served"));
+    assert_eq!(owner.call("CONFIG SET cluster-require-full-coverage no"), ok());
+    let own = key_in((0..).find(|slot| nodes.owner(*slot) == here).expect("it has some"));
+    wait_until(
+        || "keys of other slots are served".into(),
+        || owner.call(&format!("GET {own}")) == Reply::Null,
+    );
+}
+
+#[test]
+fn slots_move_while_keys_are_written() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let keys = keys_in_first_slots(8, 4);
+    let is_over = AtomicBool::new(false);
+    let counts = thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (nodes, keys, is_over) = (&nodes, &keys, &is_over);
+                scope.spawn(move || {
+                    let mut client = Follower::new(nodes);
+                    let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+                    for step in writer.. {
+                        if is_over.load(Relaxed) {
+                            break;
+                        }
+                        let key = &keys[(step * 7) % keys.len()];
+                        *counts.entry(key).or_default() += 1;
+                        let reply = client.call(&["INCR", key]);
+                        let Reply::Int(now) = reply else { panic!("INCR {key}: {reply:?}") };
+                        assert!(
+                            now >= counts[&key[..]],
+                            "{key} had {} of this client alone",
+                            counts[&key[..]]
+                        );
+                    }
+                    (counts, client.redirections)
+                })
+            })
+            .collect();
+        let ids: Vec<String> = ports.iter().map(|port| nodes.id(*port)).collect();
+        // Whoever has the first slots gives them to the next node, and so on around.
+        let mut from = ports.iter().position(|port| *port == nodes.owner(0)).expect("it has an owner");
+        for _ in 0..4 {
+            let to = (from + 1) % 3;
+            let flags = ["--cluster-from", &ids[from], "--cluster-to", &ids[to], "--cluster-slots", "8"];
+            redis_cli(&[&["reshard", &address(ports[0])][..], &flags].concat());
+            assert_eq!(nodes.owner(7), ports[to]);
+            from = to;
+        }
+        is_over.store(true, Relaxed);
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        let mut redirections = 0;
+        for writer in writers {
+            let (counts, redirected) = writer.join().expect("no writer fails");
+            counts.into_iter().for_each(|(key, count)| *sums.entry(key.to_owned()).or_default() += count);
+            redirections += redirected;
+        }
+        assert!(redirections > 0, "nobody was sent elsewhere");
+        sums
+    });
+    let mut client = Follower::new(&nodes);
+    for (key, count) in &counts {
+        assert_eq!(client.call(&["GET", key]), bulk(count.to_string()), "{key}");
+    }
+    let held: u64 =
+        ports.iter().map(|port| number(&nodes.client(*port).call("DBSIZE")).expect("a number")).sum();
+    assert_eq!(held, counts.len() as u64, "a key is on one node");
+}
+
+#[test]
+fn nodes_come_back_as_who_they_were() {
+    let mut nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let ids: Vec<String> = ports.iter().map(|port| nodes.id(*port)).collect();
+    {
+        let mut client = Follower::new(&nodes);
+        (0..100).for_each(|number| assert_eq!(client.call(&["SET", &format!("key:{number}"), "1"]), ok()));
+    }
+    // One after the other, then all at once.
+    for &port in &ports {
+        nodes.kill_and_restart(port);
+    }
+    nodes.wait_until_agreed(3);
+    let folders: Vec<_> =
+        ports.iter().map(|port| (*port, nodes.0.remove(port).expect("it is there"))).collect();
+    let folders: Vec<_> =
+        folders.into_iter().map(|(port, server)| (port, server.restart(Server::kill))).collect();
+    nodes.0.extend(folders);
+    nodes.wait_until_agreed(3);
+    assert_eq!(ports.iter().map(|port| nodes.id(*port)).collect::<Vec<_>>(), ids);
+    let mut client = Follower::new(&nodes);
+    (0..100).for_each(|number| assert_eq!(client.call(&["GET", &format!("key:{number}")]), bulk("1")));
+}
+
+#[test]
+fn a_node_without_a_majority_serves_nothing() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let key = key_in((0..).find(|slot| nodes.owner(*slot) == ports[0]).expect("it has some"));
+    let mut client = nodes.client(ports[0]);
+    assert_eq!(client.call(&format!("SET {key} 1")), ok());
+    // One of three: the cluster lacks its slots, and says so.
+    nodes.0[&ports[2]].signal("STOP");
+    let down = error("CLUSTERDOWN The cluster is down");
+    wait_until(|| "the node has failed".into(), || client.call(&format!("GET {key}")) == down);
+    let failed = nodes.id(ports[0]);
+    let lines = text(&client.call("CLUSTER NODES"));
+    assert_eq!(lines.lines().filter(|line| line.contains("master,fail")).count(), 1, "{lines}");
+    assert!(lines.lines().any(|line| line.starts_with(&failed) && line.contains("myself,master")), "{lines}");
+    // Two of three: nobody decides.
+    nodes.0[&ports[1]].signal("STOP");
+    wait_until(
+        || "there is no majority".into(),
+        || info(&mut client).contains("cluster_majority:unreachable"),
+    );
+    let refused = client.call("CLUSTER ADDSLOTS 1");
+    assert!(is_error(&refused, "CLUSTERDOWN"), "{refused:?}");
+    assert_eq!(client.call(&format!("SET {key} 2")), down);
+    assert_eq!(client.call("CONFIG SET cluster-allow-reads-when-down yes"), ok());
+    assert_eq!(client.call(&format!("GET {key}")), bulk("1"));
+    let reads = error("CLUSTERDOWN The cluster is down and only accepts read commands");
+    assert_eq!(client.call(&format!("SET {key} 2")), reads);
+    for port in &ports[1..] {
+        nodes.0[port].signal("CONT");
+    }
+    nodes.wait_until_agreed(3);
+    assert_eq!(client.call(&format!("SET {key} 2")), ok());
+}
+
+#[test]
+fn messages_reach_subscribers_on_all_nodes() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let mut subscribers: Vec<Client> = ports.iter().map(|port| nodes.client(*port)).collect();
+    for subscriber in &mut subscribers {
+        subscriber.call("SUBSCRIBE news");
+    }
+    for (number, port) in ports.iter().enumerate() {
+        let mut publisher = nodes.client(*port);
+        assert_eq!(
+            publisher.call(&format!("PUBLISH news {number}")),
+            Reply::Int(1),
+            "those of the node are counted"
+        );
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.reply(), array([bulk("message"), bulk("news"), bulk(number.to_string())]));
+        }
+    }
+    // A message to a shard stays with the owner of its slot.
+    let owner = nodes.owner(hash_slot(b"shard"));
+    for port in ports {
+        let mut client = nodes.client(port);
+        let subscribed = client.call("SSUBSCRIBE shard");
+        if port == owner {
+            assert_eq!(subscribed, array([bulk("ssubscribe"), bulk("shard"), Reply::Int(1)]));
+            assert_eq!(nodes.client(port).call("SPUBLISH shard m"), Reply::Int(1));
+            assert_eq!(client.reply(), array([bulk("smessage"), bulk("shard"), bulk("m")]));
+        } else {
+            assert!(is_error(&subscribed, "MOVED"), "{subscribed:?}");
+        }
+    }
+}
