@@ -14,16 +14,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Milliseconds of silence after which a node has failed.
-const TIMEOUT: &str = "2000";
+/// Milliseconds of silence after which a node has failed, and after which a change is refused that was not decided. A busy machine is not to fail.
+const TIMEOUT: &str = "15000";
+/// The same where that is waited for.
+const SHORT_TIMEOUT: &str = "2000";
 
 /// The nodes of a cluster, by the ports at which clients connect.
-struct Nodes(BTreeMap<u16, Server>);
+struct Nodes(BTreeMap<u16, Server>, &'static str);
+
+/// Ends the writers of a test, also if it fails.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 impl Nodes {
     /// Starts nodes that do not know each other.
-    fn start(count: usize) -> Nodes {
-        let mut nodes = Nodes(BTreeMap::new());
+    fn start(count: usize, timeout: &'static str) -> Nodes {
+        let mut nodes = Nodes(BTreeMap::new(), timeout);
         (0..count).for_each(|_| {
             nodes.add();
         });
@@ -34,7 +45,7 @@ impl Nodes {
     fn add(&mut self) -> u16 {
         let bus_port = free_port().to_string();
         let options =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", TIMEOUT];
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", self.1];
         let (server, port) = Server::start_with_port(&options);
         self.0.insert(port, server);
         port
@@ -42,7 +53,11 @@ impl Nodes {
 
     /// Starts nodes and has `redis-cli` make them a cluster.
     fn create(count: usize) -> Nodes {
-        let nodes = Nodes::start(count);
+        Nodes::create_with(count, TIMEOUT)
+    }
+
+    fn create_with(count: usize, timeout: &'static str) -> Nodes {
+        let nodes = Nodes::start(count, timeout);
         let addresses: Vec<String> = nodes.ports().into_iter().map(address).collect();
         let mut args = vec!["create"];
         args.extend(addresses.iter().map(String::as_str));
@@ -127,11 +142,19 @@ struct Follower<'a> {
     /// Where the keys of a slot were last.
     known: BTreeMap<u16, u16>,
     redirections: u64,
+    /// It is never asked to come again, or elsewhere for once.
+    is_never_asked: bool,
 }
 
 impl<'a> Follower<'a> {
     fn new(nodes: &'a Nodes) -> Follower<'a> {
-        Follower { nodes, clients: BTreeMap::new(), known: BTreeMap::new(), redirections: 0 }
+        Follower {
+            nodes,
+            clients: BTreeMap::new(),
+            known: BTreeMap::new(),
+            redirections: 0,
+            is_never_asked: false,
+        }
     }
 
     fn client(&mut self, port: u16) -> &mut Client {
@@ -140,7 +163,15 @@ impl<'a> Follower<'a> {
 
     /// Has a command about a key executed, wherever that is.
     fn call(&mut self, args: &[&str]) -> Reply {
-        let (slot, deadline) = (hash_slot(args[1].as_bytes()), Instant::now() + harness::PATIENCE);
+        let key = if args[0] == "EVAL" { args[2] } else { args[1] };
+        let (slot, deadline) = (hash_slot(key.as_bytes()), Instant::now() + harness::PATIENCE);
+        let eval: Vec<&str>;
+        let args = if args[0] == "EVAL" {
+            eval = ["EVAL", args[1], "1"].iter().chain(&args[2..]).copied().collect();
+            &eval
+        } else {
+            args
+        };
         let mut asks = false;
         let mut port = *self.known.entry(slot).or_insert(self.nodes.ports()[0]);
         loop {
@@ -152,6 +183,7 @@ impl<'a> Follower<'a> {
             let Reply::Error(why) = &reply else { return reply };
             let why = String::from_utf8_lossy(why).into_owned();
             let words: Vec<&str> = why.split(' ').collect();
+            assert!(!self.is_never_asked || words[0] == "MOVED" || words[0] == "CLUSTERDOWN", "{why}");
             match words[0] {
                 "MOVED" | "ASK" => {
                     assert_eq!(words[1], slot.to_string(), "{why}");
@@ -348,6 +380,7 @@ fn slots_move_while_keys_are_written() {
     let keys = keys_in_first_slots(8, 4);
     let is_over = AtomicBool::new(false);
     let counts = thread::scope(|scope| {
+        let end = EndOnDrop(&is_over);
         let writers: Vec<_> = (0..3)
             .map(|writer| {
                 let (nodes, keys, is_over) = (&nodes, &keys, &is_over);
@@ -382,7 +415,7 @@ fn slots_move_while_keys_are_written() {
             assert_eq!(nodes.owner(7), ports[to]);
             from = to;
         }
-        is_over.store(true, Relaxed);
+        drop(end);
         let mut sums: BTreeMap<String, i64> = BTreeMap::new();
         let mut redirections = 0;
         for writer in writers {
@@ -429,7 +462,7 @@ fn nodes_come_back_as_who_they_were() {
 
 #[test]
 fn a_node_without_a_majority_serves_nothing() {
-    let nodes = Nodes::create(3);
+    let nodes = Nodes::create_with(3, SHORT_TIMEOUT);
     let ports = nodes.ports();
     let key = key_in((0..).find(|slot| nodes.owner(*slot) == ports[0]).expect("it has some"));
     let mut client = nodes.client(ports[0]);
@@ -494,4 +527,182 @@ fn messages_reach_subscribers_on_all_nodes() {
             assert!(is_error(&subscribed, "MOVED"), "{subscribed:?}");
         }
     }
+}
+
+/// Has slots go to another node as a whole, and waits until that has ended; its state, and what is said of it.
+fn migrate_slots(nodes: &Nodes, from: u16, to: u16, slots: &str) -> (String, String) {
+    let begun =
+        nodes.client(from).call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slots} NODE {}", nodes.id(to)));
+    assert_eq!(begun, ok(), "{slots} from {from} to {to}");
+    let mut last = Default::default();
+    wait_until(
+        || format!("slots {slots} have moved\n{}", nodes.0[&from].log()),
+        || {
+            last = last_migration(&mut nodes.client(from));
+            ["success", "failed", "cancelled"].contains(&&last.0[..])
+        },
+    );
+    last
+}
+
+/// State and message of the last migration that a node has begun.
+fn last_migration(client: &mut Client) -> (String, String) {
+    let all = client.call("CLUSTER GETSLOTMIGRATIONS");
+    let exports = items(&all).iter().filter(|it| items(it)[3] == bulk("EXPORT"));
+    let Some(last) = exports.map(items).last() else { return Default::default() };
+    let field = |name: &str| text(&last[last.iter().position(|it| *it == bulk(name)).expect("a field") + 1]);
+    (field("state"), field("message"))
+}
+
+/// All keys of a node in their order.
+fn all_keys(nodes: &Nodes, port: u16) -> Vec<String> {
+    let keys = nodes.client(port).call("KEYS *");
+    let mut keys: Vec<String> = items(&keys).iter().map(text).collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn slots_change_hands_as_a_whole() {
+    let nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let keys = keys_in_first_slots(8, 4);
+    let is_over = AtomicBool::new(false);
+    let counts = thread::scope(|scope| {
+        let end = EndOnDrop(&is_over);
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (nodes, keys, is_over) = (&nodes, &keys, &is_over);
+                scope.spawn(move || {
+                    let mut client = Follower::new(nodes);
+                    client.is_never_asked = true;
+                    let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+                    for step in writer.. {
+                        if is_over.load(Relaxed) {
+                            break;
+                        }
+                        let key = &keys[(step * 7) % keys.len()];
+                        let count = counts.entry(key).or_default();
+                        // A third of the keys is removed again and again, a third has a time.
+                        match step * 7 % keys.len() % 3 {
+                            0 => {
+                                let Reply::Int(now) = client.call(&["INCR", key]) else { panic!("INCR {key}") };
+                                *count += 1;
+                                assert!(now >= *count, "{key} is {now}, and {count} of them are from here");
+                            }
+                            1 => {
+                                let script = "redis.call('incr', KEYS[1]) redis.call('pexpire', KEYS[1], 600000) return 1";
+                                assert_eq!(client.call(&["EVAL", script, key]), Reply::Int(1));
+                                *count += 1;
+                            }
+                            _ => {
+                                client.call(&["DEL", key]);
+                                client.call(&["RPUSH", key, "a", "b"]);
+                            }
+                        }
+                    }
+                    counts
+                })
+            })
+            .collect();
+        let mut from = ports.iter().position(|port| *port == nodes.owner(0)).expect("it has an owner");
+        for _ in 0..5 {
+            let to = (from + 1) % 3;
+            let (state, why) = migrate_slots(&nodes, ports[from], ports[to], "0 3 4 7");
+            assert_eq!((&state[..], &why[..]), ("success", ""));
+            assert_eq!((nodes.owner(0), nodes.owner(7)), (ports[to], ports[to]));
+            from = to;
+        }
+        drop(end);
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        for writer in writers {
+            let counts = writer.join().expect("no writer fails");
+            counts.into_iter().for_each(|(key, count)| *sums.entry(key.to_owned()).or_default() += count);
+        }
+        sums
+    });
+    let mut client = Follower::new(&nodes);
+    for (number, key) in keys.iter().enumerate() {
+        match number % 3 {
+            2 => assert_eq!(client.call(&["TYPE", key]), Reply::Simple(b"list".to_vec())),
+            kind => {
+                assert_eq!(client.call(&["GET", key]), bulk(counts[key].to_string()), "{key}");
+                let Reply::Int(left) = client.call(&["PTTL", key]) else { panic!("PTTL {key}") };
+                assert_eq!(left > 0, kind == 1, "{key} has {left} ms");
+            }
+        }
+    }
+    // What was given away is removed.
+    wait_until(
+        || "each key is on one node".into(),
+        || ports.iter().map(|port| all_keys(&nodes, *port).len()).sum::<usize>() == keys.len(),
+    );
+}
+
+#[test]
+fn a_migration_that_is_cut_off_leaves_the_slots_where_they_were() {
+    let mut nodes = Nodes::create(3);
+    let ports = nodes.ports();
+    let keys = keys_in_first_slots(4, 50);
+    let owner = nodes.owner(0);
+    let target = *ports.iter().find(|port| **port != owner).expect("another one");
+    let value = "v".repeat(100_000);
+    {
+        let mut client = Follower::new(&nodes);
+        keys.iter().for_each(|key| assert_eq!(client.call(&["SET", key, &value]), ok()));
+    }
+    for victim in [owner, target] {
+        let to = nodes.id(target);
+        let begun = nodes.client(owner).call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3 NODE {to}"));
+        assert_eq!(begun, ok());
+        let (mut source, mut other) = (nodes.client(owner), nodes.client(target));
+        wait_until(
+            || "some keys have arrived".into(),
+            || other.call("DBSIZE") != Reply::Int(0) || last_migration(&mut source).0 == "success",
+        );
+        nodes.kill_and_restart(victim);
+        nodes.wait_until_agreed(3);
+        // Once: on the side that has the slots, whichever that is.
+        let has = nodes.owner(0);
+        let there = |port: u16| all_keys(&nodes, port).len();
+        wait_until(
+            || format!("{} and {} keys, the slots are with {has}", there(owner), there(target)),
+            || there(has) == keys.len() && ports.iter().all(|port| *port == has || there(*port) == 0),
+        );
+        let mut client = Follower::new(&nodes);
+        keys.iter().for_each(|key| assert_eq!(client.call(&["STRLEN", key]), Reply::Int(100_000)));
+        if has == target {
+            assert_eq!(migrate_slots(&nodes, target, owner, "0 3").0, "success");
+        }
+    }
+    // One that is told to end, and one that cannot begin.
+    let mut client = nodes.client(owner);
+    let to = nodes.id(target);
+    assert_eq!(client.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3 NODE {to}")), ok());
+    assert_eq!(client.call("CLUSTER CANCELSLOTMIGRATIONS"), ok());
+    wait_until(
+        || "it has ended".into(),
+        || ["cancelled", "success"].contains(&&last_migration(&mut client).0[..]),
+    );
+    let own = nodes.id(owner);
+    let refused = client.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3 NODE {own}"));
+    assert_eq!(refused, error("ERR the target of a migration is another node"));
+    let unknown = client.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3 NODE {}", "0".repeat(40)));
+    assert_eq!(unknown, error(&format!("ERR Unknown node {}", "0".repeat(40))));
+    let malformed = client.call(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 3 0 NODE {to}"));
+    assert_eq!(malformed, error("ERR start slot number 3 is greater than end slot number 0"));
+}
+
+#[test]
+fn who_waits_for_a_key_is_sent_where_it_goes() {
+    let nodes = Nodes::create(3);
+    let (slot, key) = (5, key_in(5));
+    let owner = nodes.owner(slot);
+    let target = *nodes.ports().iter().find(|port| **port != owner).expect("another one");
+    let mut waiter = nodes.client(owner);
+    waiter.send(format!("BLPOP {key} 0\r\n").as_bytes());
+    let mut client = nodes.client(owner);
+    wait_until(|| "it waits".into(), || client.info("blocked_clients") == "1");
+    assert_eq!(migrate_slots(&nodes, owner, target, "5 5").0, "success");
+    assert_eq!(waiter.reply(), error(&format!("MOVED {slot} {}", address(target))));
 }

@@ -2,7 +2,16 @@
 
 use std::process::Command;
 
-const CLIENTS: [&str; 5] = ["redis-py", "hiredis", "go-redis", "node-redis", "ioredis"];
+const CLIENTS: [&str; 8] = [
+    "redis-py",
+    "hiredis",
+    "go-redis",
+    "node-redis",
+    "ioredis",
+    "redis-py-cluster",
+    "go-redis-cluster",
+    "ioredis-cluster",
+];
 
 /// What `run` ends with if a client could not be installed, and no other has failed.
 const NOT_INSTALLED: i32 = 3;

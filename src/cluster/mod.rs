@@ -2,24 +2,29 @@
 //! ([`bus`]). It carries out the orders of commands, and shows them what is known of the cluster (`crate::server::cluster`).
 
 mod bus;
+mod export;
 
 use crate::{
     admin::log::log,
     config::Opt,
     server::{
         Server,
-        cluster::{Order, TICK, View, node_options},
-        mailbox::Message,
+        cluster::{Export, ExportState, Order, TICK, View, node_options},
+        mailbox::{Message, Wake},
     },
 };
 use bus::{Bus, Received};
-use holdfast_cluster::{Frame, Map, Node, NodeOptions};
-use holdfast_store::{Io, RealIo};
+use holdfast_cluster::{Change, Frame, Map, Name, Node, NodeOptions, Slots};
+use holdfast_store::{Io, RealIo, hash_slot};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     path::Path,
-    sync::{Arc, mpsc::SyncSender},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{SyncSender, sync_channel},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -39,10 +44,14 @@ const EVENTS_MAX: usize = 1024;
 /// Messages that wait for that at most.
 const HELD_MAX: usize = 1 << 16;
 
+const UNABLE: &str = "CLUSTERDOWN the node cannot write what it promises to others";
+
 /// Who waits for a proposal, and until when.
 struct Waiter {
     answer: SyncSender<Result<(), String>>,
     until: Instant,
+    /// What begins then.
+    export: Option<(Slots, Name)>,
 }
 
 /// The thread of a node.
@@ -143,6 +152,11 @@ struct Part {
     held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
     shown: Option<(u64, bool, bool, u64, u64)>,
     received: u64,
+    /// Transfers of this node that no thread carries out, since the process is another one: the group is asked to end them.
+    abandoned: BTreeSet<u64>,
+    /// Whether a thread removes keys of slots that are not this node's.
+    is_clearing: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     events: Sender<Event>,
     /// Whether it will look soon again.
     looks: bool,
@@ -168,6 +182,9 @@ impl Part {
             held: VecDeque::new(),
             shown: None,
             received: 0,
+            abandoned: BTreeSet::new(),
+            is_clearing: Arc::default(),
+            is_over: Arc::default(),
             events,
             looks: false,
         };
@@ -182,7 +199,7 @@ impl Part {
                 Event::Order(order) => self.carry_out(order),
                 Event::Frame((host, frame)) => self.receive(&host, frame),
                 Event::Look => self.looks = false,
-                Event::End => return,
+                Event::End => break,
             }
             self.work();
             if !self.held.is_empty() && !self.looks {
@@ -195,6 +212,7 @@ impl Part {
                 });
             }
         }
+        self.is_over.store(true, Relaxed);
     }
 
     fn tick(&mut self) {
@@ -217,26 +235,20 @@ impl Part {
     }
 
     fn carry_out(&mut self, order: Order) {
-        let unable = "CLUSTERDOWN the node cannot write what it promises to others";
         match order {
-            Order::Change(change, answer) => {
-                let joining = "ERR the node is joining a cluster, try again";
-                match &mut self.node {
-                    None => drop(answer.send(Err(unable.into()))),
-                    Some(node) if node.is_joining() => drop(answer.send(Err(joining.into()))),
-                    Some(node) => {
-                        let number = node.propose(&change(node.id()));
-                        let patience =
-                            Duration::from_millis(self.server.config.number(Opt::ClusterNodeTimeout) as u64);
-                        self.waiters.insert(number, Waiter { answer, until: Instant::now() + patience });
-                    }
-                }
+            Order::Change(change, answer) => self.propose(change, answer, None),
+            Order::Export(slots, to, answer) => {
+                let begin = {
+                    let slots = slots.clone();
+                    move |id| Change::BeginTransfer { id, slots, to }
+                };
+                self.propose(begin, answer, Some((slots, to)));
             }
             Order::Meet(host, port) => self.node.iter_mut().for_each(|node| node.meet(&host, port)),
             Order::Reset(is_hard, answer) => {
                 let reset = match &mut self.node {
                     Some(node) => node.reset(is_hard).map_err(|e| format!("ERR {e}")),
-                    None => Err(unable.into()),
+                    None => Err(UNABLE.into()),
                 };
                 self.show();
                 drop(answer.send(reset));
@@ -245,6 +257,27 @@ impl Part {
                 if self.held.len() < HELD_MAX {
                     self.held.push_back((lsn, channel, message));
                 }
+            }
+        }
+    }
+
+    /// Has the group decide on a change, which is made of this node's number.
+    fn propose(
+        &mut self,
+        change: impl FnOnce(u64) -> Change,
+        answer: SyncSender<Result<(), String>>,
+        export: Option<(Slots, Name)>,
+    ) {
+        match &mut self.node {
+            None => drop(answer.send(Err(UNABLE.into()))),
+            Some(node) if node.is_joining() => {
+                drop(answer.send(Err("ERR the node is joining a cluster, try again".into())));
+            }
+            Some(node) => {
+                let number = node.propose(&change(node.id()));
+                let patience = self.server.config.number(Opt::ClusterNodeTimeout) as u64;
+                let until = Instant::now() + Duration::from_millis(patience);
+                self.waiters.insert(number, Waiter { answer, until, export });
             }
         }
     }
@@ -285,9 +318,43 @@ impl Part {
         };
         frames.into_iter().for_each(|(place, frame)| self.bus.send(place, frame.encode()));
         for done in done {
-            self.answer(done.number, done.outcome.map(drop));
+            self.answer(done.number, done.outcome);
         }
         self.publish();
+        self.follow_transfers();
+    }
+
+    /// Ends transfers that an earlier process of this node has begun, and removes what transfers have left here.
+    fn follow_transfers(&mut self) {
+        let Some(node) = &mut self.node else { return };
+        let (id, map) = (node.id(), node.map());
+        let own = map.transfers().iter().filter(|(_, transfer)| transfer.from == id);
+        let own: BTreeSet<u64> = own.map(|(number, _)| *number).collect();
+        let left = map.leftovers(id);
+        self.abandoned.retain(|number| own.contains(number));
+        for number in own {
+            let is_carried = self.server.cluster.exports().iter().any(|export| export.number == number);
+            if !is_carried && self.abandoned.insert(number) {
+                node.propose(&Change::EndTransfer { number, has_arrived: false });
+            }
+        }
+        if !left.is_empty() && !self.is_clearing.swap(true, Relaxed) {
+            let (server, is_clearing, is_over) =
+                (self.server.clone(), self.is_clearing.clone(), self.is_over.clone());
+            let clear = move || {
+                if export::clear(&server, &left, &is_over) {
+                    let (answer, answered) = sync_channel(1);
+                    let change = Box::new(move |id| Change::Cleared { id, slots: left });
+                    // What was not decided in time is done again.
+                    let _ = server.cluster.order(Order::Change(change, answer)).then(|| answered.recv());
+                }
+                is_clearing.store(false, Relaxed);
+            };
+            if let Err(error) = thread::Builder::new().name("clear-slots".into()).spawn(clear) {
+                log!(Warning, "no thread removes keys of slots that have moved: {error}");
+                self.is_clearing.store(false, Relaxed);
+            }
+        }
     }
 
     /// Sends messages that may be seen now to all other nodes.
@@ -306,18 +373,49 @@ impl Part {
     }
 
     /// Tells who waits for a proposal, once no worker goes by an older map.
-    fn answer(&mut self, number: u64, outcome: Result<(), String>) {
+    fn answer(&mut self, number: u64, outcome: Result<u64, String>) {
         let Some(waiter) = self.waiters.remove(&number) else { return };
-        let (sender, mut passed) = mpsc::channel::<()>(1);
-        for worker in 0..self.server.workers.len() {
-            self.server.send(worker, Message::Pass(sender.clone()));
-        }
-        drop(sender);
+        let outcome = match (outcome, waiter.export) {
+            (Ok(number), Some((slots, to))) => self.begin_export(number, slots, to),
+            (outcome, _) => outcome.map(drop),
+        };
+        let mut passed = workers_have_passed(&self.server);
         spawn_local(async move {
             // Nothing is ever sent: the last worker drops its end.
             passed.recv().await;
             // Who waited may be gone.
             drop(waiter.answer.send(outcome));
+        });
+    }
+
+    /// Begins to send slots that the group has put on their way.
+    fn begin_export(&self, number: u64, slots: Slots, to: Name) -> Result<(), String> {
+        let now_ms = self.server.store.now_ms();
+        let state = ExportState { word: "connecting", message: String::new(), since_ms: now_ms, keys: 0 };
+        let (state, is_cancelled) = (Mutex::new(state), AtomicBool::new(false));
+        let export = Arc::new(Export { number, slots, to, began_ms: now_ms, state, is_cancelled });
+        let carry = {
+            let (server, export) = (self.server.clone(), export.clone());
+            move || export::carry(&server, &export)
+        };
+        // One that nobody carries out is ended as an abandoned one.
+        thread::Builder::new().name("send-slots".into()).spawn(carry).map_err(|e| format!("ERR {e}"))?;
+        self.server.cluster.add_export(export);
+        Ok(())
+    }
+
+    /// Has clients that wait for keys of slots which are not here any more look again, so that they are sent elsewhere.
+    fn send_waiters_away(&self) {
+        let (server, mut passed) = (self.server.clone(), workers_have_passed(&self.server));
+        spawn_local(async move {
+            // Who has begun to wait meanwhile is known then.
+            passed.recv().await;
+            for client in server.clients.all() {
+                let is_away = |(_, key): &(u8, Vec<u8>)| !server.cluster.serves(hash_slot(key));
+                if client.waits_for().iter().any(is_away) {
+                    server.send(client.worker, Message::Unblock(client.id, Wake::Signal));
+                }
+            }
         });
     }
 
@@ -348,8 +446,18 @@ impl Part {
                 frames,
             });
             self.shown = Some(shown);
+            self.send_waiters_away();
         }
     }
+}
+
+/// Ends when each worker has done what it had begun before.
+fn workers_have_passed(server: &Server) -> Receiver<()> {
+    let (sender, passed) = mpsc::channel(1);
+    for worker in 0..server.workers.len() {
+        server.send(worker, Message::Pass(sender.clone()));
+    }
+    passed
 }
 
 /// Whether each slot has a node that has not failed.

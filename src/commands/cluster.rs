@@ -2,7 +2,10 @@
 //! thread (`crate::cluster`), which has all nodes decide on them; the reply comes when they have.
 
 use crate::{
-    commands::prelude::*,
+    commands::{
+        prelude::*,
+        slot_migrations::{cancel_slot_migrations, get_slot_migrations, migrate_slots},
+    },
     exec::{
         answer::Work,
         call::wrong_subcommand,
@@ -14,7 +17,7 @@ use crate::{
 use holdfast_cluster::{Change, Member, Name, SLOTS, Slots};
 use holdfast_resp::parse_int;
 use holdfast_store::hash_slot;
-use std::{collections::BTreeSet, fmt::Write, sync::mpsc::sync_channel, time::Duration};
+use std::{collections::BTreeSet, fmt::Write, ops::Range, sync::mpsc::sync_channel, time::Duration};
 
 const ROW: Command = Command {
     group: "cluster",
@@ -86,6 +89,7 @@ static SUBCOMMANDS: &[Row] = &[
     sub("cluster|addslots", "slot:i...", "3.0.0", MANAGES, "Assigns new hash slots to a node.", "O(N) where N is the number of hash slots", Plain(add_slots)),
     sub("cluster|addslotsrange", "range(start-slot:i end-slot:i)...", "7.0.0", MANAGES, "Assigns new hash slot ranges to a node.", "O(N) where N is the number of hash slots in the ranges", Plain(add_slots_range)),
     sub("cluster|bumpepoch", "", "3.0.0", MANAGES, "Advances the cluster config epoch.", "O(1)", Plain(bump_epoch)),
+    sub("cluster|cancelslotmigrations", "", "9.0.0", MANAGES, "Cancels all migrations of slots that the node has begun.", "O(N) where N is the number of migrations", Plain(cancel_slot_migrations)),
     sub("cluster|count-failure-reports", "node-id", "3.0.0", MANAGES, "Returns the number of active failure reports for a node.", "O(N) where N is the number of failure reports", Plain(count_failure_reports)),
     sub("cluster|countkeysinslot", "slot:i", "3.0.0", Flags::STALE, "Returns the number of keys in a hash slot.", "O(1)", Browsing(count_keys_in_slot)),
     sub("cluster|delslots", "slot:i...", "3.0.0", MANAGES, "Sets hash slots as unbound for a node.", "O(N) where N is the number of hash slots", Plain(del_slots)),
@@ -94,11 +98,13 @@ static SUBCOMMANDS: &[Row] = &[
     sub("cluster|flushslots", "", "3.0.0", MANAGES, "Deletes all slots information from a node.", "O(1)", Browsing(flush_slots)),
     sub("cluster|forget", "node-id", "3.0.0", MANAGES, "Removes a node from the nodes table.", "O(1)", Plain(forget)),
     sub("cluster|getkeysinslot", "slot:i count:i", "3.0.0", Flags::STALE, "Returns the key names in a hash slot.", "O(N) where N is the number of requested keys", Browsing(get_keys_in_slot)),
+    sub("cluster|getslotmigrations", "", "9.0.0", Flags::STALE, "Returns the migrations of slots from the node and to it.", "O(N) where N is the number of migrations", Plain(get_slot_migrations)),
     sub("cluster|help", "", "5.0.0", TELLS, "Returns helpful text about the different subcommands.", "O(1)", Plain(help)),
     sub("cluster|info", "", "3.0.0", TELLS, "Returns information about the state of a node.", "O(1)", Plain(info)),
     sub("cluster|keyslot", "key:s", "3.0.0", Flags::STALE, "Returns the hash slot for a key.", "O(N) where N is the number of bytes in the key", Plain(key_slot)),
     sub("cluster|links", "", "7.0.0", Flags::STALE, "Returns a list of all TCP links to and from peer nodes.", "O(N) where N is the number of nodes", Plain(links)),
     sub("cluster|meet", "ip port:i [cluster-bus-port:i@4.0.0]", "3.0.0", MANAGES, "Forces a node to handshake with another node.", "O(1)", Plain(meet)),
+    sub("cluster|migrateslots", "SLOTSRANGE=slots-range(start-slot:i end-slot:i)... NODE=node-id", "9.0.0", MANAGES, "Migrates slots to another node, with all that is in them.", "O(N) where N is the number of slots; the keys are sent later", Plain(migrate_slots)),
     sub("cluster|myid", "", "3.0.0", TELLS, "Returns the ID of a node.", "O(1)", Plain(my_id)),
     sub("cluster|myshardid", "", "7.2.0", TELLS, "Returns the shard ID of a node.", "O(1)", Plain(my_shard_id)),
     sub("cluster|nodes", "", "3.0.0", TELLS, "Returns the cluster configuration for a node.", "O(N) where N is the number of nodes", Plain(nodes)),
@@ -114,7 +120,7 @@ static SUBCOMMANDS: &[Row] = &[
 ];
 
 /// What is known of the cluster; an error where there is none.
-fn view(call: &Call) -> Result<std::sync::Arc<View>, Stop> {
+pub fn view(call: &Call) -> Result<std::sync::Arc<View>, Stop> {
     let cluster = &call.server().cluster;
     if cluster.is_on() { Ok(cluster.view()) } else { Err(NO_CLUSTER) }
 }
@@ -137,7 +143,8 @@ fn change(call: &mut Call, change: impl FnOnce(u64) -> Change + Send + 'static) 
     ordered(call, |answer| Order::Change(Box::new(change), answer))
 }
 
-fn ordered(
+/// Has something done by the thread that takes part in the cluster, and replies when it says so.
+pub fn ordered(
     call: &mut Call,
     order: impl FnOnce(std::sync::mpsc::SyncSender<Result<(), String>>) -> Order,
 ) -> Answer {
@@ -173,14 +180,14 @@ fn name(call: &Call, index: usize, unknown: &str) -> Result<Name, Stop> {
     Name::parse(digits).ok_or_else(|| [unknown.as_bytes(), b" ", digits].concat().into())
 }
 
-/// The slots that arguments name, each once.
-fn named_slots(call: &Call, ranges: bool) -> Result<Slots, Stop> {
+/// The slots that some of the arguments name, each once.
+pub fn named_slots(call: &Call, indices: Range<usize>, ranges: bool) -> Result<Slots, Stop> {
     let mut named = BTreeSet::new();
     let width = if ranges { 2 } else { 1 };
-    if ranges && call.args.len() % 2 == 1 {
+    if ranges && indices.len() % 2 == 1 {
         return Err(wrong_subcommand(call.args));
     }
-    for index in (2..call.args.len()).step_by(width) {
+    for index in indices.step_by(width) {
         let (first, last) = (slot(call, index)?, slot(call, index + width - 1)?);
         if first > last {
             return Err(
@@ -198,13 +205,13 @@ fn named_slots(call: &Call, ranges: bool) -> Result<Slots, Stop> {
 
 fn add(call: &mut Call, ranges: bool) -> Answer {
     view(call)?;
-    let slots = named_slots(call, ranges)?;
+    let slots = named_slots(call, 2..call.args.len(), ranges)?;
     change(call, |id| Change::AddSlots { id, slots })
 }
 
 fn remove(call: &mut Call, ranges: bool) -> Answer {
     view(call)?;
-    let slots = named_slots(call, ranges)?;
+    let slots = named_slots(call, 2..call.args.len(), ranges)?;
     change(call, |_| Change::RemoveSlots { slots })
 }
 
@@ -648,6 +655,8 @@ fn help(call: &mut Call) -> Answer {
         "    Assign slots which are between <start-slot> and <end-slot> to current node.",
         "BUMPEPOCH",
         "    Advance the cluster config epoch.",
+        "CANCELSLOTMIGRATIONS",
+        "    Cancel all migrations of slots that this node has begun.",
         "COUNTKEYSINSLOT <slot>",
         "    Return the number of keys in <slot>.",
         "DELSLOTS <slot> [<slot> ...]",
@@ -660,6 +669,8 @@ fn help(call: &mut Call) -> Answer {
         "    Remove a node from the cluster.",
         "GETKEYSINSLOT <slot> <count>",
         "    Return key names stored by current node in a slot.",
+        "GETSLOTMIGRATIONS",
+        "    Return the migrations of slots from this node and to it.",
         "INFO",
         "    Return information about the cluster.",
         "KEYSLOT <key>",
@@ -668,6 +679,8 @@ fn help(call: &mut Call) -> Answer {
         "    Return information about all network links between this node and its peers.",
         "MEET <ip> <port> [<bus-port>]",
         "    Connect nodes into a working cluster.",
+        "MIGRATESLOTS SLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...] NODE <node-id>",
+        "    Migrate slots to another node as a whole.",
         "MYID",
         "    Return the node id.",
         "MYSHARDID",

@@ -38,6 +38,7 @@ mod scm;
 mod scripting;
 mod server;
 mod sets;
+mod slot_migrations;
 mod slowlog;
 mod sort;
 mod streams;

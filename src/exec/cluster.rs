@@ -24,6 +24,8 @@ pub(super) enum Elsewhere {
     OnlyReads,
     /// Nobody has the slot.
     Unbound,
+    /// It is about to be seen: try again soon.
+    Later,
     /// Another node is to be asked, or this one again.
     Ask(Stop),
 }
@@ -37,6 +39,7 @@ impl From<Elsewhere> for Stop {
                 Stop::new("CLUSTERDOWN The cluster is down and only accepts read commands")
             }
             Elsewhere::Unbound => Stop::new("CLUSTERDOWN Hash slot not served"),
+            Elsewhere::Later => Stop::new("TRYAGAIN The slot is about to move to another node"),
             Elsewhere::Ask(stop) => stop,
         }
     }
@@ -109,6 +112,9 @@ impl Turn<'_> {
                 false => return Err(Elsewhere::Down),
             }
         }
+        if cluster.is_frozen(slot) {
+            return Err(Elsewhere::Later);
+        }
         let way = route(&view, slot, owner, session.asks() || command.name == "restore-asking")?;
         // Between a look at the keys and what is done to them nobody may move them. Only what runs in one transaction from here on knows.
         if way != Way::Here && !is_one && command.name != "migrate" {
@@ -145,7 +151,9 @@ impl Turn<'_> {
                     "ERR Script attempted to execute a write command while the cluster is down and readonly";
                 return Err(Stop::new(why));
             }
-            Ok(Way::Moving(_)) | Err(Elsewhere::Unbound | Elsewhere::Ask(_)) => return Err(foreign),
+            Ok(Way::Moving(_)) | Err(Elsewhere::Unbound | Elsewhere::Later | Elsewhere::Ask(_)) => {
+                return Err(foreign);
+            }
         }
         let mut used = OneSlot(slot.filter(|_| !across));
         let other = |_| Stop::new("ERR Script attempted to access keys that do not hash to the same slot");
@@ -187,12 +195,11 @@ impl Turn<'_> {
 
 /// Whether a slot that some node owns is here, on its way, or elsewhere.
 fn route(view: &View, slot: u16, owner: MemberId, asks: bool) -> Result<Way, Elsewhere> {
-    let way = view.map.moves().get(&slot).copied().unwrap_or_default();
-    let is_coming = way.from.is_some_and(|(by, _)| by == view.id);
     if owner == view.id {
-        return Ok(if way.to.is_some() { Way::Moving(slot) } else { Way::Here });
+        let leaves_by_key = view.map.moves().get(&slot).is_some_and(|way| way.to.is_some());
+        return Ok(if leaves_by_key { Way::Moving(slot) } else { Way::Here });
     }
-    if is_coming && asks {
+    if asks && view.map.receiver(slot) == Some(view.id) {
         return Ok(Way::Moving(slot));
     }
     let owner = view.map.members().get(&owner).ok_or(Elsewhere::Unbound)?;

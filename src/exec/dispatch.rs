@@ -14,7 +14,7 @@ use crate::{
         answer::Outcome,
         call::{Call, unknown_subcommand},
         check::{is_http, unknown_command},
-        cluster::Way,
+        cluster::{Elsewhere, Way},
         handler::{Handler, Row, Rows},
         keyspace::Keyspace,
         locking::{PAGES_MAX, absent_pages, begin_keys, cold_values, touches_kept},
@@ -28,7 +28,11 @@ use crate::{
 use holdfast_io::Scm;
 use holdfast_resp::{Args, Writer};
 use holdfast_store::{Expected, Txn};
+use std::time::Duration;
 use tokio::time;
+
+/// How soon a command looks again whether the slot of its keys may be used.
+const FROZEN_RETRY: Duration = Duration::from_millis(1);
 
 impl Turn<'_> {
     /// Remembers the keys that a tracking client has read, so that it is sent invalidations. The keys of a script are those
@@ -115,6 +119,7 @@ impl Turn<'_> {
         if self.worker.server.cluster.is_on() && !session.is_primary {
             match self.way(session, command, args, &keys) {
                 Ok(found) => way = found,
+                Err(Elsewhere::Later) => return Outcome::postpone(FROZEN_RETRY),
                 Err(elsewhere) => {
                     self.worker.stats().command(id).rejected.add(1);
                     return self.refuse(session, Some(id), out, elsewhere.into());

@@ -217,6 +217,9 @@ impl<'a> Turn<'a> {
         by: Option<u64>,
     ) -> impl Iterator<Item = Notification> + use<> {
         let push = &self.worker.server.push;
+        if push.moving.is_on() {
+            push.moving.note(&change);
+        }
         let event = Event::of_change(push, &change).map(Notification::Event);
         let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
         event.into_iter().chain(changed.map(Notification::Changed))
@@ -245,7 +248,10 @@ impl<'a> Turn<'a> {
                     push.tracking.invalidate(push, &key, wait_lsn);
                     changed.push(key);
                 }
-                Notification::Flushed => push.tracking.invalidate_all(push, wait_lsn),
+                Notification::Flushed => {
+                    push.tracking.invalidate_all(push, wait_lsn);
+                    push.moving.note_flush();
+                }
             }
         }
         if !changed.is_empty() {

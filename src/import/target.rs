@@ -212,6 +212,18 @@ impl Connection {
         }
     }
 
+    /// Sends so many commands at once and waits for all replies. The first one that is an error is the error.
+    pub fn send(&mut self, request: &[u8], commands: usize) -> io::Result<()> {
+        self.replies.socket.write_all(request)?;
+        let mut refused = Ok(());
+        for _ in 0..commands {
+            if let (Reply::Error(text), Ok(())) = (self.replies.read()?, &refused) {
+                refused = Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
+            }
+        }
+        refused
+    }
+
     /// Says who it is.
     pub fn log_in(mut self, login: &Login) -> io::Result<Connection> {
         match (&login.user, &login.password) {

@@ -3,6 +3,7 @@
 //! It is apart from the server, which the store's maintenance must not keep alive: keys expire there too.
 
 pub mod monitor;
+pub mod moving;
 pub mod notify;
 pub mod pubsub;
 pub mod queue;
@@ -13,6 +14,7 @@ use crate::{
     commit::durability::Lsn,
     push::{
         monitor::Monitors,
+        moving::Moving,
         notify::{Event, Notices},
         pubsub::PubSub,
         queue::PushQueues,
@@ -35,6 +37,8 @@ pub struct Push {
     pub notices: Notices,
     /// Who has copies of which keys.
     pub tracking: Tracking,
+    /// What is written in slots that are on their way to another node.
+    pub moving: Moving,
     /// Who is shown all commands.
     pub monitors: Monitors,
     /// All clients.
@@ -51,6 +55,7 @@ impl Push {
             queues: PushQueues::new(workers),
             notices: Notices::default(),
             tracking: Tracking::new(),
+            moving: Moving::default(),
             monitors: Monitors::default(),
             clients,
             waits_for_log: AtomicBool::new(true),
@@ -70,7 +75,7 @@ impl Push {
 
     /// Has the store note what somebody is told of, and no more. To be called when that has changed.
     pub fn want_changes(&self, store: &Store) {
-        self.notices.want(store, || self.tracking.is_used());
+        self.notices.want(store, || self.tracking.is_used() || self.moving.is_on());
     }
 
     /// Publishes a message; see [`PubSub::publish`].
@@ -86,6 +91,9 @@ impl Push {
     /// Publishes what the store did by itself.
     fn publish_changes(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         for change in &changes {
+            if self.moving.is_on() {
+                self.moving.note(change);
+            }
             if let Some(event) = Event::of_change(self, change) {
                 event.publish(self, wait_lsn);
             }

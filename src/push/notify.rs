@@ -34,13 +34,13 @@ impl Notices {
         self.classes.store(if seen { classes.0 } else { 0 }, Relaxed);
     }
 
-    /// Has the store note what is told of, and no more: events, and, if there are clients that track keys, what is written.
-    pub fn want(&self, store: &Store, is_tracked: impl FnOnce() -> bool) {
+    /// Has the store note what is told of, and no more: events, and, if somebody follows what is written, that.
+    pub fn want(&self, store: &Store, is_followed: impl FnOnce() -> bool) {
         let _one = self.wanted.lock().expect("no holder panics");
         let kinds = [
             (self.has(Class::EXPIRED | Class::HASH | Class::GENERIC), ChangeFilter::EXPIRED),
             (self.has(Class::EVICTED), ChangeFilter::EVICTED),
-            (is_tracked(), ChangeFilter::WRITTEN),
+            (is_followed(), ChangeFilter::WRITTEN),
             (self.has(Class::NEW), ChangeFilter::ADDED),
             (self.has(Class::KEYMISS), ChangeFilter::MISSED),
         ];

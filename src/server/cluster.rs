@@ -5,10 +5,11 @@ use crate::{
     commit::durability::Lsn,
     config::{Config, Opt},
 };
-use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS};
+use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS, Slots};
 use std::{
+    collections::VecDeque,
     sync::{
-        Arc, OnceLock, RwLock,
+        Arc, Mutex, OnceLock, RwLock,
         atomic::{
             AtomicBool, AtomicU8,
             Ordering::{Acquire, Relaxed, Release},
@@ -21,6 +22,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// How long a tick of the group takes.
 pub const TICK: Duration = Duration::from_millis(100);
+/// Transfers that are told of once they have ended.
+const EXPORTS_MAX: usize = 32;
 /// What is added to the port for clients to get that for nodes, if no other one is named.
 const BUS_PORT_OFFSET: i64 = 10000;
 
@@ -49,12 +52,43 @@ pub struct View {
 pub enum Order {
     /// Have the cluster decide on a change.
     Change(Box<dyn FnOnce(u64) -> Change + Send>, SyncSender<Result<(), String>>),
+    /// Send slots to another node, with all that is in them, and have the cluster give them to it. The answer comes when that begins.
+    Export(Slots, Name, SyncSender<Result<(), String>>),
     /// Come together with another node.
     Meet(String, u16),
     /// Leave the cluster; with another name.
     Reset(bool, SyncSender<Result<(), String>>),
     /// Publish a message on all other nodes, once all below an LSN is durable.
     Publish(Vec<u8>, Vec<u8>, Lsn),
+}
+
+/// A transfer of slots to another node, as this one tells of it.
+pub struct Export {
+    /// Its number in the map.
+    pub number: u64,
+    /// The slots.
+    pub slots: Slots,
+    /// Who is to have them.
+    pub to: Name,
+    /// When it began, in Unix milliseconds.
+    pub began_ms: u64,
+    /// How far it is.
+    pub state: Mutex<ExportState>,
+    /// It is to end without having arrived.
+    pub is_cancelled: AtomicBool,
+}
+
+/// How far a transfer is.
+#[derive(Clone)]
+pub struct ExportState {
+    /// A word, as Valkey has it for CLUSTER GETSLOTMIGRATIONS.
+    pub word: &'static str,
+    /// What went wrong.
+    pub message: String,
+    /// Since when, in Unix milliseconds.
+    pub since_ms: u64,
+    /// Keys that were sent, those that were sent again counted again.
+    pub keys: u64,
 }
 
 /// Where the keys of a slot are.
@@ -65,6 +99,8 @@ pub enum Route {
     Elsewhere = 0,
     /// All here.
     Here = 1,
+    /// Wait: they are about to be another node's, or stay here.
+    Frozen = 2,
 }
 
 /// The server as a node of a cluster.
@@ -73,6 +109,10 @@ pub struct Cluster {
     routes: Box<[AtomicU8]>,
     is_ok: AtomicBool,
     view: RwLock<Arc<View>>,
+    /// Slots whose keys nobody may use for the moment. Held while routes are changed.
+    frozen: Mutex<Slots>,
+    /// The transfers of slots that this node has begun, the last ones last.
+    exports: Mutex<VecDeque<Arc<Export>>>,
     orders: OnceLock<UnboundedSender<Order>>,
 }
 
@@ -83,7 +123,15 @@ impl Cluster {
         let routes =
             (0..if is_on { SLOTS } else { 0 }).map(|_| AtomicU8::new(Route::Elsewhere as u8)).collect();
         let view = RwLock::default();
-        Cluster { is_on, routes, is_ok: AtomicBool::new(false), view, orders: OnceLock::new() }
+        Cluster {
+            is_on,
+            routes,
+            is_ok: AtomicBool::new(false),
+            view,
+            frozen: Mutex::default(),
+            exports: Mutex::default(),
+            orders: OnceLock::new(),
+        }
     }
 
     /// Whether the server is one.
@@ -105,13 +153,48 @@ impl Cluster {
 
     /// What is known of the cluster is another from now on.
     pub fn show(&self, view: View) {
-        for slot in 0..SLOTS as u16 {
-            let is_here = view.map.owner(slot) == Some(view.id) && !view.map.moves().contains_key(&slot);
-            let route = if is_here { Route::Here } else { Route::Elsewhere };
-            self.routes[usize::from(slot)].store(route as u8, Release);
-        }
+        let frozen = self.frozen.lock().expect("no holder panics");
+        self.route(&view, &frozen);
         self.is_ok.store(view.is_ok, Relaxed);
         *self.view.write().expect("no holder panics") = Arc::new(view);
+    }
+
+    /// Has commands wait that use keys of these slots, and of no others, from now on. Those that have begun go on.
+    pub fn freeze(&self, slots: Slots) {
+        let mut frozen = self.frozen.lock().expect("no holder panics");
+        *frozen = slots;
+        self.route(&self.view(), &frozen);
+    }
+
+    fn route(&self, view: &View, frozen: &Slots) {
+        for slot in 0..SLOTS as u16 {
+            let is_here = view.map.owner(slot) == Some(view.id) && !view.map.moves().contains_key(&slot);
+            let route = match is_here {
+                _ if frozen.contains(slot) => Route::Frozen,
+                true => Route::Here,
+                false => Route::Elsewhere,
+            };
+            self.routes[usize::from(slot)].store(route as u8, Release);
+        }
+    }
+
+    /// Whether keys of a slot may not be used for the moment.
+    pub fn is_frozen(&self, slot: u16) -> bool {
+        self.routes[usize::from(slot)].load(Acquire) == Route::Frozen as u8
+    }
+
+    /// The transfers of slots that this node has begun, the last ones last.
+    pub fn exports(&self) -> Vec<Arc<Export>> {
+        self.exports.lock().expect("no holder panics").iter().cloned().collect()
+    }
+
+    /// A transfer begins.
+    pub fn add_export(&self, export: Arc<Export>) {
+        let mut exports = self.exports.lock().expect("no holder panics");
+        exports.push_back(export);
+        if exports.len() > EXPORTS_MAX {
+            exports.pop_front();
+        }
     }
 
     /// Who carries out orders.

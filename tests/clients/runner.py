@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from server import Server
+from server import Cluster, Server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TARGET = os.path.abspath(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")))
@@ -63,27 +63,30 @@ def java(server, source, cache):
     execute(install_java(source, cache), cache, server.environment())
 
 
-def main(description, here, programs):
-    """Runs those of `programs` that are asked for: functions of server, source and cache, by name."""
+def main(description, here, programs, on_clusters={}):
+    """Runs those of `programs` that are asked for: functions of server, source and cache, by name. Those `on_clusters` get three nodes, and
+    lie beside the program whose name they have without `-cluster`."""
+    all_programs = programs | on_clusters
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--server", help="the program to test, which may be a redis-server; without it Holdfast is built")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join(programs))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join(all_programs))
     args = parser.parse_args()
     for name in args.names:
-        if name not in programs:
+        if name not in all_programs:
             parser.error(f"there is no {name}")
     if not args.server:
         subprocess.run(["cargo", "build", "-q", "--locked", "--manifest-path", f"{ROOT}/Cargo.toml"], check=True)
     binary = args.server or os.path.join(TARGET, "debug", "holdfast")
     status = 0
-    for name in args.names or programs:
-        cache = os.path.join(TARGET, "clients", name)
+    for name in args.names or all_programs:
+        source = name.removesuffix("-cluster")
+        cache = os.path.join(TARGET, "clients", source)
         os.makedirs(cache, exist_ok=True)
         start = time.monotonic()
-        server = Server(binary)
+        server = Cluster(binary) if name in on_clusters else Server(binary)
         try:
-            programs[name](server, os.path.join(here, name), cache)
-            if server.process.poll() is not None:
+            all_programs[name](server, os.path.join(here, source), cache)
+            if server.has_ended():
                 raise Failed(f"the server has ended: {server.log()}")
             word = "passed"
         except NotInstalled as problem:

@@ -37,14 +37,14 @@ def make_certificates(folder):
 class Server:
     """Listens on a free port, with TLS on another, and on a Unix socket; its data lie in a temporary folder."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, options={}):
         # A server of Redis's own takes the same options; it shows whether the programs are right.
         self.command = [binary] if os.path.basename(binary).endswith("-server") else [binary, "serve"]
         self.folder = tempfile.mkdtemp(prefix="holdfast-clients-")
         self.port, self.tls_port = free_port(), free_port()
         make_certificates(self.folder)
         os.mkdir(os.path.join(self.folder, "data"))
-        self.process = None
+        self.options, self.process = options, None
         self.start()
 
     def start(self):
@@ -53,7 +53,7 @@ class Server:
             "dir": self.path("data"), "unixsocket": self.path("socket"), "tls-cert-file": self.path("server.crt"),
             "tls-key-file": self.path("server.key"), "tls-ca-cert-file": self.path("ca.crt"),
         }
-        args = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        args = [text for name, value in (options | self.options).items() for text in (f"--{name}", str(value))]
         with open(self.path("log"), "a") as log:
             self.process = subprocess.Popen([*self.command, *args], stdout=log, stderr=log)
         end = time.monotonic() + 60
@@ -69,6 +69,9 @@ class Server:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"the server does not start: {self.log()}")
             time.sleep(0.02)
+
+    def has_ended(self):
+        return self.process.poll() is not None
 
     def kill(self):
         """What `kill -9` does."""
@@ -94,3 +97,35 @@ class Server:
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.folder)
+
+
+class Cluster:
+    """Three servers as the nodes of a cluster."""
+
+    def __init__(self, binary):
+        self.nodes = []
+        try:
+            for _ in range(3):
+                options = {"cluster-enabled": "yes", "cluster-port": free_port(), "cluster-node-timeout": 5000}
+                self.nodes.append(Server(binary, options))
+            addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
+            create = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"]
+            made = subprocess.run(create, capture_output=True, text=True)
+            if made.returncode != 0:
+                raise SystemExit(f"redis-cli makes no cluster: {made.stdout}{made.stderr}")
+        except BaseException:
+            self.close()
+            raise
+
+    def has_ended(self):
+        return any(node.has_ended() for node in self.nodes)
+
+    def log(self):
+        return "".join(node.log() for node in self.nodes)
+
+    def environment(self):
+        return os.environ | {"NODE_PORTS": " ".join(str(node.port) for node in self.nodes)}
+
+    def close(self):
+        for node in self.nodes:
+            node.close()

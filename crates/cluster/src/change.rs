@@ -1,6 +1,9 @@
 //! What may change in a map.
 
-use crate::map::{Address, Name, Slots, name};
+use crate::{
+    place::{Address, Name, name},
+    slots::Slots,
+};
 use holdfast_consensus::{
     MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -78,6 +81,29 @@ pub enum Change {
         /// Whose.
         to: Name,
     },
+    /// Slots of a server are on their way to another one, all at once. Its number is what comes of it.
+    BeginTransfer {
+        /// Who has them.
+        id: MemberId,
+        /// Which ones.
+        slots: Slots,
+        /// Who is to have them.
+        to: Name,
+    },
+    /// Slots have arrived, or have not.
+    EndTransfer {
+        /// The number of the transfer.
+        number: u64,
+        /// Whether they are the other one's from now on.
+        has_arrived: bool,
+    },
+    /// A server has removed what it had left of slots that are not its own.
+    Cleared {
+        /// Which server.
+        id: MemberId,
+        /// Which slots.
+        slots: Slots,
+    },
     /// The epoch of a server that knows no other one.
     SetEpoch {
         /// The server.
@@ -150,6 +176,14 @@ impl Change {
             Change::Failed { id, has_failed } => {
                 out.u8(12).u64(*id).u8((*has_failed).into());
             }
+            Change::BeginTransfer { id, slots, to } => {
+                out.u8(13).u64(*id).bytes(&to.0);
+                slots.encode(&mut out);
+            }
+            Change::EndTransfer { number, has_arrived } => {
+                out.u8(14).u64(*number).u8((*has_arrived).into());
+            }
+            Change::Cleared { id, slots } => slots.encode(out.u8(15).u64(*id)),
         }
         out.0
     }
@@ -182,10 +216,16 @@ fn decode(bytes: &mut Decoder) -> Result<Change, Malformed> {
         10 => Change::BumpEpoch { id: bytes.u64()? },
         11 => Change::Forget { name: name(bytes)? },
         12 => Change::Failed { id: bytes.u64()?, has_failed: bytes.u8()? == 1 },
+        13 => {
+            let (id, to) = (bytes.u64()?, name(bytes)?);
+            Change::BeginTransfer { id, to, slots: Slots::decode(bytes)? }
+        }
+        14 => Change::EndTransfer { number: bytes.u64()?, has_arrived: bytes.u8()? == 1 },
+        15 => Change::Cleared { id: bytes.u64()?, slots: Slots::decode(bytes)? },
         _ => return Err(Malformed),
     })
 }
 
 fn slot(bytes: &mut Decoder) -> Result<u16, Malformed> {
-    u16::try_from(bytes.u32()?).ok().filter(|&slot| usize::from(slot) < crate::SLOTS).ok_or(Malformed)
+    u16::try_from(bytes.u32()?).ok().filter(|&slot| usize::from(slot) < crate::slots::SLOTS).ok_or(Malformed)
 }

@@ -1,6 +1,9 @@
 //! What servers of a cluster send to each other.
 
-use crate::map::{Address, Name, Slots, name};
+use crate::{
+    place::{Address, Name, name},
+    slots::Slots,
+};
 use holdfast_consensus::{
     MemberId, Message,
     code::{Decoder, Encoder, Malformed},

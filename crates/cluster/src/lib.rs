@@ -9,9 +9,13 @@ mod change;
 mod frame;
 mod map;
 mod node;
+mod place;
+mod slots;
 
 pub use change::Change;
 pub use frame::Frame;
 pub use holdfast_consensus::MemberId;
-pub use map::{Address, Map, Member, Name, SLOTS, Slots};
+pub use map::{Map, Member, Transfer};
 pub use node::{Done, Node, NodeOptions};
+pub use place::{Address, Name};
+pub use slots::{SLOTS, Slots};

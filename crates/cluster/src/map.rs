@@ -1,71 +1,20 @@
 //! Which servers there are, and which of them has which hash slots.
 
-use crate::change::Change;
-use data_encoding::HEXLOWER;
+use crate::{
+    change::Change,
+    place::{Address, Name, name},
+    slots::{SLOTS, Slots},
+};
 use holdfast_consensus::{
     Machine, MemberId,
     code::{Decoder, Encoder, Malformed},
 };
-use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+use std::{collections::BTreeMap, fmt};
 
-/// Hash slots, as in Redis Cluster.
-pub const SLOTS: usize = 16384;
 /// Servers that a cluster has at most.
 const SERVERS_MAX: usize = 1000;
 /// Names of servers that are not to come back, of which so many are remembered.
 const FORGOTTEN_MAX: usize = 1000;
-
-/// The name of a server, or of its shard: forty hexadecimal digits.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(pub [u8; 20]);
-
-impl Name {
-    /// A name of these digits; `None`: they are none.
-    pub fn parse(digits: &[u8]) -> Option<Name> {
-        let lower = digits.to_ascii_lowercase();
-        HEXLOWER.decode(&lower).ok()?.try_into().ok().map(Name)
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Where a server is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Address {
-    /// A name or an address; empty: it is not known yet.
-    pub host: String,
-    /// Where clients connect.
-    pub port: u16,
-    /// Where clients connect by TLS; 0: nowhere.
-    pub tls_port: u16,
-    /// Where the other servers connect.
-    pub bus_port: u16,
-}
-
-impl Address {
-    pub(crate) fn encode(&self, out: &mut Encoder) {
-        out.bytes(self.host.as_bytes())
-            .u32(self.port.into())
-            .u32(self.tls_port.into())
-            .u32(self.bus_port.into());
-    }
-
-    pub(crate) fn decode(bytes: &mut Decoder) -> Result<Address, Malformed> {
-        let host = String::from_utf8(bytes.bytes()?.to_vec()).map_err(|_| Malformed)?;
-        let mut port = || u16::try_from(bytes.u32()?).map_err(|_| Malformed);
-        Ok(Address { host, port: port()?, tls_port: port()?, bus_port: port()? })
-    }
-}
 
 /// A server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,59 +31,6 @@ pub struct Member {
     pub(crate) home: (u64, u64),
 }
 
-/// Hash slots, as ranges in their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slots(pub Vec<RangeInclusive<u16>>);
-
-impl Slots {
-    /// These slots, which are in their order.
-    pub fn collect(slots: impl Iterator<Item = u16>) -> Slots {
-        let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
-        for slot in slots {
-            match ranges.last_mut() {
-                Some(last) if last.end() + 1 == slot => *last = *last.start()..=slot,
-                _ => ranges.push(slot..=slot),
-            }
-        }
-        Slots(ranges)
-    }
-
-    /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = u16> {
-        self.0.iter().cloned().flatten()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(ExactSizeIterator::len).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn encode(&self, out: &mut Encoder) {
-        out.u32(self.0.len() as u32);
-        for range in &self.0 {
-            out.u32((*range.start()).into()).u32((*range.end()).into());
-        }
-    }
-
-    pub(crate) fn decode(bytes: &mut Decoder) -> Result<Slots, Malformed> {
-        let count = bytes.u32()?;
-        let mut ranges = Vec::new();
-        for _ in 0..count {
-            let (first, last) = (bytes.u32()?, bytes.u32()?);
-            if first > last || last >= SLOTS as u32 {
-                return Err(Malformed);
-            }
-            ranges.push(first as u16..=last as u16);
-        }
-        Ok(Slots(ranges))
-    }
-}
-
 /// A slot that is on its way from one server to another, key by key. The two are told one after the other, so there may be only one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Move {
@@ -142,6 +38,17 @@ pub struct Move {
     pub to: Option<MemberId>,
     /// Who takes it, and from whom.
     pub from: Option<(MemberId, MemberId)>,
+}
+
+/// Slots that are on their way from their owner to another server as a whole: they change hands by one change, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The slots.
+    pub slots: Slots,
+    /// Who owns them.
+    pub from: MemberId,
+    /// Who is to own them.
+    pub to: MemberId,
 }
 
 /// The servers and their slots. Servers are numbered as they join, and no number is used twice.
@@ -154,6 +61,11 @@ pub struct Map {
     /// The owner of each slot; 0: nobody.
     owners: Box<[MemberId]>,
     moves: BTreeMap<u16, Move>,
+    /// By their numbers, none of which is used twice.
+    transfers: BTreeMap<u64, Transfer>,
+    next_transfer: u64,
+    /// Slots of which a server that does not own them has keys, from a transfer: it does not get them before it has removed these.
+    leftovers: BTreeMap<MemberId, Slots>,
     epoch: u64,
     /// The last ones last.
     forgotten: Vec<Name>,
@@ -176,13 +88,17 @@ impl Default for Map {
             next_id: 1,
             owners: vec![0; SLOTS].into(),
             moves: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            next_transfer: 1,
+            leftovers: BTreeMap::new(),
             epoch: 0,
             forgotten: Vec::new(),
         }
     }
 }
 
-/// What comes of a change: a number, of meaning only where one joins (its own), or why it is refused, in Redis's words.
+/// What comes of a change: a number, of meaning only where one joins (its own) and where a transfer begins (that's); or why it is refused, in
+/// Redis's words.
 pub type Outcome = Result<MemberId, String>;
 
 impl Map {
@@ -233,12 +149,43 @@ impl Map {
         &self.moves
     }
 
+    /// Slots that are on their way as a whole, by the numbers of their transfers.
+    pub fn transfers(&self) -> &BTreeMap<u64, Transfer> {
+        &self.transfers
+    }
+
+    /// What a server is to remove, of slots that are not its own.
+    pub fn leftovers(&self, id: MemberId) -> Slots {
+        self.leftovers.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// Who is being sent the keys of a slot that another server owns.
+    pub fn receiver(&self, slot: u16) -> Option<MemberId> {
+        let by_key = self.moves.get(&slot).and_then(|way| way.from).map(|(by, _)| by);
+        let as_whole = self.transfers.values().find(|transfer| transfer.slots.contains(slot));
+        by_key.or(as_whole.map(|transfer| transfer.to))
+    }
+
     fn known(&self, id: MemberId) -> Result<(), String> {
         if self.members.contains_key(&id) {
             Ok(())
         } else {
             Err("ERR This node is not a part of the cluster".into())
         }
+    }
+
+    /// Whether slots may become a server's, or nobody's (0).
+    fn may_give(&self, slots: &Slots, to: MemberId) -> Result<(), String> {
+        let left = self.leftovers(to);
+        for slot in slots.iter() {
+            if self.transfers.values().any(|transfer| transfer.slots.contains(slot)) {
+                return Err(format!("ERR Slot {slot} is being migrated: CLUSTER CANCELSLOTMIGRATIONS first"));
+            }
+            if left.contains(slot) {
+                return Err(format!("ERR the node still removes old keys of slot {slot}, try again"));
+            }
+        }
+        Ok(())
     }
 
     fn change(&mut self, change: Change) -> Outcome {
@@ -255,20 +202,27 @@ impl Map {
                 if let Some(slot) = slots.iter().find(|&slot| self.owner(slot).is_some()) {
                     return Err(format!("ERR Slot {slot} is already busy"));
                 }
+                self.may_give(&slots, id)?;
                 slots.iter().for_each(|slot| self.give(slot, id));
             }
             Change::RemoveSlots { slots } => {
                 if let Some(slot) = slots.iter().find(|&slot| self.owner(slot).is_none()) {
                     return Err(format!("ERR Slot {slot} is already unassigned"));
                 }
+                self.may_give(&slots, 0)?;
                 slots.iter().for_each(|slot| self.give(slot, 0));
             }
-            Change::FlushSlots { id } => self.slots_of(id).iter().for_each(|slot| self.give(slot, 0)),
+            Change::FlushSlots { id } => {
+                let slots = self.slots_of(id);
+                self.may_give(&slots, 0)?;
+                slots.iter().for_each(|slot| self.give(slot, 0));
+            }
             Change::Migrating { id, slot, to } => {
                 if self.owner(slot) != Some(id) {
                     return Err(format!("ERR I'm not the owner of hash slot {slot}"));
                 }
                 let to = self.id_of(to).ok_or_else(|| format!("ERR I don't know about node {to}"))?;
+                self.may_give(&Slots(vec![slot..=slot]), to)?;
                 self.moves.entry(slot).or_default().to = Some(to);
             }
             Change::Importing { id, slot, from } => {
@@ -276,6 +230,7 @@ impl Map {
                     return Err(format!("ERR I'm already the owner of hash slot {slot}"));
                 }
                 let from = self.id_of(from).ok_or_else(|| format!("ERR I don't know about node {from}"))?;
+                self.may_give(&Slots(vec![slot..=slot]), id)?;
                 self.moves.entry(slot).or_default().from = Some((id, from));
             }
             Change::Stable { slot } => drop(self.moves.remove(&slot)),
@@ -285,9 +240,51 @@ impl Map {
                     // Each of the two sides says so, and everybody else.
                     self.moves.remove(&slot);
                 } else {
+                    self.may_give(&Slots(vec![slot..=slot]), to)?;
                     self.give(slot, to);
                     self.epoch += 1;
                     self.members.get_mut(&to).expect("it was found").epoch = self.epoch;
+                }
+            }
+            Change::BeginTransfer { id, slots, to } => {
+                let to = self.id_of(to).ok_or_else(|| format!("ERR Unknown node {to}"))?;
+                if to == id || slots.is_empty() {
+                    return Err("ERR the target of a migration is another node".into());
+                }
+                if let Some(slot) = slots.iter().find(|&slot| self.owner(slot) != Some(id)) {
+                    return Err(format!("ERR I'm not the owner of hash slot {slot}"));
+                }
+                if let Some(slot) = slots.iter().find(|slot| self.moves.contains_key(slot)) {
+                    return Err(format!(
+                        "ERR Slot {slot} is on its way already: CLUSTER SETSLOT STABLE first"
+                    ));
+                }
+                if self.transfers.values().any(|transfer| transfer.from == id) {
+                    return Err("ERR the node migrates other slots already".into());
+                }
+                self.may_give(&slots, to)?;
+                let number = self.next_transfer;
+                self.next_transfer += 1;
+                self.transfers.insert(number, Transfer { slots, from: id, to });
+                return Ok(number);
+            }
+            Change::EndTransfer { number, has_arrived } => {
+                let Some(Transfer { slots, from, to }) = self.transfers.remove(&number) else {
+                    return Err("ERR the migration has ended before".into());
+                };
+                // Who does not own them has keys of them now.
+                self.leave(if has_arrived { from } else { to }, &slots);
+                if has_arrived {
+                    slots.iter().for_each(|slot| self.give(slot, to));
+                    self.epoch += 1;
+                    self.members.get_mut(&to).expect("who is forgotten has no transfer").epoch = self.epoch;
+                }
+            }
+            Change::Cleared { id, slots } => {
+                let left = self.leftovers(id).without(&slots);
+                match left.is_empty() {
+                    true => drop(self.leftovers.remove(&id)),
+                    false => drop(self.leftovers.insert(id, left)),
                 }
             }
             Change::SetEpoch { id, epoch } => {
@@ -324,6 +321,12 @@ impl Map {
     fn give(&mut self, slot: u16, to: MemberId) {
         self.owners[usize::from(slot)] = to;
         self.moves.remove(&slot);
+    }
+
+    /// A server has keys of slots that are not its own.
+    fn leave(&mut self, id: MemberId, slots: &Slots) {
+        let left = self.leftovers(id).and(slots);
+        self.leftovers.insert(id, left);
     }
 
     fn join(&mut self, name: Name, home: (u64, u64), address: Address, slots: Slots, epoch: u64) -> Outcome {
@@ -363,6 +366,12 @@ impl Map {
 
     fn forget(&mut self, id: MemberId) {
         let Some(member) = self.members.remove(&id) else { return };
+        let involved = |transfer: &Transfer| transfer.from == id || transfer.to == id;
+        for transfer in self.transfers.values().filter(|it| involved(it)).cloned().collect::<Vec<_>>() {
+            self.leave(transfer.to, &transfer.slots);
+        }
+        self.transfers.retain(|_, transfer| !involved(transfer));
+        self.leftovers.remove(&id);
         self.slots_of(id).iter().for_each(|slot| self.give(slot, 0));
         self.moves
             .retain(|_, way| way.to != Some(id) && way.from.is_none_or(|(to, from)| to != id && from != id));
@@ -391,13 +400,18 @@ impl Map {
         for _ in 0..bytes.u32()? {
             map.forgotten.push(name(&mut bytes)?);
         }
+        map.next_transfer = bytes.u64()?;
+        for _ in 0..bytes.u32()? {
+            let (number, from, to) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+            map.transfers.insert(number, Transfer { slots: Slots::decode(&mut bytes)?, from, to });
+        }
+        for _ in 0..bytes.u32()? {
+            let id = bytes.u64()?;
+            map.leftovers.insert(id, Slots::decode(&mut bytes)?);
+        }
         bytes.end()?;
         Ok(map)
     }
-}
-
-pub(crate) fn name(bytes: &mut Decoder) -> Result<Name, Malformed> {
-    bytes.bytes()?.try_into().map(Name).map_err(|_| Malformed)
 }
 
 impl Machine for Map {
@@ -429,6 +443,14 @@ impl Machine for Map {
         for name in &self.forgotten {
             out.bytes(&name.0);
         }
+        out.u64(self.next_transfer).u32(self.transfers.len() as u32);
+        for (&number, transfer) in &self.transfers {
+            transfer.slots.encode(out.u64(number).u64(transfer.from).u64(transfer.to));
+        }
+        out.u32(self.leftovers.len() as u32);
+        for (&id, slots) in &self.leftovers {
+            slots.encode(out.u64(id));
+        }
         out.0
     }
 
@@ -445,7 +467,7 @@ impl Machine for Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, ops::RangeInclusive};
 
     fn name(number: u8) -> Name {
         Name([number; 20])
@@ -560,6 +582,51 @@ mod tests {
         apply(&mut map, Change::Importing { id: 2, slot: 9, from: name(1) }).unwrap();
         apply(&mut map, Change::Forget { name: name(2) }).unwrap();
         assert_eq!(map.moves().len(), 0);
+    }
+
+    #[test]
+    fn slots_change_hands_as_a_whole_or_not_at_all() {
+        let mut map = map();
+        let begin = |to, range| Change::BeginTransfer { id: 1, slots: slots(range), to: name(to) };
+        let end = |number, has_arrived| Change::EndTransfer { number, has_arrived };
+        let assign = |slot, to| Change::Assign { slot, to: name(to) };
+        assert_eq!(apply(&mut map, begin(2, 90..=100)), Err("ERR I'm not the owner of hash slot 100".into()));
+        assert!(apply(&mut map, begin(1, 0..=9)).is_err(), "it has them");
+        assert_eq!(apply(&mut map, begin(2, 0..=9)), Ok(1));
+        assert!(apply(&mut map, begin(3, 9..=20)).is_err(), "on its way already");
+        assert_eq!((map.owner(5), map.receiver(5), map.receiver(10)), (Some(1), Some(2), None));
+        // Nothing else happens to them meanwhile.
+        for change in [
+            assign(5, 3),
+            Change::RemoveSlots { slots: slots(9..=9) },
+            Change::FlushSlots { id: 1 },
+            Change::Migrating { id: 1, slot: 3, to: name(3) },
+            Change::Importing { id: 3, slot: 3, from: name(1) },
+        ] {
+            let refused = apply(&mut map, change).unwrap_err();
+            assert!(refused.contains("is being migrated"), "{refused}");
+        }
+        // It fails: the receiver has keys of them, and gets them only when it has removed these.
+        apply(&mut map, end(1, false)).unwrap();
+        assert_eq!((map.owner(5), map.receiver(5), map.leftovers(2)), (Some(1), None, slots(0..=9)));
+        assert!(apply(&mut map, begin(2, 9..=9)).unwrap_err().contains("still removes"));
+        assert!(apply(&mut map, assign(9, 2)).unwrap_err().contains("still removes"));
+        apply(&mut map, Change::Cleared { id: 2, slots: slots(9..=300) }).unwrap();
+        assert_eq!(map.leftovers(2), slots(0..=8));
+        assert_eq!(apply(&mut map, begin(2, 9..=9)), Ok(2), "no number is used twice");
+        assert!(apply(&mut map, end(1, true)).is_err(), "it is over");
+        // It arrives: they are the receiver's by one change, and the former owner is to remove what it has.
+        let epoch = map.epoch();
+        apply(&mut map, end(2, true)).unwrap();
+        assert_eq!((map.owner(9), map.owner(8), map.leftovers(1)), (Some(2), Some(1), slots(9..=9)));
+        assert_eq!((map.epoch(), map.members()[&2].epoch), (epoch + 1, epoch + 1));
+        apply(&mut map, Change::Cleared { id: 1, slots: slots(9..=9) }).unwrap();
+        assert!(map.leftovers(1).is_empty());
+        // Who is forgotten takes part in none.
+        assert_eq!(apply(&mut map, begin(3, 20..=29)), Ok(3));
+        apply(&mut map, Change::Forget { name: name(1) }).unwrap();
+        assert_eq!((map.transfers().len(), map.leftovers(3)), (0, slots(20..=29)));
+        assert!(apply(&mut map, Change::AddSlots { id: 3, slots: slots(29..=30) }).is_err());
     }
 
     #[test]

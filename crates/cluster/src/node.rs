@@ -7,7 +7,8 @@
 use crate::{
     change::Change,
     frame::Frame,
-    map::{Address, Map, Name, Outcome},
+    map::{Map, Outcome},
+    place::{Address, Name},
 };
 use holdfast_consensus::{
     Member, MemberId, Options, Role,
@@ -73,7 +74,7 @@ impl Identity {
     fn decode(block: &[u8]) -> std::result::Result<Identity, Malformed> {
         let rest = block.strip_prefix(MAGIC).ok_or(Malformed)?;
         let mut bytes = Decoder(rest);
-        let name = crate::map::name(&mut bytes)?;
+        let name = crate::place::name(&mut bytes)?;
         let (cluster, id, is_made) = (bytes.u64()?, bytes.u64()?, bytes.u8()? == 1);
         let former = bytes.u64()?;
         let len = block.len() - bytes.0.len();

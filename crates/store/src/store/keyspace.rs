@@ -54,9 +54,14 @@ impl Store {
         if held_up { Err(LockBusy) } else { Ok(step) }
     }
 
+    /// The partition that has the keys of a hash slot.
+    pub fn partition_of_slot(&self, slot: u16) -> u16 {
+        self.engine().partition_of_slot(slot)
+    }
+
     /// The cursors of a scan from the first one that may find keys of a hash slot to the one behind the last. Other keys are found there, too.
     pub fn cursors_of(&self, slot: u16) -> (u64, u64) {
-        let partition = u64::from(self.engine().partition_of_slot(slot));
+        let partition = u64::from(self.partition_of_slot(slot));
         (partition << CURSOR_BITS, (partition + 1) << CURSOR_BITS)
     }
 

@@ -1,0 +1,61 @@
+//! Who a server is, and where.
+
+use data_encoding::HEXLOWER;
+use holdfast_consensus::code::{Decoder, Encoder, Malformed};
+use std::fmt;
+
+/// The name of a server, or of its shard: forty hexadecimal digits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub [u8; 20]);
+
+impl Name {
+    /// A name of these digits; `None`: they are none.
+    pub fn parse(digits: &[u8]) -> Option<Name> {
+        let lower = digits.to_ascii_lowercase();
+        HEXLOWER.decode(&lower).ok()?.try_into().ok().map(Name)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// A name or an address; empty: it is not known yet.
+    pub host: String,
+    /// Where clients connect.
+    pub port: u16,
+    /// Where clients connect by TLS; 0: nowhere.
+    pub tls_port: u16,
+    /// Where the other servers connect.
+    pub bus_port: u16,
+}
+
+impl Address {
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        out.bytes(self.host.as_bytes())
+            .u32(self.port.into())
+            .u32(self.tls_port.into())
+            .u32(self.bus_port.into());
+    }
+
+    pub(crate) fn decode(bytes: &mut Decoder) -> Result<Address, Malformed> {
+        let host = String::from_utf8(bytes.bytes()?.to_vec()).map_err(|_| Malformed)?;
+        let mut port = || u16::try_from(bytes.u32()?).map_err(|_| Malformed);
+        Ok(Address { host, port: port()?, tls_port: port()?, bus_port: port()? })
+    }
+}
+
+pub(crate) fn name(bytes: &mut Decoder) -> Result<Name, Malformed> {
+    bytes.bytes()?.try_into().map(Name).map_err(|_| Malformed)
+}
