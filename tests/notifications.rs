@@ -103,6 +103,13 @@ fn every_change_has_its_event() {
         hincrbyfloat h a 1 => hincrbyfloat h
         ngram.incr h a a => hincrby h
         ngram.incrby h a 1 => hincrby h
+        graph.addedge gv gw => zadd gv, zadd gw
+        graph.addedge gv gw =>
+        graph.addhalf gv out x y => zadd gv
+        graph.removehalf gv out x none => zrem gv
+        graph.removeedge gv gw gw gv => zrem gv, zrem gw, del gw
+        graph.addedge gv gw gu gv => zadd gu, zadd gv, zadd gw
+        graph.removevertex gv => zrem gu, del gu, zrem gw, del gw, zrem gv, del gv
         hdel h a x => hdel h
         hdel h x =>
         hdel h b c => hdel h, del h

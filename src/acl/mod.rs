@@ -16,6 +16,7 @@ pub use selector::{Denied, Selector, has_space};
 use crate::{
     clients::client::Client,
     command::{
+        KeyAccess,
         keys::CallKeys,
         table::{CommandId, Table},
     },
@@ -76,6 +77,17 @@ impl User {
     /// Whether it may run a command that reads keys beyond those in its arguments.
     pub fn may_read_all_keys(&self, id: CommandId, args: Args) -> bool {
         self.is_unrestricted() || self.rules().may_read_all_keys(id, args)
+    }
+
+    /// Whether a call may use keys that it does not name in this way.
+    pub fn may_use_keys<'k>(
+        &self,
+        id: CommandId,
+        args: Args,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        access: KeyAccess,
+    ) -> bool {
+        self.is_unrestricted() || self.rules().may_use_keys(id, args, keys, access)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::selector::{Denied, Selector};
 use crate::command::{
+    KeyAccess,
     keys::CallKeys,
     table::{CommandId, Table},
 };
@@ -184,6 +185,19 @@ impl Rules {
     pub fn may_read_all_keys(&self, id: CommandId, args: Args) -> bool {
         let keys = CallKeys::default();
         self.selectors.iter().any(|s| s.may_read_all_keys() && s.check(id, args, &keys).is_ok())
+    }
+
+    /// Whether a call may use keys that it does not name in this way, all by the selector that allows the call.
+    pub fn may_use_keys<'k>(
+        &self,
+        id: CommandId,
+        args: Args,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        access: KeyAccess,
+    ) -> bool {
+        let named = CallKeys::default();
+        let allows = |selector: &Selector| keys.clone().all(|key| selector.may_use_key(key, access));
+        self.selectors.iter().any(|s| s.check(id, args, &named).is_ok() && allows(s))
     }
 
     /// Whether a channel may be used; a pattern of channels must be one of those in the rules, literally.

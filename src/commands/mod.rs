@@ -16,6 +16,7 @@ mod expiry;
 mod fields;
 mod functions;
 mod geo;
+mod graph;
 mod hashes;
 mod hyperloglog;
 mod info;
@@ -69,6 +70,7 @@ const FAMILIES: &[&[Row]] = &[
     expiry::COMMANDS,
     fields::COMMANDS,
     geo::COMMANDS,
+    graph::COMMANDS,
     functions::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,

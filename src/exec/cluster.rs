@@ -5,7 +5,7 @@ use crate::{
     command::{Command, Flags, error::Stop, keys::CallKeys},
     config::Opt,
     exec::turn::Turn,
-    server::cluster::View,
+    server::{Server, cluster::View},
     session::Session,
 };
 use holdfast_cluster::{Member, MemberId};
@@ -191,6 +191,24 @@ impl Turn<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether keys that a call looks at without naming them are all here, on a node of a cluster: they are if they are in the
+/// slot of the key that it names, and that does not move.
+pub fn check_unnamed<'k>(
+    server: &Server,
+    session: &Session,
+    named: &[u8],
+    mut unnamed: impl Iterator<Item = &'k [u8]>,
+) -> Result<(), Stop> {
+    if !server.cluster.is_on() || session.is_primary {
+        return Ok(());
+    }
+    let slot = hash_slot(named);
+    if unnamed.any(|key| hash_slot(key) != slot) {
+        return Err(Elsewhere::CrossSlot.into());
+    }
+    if server.cluster.serves(slot) { Ok(()) } else { Err(TRYAGAIN) }
 }
 
 /// Whether a slot that some node owns is here, on its way, or elsewhere.

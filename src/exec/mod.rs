@@ -10,7 +10,7 @@ mod ahead;
 pub mod answer;
 pub mod call;
 pub mod check;
-mod cluster;
+pub mod cluster;
 mod direct;
 pub mod dispatch;
 mod ending;

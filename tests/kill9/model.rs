@@ -11,10 +11,10 @@ type Bytes = Vec<u8>;
 
 /// Keys of each kind that a writer has.
 const KEYS: u64 = 4;
-/// The kinds: text, counter, hash, counts of n-grams, list, set, sorted set, stream, vectors of numbers and of strings, and texts
-/// that are only written all together.
-const KINDS: [&str; 11] =
-    ["text", "count", "hash", "ngram", "list", "set", "zset", "stream", "numbers", "words", "group"];
+/// The kinds: text, counter, hash, counts of n-grams, list, set, sorted set, stream, vectors of numbers and of strings, vertices of a
+/// graph, and texts that are only written all together.
+const KINDS: [&str; 12] =
+    ["text", "count", "hash", "ngram", "list", "set", "zset", "stream", "numbers", "words", "graph", "group"];
 /// The length of a vector of numbers: it is a large string.
 const NUMBERS: u64 = 3000;
 /// What it begins with.
@@ -147,7 +147,7 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
     // No number, which a reader would take for a step.
     let member = format!("m{}", rng.below(400));
     let value = value(number, rng);
-    match rng.below(27) {
+    match rng.below(30) {
         0..5 => words(&["SET", &key("text"), &value]),
         5 => words(&["APPEND", &key("text"), &value]),
         6..9 => words(&["INCR", &key("count")]),
@@ -173,6 +173,9 @@ fn command(writer: usize, number: u64, rng: &mut Rng) -> Vec<Bytes> {
         }
         26 if rng.one_in(3) => words(&["VEC.CREATE", &key("words"), "STRING", "VALUES", "a", &value, "b"]),
         26 => words(&["VEC.SET", &key("words"), "0", &value, "2", &member]),
+        27 => words(&["GRAPH.ADDEDGE", &key("graph"), &key("graph"), &key("graph"), &key("graph")]),
+        28 => words(&["GRAPH.REMOVEEDGE", &key("graph"), &key("graph")]),
+        29 if rng.one_in(5) => words(&["GRAPH.REMOVEVERTEX", &key("graph")]),
         _ => words(&["SET", &key("text"), &value]),
     }
 }
@@ -297,6 +300,20 @@ impl Model {
                 }
                 ok()
             }
+            (b"GRAPH.ADDEDGE" | b"GRAPH.REMOVEEDGE", _) => {
+                let adds = name == b"GRAPH.ADDEDGE";
+                let edges = command[1..].chunks_exact(2).map(|edge| self.set_edge(&edge[0], &edge[1], adds));
+                number(edges.filter(|changes| *changes).count())
+            }
+            (b"GRAPH.REMOVEVERTEX", []) => {
+                let vertices: Vec<Bytes> = collection!(self, key, Sorted).keys().cloned().collect();
+                let mut edges = 0;
+                for other in &vertices {
+                    edges += usize::from(self.set_edge(key, other, false));
+                    edges += usize::from(self.set_edge(other, key, false));
+                }
+                number(edges)
+            }
             (b"LPUSH", [element]) => {
                 let list = collection!(self, key, List);
                 list.push_front(element.clone());
@@ -342,6 +359,32 @@ impl Model {
         reply
     }
 
+    /// Adds or removes an edge; returns whether that is a change.
+    fn set_edge(&mut self, from: &Bytes, to: &Bytes, adds: bool) -> bool {
+        let mut changes = false;
+        // The scores are those of a graph: 1 is an edge to the member, 3 one from it, 2 are both.
+        for (vertex, other, half, opposite) in [(to, from, 3, 1), (from, to, 1, 3)] {
+            let members = collection!(self, vertex, Sorted);
+            let old = members.get(other).copied();
+            let had = old == Some(half) || old == Some(2);
+            let new = match (old == Some(opposite) || old == Some(2), adds) {
+                (true, true) => Some(2),
+                (true, false) => Some(opposite),
+                (false, true) => Some(half),
+                (false, false) => None,
+            };
+            match new {
+                Some(score) => _ = members.insert(other.clone(), score),
+                None => _ = members.remove(other),
+            }
+            if members.is_empty() {
+                self.0.remove(vertex);
+            }
+            changes = had != adds;
+        }
+        changes
+    }
+
     /// What the server has in a writer's keys.
     pub fn read(client: &mut Client, writer: usize) -> Model {
         let mut model = Model::default();
@@ -352,7 +395,7 @@ impl Model {
                     "hash" | "ngram" => format!("HGETALL {key}"),
                     "list" | "words" => format!("LRANGE {key} 0 -1"),
                     "set" => format!("SMEMBERS {key}"),
-                    "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+                    "zset" | "graph" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
                     "stream" => format!("XRANGE {key} - +"),
                     _ => format!("GET {key}"),
                 });
@@ -407,7 +450,7 @@ fn read_collection(kind: &str, items: Vec<Bytes>) -> Value {
         "hash" | "ngram" => Value::Hash(pairs().collect()),
         "list" | "words" => Value::List(items.into()),
         "set" => Value::Set(items.into_iter().collect()),
-        "zset" => {
+        "zset" | "graph" => {
             let score = |text: &[u8]| std::str::from_utf8(text).expect("digits").parse().expect("a number");
             Value::Sorted(pairs().map(|(member, text)| (member, score(&text))).collect())
         }

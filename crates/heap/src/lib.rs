@@ -313,6 +313,11 @@ impl Heap {
         self.allocated.iter().map(|counter| counter.0.load(Relaxed)).sum()
     }
 
+    /// Bytes of address space: what can be allocated at most.
+    pub fn bytes_max(&self) -> u64 {
+        self.memory.len() as u64 * EXTENT
+    }
+
     /// Bytes of RAM for the pages that are in memory, free ones included that were not given back ([`Arena::give_back`]),
     /// as if all had been touched.
     pub fn held_bytes(&self) -> u64 {

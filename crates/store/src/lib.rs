@@ -79,4 +79,4 @@ pub use txn::{
     error::{Error, Result},
     target::Expected,
 };
-pub use typed::{bitmap, geo, hash, hyperloglog, list, set, stream, string, zset, zset_algebra};
+pub use typed::{bitmap, geo, graph, hash, hyperloglog, list, set, stream, string, zset, zset_algebra};

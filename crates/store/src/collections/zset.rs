@@ -314,6 +314,30 @@ pub fn scan(arena: &Arena, obj: u64, cursor: u64, count: usize, mut each: impl F
     table(obj).scan(arena, cursor, count, each)
 }
 
+/// Bytes of the block that a small set lies in; `None`: it is a large one.
+pub fn packed_bytes(arena: &Arena, obj: u64) -> Option<usize> {
+    is_small(arena, obj).then(|| small(obj).view(arena).block_len())
+}
+
+/// Whether a set is small, and may be a large one with so many more members, of so many bytes together, the longest of so
+/// many.
+pub fn may_enlarge(
+    arena: &Arena,
+    cx: Context,
+    obj: u64,
+    members: usize,
+    bytes: usize,
+    longest: usize,
+) -> bool {
+    if !is_small(arena, obj) {
+        return false;
+    }
+    let view = small(obj).view(arena);
+    view.len() + members > cx.limits.zset_max_listpack_entries
+        || longest > cx.limits.zset_max_listpack_value
+        || !view.can_take(members, bytes)
+}
+
 /// A random member of a sorted set that is not empty.
 pub fn random(arena: &Arena, obj: u64, mut random: impl FnMut() -> u64) -> Scored<'_> {
     let rank = below(len(arena, obj) as usize, random()) as u64;

@@ -7,6 +7,7 @@
 
 pub mod bitmap;
 pub mod geo;
+pub mod graph;
 pub mod hash;
 pub mod hyperloglog;
 pub mod list;

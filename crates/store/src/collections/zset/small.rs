@@ -66,6 +66,16 @@ impl<'a> View<'a> {
         if self.bytes.is_empty() { 0 } else { self.end() - HEADER - 2 * self.capacity() - self.dead() }
     }
 
+    /// Bytes of the block.
+    pub fn block_len(self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether so many more members, of so many bytes together, are within what offsets can name.
+    pub fn can_take(self, members: usize, bytes: usize) -> bool {
+        self.len() + members <= COUNT_MAX && self.live() + ENTRY * members + bytes <= LIVE_MAX
+    }
+
     fn offset(self, rank: usize) -> usize {
         self.u16(HEADER + 2 * rank)
     }
@@ -111,8 +121,7 @@ impl Small {
 
     /// Whether another member is within what offsets can name.
     pub fn can_take(self, arena: &Arena, member: &[u8]) -> bool {
-        let view = self.view(arena);
-        view.len() < COUNT_MAX && view.live() + ENTRY + member.len() <= LIVE_MAX
+        self.view(arena).can_take(1, member.len())
     }
 
     /// Adds a member that is not in the set; [`Small::can_take`] holds for it.
