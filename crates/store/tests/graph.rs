@@ -193,7 +193,7 @@ fn changes_of_many_vertices_write_what_they_have_reserved() {
             txn.expect(0, Purpose::Remove, true).expect("room");
             let names: Vec<_> = txn.graph_neighbours(0, vertex.as_bytes(), u64::MAX).unwrap();
             let names = names.iter().map(|(name, _)| &name[..]);
-            assert_eq!(txn.graph_detach(0, vertex.as_bytes(), names).unwrap().len(), 201);
+            assert_eq!(txn.graph_detach(0, vertex.as_bytes(), names).unwrap().len(), 301);
         }
         store.check().expect("a sound store");
         assert_eq!(store.len(0), 0);

@@ -7,15 +7,18 @@
     client.get_into("grid", grid)
 
 A request can be waited for (wait, result, wait_any, wait_some, wait_all), tested, cancelled, and awaited by a task of asyncio.
+Graph, NGrams and Vector are for Holdfast's commands of these names.
 """
 
+from ._domain import Graph, NGrams, Vector
 from ._errors import (CancelledError, CancelledUnknownError, ClosedError, Error, Executed, FullError, LostError,
                       LostUnknownError, RedirectedError, RefusedError, ReleasedError, ReplyError, SetupError,
                       TimedOutError, TimedOutUnknownError, TooSmallError, UnknownOutcomeError)
 from ._native import Client, Request, wait_all, wait_any, wait_some
 
 __all__ = [
-    "CancelledError", "CancelledUnknownError", "Client", "ClosedError", "Error", "Executed", "FullError", "LostError",
-    "LostUnknownError", "RedirectedError", "RefusedError", "ReleasedError", "ReplyError", "Request", "SetupError",
-    "TimedOutError", "TimedOutUnknownError", "TooSmallError", "UnknownOutcomeError", "wait_all", "wait_any", "wait_some",
+    "CancelledError", "CancelledUnknownError", "Client", "ClosedError", "Error", "Executed", "FullError", "Graph",
+    "LostError", "LostUnknownError", "NGrams", "RedirectedError", "RefusedError", "ReleasedError", "ReplyError", "Request",
+    "SetupError", "TimedOutError", "TimedOutUnknownError", "TooSmallError", "UnknownOutcomeError", "Vector", "wait_all",
+    "wait_any", "wait_some",
 ]
