@@ -379,4 +379,9 @@ impl KeySpec {
             find: Find::KeyNum { index: 0, first: 1, step: 1 },
         }
     }
+
+    /// Keys that no specification finds.
+    pub const fn somewhere(access: KeyAccess) -> KeySpec {
+        KeySpec { access, begin: BeginSearch::Unknown, find: Find::Unknown }
+    }
 }

@@ -104,11 +104,14 @@ pub static COMMANDS: &[Row] = &[
     Command {
         name: "graph.removevertex",
         syntax: "vertex:k [COUNT=count:i]",
+        flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
+        keys: &[KeySpec::one(CHANGE, 1), KeySpec::somewhere(CHANGE)],
         summary: "Removes a vertex from a directed graph, with all edges that begin or end there, or those to some of its neighbours.",
         complexity: "O(N) where N is the number of neighbours of the vertex, or of those that are removed.",
+        looks_beyond: |_| true,
         ..CHANGES
     }
-    .by(Whole(remove_vertex)),
+    .by(Keyed(remove_vertex)),
     Command {
         name: "graph.scan",
         syntax: "vertex:k direction<OUT|IN> cursor:i [MATCH=pattern:p] [COUNT=count:i]",

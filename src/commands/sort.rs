@@ -1,20 +1,12 @@
 //! SORT and SORT_RO. BY and GET may lead to any keys; a call that does so locks them all.
 
-use crate::{
-    command::{BeginSearch, Find, error::WRONG_TYPE},
-    commands::prelude::*,
-};
+use crate::{command::error::WRONG_TYPE, commands::prelude::*};
 use holdfast_resp::parse_double;
 use holdfast_store::{Cold, Type};
 use std::{cmp::Ordering, ops::Range};
 
 const SORTED: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
 const STORED: KeyAccess = KeyAccess::OW.and(KeyAccess::UPDATE);
-
-/// A key that no specification finds.
-const fn somewhere(access: KeyAccess) -> KeySpec {
-    KeySpec { access, begin: BeginSearch::Unknown, find: Find::Unknown }
-}
 
 const ROW: Command = Command {
     group: "generic",
@@ -31,7 +23,7 @@ pub static COMMANDS: &[Row] = &[
         name: "sort",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!] [STORE=destination:k2]",
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS),
-        keys: &[KeySpec::one(SORTED, 1), somewhere(SORTED), somewhere(STORED)],
+        keys: &[KeySpec::one(SORTED, 1), KeySpec::somewhere(SORTED), KeySpec::somewhere(STORED)],
         summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
         ..ROW
     }
@@ -41,7 +33,7 @@ pub static COMMANDS: &[Row] = &[
         name: "sort_ro",
         syntax: "key [BY=by-pattern:p1~pattern] [LIMIT=limit(offset:i count:i)] [GET=get-pattern:p1~pattern+...] [order<ASC|DESC>] [ALPHA=sorting:!]",
         flags: Flags::READONLY.and(Flags::MOVABLE_KEYS),
-        keys: &[KeySpec::one(SORTED, 1), somewhere(SORTED)],
+        keys: &[KeySpec::one(SORTED, 1), KeySpec::somewhere(SORTED)],
         since: "7.0.0",
         summary: "Returns the sorted elements of a list, a set, or a sorted set.",
         ..ROW

@@ -30,6 +30,7 @@ pub(super) fn begin_keys<'s>(
 /// is looked at, and have not locked their partitions.
 pub fn touches_kept(txn: &Txn, db: u8, row: &Row, args: Args, keys: &CallKeys) -> bool {
     matches!(row.handler, Handler::Whole(_))
+        || (row.command.looks_beyond)(args)
         || keys.all(&row.command, args).any(|(key, _)| txn.is_kept(db, key))
 }
 
