@@ -128,6 +128,8 @@ fn cpp_values_in_two_standards() {
     for (standard, name) in [
         ("-std=c++17", "tests/values.cpp"),
         ("-std=c++20", "tests/values.cpp"),
+        ("-std=c++17", "tests/domain.cpp"),
+        ("-std=c++20", "tests/domain.cpp"),
         ("-std=c++17", "examples/first.cpp"),
     ] {
         let program = folder.join("program");

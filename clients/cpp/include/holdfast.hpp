@@ -229,6 +229,9 @@ public:
     }
     /// Any command; HF_ flags, and which argument is the first key, negative for none.
     request command(std::initializer_list<bytes> args, std::uint32_t flags = 0, int key_at = 1) const {
+        return command(std::vector<bytes>(args), flags, key_at);
+    }
+    request command(const std::vector<bytes> &args, std::uint32_t flags = 0, int key_at = 1) const {
         std::vector<const void *> data;
         std::vector<std::size_t> sizes;
         for (const bytes &arg : args) {
