@@ -5,6 +5,21 @@ use std::fmt::Write;
 
 /// What differs from Redis, by command or container. All else is as there.
 const DIFFERENCES: &[(&str, &str)] = &[
+    ("ai.config", "Of RedisAI, without BACKENDSPATH; the size is the option `ai-model-chunk-size`."),
+    ("ai.info", "Of RedisAI."),
+    ("ai.modeldel", "Of RedisAI."),
+    ("ai.modelexecute", "Of RedisAI; an error, since models are stored only."),
+    ("ai.modelget", "Of RedisAI."),
+    ("ai.modelrun", "Of RedisAI; an error, since models are stored only."),
+    ("ai.modelstore", "Of RedisAI; whether it is a model is not looked at."),
+    ("ai.scriptdel", "Of RedisAI."),
+    ("ai.scriptexecute", "Of RedisAI; an error, since scripts are stored only."),
+    ("ai.scriptget", "Of RedisAI."),
+    ("ai.scriptrun", "Of RedisAI; an error, since scripts are stored only."),
+    ("ai.scriptset", "Of RedisAI; whether it is a script is not looked at."),
+    ("ai.scriptstore", "Of RedisAI; whether it is a script is not looked at."),
+    ("ai.tensorget", "Of RedisAI."),
+    ("ai.tensorset", "Of RedisAI."),
     ("backup", "Redis has no such command; `holdfast backup` uses it."),
     ("bgrewriteaof", "Takes a checkpoint."),
     ("bgsave", "Takes a checkpoint."),

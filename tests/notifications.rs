@@ -96,6 +96,12 @@ fn every_change_has_its_event() {
         vec.create v string len 3 => rpush v
         vec.set v 0 a => lset v
         vec.setrange v 0 values a b => lset v
+        ai.tensorset tensor int8 1 => set tensor
+        ai.tensorset tensor int8 1 values 5 => set tensor
+        ai.modelstore model onnx cpu blob x => set model
+        ai.modeldel model => del model
+        ai.scriptset script cpu source x => set script
+        ai.scriptdel script => del script
         hset h a 1 b 2 => hset h
         hsetnx h a 1 =>
         hsetnx h c 1 => hset h

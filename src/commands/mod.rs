@@ -29,6 +29,7 @@ mod lists;
 mod lolwut;
 mod memory;
 mod migrate;
+mod models;
 mod ngrams;
 mod persistence;
 mod prelude;
@@ -44,6 +45,7 @@ mod slowlog;
 mod sort;
 mod streams;
 mod strings;
+mod tensors;
 mod tracking;
 mod transactions;
 mod vectors;
@@ -83,6 +85,7 @@ const FAMILIES: &[&[Row]] = &[
     lolwut::COMMANDS,
     memory::COMMANDS,
     migrate::COMMANDS,
+    models::COMMANDS,
     ngrams::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
@@ -95,6 +98,7 @@ const FAMILIES: &[&[Row]] = &[
     sort::COMMANDS,
     streams::COMMANDS,
     strings::COMMANDS,
+    tensors::COMMANDS,
     transactions::COMMANDS,
     vectors::COMMANDS,
     zsets::COMMANDS,

@@ -174,7 +174,7 @@ impl Number {
 }
 
 /// A number of single precision, rounded once.
-fn parse_float(text: &[u8]) -> Option<f32> {
+pub(super) fn parse_float(text: &[u8]) -> Option<f32> {
     let double = parse_double(text)?;
     // Hexadecimal digits are no text of a number in Rust.
     let float = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(double as f32);

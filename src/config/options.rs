@@ -95,6 +95,7 @@ options! {
     AclLogMaxLen "acllog-max-len", COUNT, "128", Live, "Refusals that ACL LOG remembers";
     AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, "Channels that new users may use";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory { min: 1 << 20, max: i64::MAX }, "512mb", Live, "Longest argument of a command";
+    AiModelChunkSize "ai-model-chunk-size", Kind::Memory { min: 1024, max: i64::MAX }, "511mb", Live, "Bytes of a model from which on AI.MODELGET returns it in parts, and of each part";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
 
