@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-const CLIENTS: [&str; 8] = [
+const CLIENTS: [&str; 9] = [
     "redis-py",
     "hiredis",
     "go-redis",
     "node-redis",
     "ioredis",
+    "smartredis",
     "redis-py-cluster",
     "go-redis-cluster",
     "ioredis-cluster",

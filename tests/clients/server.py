@@ -90,7 +90,7 @@ class Server:
         return os.environ | {
             "SERVER_PORT": str(self.port), "SERVER_TLS_PORT": str(self.tls_port), "SERVER_PID": str(self.process.pid),
             "TLS_CA": self.path("ca.crt"), "TLS_CERT": self.path("client.crt"), "TLS_KEY": self.path("client.key"),
-            "TLS_STORE": self.path("client.p12"),
+            "TLS_STORE": self.path("client.p12"), "SERVER_SOCKET": self.path("socket"),
         }
 
     def close(self):
