@@ -10,7 +10,11 @@ use crate::{
         turn::Inbox,
         worker::{Clock, Worker, kick},
     },
-    net::{connection::Connection, handle::Handle},
+    net::{
+        connection::Connection,
+        handle::Handle,
+        large_buffer::{LARGE, LargeBuffer},
+    },
     push::queue::PushMessage,
     server::{Server, eviction, mailbox::Message},
     transport::stream::{Socket, Stream},
@@ -44,6 +48,7 @@ pub struct EventLoop {
     turns: Notify,
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    large_buffer: RefCell<LargeBuffer>,
     /// For the messages that are being delivered.
     messages: RefCell<Vec<PushMessage>>,
 }
@@ -82,6 +87,7 @@ impl EventLoop {
             turns: Notify::new(),
             connections: RefCell::default(),
             buffers: RefCell::default(),
+            large_buffer: RefCell::default(),
             messages: RefCell::default(),
         }
     }
@@ -91,10 +97,18 @@ impl EventLoop {
         self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE))
     }
 
+    /// The same for replies of a connection that lately had so many bytes of them at once.
+    pub fn take_reply_buffer(&self, recent: usize) -> Vec<u8> {
+        self.large_buffer.borrow_mut().take(recent).unwrap_or_else(|| self.take_buffer())
+    }
+
     /// Keeps a buffer for another connection, if it is worth it.
     pub fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > LARGE {
+            return self.large_buffer.borrow_mut().give(buffer);
+        }
         let mut buffers = self.buffers.borrow_mut();
-        if (BUFFER_SIZE..=4 * BUFFER_SIZE).contains(&buffer.capacity()) && buffers.len() < BUFFERS_KEPT {
+        if buffer.capacity() >= BUFFER_SIZE && buffers.len() < BUFFERS_KEPT {
             buffer.clear();
             buffers.push(buffer);
         }
@@ -226,6 +240,7 @@ impl EventLoop {
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            self.large_buffer.borrow_mut().tick();
             self.worker.server.busy.do_deferred(&self.worker.server.store);
             let timeout = Duration::from_secs(self.worker.server.config.number(Opt::Timeout) as u64);
             for handle in self.connections.borrow().values() {

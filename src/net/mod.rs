@@ -3,6 +3,7 @@
 mod connection;
 pub mod event_loop;
 mod handle;
+mod large_buffer;
 pub mod listener;
 mod lookahead;
 mod output;

@@ -28,6 +28,8 @@ pub struct Output {
     /// What `open` depends on.
     wait_lsn: Lsn,
     sealed: Vec<u8>,
+    /// See [`Output::recent`].
+    recent: usize,
     sent: usize,
     sealed_lsn: Lsn,
     /// Whether a waker is in the queue for `sealed_lsn`.
@@ -43,6 +45,11 @@ impl Output {
     /// Bytes not sent.
     pub fn pending(&self) -> usize {
         self.open.len() + self.sealed.len() - self.sent
+    }
+
+    /// Bytes of the most replies that were lately sent at once; half as many each time that they are fewer.
+    pub fn recent(&self) -> usize {
+        self.recent
     }
 
     /// Bytes of memory held.
@@ -67,6 +74,7 @@ impl Output {
                     return stream.poll_flush(cx).map_err(SendError::Io);
                 }
                 std::mem::swap(&mut self.open, &mut self.sealed);
+                self.recent = self.sealed.len().max(self.recent / 2);
                 self.sealed_lsn = self.wait_lsn;
                 self.is_queued = false;
             }

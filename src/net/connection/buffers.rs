@@ -97,7 +97,7 @@ impl Connection {
                     return Poll::Ready(Err(Closed::InputLimit));
                 }
                 if self.output.open.capacity() == 0 {
-                    self.output.open = self.events.take_buffer();
+                    self.output.open = self.events.take_reply_buffer(self.output.recent());
                 }
                 Poll::Ready(Ok(()))
             }
