@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Large values over loopback: SET, EXISTS, GET and DEL as a store of a language model's cache uses them (AUTH first), beside the rate at
-which a program that does nothing else sends the same bytes from memory to the same reader.
+which a program that does nothing else sends the same bytes from memory to the same reader. CPU time tells them apart where the machine does
+much else.
 
     python3 bench/large_values.py                       # 1, 4 and 16 MiB, over TCP and a Unix socket
     python3 bench/large_values.py --megabytes 16 --bytes 40000000000
@@ -9,6 +10,7 @@ which a program that does nothing else sends the same bytes from memory to the s
 import argparse
 import multiprocessing
 import os
+import resource
 import socket
 import tempfile
 import time
@@ -83,7 +85,8 @@ def send_value(listener, size):
 
 
 def bound(unix, size, times, memory):
-    """How long it takes to ask another process for so many bytes, which it has in memory and sends without a copy of its own."""
+    """How long it takes to ask another process for so many bytes, which it has in memory and sends without a copy of its own, and how
+    long that process runs for it."""
     with tempfile.TemporaryDirectory() as folder:
         listener = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
         listener.bind(os.path.join(folder, "socket") if unix else ("127.0.0.1", 0))
@@ -100,8 +103,11 @@ def bound(unix, size, times, memory):
         one(0)
         took = seconds(times, one)
         connection.close()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         sender.join()
-        return took
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ran = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return took, ran / times
 
 
 def main():
@@ -112,7 +118,8 @@ def main():
     parser.add_argument("--binary", default=servers.HOLDFAST)
     args = parser.parse_args()
     memory = memoryview(bytearray((max(args.megabytes) << 20) + 100))
-    print("| MiB | socket | GET, GB/s | sent from memory, GB/s | GET of it | SET, GB/s | EXISTS, us | DEL, us |\n|---|---|---|---|---|---|---|---|")
+    print("| MiB | socket | GET, GB/s | CPU, s/GB | sent from memory, GB/s | CPU, s/GB | SET, GB/s | EXISTS, us | DEL, us |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for megabytes in args.megabytes:
         for unix in (False, True):
             measure(args, megabytes << 20, unix, memory)
@@ -136,14 +143,17 @@ def measure(args, size, unix, memory):
                 if memory[start : start + size] != value:
                     raise RuntimeError("another value")
             times = max(args.bytes // size, 1)
+            ran = server.cpu_seconds()
             gets = seconds(times, lambda n: client.get(key(n), size))
+            ran = (server.cpu_seconds() - ran) / times
             exists = seconds(10_000, lambda n: client.call(b":1\r\n", b"EXISTS", key(n)))
             dels = seconds(args.keys, lambda n: client.call(b":1\r\n", b"DEL", key(n)))
-            least = bound(unix, size, times, memory)
+            least, ran_least = bound(unix, size, times, memory)
         finally:
             server.kill()
-        print(f"| {size >> 20} | {'Unix' if unix else 'TCP'} | {size / gets / 1e9:.2f} | {size / least / 1e9:.2f} | {least / gets:.2f} | "
-              f"{size / sets / 1e9:.2f} | {exists * 1e6:.0f} | {dels * 1e6:.0f} |", flush=True)
+        gb = size / 1e9
+        print(f"| {size >> 20} | {'Unix' if unix else 'TCP'} | {gb / gets:.2f} | {ran / gb:.2f} | {gb / least:.2f} | {ran_least / gb:.2f} | "
+              f"{gb / sets:.2f} | {exists * 1e6:.0f} | {dels * 1e6:.0f} |", flush=True)
 
 
 if __name__ == "__main__":
