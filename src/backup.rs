@@ -144,10 +144,7 @@ impl ServerLink {
                 self.dir, self.address
             ));
         }
-        let open =
-            |path: &str, _| -> Result<Arc<dyn Io>, OpenError> { Ok(Arc::new(RealIo::read_only(path))) };
-        Spread::open(Arc::new(RealIo::read_only(dir)), &self.dir, "log", &[], &open)
-            .map_err(|e| format!("{}: {e}", self.dir))
+        open_data_folder(dir)
     }
 
     /// Whether the server is there, and keeps the moment still. That it hears of us keeps it from closing the connection, too.
@@ -172,6 +169,14 @@ impl ServerLink {
             Err(e) => Err(OpenError::Unusable(format!("the server {}: {e}", self.address))),
         }
     }
+}
+
+/// Opens the folder of a server that runs, with all further ones that it has, only to read them.
+pub fn open_data_folder(dir: &Path) -> Result<Arc<dyn Io>, String> {
+    let shown = dir.display().to_string();
+    let open = |path: &str, _| -> Result<Arc<dyn Io>, OpenError> { Ok(Arc::new(RealIo::read_only(path))) };
+    Spread::open(Arc::new(RealIo::read_only(dir)), &shown, "log", &[], &open)
+        .map_err(|e| format!("{shown}: {e}"))
 }
 
 /// How fast is copied.

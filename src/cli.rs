@@ -31,6 +31,8 @@ pub enum Request {
     Top(top::Request),
     /// Write what a data folder holds to an RDB file.
     Export(export::Request),
+    /// Write what a server that runs holds at one moment, which has started this process for that.
+    ExportMoment(export::Moment),
     /// Compare two servers.
     Compare(compare::Request),
     /// Back up a server that runs.
@@ -162,6 +164,12 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
                 "check needs the data folder, and nothing else: holdfast check DIR".into(),
             )),
         },
+        // What a server calls, for a client of SYNC; nobody else has the plan that it takes.
+        ["export-moment", dir, version, parts] => Ok(Request::ExportMoment(export::Moment {
+            dir: PathBuf::from(dir),
+            version: version.parse().ok(),
+            parts: export::Parts { keys: parts.contains("keys"), functions: parts.contains("functions") },
+        })),
         ["export", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(EXPORT_USAGE.into())),
         ["export", rest @ ..] => export(rest),
         ["compare", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(COMPARE_USAGE.into())),

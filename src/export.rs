@@ -19,12 +19,13 @@ use crate::{
 };
 use holdfast_rdb::{
     encode,
-    writer::{Newer, REDIS_7_0, REDIS_7_2, Writer},
+    writer::{Newer, REDIS_7_0, REDIS_7_2, Writer, version_of},
 };
-use holdfast_store::{DATABASES, OpenError, Options, Store, Txn};
+use holdfast_store::{DATABASES, OpenError, Options, Plan, Store, Txn, Type};
 use std::{
-    fs,
-    io::{self, ErrorKind, Seek},
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Seek, Write},
+    os::fd::AsFd,
     path::{Path, PathBuf},
 };
 
@@ -56,6 +57,28 @@ pub enum Origin {
     },
 }
 
+/// What a server has a process of its own write, for a client of SYNC: its data as they are at one moment, as an RDB file to the standard
+/// output. It keeps the moment meanwhile, and says by a [`Plan`] on the standard input what that is.
+pub struct Moment {
+    /// The server's data folder.
+    pub dir: PathBuf,
+    /// The version of the format; if there is none, 11, or 12 if a hash has fields that expire.
+    pub version: Option<u16>,
+    /// What is written.
+    pub parts: Parts,
+}
+
+/// What is exported of all that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Keys with their values.
+    pub keys: bool,
+    /// Libraries of functions.
+    pub functions: bool,
+}
+
+const ALL: Parts = Parts { keys: true, functions: true };
+
 /// What was exported.
 #[derive(Default)]
 struct Summary {
@@ -73,6 +96,20 @@ enum Failure {
     Value(String),
     /// The file cannot be written.
     File(io::Error),
+}
+
+impl Failure {
+    fn describe(self, dir: &Path, cannot_write: &str) -> String {
+        match self {
+            Failure::Newer { key, version } => format!(
+                "the value of the key \"{}\" needs version {version} of the format: a hash whose fields expire, which Redis has since 7.4",
+                key.escape_ascii()
+            ),
+            Failure::Data(error) => check::describe(dir, error),
+            Failure::Value(what) => format!("{}: {what}", dir.display()),
+            Failure::File(error) => format!("{cannot_write}: {error}"),
+        }
+    }
 }
 
 impl From<OpenError> for Failure {
@@ -113,25 +150,21 @@ pub fn export(request: &Request) -> Result<(), String> {
     }
     store.load_everything().map_err(|e| check::describe(&dir, e))?;
     let mut version = request.version.unwrap_or(REDIS_7_2);
-    let mut written = write(&store, &mut new.file, version);
+    let mut progress = Progress::counting("keys");
+    let mut on_key = |done, all| progress.show(done, all);
+    let mut written = write(&store, &mut new.file, version, ALL, &mut on_key);
     if let (Err(Failure::Newer { version: needed, .. }), None) = (&written, request.version) {
         version = *needed;
         new.begin_anew().map_err(|e| format!("{shown}: {e}"))?;
-        written = write(&store, &mut new.file, version);
+        written = write(&store, &mut new.file, version, ALL, &mut on_key);
     }
+    progress.end();
     let finished = written.and_then(|summary| {
         new.finish(&request.file)?;
         Ok(summary)
     });
-    let Summary { keys, libraries } = finished.map_err(|failure| match failure {
-        Failure::Newer { key, version } => format!(
-            "the value of the key \"{}\" needs version {version} of the format: a hash whose fields expire, which Redis has since 7.4",
-            key.escape_ascii()
-        ),
-        Failure::Data(error) => check::describe(&dir, error),
-        Failure::Value(what) => format!("{}: {what}", dir.display()),
-        Failure::File(error) => format!("cannot write {shown}: {error}"),
-    })?;
+    let Summary { keys, libraries } =
+        finished.map_err(|failure| failure.describe(&dir, &format!("cannot write {shown}")))?;
     println!("version of the format: {version}");
     println!("keys: {keys}");
     if libraries > 0 {
@@ -141,14 +174,51 @@ pub fn export(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes everything as a file of a version.
-fn write(store: &Store, file: &mut fs::File, version: u16) -> Result<Summary, Failure> {
+/// Writes a moment of a server, which says what it is and waits for what comes.
+pub fn export_moment(request: &Moment) -> Result<(), String> {
+    let dir = &request.dir;
+    // The server kills this process if its client goes. If it ends itself, nobody is left to write for.
+    let parent_ends = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    parent_ends.map_err(|e| format!("prctl: {e}"))?;
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(|e| format!("the plan: {e}"))?;
+    let plan = Plan::decode(&text).map_err(|e| e.to_string())?;
+    let view = plan.view(backup::open_data_folder(dir)?);
+    let options = Options {
+        background: false,
+        memory_bytes_max: MEMORY_BYTES,
+        on_unreadable: check::on_unreadable,
+        ..Options::default()
+    };
+    let store = Store::open_on(view, options).map_err(|e| check::describe(dir, e))?;
+    store.load_everything().map_err(|e| check::describe(dir, e))?;
+    let written = match request.version {
+        Some(version) => Ok(version),
+        None if request.parts.keys => version_needed(&store),
+        None => Ok(REDIS_7_2),
+    };
+    let written = written.and_then(|version| {
+        // The standard output as Rust has it would look for the ends of lines.
+        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        write(&store, out, version, request.parts, &mut |_, _| ())
+    });
+    written.map(drop).map_err(|failure| failure.describe(dir, "cannot send"))
+}
+
+/// Writes everything as a file of a version. `on_key` is told before each key how many of how many are written.
+fn write(
+    store: &Store,
+    file: impl Write,
+    version: u16,
+    parts: Parts,
+    on_key: &mut dyn FnMut(u64, u64),
+) -> Result<Summary, Failure> {
     let mut writer = Writer::new(file, version);
     writer.aux("redis-ver", REDIS_VERSION)?;
     writer.aux("holdfast-ver", VERSION)?;
     writer.aux("ctime", &(store.now_ms() / 1000).to_string())?;
     let mut wrong = Vec::new();
-    let libraries = library::sources(store, &mut wrong);
+    let libraries = if parts.functions { library::sources(store, &mut wrong) } else { Vec::new() };
     if let Some(what) = wrong.pop() {
         return Err(Failure::Value(what));
     }
@@ -156,12 +226,13 @@ fn write(store: &Store, file: &mut fs::File, version: u16) -> Result<Summary, Fa
         writer.library(source)?;
     }
     let stream = if version > REDIS_7_0 { encode::stream_with_activity } else { encode::stream };
-    let databases = || (0..DATABASES as u8).map(|logical| (logical, store.database(logical)));
+    let databases = parts.keys.then(|| databases(store));
+    let databases = || databases.clone().into_iter().flatten();
     let all = databases().map(|(_, db)| store.len(db)).sum();
-    let (mut keys, mut progress) = (0, Progress::counting("keys"));
+    let mut keys = 0;
     for (logical, db) in databases() {
         store.visit_keys(db, |txn, key| {
-            progress.show(keys, all);
+            on_key(keys, all);
             let expires_ms = txn.expiry(db, key).flatten();
             // All its fields may have expired.
             let Some(payload) = payload(store, txn, db, key, stream)? else { return Ok(()) };
@@ -170,9 +241,29 @@ fn write(store: &Store, file: &mut fs::File, version: u16) -> Result<Summary, Fa
             writer.key(logical.into(), key, expires_ms, &payload)?.map_err(newer)
         })?;
     }
-    progress.end();
     writer.finish()?;
     Ok(Summary { keys, libraries: libraries.len() })
+}
+
+fn databases(store: &Store) -> impl Iterator<Item = (u8, u8)> + Clone {
+    (0..DATABASES as u8).map(|logical| (logical, store.database(logical)))
+}
+
+/// The oldest version of the format that has room for all values, from 11 on.
+fn version_needed(store: &Store) -> Result<u16, Failure> {
+    let mut version = REDIS_7_2;
+    for (_, db) in databases(store) {
+        store.visit_keys(db, |txn, key| {
+            // Of a hash a newer one may be needed.
+            if version == REDIS_7_2 && txn.type_of(db, key) == Some(Type::Hash) {
+                if let Some(payload) = payload(store, txn, db, key, encode::stream)? {
+                    version = version.max(version_of(&payload));
+                }
+            }
+            Ok::<(), Failure>(())
+        })?;
+    }
+    Ok(version)
 }
 
 /// The value of a key. If it is not at hand, it is waited for: nobody else wants the partition.
@@ -222,7 +313,7 @@ impl Drop for Copy {
 /// A file that gets its name in the end; else it is removed.
 struct NewFile {
     path: PathBuf,
-    file: fs::File,
+    file: File,
 }
 
 impl NewFile {
@@ -233,7 +324,7 @@ impl NewFile {
         let mut path = place.as_os_str().to_os_string();
         path.push(".exporting");
         let path = PathBuf::from(path);
-        let file = fs::File::create_new(&path).map_err(|e| match e.kind() {
+        let file = File::create_new(&path).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => format!(
                 "{} is in the way: another export writes it, or one that was killed has left it; then remove it",
                 path.display()
@@ -252,7 +343,7 @@ impl NewFile {
         self.file.sync_all()?;
         fs::rename(&self.path, place)?;
         let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::File::open(parent)?.sync_all()
+        File::open(parent)?.sync_all()
     }
 }
 

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Restore(request)) => backup::restore(&request),
         Ok(cli::Request::Top(request)) => top::top(&request),
         Ok(cli::Request::Export(request)) => export::export(&request),
+        Ok(cli::Request::ExportMoment(request)) => export::export_moment(&request),
         Ok(cli::Request::Compare(request)) => compare::compare(&request),
         Err(error) => Err(error.to_string()),
     };

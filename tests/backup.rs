@@ -2,18 +2,16 @@
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, check, is_error, number, ok, run, seed, text, wait_until};
-use holdfast_resp::{Reply, write_command};
+use harness::{
+    Client, Folder, Rng, Server, check, is_error, ok, run, seed, text,
+    transfers::{call, check_moment, int, under_load},
+    wait_until,
+};
+use holdfast_resp::Reply;
 use std::{
     fs,
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    thread,
 };
-
-const ACCOUNTS: u64 = 100;
-const BALANCE: u64 = 1000;
-const WRITERS: u64 = 3;
 
 /// Runs the program; whether it ended well, and what it printed.
 fn program(args: &[&str]) -> (bool, String) {
@@ -34,77 +32,6 @@ fn restore(folder: &Folder, more: &[&str]) -> Folder {
     new
 }
 
-fn call(client: &mut Client, words: &[&str]) -> Reply {
-    let reply = client.call_args(words);
-    assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
-    reply
-}
-
-fn int(client: &mut Client, command: &str) -> u64 {
-    number(&client.call(command)).unwrap_or_else(|| panic!("{command} returns a number"))
-}
-
-/// What each writer does in its n-th transaction, by MULTI or by a script: a transfer, and its number in a value of each type.
-const SCRIPT: &str = "
-    local n, writer, filler = ARGV[1], ARGV[2], ARGV[3]
-    redis.call('DECRBY', KEYS[1], 1)
-    redis.call('INCRBY', KEYS[2], 1)
-    redis.call('SET', 'count:' .. writer, n)
-    redis.call('RPUSH', 'list:' .. writer, n)
-    redis.call('SADD', 'set:' .. writer, n)
-    redis.call('ZADD', 'zset:' .. writer, n, n)
-    redis.call('HSET', 'hash:' .. writer, n % 50, n)
-    redis.call('XADD', 'stream:' .. writer, n .. '-1', 'n', n)
-    redis.call('SET', 'filler:' .. writer .. ':' .. n % 300, filler)";
-
-fn transact(client: &mut Client, rng: &mut Rng, writer: u64, n: u64) {
-    let accounts = [rng.below(ACCOUNTS), rng.below(ACCOUNTS)].map(|account| format!("account:{account}"));
-    let [from, to] = &accounts;
-    let (n, w, filler) =
-        (n.to_string(), writer.to_string(), n.to_string().repeat(1 + rng.below(1500) as usize));
-    let named = |kind: &str| format!("{kind}:{w}");
-    if rng.one_in(2) {
-        call(client, &["EVAL", SCRIPT, "2", from, to, &n, &w, &filler]);
-        return;
-    }
-    let (field, place) =
-        ((n.parse::<u64>().expect("a number") % 50).to_string(), n.parse::<u64>().expect("a number") % 300);
-    let mut requests = Vec::new();
-    write_command(&mut requests, &["MULTI"]);
-    write_command(&mut requests, &["DECRBY", from, "1"]);
-    write_command(&mut requests, &["INCRBY", to, "1"]);
-    write_command(&mut requests, &["SET", &named("count"), &n]);
-    write_command(&mut requests, &["RPUSH", &named("list"), &n]);
-    write_command(&mut requests, &["SADD", &named("set"), &n]);
-    write_command(&mut requests, &["ZADD", &named("zset"), &n, &n]);
-    write_command(&mut requests, &["HSET", &named("hash"), &field, &n]);
-    write_command(&mut requests, &["XADD", &named("stream"), &format!("{n}-1"), "n", &n]);
-    write_command(&mut requests, &["SET", &format!("filler:{w}:{place}"), &filler]);
-    write_command(&mut requests, &["EXEC"]);
-    client.send(&requests);
-    (0..10).for_each(|_| drop(client.reply()));
-    assert!(matches!(client.reply(), Reply::Array(replies) if replies.len() == 9), "the transaction is done");
-}
-
-/// Whether the data is that of one moment; the number of each writer's last transaction in it.
-fn check_moment(client: &mut Client) -> Vec<u64> {
-    let balances = (0..ACCOUNTS).map(|account| text(&client.call(&format!("GET account:{account}"))));
-    let sum: i64 = balances.map(|balance| balance.parse::<i64>().expect("a number")).sum();
-    assert_eq!(sum, (ACCOUNTS * BALANCE) as i64, "no transfer is there in part");
-    let counts = |writer| {
-        let n = int(client, &format!("GET count:{writer}"));
-        for kind in ["LLEN list", "SCARD set", "ZCARD zset", "XLEN stream"] {
-            assert_eq!(int(client, &format!("{kind}:{writer}")), n, "{kind}");
-        }
-        assert_eq!(int(client, &format!("LINDEX list:{writer} -1")), n);
-        assert_eq!(int(client, &format!("HGET hash:{writer} {}", n % 50)), n);
-        let filler = text(&client.call(&format!("GET filler:{writer}:{}", n % 300)));
-        assert!(filler.starts_with(&n.to_string()), "{filler} of {n}");
-        n
-    };
-    (0..WRITERS).map(counts).collect()
-}
-
 #[test]
 fn a_backup_under_load_is_one_moment() {
     let mut rng = Rng(seed());
@@ -112,25 +39,8 @@ fn a_backup_under_load_is_one_moment() {
     let options = ["--maxmemory", "24mb", "--log-max-size", "256mb", "--compression", "lz4"];
     let server = Server::start(&options);
     let mut client = server.client();
-    for account in 0..ACCOUNTS {
-        call(&mut client, &["SET", &format!("account:{account}"), &BALANCE.to_string()]);
-    }
-    let numbers: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
-    let is_over = AtomicBool::new(false);
     let (mut backups, mut exported) = (Vec::new(), Default::default());
-    thread::scope(|scope| {
-        for (writer, number) in (0..).zip(&numbers) {
-            let (mut rng, mut client, is_over) = (Rng(rng.draw()), server.client(), &is_over);
-            scope.spawn(move || {
-                while !is_over.load(SeqCst) {
-                    let n = number.load(SeqCst) + 1;
-                    transact(&mut client, &mut rng, writer, n);
-                    number.store(n, SeqCst);
-                }
-            });
-        }
-        let now = || numbers.iter().map(|number| number.load(SeqCst)).collect::<Vec<_>>();
-        wait_until(|| "the writers write".into(), || now().iter().all(|&n| n > 500));
+    let all = under_load(&server, &mut rng, |now| {
         for rate in ["10gb", "40mb", "20mb"] {
             let before = now();
             let (is_done, told) = back_up(&server, &["--rate", rate]);
@@ -147,11 +57,9 @@ fn a_backup_under_load_is_one_moment() {
         assert!(is_done && told.ends_with("ok\n"), "{told}");
         exported = (before, now().iter().map(|n| n + 1).collect::<Vec<u64>>());
         assert!(!server.folder().path().join("server.rdb.exporting-backup").exists());
-        is_over.store(true, SeqCst);
     });
     assert_eq!(client.info("backups_ended"), "4");
     assert_eq!(client.info("backup_in_progress"), "0");
-    let all: Vec<u64> = numbers.iter().map(|number| number.load(SeqCst)).collect();
     assert_eq!(check_moment(&mut client), all, "the server has them all");
     let folder = server.stop();
     assert!(check(&folder).0);

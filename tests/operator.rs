@@ -14,7 +14,6 @@ fn a_server_without_replicas_and_cluster_says_so() {
         "replicaof no one => +OK
          slaveof no one => +OK
          replicaof localhost 70000 => -ERR Invalid master port
-         psync ? -1 => -ERR Replication is not supported
          cluster info => -ERR This instance has cluster support disabled
          readonly => -ERR This instance has cluster support disabled
          failover => -ERR FAILOVER requires connected replicas.

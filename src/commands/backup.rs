@@ -1,6 +1,6 @@
 //! BACKUP: has the server keep one moment of its data folder, for `holdfast backup` to copy. Redis has no such command.
 
-use crate::{commands::prelude::*, config::Opt, session::progress::Progress};
+use crate::{commands::prelude::*, config::Opt, server::Server, session::progress::Progress};
 use holdfast_store::Begin;
 use std::{path, time::Duration};
 
@@ -66,14 +66,20 @@ fn help(call: &mut Call) -> Answer {
     ])
 }
 
-fn begin(call: &mut Call) -> Answer {
-    let server = call.server();
+/// Refuses where no moment of the data can be kept.
+pub(super) fn check_possible(server: &Server) -> Result<(), Stop> {
     if let Some(why) = server.store.log().failed() {
         return Err(format!("ERR Writing to the log has failed: {why}").into());
     }
     if server.store.home_stats().is_some() {
         return Err(AT_HOME);
     }
+    Ok(())
+}
+
+fn begin(call: &mut Call) -> Answer {
+    let server = call.server();
+    check_possible(server)?;
     match call.session.progress.take() {
         Some(Progress::Backup) => {}
         _ if call.session.backup.is_some() => return Err(IN_USE),

@@ -1,10 +1,11 @@
-//! REPLICAOF and ROLE, and what a server that has no replicas answers to those who ask for them: WAIT, WAITAOF and their kin.
+//! REPLICAOF and ROLE; SYNC, which sends a snapshot; and what a server that has no replicas answers to those who ask for them: WAIT, WAITAOF
+//! and their kin.
 
 use crate::{
     command::error::{NOT_INTEGER, NOT_POSITIVE, UNBLOCKED},
-    commands::prelude::*,
+    commands::{backup::check_possible, prelude::*},
     server::{mailbox::Wake, replication::Primary},
-    session::progress::Progress,
+    session::{progress::Progress, snapshot::SnapshotRequest},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::Turn;
@@ -45,7 +46,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command used in replication.",
         ..SYNC
     }
-    .by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(sync)),
     Command {
         name: "replconf",
         arity: -1,
@@ -54,7 +55,7 @@ pub static COMMANDS: &[Row] = &[
         summary: "An internal command for configuring the replication stream.",
         ..ADMIN
     }
-    .by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(replconf)),
     Command {
         name: "replicaof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
@@ -81,7 +82,7 @@ pub static COMMANDS: &[Row] = &[
     }
     .by(Plain(replicaof)),
     Command { name: "sync", summary: "An internal command used in replication.", ..SYNC }
-    .by(Plain(|_| Err(NO_REPLICATION))),
+    .by(Plain(sync)),
     Command {
         name: "wait",
         syntax: "numreplicas:i timeout:i",
@@ -99,7 +100,13 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(waitaof)),
 ];
 
-const NO_REPLICATION: Stop = Stop::new("ERR Replication is not supported");
+const NO_REPLICAS: Stop = Stop::new(
+    "ERR This server has no replicas. It sends a snapshot to who asks for no more than that by REPLCONF rdb-only 1, as redis-cli --rdb \
+     does",
+);
+const NO_MARK: Stop = Stop::new(
+    "ERR The length of a snapshot is not known before its end, so it goes to clients only that know a mark there: REPLCONF capa eof",
+);
 const WAIT_ON_REPLICA: Stop = Stop::new(
     "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be \
      writable (which is not the default) writes to replicas are just local and are not propagated.",
@@ -157,6 +164,53 @@ fn replicaof(call: &mut Call) -> Answer {
     }
     server.follow(primary).map_err(failed)?;
     call.reply_ok()
+}
+
+/// What the client wants of a snapshot, for SYNC or PSYNC later on.
+fn replconf(call: &mut Call) -> Answer {
+    if call.args.len() % 2 == 0 {
+        return Err(SYNTAX);
+    }
+    let mut snapshot = call.session.snapshot;
+    for at in (1..call.args.len()).step_by(2) {
+        if call.is(at, "rdb-only") {
+            let value = call.int(at + 1)?;
+            if !(0..=1).contains(&value) {
+                return Err(Stop::new("ERR value is out of range, must be between 0 and 1"));
+            }
+            snapshot.is_only = value == 1;
+        } else if call.is(at, "rdb-filter-only") {
+            (snapshot.keys, snapshot.functions) = (false, false);
+            for part in call.args.at(at + 1).split(u8::is_ascii_whitespace).filter(|part| !part.is_empty()) {
+                if !part.eq_ignore_ascii_case(b"functions") {
+                    let part = String::from_utf8_lossy(part);
+                    return Err(format!("ERR Unsupported rdb-filter-only option: {part}").into());
+                }
+                snapshot.functions = true;
+            }
+        } else if call.is(at, "capa") {
+            snapshot.knows_mark |= call.is(at + 1, "eof");
+        } else if !["listening-port", "ip-address", "version"].iter().any(|known| call.is(at, known)) {
+            let option = String::from_utf8_lossy(call.args.at(at));
+            return Err(format!("ERR Unrecognized REPLCONF option: {option}").into());
+        }
+    }
+    call.session.snapshot = snapshot;
+    call.reply_ok()
+}
+
+/// SYNC and PSYNC.
+fn sync(call: &mut Call) -> Answer {
+    let is_psync = call.args.len() > 1;
+    let snapshot = SnapshotRequest { is_psync, ..call.session.snapshot };
+    if !snapshot.is_only {
+        return Err(NO_REPLICAS);
+    }
+    if !snapshot.knows_mark {
+        return Err(NO_MARK);
+    }
+    check_possible(call.server())?;
+    Ok(Outcome::SendSnapshot(snapshot))
 }
 
 fn refuse_on_replica(call: &Call, error: Stop) -> Result<(), Stop> {

@@ -157,6 +157,7 @@ options! {
     ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", Live, "The address that a replica tells its primary; empty: the one it connects from";
     ReplicaAnnouncePort "replica-announce-port" or "slave-announce-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port that a replica tells its primary; 0: its own";
     ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", Live, "Whether a replica answers while it does not follow its primary";
+    RdbVersion "rdb-version", Kind::Choice(&["auto", "10", "11", "12"]), "auto", Live, "Version of the RDB files that clients of SYNC get, such as redis-cli --rdb: 10 for Redis 7.0, 11 for 7.2, 12 for 7.4; auto: 11, or 12 if a hash has fields that expire";
     ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::primary), "", AtStart, "Host and port of the primary, a Redis or Valkey, whose replica the server is; empty: what it was when it ended";
     ClusterEnabled "cluster-enabled", YES_NO, "no", AtStart, "Whether the server is a node of a cluster, and has only the hash slots that it is given";
     ClusterPort "cluster-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "Where the other nodes of the cluster connect; 0: at the port for clients + 10000";

@@ -1,6 +1,9 @@
 //! What a handler returns.
 
-use crate::{command::error::Stop, session::progress::Progress};
+use crate::{
+    command::error::Stop,
+    session::{progress::Progress, snapshot::SnapshotRequest},
+};
 use holdfast_store::Cold;
 use std::{fmt, thread, time::Duration};
 use tokio::{
@@ -34,6 +37,8 @@ pub enum Outcome {
     LockBusy,
     /// Nothing is written. Do this where it may wait, then run the handler again with what it comes to.
     WaitFor(Work),
+    /// Nothing is written. Send what the server holds at one moment, as an RDB file, and close the connection.
+    SendSnapshot(SnapshotRequest),
 }
 
 /// How long a command waits that has found no thread.

@@ -301,6 +301,7 @@ impl Turn<'_> {
             | Outcome::Queue
             | Outcome::OnStack
             | Outcome::WaiterFirst
+            | Outcome::SendSnapshot(_)
             | Outcome::LockBusy => {}
         }
         self.commit(txn);

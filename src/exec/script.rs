@@ -537,6 +537,7 @@ impl Host for Run<'_, '_, '_> {
                 | Queue
                 | OnStack
                 | WaiterFirst
+                | SendSnapshot(_)
                 | Outcome::LockBusy => {
                     unreachable!("commands do not wait within a script")
                 }

@@ -7,6 +7,7 @@
 //! While a connection is idle it holds no buffers; they are its worker's.
 
 mod buffers;
+mod snapshot;
 mod waiting;
 
 use crate::{

@@ -341,7 +341,8 @@ pub fn worker_count(option: i64) -> usize {
 }
 
 /// Forty random hexadecimal digits.
-fn random_id() -> String {
+/// 40 random hexadecimal digits.
+pub fn random_id() -> String {
     let mut id = [0; 20];
     getrandom(&mut id, GetRandomFlags::empty()).expect("Linux has getrandom since 3.17");
     HEXLOWER.encode(&id)

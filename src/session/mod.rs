@@ -3,6 +3,7 @@
 pub mod migration;
 pub mod observe;
 pub mod progress;
+pub mod snapshot;
 
 use crate::{
     acl::{Acl, User},
@@ -18,6 +19,7 @@ use crate::{
     session::{
         observe::{Waiting, Watched},
         progress::Progress,
+        snapshot::SnapshotRequest,
     },
 };
 use holdfast_resp::{OwnedArgs, Proto};
@@ -68,6 +70,8 @@ pub struct Session {
     pub draws: Option<fastrand::Rng>,
     /// What the server keeps for a backup that it has begun.
     pub backup: Option<Lease>,
+    /// What REPLCONF has said.
+    pub snapshot: SnapshotRequest,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
@@ -149,6 +153,7 @@ impl Session {
             ticket: None,
             draws: None,
             backup: None,
+            snapshot: SnapshotRequest::default(),
             progress: None,
             fetched: Vec::new(),
         };

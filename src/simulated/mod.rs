@@ -111,8 +111,12 @@ impl World {
                     }
                 }
                 Outcome::Postpone(_) | Outcome::Busy => self.maintain()?,
-                Outcome::Queue | Outcome::WaiterFirst | Outcome::LockBusy | Outcome::WaitFor(_) => {
-                    panic!("there is no other client or server")
+                Outcome::Queue
+                | Outcome::WaiterFirst
+                | Outcome::LockBusy
+                | Outcome::WaitFor(_)
+                | Outcome::SendSnapshot(_) => {
+                    panic!("there is no other client, server or process")
                 }
             }
         }

@@ -27,7 +27,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// What is not called: it ends or holds up the process by design, needs another server or files, makes as much as it is
 /// told to, fills the output of this test, or leaves a connection that no other command can use.
-pub const EXCLUDED: [&str; 17] = [
+pub const EXCLUDED: [&str; 19] = [
     "shutdown",
     "debug|panic",
     "debug|segfault",
@@ -39,6 +39,8 @@ pub const EXCLUDED: [&str; 17] = [
     "migrate",
     "replicaof",
     "slaveof",
+    "sync",
+    "psync",
     "monitor",
     "client|pause",
     "client|reply",

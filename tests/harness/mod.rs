@@ -11,6 +11,7 @@ mod redis;
 pub mod sample;
 mod script;
 mod server;
+pub mod transfers;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
 pub use folder::Folder;

@@ -1,8 +1,11 @@
-//! Copying the segments of a log while another process writes it: for backups. What is copied was pinned there ([`Log::pin_all`]);
+//! Copying the segments of a log, or reading them, while another process writes it: for backups. What is copied was pinned there ([`Log::pin_all`]);
 //! each batch is checked on the way, and the copy ends where the log was cut.
 
-use holdfast_io::{AlignedBuf, BLOCK, Error, Io, Result, crc32c_append};
-use std::{io::ErrorKind, sync::Arc};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, crc32c_append};
+use std::{
+    io::{self, ErrorKind},
+    sync::Arc,
+};
 
 use crate::{
     Log, Pin,
@@ -46,6 +49,15 @@ impl LogIdentity {
     /// Bytes of log in a segment.
     pub fn payload(&self) -> u64 {
         u64::from(self.segment_size) - BLOCK_BYTES
+    }
+
+    /// The header of a segment of a log that ends at `end`.
+    fn header(&self, place: &SegmentPlace, end: Lsn) -> SegmentHeader {
+        let LogIdentity { segment_size, store_id, epoch, .. } = *self;
+        let entry = Entry { crossing: place.crossing, first: place.first };
+        // The mark says that nothing up to there may be missing.
+        let durable = end.min((place.seq + 1) * self.payload());
+        SegmentHeader { segment_size, store_id, seq: place.seq, durable, entry, epoch, is_free: false }
     }
 }
 
@@ -109,7 +121,7 @@ impl SegmentCopier {
         };
         read(&mut self.memory[..BLOCK], 0)?;
         let found = SegmentHeader::read(&self.memory[..BLOCK], &name)?;
-        let LogIdentity { segment_size, store_id, epoch, .. } = self.identity;
+        let LogIdentity { segment_size, store_id, .. } = self.identity;
         let is_ours = |h: SegmentHeader| {
             (h.seq, h.store_id, h.segment_size, h.is_free) == (place.seq, store_id, segment_size, false)
         };
@@ -121,12 +133,7 @@ impl SegmentCopier {
             self.batches.begin(start, place.first);
         }
         self.next_seq = Some(place.seq + 1);
-        // The mark says that nothing of the copy may be missing.
-        let entry = Entry { crossing: place.crossing, first: place.first };
-        let durable = self.end.min(start + payload);
-        let header =
-            SegmentHeader { segment_size, store_id, seq: place.seq, durable, entry, epoch, is_free: false };
-        header.encode(&mut self.memory[..BLOCK]);
+        self.identity.header(place, self.end).encode(&mut self.memory[..BLOCK]);
         write(&self.memory[..BLOCK])?;
         let mut at = 0;
         while at < payload {
@@ -149,6 +156,76 @@ impl SegmentCopier {
             return Err(Error::corrupt(&name, BLOCK_BYTES + used, "no batch ends where the copy does"));
         }
         Ok(())
+    }
+}
+
+/// A segment as its copy by [`SegmentCopier`] would be, read where it lies. It was pinned there ([`Log::pin_all`]). Its batches are not
+/// checked: who replays them does that.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn view_segment(
+    io: &dyn Io,
+    identity: &LogIdentity,
+    place: &SegmentPlace,
+    end: Lsn,
+) -> io::Result<Arc<dyn File>> {
+    let mut header = vec![0; BLOCK];
+    identity.header(place, end).encode(&mut header);
+    let start = place.seq * identity.payload();
+    let used = BLOCK_BYTES + end.min(start + identity.payload()).saturating_sub(start);
+    let file = io.open(&file_name(place.slot), false)?;
+    Ok(Arc::new(SegmentView { file, header, used, size: identity.segment_size.into() }))
+}
+
+struct SegmentView {
+    file: Arc<dyn File>,
+    header: Vec<u8>,
+    /// Bytes up to the end of the log; those behind read as zeroes.
+    used: u64,
+    size: u64,
+}
+
+impl File for SegmentView {
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset + buf.len() as u64;
+        if end > self.size {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        // Whole blocks, for the sake of direct I/O; the file has them.
+        let blocks = self.used.next_multiple_of(BLOCK as u64).min(end).saturating_sub(offset) as usize;
+        self.file.read_at(&mut buf[..blocks], offset)?;
+        let used = self.used.saturating_sub(offset).min(buf.len() as u64) as usize;
+        buf[used..].fill(0);
+        if offset < BLOCK_BYTES {
+            let header = &self.header[offset as usize..BLOCK.min(end as usize)];
+            buf[..header.len()].copy_from_slice(header);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[&[u8]], _: u64, _: Durability) -> io::Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.size)
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Err(ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn punch_hole(&self, _: u64, _: u64) -> io::Result<bool> {
+        Ok(false)
     }
 }
 

@@ -29,7 +29,7 @@ use std::sync::{
 use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-pub use copy::{LogIdentity, SegmentCopier, SegmentPlace};
+pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};

@@ -32,6 +32,12 @@ pub struct Writer<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newer(pub u16);
 
+/// The version of the format that a payload needs, as [`encode`](mod@crate::encode) has made it.
+pub fn version_of(payload: &[u8]) -> u16 {
+    let footer = &payload[payload.len() - FOOTER..];
+    u16::from_le_bytes([footer[0], footer[1]])
+}
+
 impl<W: Write> Writer<W> {
     /// Begins with a file of a version.
     pub fn new(out: W, version: u16) -> Writer<W> {
@@ -63,8 +69,8 @@ impl<W: Write> Writer<W> {
         expires_ms: Option<u64>,
         payload: &[u8],
     ) -> io::Result<Result<(), Newer>> {
-        let (value, footer) = payload.split_at(payload.len() - FOOTER);
-        let needed = u16::from_le_bytes([footer[0], footer[1]]);
+        let value = &payload[..payload.len() - FOOTER];
+        let needed = version_of(payload);
         if needed > self.version {
             return Ok(Err(Newer(needed)));
         }

@@ -180,6 +180,29 @@ fn what_is_restored_is_the_moment_whatever_the_server_does_meanwhile() {
 }
 
 #[test]
+fn a_moment_is_read_where_it_lies_whatever_the_server_does_meanwhile() {
+    with_seeds(6, |seed| {
+        let sim = SimIo::new(seed);
+        let (store, mut model, mut rng) = (open(&sim).expect("a store"), Model::default(), Rng(seed));
+        for _ in 0..4 {
+            go_on(&store, &mut model, &mut rng, 150).expect("a sound medium");
+            let moment = model.clone();
+            let (lease, plan) = begin(&store).expect("a lease");
+            go_on(&store, &mut model, &mut rng, 150).expect("a sound medium");
+            let view = Store::open_on(plan.view(Arc::new(sim.clone())), options()).expect("a view");
+            assert_eq!(view.recovery().notes, Vec::<String>::new());
+            // Nothing of it is in memory so far but what was replayed.
+            go_on(&store, &mut model, &mut rng, 150).expect("a sound medium");
+            assert!(contents(&view) == moment, "seed {seed}");
+            view.check().expect("a sound view");
+            lease.end().expect("there was room for it");
+            store.tend_backup();
+        }
+        assert_eq!(contents(&store), model, "the server goes on");
+    });
+}
+
+#[test]
 fn a_later_backup_writes_what_is_new() {
     let (sim, folder) = (SimIo::new(1), SimIo::new(2));
     let (store, mut model, mut rng) = (open(&sim).expect("a store"), Model::default(), Rng(1));

@@ -77,6 +77,11 @@ impl Connection {
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     self.session.progress = done?;
                 }
+                Outcome::SendSnapshot(request) => {
+                    self.send_snapshot(request).await?;
+                    self.closing = true;
+                    break;
+                }
                 Outcome::Fetch(cold) => {
                     let own: HashSet<u64> = cold.iter().map(Cold::id).collect();
                     let mut wanted = cold;

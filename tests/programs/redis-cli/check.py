@@ -1,4 +1,4 @@
-"""redis-cli in all its modes, less those that need replication (--rdb, --functions-rdb, --replica) or a debugger."""
+"""redis-cli in all its modes, less those that need replication (--replica) or a debugger, and --rdb and --functions-rdb, which have tests of their own."""
 
 import json
 import os

@@ -5,5 +5,6 @@
 
 pub mod folder;
 mod manifest;
+mod moment;
 pub mod plan;
 mod view;

@@ -18,6 +18,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The end of the log: everything below is in it, and nothing else.
+    pub fn moment(&self) -> Lsn {
+        self.moment
+    }
+
     /// A text, for the way between two processes.
     pub fn encode(&self) -> String {
         let mut text =

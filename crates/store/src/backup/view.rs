@@ -32,8 +32,7 @@ impl Io for View {
             return Err(ErrorKind::ReadOnlyFilesystem.into());
         }
         if name == superblock::FILE {
-            let copy = superblock_of(&self.manifest).encode();
-            return Ok(Arc::new(SuperblockFile([&copy[..], &copy[..]].concat())));
+            return Ok(Arc::new(SuperblockFile::new(&superblock_of(&self.manifest))));
         }
         let file = self.manifest.files.iter().find(|file| file.place == name);
         self.io.open(&file.ok_or(ErrorKind::NotFound)?.name, false)
@@ -84,7 +83,15 @@ impl Io for View {
 }
 
 /// A superblock in memory.
-struct SuperblockFile(Vec<u8>);
+pub(super) struct SuperblockFile(Vec<u8>);
+
+impl SuperblockFile {
+    /// Both copies of it.
+    pub fn new(superblock: &Superblock) -> SuperblockFile {
+        let copy = superblock.encode();
+        SuperblockFile([&copy[..], &copy[..]].concat())
+    }
+}
 
 impl File for SuperblockFile {
     fn name(&self) -> &str {
