@@ -2,7 +2,10 @@
 
 use crate::{
     acl,
-    admin::log::{self, log},
+    admin::{
+        log::{self, log},
+        syslog::Syslog,
+    },
     cluster,
     commands::ROWS,
     config::{Config, Opt, kind::Value},
@@ -36,9 +39,7 @@ use tokio::{
 /// Serves until a signal or SHUTDOWN; the error says why it could not start. If a time is given, in milliseconds, the clock by
 /// which keys expire stands still there.
 pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), String> {
-    open_log_file(&config)?;
-    // The first messages come before the options are applied.
-    log::set_level(config.number(Opt::LogLevel) as u8);
+    open_log(&config)?;
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -133,6 +134,19 @@ fn begin_replication(server: &Server) -> Result<(), String> {
         log!(Notice, "a replica of {primary}, until REPLICAOF NO ONE");
         server.config.store(Opt::ReplicaOf, Value::Text(primary.to_string()));
         server.follow_role();
+    }
+    Ok(())
+}
+
+/// Logs as the options say; the first messages come before these are applied.
+fn open_log(config: &Config) -> Result<(), String> {
+    open_log_file(config)?;
+    log::set_level(config.number(Opt::LogLevel) as u8);
+    log::set_json(config.choice(Opt::LogFormat) == "json");
+    if config.is_on(Opt::SyslogEnabled) {
+        let facility = config.number(Opt::SyslogFacility) as usize;
+        let syslog = Syslog::new(config.text(Opt::SyslogIdent), facility);
+        log::set_syslog(syslog.map_err(|e| format!("cannot log to syslog: {e}"))?);
     }
     Ok(())
 }

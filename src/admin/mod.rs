@@ -6,5 +6,7 @@ pub mod latency;
 pub mod log;
 pub mod refusals;
 pub mod scm;
+pub mod slow_medium;
 pub mod slowlog;
 pub mod stats;
+pub mod syslog;

@@ -72,6 +72,10 @@ macro_rules! options {
     (@optional $value:expr) => { Some($value) };
 }
 
+/// From user on as Redis has them.
+pub const SYSLOG_FACILITIES: [&str; 9] =
+    ["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+
 const YES_NO: Kind = Kind::Bool;
 const COUNT: Kind = Kind::Int { min: 0, max: i64::MAX };
 const LFU: Kind = Kind::Int { min: 0, max: i32::MAX as i64 };
@@ -98,6 +102,7 @@ options! {
     AiModelChunkSize "ai-model-chunk-size", Kind::Memory { min: 1024, max: i64::MAX }, "511mb", Live, "Bytes of a model from which on AI.MODELGET returns it in parts, and of each part";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory { min: 1 << 20, max: i64::MAX }, "1gb", Live, "Bytes of input that a client may have waiting";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::Custom(kind::output_buffer_limits), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, "Per class: bytes of output at which a client is disconnected, and at which it is after so many seconds";
+    MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
 
     // TLS.
     TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "TCP port for TLS; 0: none";
@@ -114,12 +119,15 @@ options! {
     TlsSessionCaching "tls-session-caching", YES_NO, "yes", Live, "Whether clients may resume sessions";
     TlsSessionCacheSize "tls-session-cache-size", Kind::Int { min: 0, max: 1 << 24 }, "20480", Live, "Sessions that can be resumed";
 
-    MaxMemoryClients "maxmemory-clients", Kind::Custom(kind::bytes_or_percent), "0", Live, "Bytes of memory that all clients' buffers may take, or a percentage of maxmemory; beyond, the largest are disconnected; 0: no limit";
-
     // General.
     Dir "dir", Kind::Text, "holdfast-data", AtStart, "The data folder; unless it is named, the current folder if that is one already. Named again: a further folder over which its log is spread";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", Live, "What is logged";
-    LogFile "logfile", Kind::Text, "", AtStart, "File to log to; empty: standard error";
+    LogFile "logfile", Kind::Text, "", AtStart, "File to log to, which SIGHUP opens anew; empty: standard error";
+    LogFormat "log-format", Kind::Choice(&["plain", "json"]), "plain", Live, "Lines as Redis writes them, or a JSON object a line";
+    SyslogEnabled "syslog-enabled", YES_NO, "no", AtStart, "Whether messages go to the system's log (/dev/log) as well";
+    SyslogIdent "syslog-ident", Kind::Text, "holdfast", AtStart, "The program's name there";
+    SyslogFacility "syslog-facility", Kind::Choice(&SYSLOG_FACILITIES), "local0", AtStart, "The facility there";
+    SlowCommitThreshold "slow-commit-threshold", COUNT, "1000", Live, "Milliseconds from which a commit to the medium is told in the log as slow; 0: none";
     PidFile "pidfile", Kind::Text, "", AtStart, "File to write the process number to";
     Medium "medium", Kind::Choice(&["block", "dax", "emulated"]), "block", AtStart, "What the data folder lies on: a drive (block), memory that persists under a file system with DAX (dax), or such memory emulated by files, of which nothing survives a power cut (emulated)";
     ScmMethod "scm-method", Kind::Choice(&["own", "cow", "lat", "latb", "none"]), "own", AtStart, "How the heap is changed in memory that persists: by checkpoints of what the log has (own), or in place, with an undo log (cow), a redo log (lat), an undo log by batches (latb), or none";
@@ -268,9 +276,6 @@ options! {
     SocketMarkId "socket-mark-id", COUNT, "0", NoEffectAtStart, "Sockets are not marked";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
     Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground";
-    SyslogEnabled "syslog-enabled", YES_NO, "no", NoEffectAtStart, "See logfile";
-    SyslogFacility "syslog-facility", Kind::Text, "local0", NoEffectAtStart, "See logfile";
-    SyslogIdent "syslog-ident", Kind::Text, "redis", NoEffectAtStart, "See logfile";
     TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server makes no connections";

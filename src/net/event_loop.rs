@@ -249,6 +249,7 @@ impl EventLoop {
             if self.worker.index == 0 {
                 self.worker.server.measure_rates();
                 self.worker.server.refusals.report(&self.worker.server.store);
+                self.worker.server.report_slow_medium();
                 if let Some(why) = self.worker.server.store.take_dictionary_failure() {
                     log!(Warning, "A dictionary for small values is not used, as it cannot be kept: {why}");
                 }

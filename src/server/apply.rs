@@ -46,6 +46,7 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         }
         Opt::MaxMemoryClients => limit_client_memory(server)?,
         Opt::LogLevel => log::set_level(config.number(Opt::LogLevel) as u8),
+        Opt::LogFormat => log::set_json(config.choice(Opt::LogFormat) == "json"),
         Opt::Appendfsync => {
             let appendfsync = appendfsync(config);
             server.store.log().set_appendfsync(appendfsync);

@@ -15,6 +15,7 @@ use crate::{
         latency::Monitor,
         log::log,
         refusals::Refusals,
+        slow_medium::SlowMedium,
         slowlog::Slowlog,
         stats::{ErrorStats, Rates, WorkerStats},
     },
@@ -40,7 +41,7 @@ use crate::{
     util::counter::Counter,
 };
 use data_encoding::HEXLOWER;
-use holdfast_store::{Stats, Store, string::LEN_MAX};
+use holdfast_store::{Appendfsync, Stats, Store, string::LEN_MAX};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     io,
@@ -99,6 +100,8 @@ pub struct Server {
     pub writers: Arc<AdmissionQueue>,
     /// Writes that are refused.
     pub refusals: Refusals,
+    /// Commits that take long.
+    pub slow_medium: SlowMedium,
     /// What they do in a second.
     pub rates: Rates,
     /// How fast they have it write.
@@ -162,6 +165,7 @@ impl Server {
             writers,
             store,
             refusals: Refusals::default(),
+            slow_medium: SlowMedium::default(),
             rates: Rates::default(),
             write_rates: WriteRates::new(),
             stats_base: Mutex::default(),
@@ -180,6 +184,13 @@ impl Server {
     /// Bytes of the longest string, and so of the longest argument: an option, up to what the store can hold.
     pub fn string_max(&self) -> i64 {
         self.config.number(Opt::ProtoMaxBulkLen).min(LEN_MAX as i64)
+    }
+
+    /// Tells the operator of a medium that is slow. To be called once a second.
+    pub fn report_slow_medium(&self) {
+        let limit = Duration::from_millis(self.config.number(Opt::SlowCommitThreshold) as u64);
+        let is_waited_for = apply::appendfsync(&self.config) == Appendfsync::Always;
+        self.slow_medium.report(&self.store, limit, is_waited_for);
     }
 
     /// Sends a message to a worker. A worker that has ended needs none.

@@ -157,6 +157,22 @@ impl Server {
         Some(Server::spawn_by(command, folder, options).wait_until_it_serves())
     }
 
+    /// The same by a script of sh, in which `"$@"` is the command that serves; `None` if it ends before it serves.
+    pub fn start_by_sh(script: &str, folder: Folder, options: &[&str]) -> Option<Server> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_holdfast")]).stdin(Stdio::null());
+        let mut server = Server::spawn_by(command, folder, options);
+        let (mut has_ended, socket) = (false, server.folder.join("socket"));
+        wait_until(
+            || "the server serves".into(),
+            || {
+                has_ended = server.process.0.try_wait().expect("its state").is_some();
+                has_ended || Client::connect(&socket).is_ok()
+            },
+        );
+        (!has_ended).then_some(server)
+    }
+
     /// The same without waiting. The first option may be a configuration file.
     pub fn spawn(folder: Folder, options: &[&str]) -> Server {
         Server::spawn_by(holdfast(), folder, options)

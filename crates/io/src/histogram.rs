@@ -32,6 +32,7 @@ impl Histogram {
 }
 
 /// The counts of one or several histograms at a moment.
+#[derive(Clone, Default)]
 pub struct Counts(Vec<u64>);
 
 impl Counts {
@@ -43,6 +44,12 @@ impl Counts {
             all.iter_mut().zip(counts.iter()).for_each(|(sum, count)| *sum += count.load(Relaxed));
         }
         Counts(all)
+    }
+
+    /// What has come since an earlier moment. What was forgotten meanwhile counts as none.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let before = earlier.0.iter().copied().chain(std::iter::repeat(0));
+        Counts(self.0.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect())
     }
 
     /// How many values there are.
