@@ -9,6 +9,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
+    process::Command,
     sync::Arc,
 };
 use tokio_rustls::rustls::{
@@ -244,6 +245,7 @@ fn what_is_no_tls_is_disconnected() {
 fn what_is_wrong_with_the_options_is_named() {
     let (folder, _authority) = certificates();
     let (cert, key) = (folder.join("server.crt"), folder.join("server.key"));
+    let encrypted = encrypt(&folder, "encrypted.key", &[]);
     for (options, message) in [
         (&["--tls-cert-file", &cert][..], "option 'tls-port': cannot read the key of 'tls-key-file'"),
         (&["--tls-cert-file", &key, "--tls-key-file", &key], "there are none"),
@@ -265,8 +267,21 @@ fn what_is_wrong_with_the_options_is_named() {
             "'tls-ciphers': there is no RC4; there are ECDHE-ECDSA-AES128-GCM-SHA256, ",
         ),
         (
-            &["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-key-file-pass", "x"],
-            "keys with a passphrase are not supported",
+            &["--tls-cert-file", &cert, "--tls-key-file", &encrypted, "--tls-auth-clients", "no"],
+            "it is encrypted, and 'tls-key-file-pass' is empty",
+        ),
+        (
+            &[
+                "--tls-cert-file",
+                &cert,
+                "--tls-key-file",
+                &encrypted,
+                "--tls-auth-clients",
+                "no",
+                "--tls-key-file-pass",
+                "wrong",
+            ],
+            "the passphrase of 'tls-key-file-pass' does not open it",
         ),
     ] {
         let data = folder.join("data");
@@ -275,5 +290,35 @@ fn what_is_wrong_with_the_options_is_named() {
         let output = harness::run(&args);
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && text.contains(message), "{text}");
+    }
+}
+
+/// A key that openssl has encrypted, beside the one in the folder.
+fn encrypt(folder: &Folder, name: &str, options: &[&str]) -> String {
+    let (key, encrypted) = (folder.join("server.key"), folder.join(name));
+    let output = Command::new("openssl")
+        .args(["pkcs8", "-topk8", "-in", &key, "-out", &encrypted, "-passout", "pass:secret words"])
+        .args(options)
+        .output()
+        .expect("openssl is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    encrypted
+}
+
+#[test]
+fn a_key_may_have_a_passphrase() {
+    for options in
+        [&["-v2", "aes-256-cbc"][..], &["-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA512"], &["-scrypt"]]
+    {
+        let (folder, _) = certificates();
+        let encrypted = encrypt(&folder, "encrypted.key", options);
+        // Other things may lie in the file as well.
+        let text =
+            [fs::read_to_string(folder.join("server.crt")).unwrap(), fs::read_to_string(&encrypted).unwrap()];
+        fs::write(&encrypted, text.concat()).unwrap();
+        let (server, port) =
+            start(folder, &["--tls-key-file", &encrypted, "--tls-key-file-pass", "secret words"]);
+        let mut client = Client::connect(port, server.folder(), true, &TLS13).unwrap();
+        assert_eq!(client.try_call(&[b"PING"]).unwrap(), Reply::Simple(b"PONG".to_vec()));
     }
 }

@@ -108,7 +108,7 @@ options! {
     TlsPort "tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "TCP port for TLS; 0: none";
     TlsCertFile "tls-cert-file", Kind::Text, "", Live, "File of the server's certificates, in PEM";
     TlsKeyFile "tls-key-file", Kind::Text, "", Live, "File of the server's key, in PEM";
-    TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, "Must be empty: keys with a passphrase are not supported";
+    TlsKeyFilePass "tls-key-file-pass", Kind::Secret, "", Live, "The passphrase of that key, if it is encrypted";
     TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Live, "File of those who sign certificates of clients, in PEM";
     TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Live, "Folder of such files";
     TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Live, "Whether clients must have certificates";

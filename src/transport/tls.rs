@@ -6,6 +6,7 @@ use crate::{
     admin::log::log,
     config::{Config, Opt},
 };
+use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
 use std::{
     fs, io,
     path::Path,
@@ -57,12 +58,9 @@ pub async fn accept(tls: &Tls, stream: TcpStream) -> io::Result<Box<TlsStream<Tc
 
 fn configure(config: &Config) -> Result<ServerConfig, String> {
     let text = |opt| config.text(opt);
-    if !text(Opt::TlsKeyFilePass).is_empty() {
-        return Err("keys with a passphrase are not supported: decrypt the file of 'tls-key-file'".into());
-    }
     let chain = certificates(&text(Opt::TlsCertFile), "tls-cert-file")?;
     let key_file = text(Opt::TlsKeyFile);
-    let key = PrivateKeyDer::from_pem_file(&key_file)
+    let key = private_key(&key_file, &text(Opt::TlsKeyFilePass))
         .map_err(|e| format!("cannot read the key of 'tls-key-file' {key_file}: {e}"))?;
 
     let provider = CryptoProvider {
@@ -91,6 +89,31 @@ fn configure(config: &Config) -> Result<ServerConfig, String> {
         _ => Arc::new(NoServerSessionStorage {}),
     };
     Ok(tls)
+}
+
+/// The key in a file, by its passphrase if it has one.
+fn private_key(file: &str, passphrase: &str) -> Result<PrivateKeyDer<'static>, String> {
+    const BEGIN: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+    const END: &str = "-----END ENCRYPTED PRIVATE KEY-----";
+    let bytes = fs::read(file).map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&bytes);
+    if text.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err(
+            "it is encrypted in the format of old; make a new file: openssl pkcs8 -topk8 -in FILE -out NEW"
+                .into(),
+        );
+    }
+    let place = text.find(BEGIN).and_then(|from| Some(from..from + text[from..].find(END)? + END.len()));
+    let Some(place) = place else {
+        return PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| e.to_string());
+    };
+    if passphrase.is_empty() {
+        return Err("it is encrypted, and 'tls-key-file-pass' is empty".into());
+    }
+    let (_, encrypted) = SecretDocument::from_pem(&text[place]).map_err(|e| e.to_string())?;
+    let key = EncryptedPrivateKeyInfo::try_from(encrypted.as_bytes()).and_then(|key| key.decrypt(passphrase));
+    let key = key.map_err(|e| format!("the passphrase of 'tls-key-file-pass' does not open it ({e})"))?;
+    Ok(PrivateKeyDer::Pkcs8(key.as_bytes().to_vec().into()))
 }
 
 fn certificates(file: &str, option: &str) -> Result<Vec<CertificateDer<'static>>, String> {
