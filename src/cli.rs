@@ -11,7 +11,8 @@ use crate::{
     },
     document, export,
     import::{self, Address, Destination, Login},
-    top,
+    manual, ping, top,
+    usage::{self, SUBCOMMANDS},
     util::version::VERSION,
 };
 use std::{
@@ -39,126 +40,30 @@ pub enum Request {
     Backup(BackupRequest),
     /// Make a data folder of a backup.
     Restore(RestoreRequest),
+    /// Ask a server whether it is there.
+    Ping(ping::Request),
     /// Print this and exit.
     Print(String),
 }
-
-const USAGE: &str = "\
-Holdfast: a Redis-compatible store that never loses an acknowledged write
-
-Usage:
-  holdfast [serve] [FILE] [--OPTION VALUE …]   serve clients, with the options of FILE (-: standard input), as redis-server does
-  holdfast check DIR                           verify a data folder that is not in use, or a folder of backups; changes nothing
-  holdfast backup --from ADDRESS DIR           back up a server that runs into a folder of backups
-  holdfast restore DIR NEW                     make a new data folder of a backup
-  holdfast import FROM [--OPTION VALUE …]       put what Redis or Valkey has saved into a new data folder
-  holdfast export DIR FILE                      write what a data folder, a backup or a server holds to an RDB file
-  holdfast import FROM --to ADDRESS …          the same into a server that runs; see holdfast import --help
-  holdfast compare ADDRESS ADDRESS             tell whether two servers that run hold the same
-  holdfast top [ADDRESS]                       show how a server that runs is doing, each second
-  holdfast serve --help                        list the options
-  holdfast commands                            list the commands, in Markdown
-  holdfast --version                           print the version
-
-Without arguments it serves on port 6379, with its data in ./holdfast-data, or in the current folder if that is a data
-folder already.
-";
-
-const IMPORT_USAGE: &str = "\
-Usage:
-  holdfast import FROM [--OPTION VALUE …]
-  holdfast import FROM --to ADDRESS [--user NAME] [--password PASSWORD] [--replace]
-
-FROM is an RDB file, of Redis (versions up to 12 of the format) or of Valkey (up to 9.0), an append-only file, or the folder
-of one with its manifest. What a crash has torn off the end of an append-only file, a part of a command or of a transaction, is
-left out, as with aof-load-truncated yes, and it is told how many bytes that is; all other damage is refused.
-
-Without --to, it makes a new data folder: --dir names it, and must not exist or be empty; other options of the server may
-follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none. Until then it is made in a
-folder beside it, DIR.importing; what an import that was killed has left there, the next one into the same place removes.
-
-With --to HOST:PORT or the path of a Unix socket, a server that runs takes the data, one key after another. The server must
-be empty, unless --replace is given: then keys that it has give way. All of the file is verified before anything is sent. If it
-ends early, because the server refuses a key or by a signal, it tells how many keys have arrived.
-Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
-";
-
-const EXPORT_USAGE: &str = "\
-Usage:
-  holdfast export DIR FILE [--rdb-version N]
-  holdfast export --from ADDRESS FILE [--rate BYTES] [--user NAME] [--password PASSWORD] [--rdb-version N]
-
-Writes what is in DIR, all databases and libraries of functions, to an RDB file that Redis and Valkey load. DIR is a data folder that no
-server uses, or a folder of backups, of which the last one is written. It stays as it is. FILE must not be there yet, and gets its name when all
-of it is written.
-
-With --from, it is what a server that runs on this machine holds at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix socket. A backup is
-taken first, in a folder beside FILE that is removed in the end: so there must be room for that, too. --rate limits the bytes that are
-copied for it in a second. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
-
-The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
---rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
-";
-
-const COMPARE_USAGE: &str = "\
-Usage:
-  holdfast compare FROM TO [--sample N] [--user NAME] [--password PASSWORD] [--to-user NAME] [--to-password PASSWORD]
-
-Tells whether the server TO holds what the server FROM does: numbers of keys, and of each key of FROM type, value, and when it expires. Both may be
-Holdfast, Redis or Valkey; FROM and TO are HOST:PORT or paths of Unix sockets. A key that differs is looked at again for two seconds, so that both may be
-written, if TO is a replica. Values are read whole. The exit code is 0 if nothing differs.
-
---sample compares about N keys, by chance, and not all. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password; TO has the same user
-and password unless others are given.
-";
-
-const BACKUP_USAGE: &str = "\
-Usage:
-  holdfast backup --from ADDRESS DIR [--rate BYTES] [--user NAME] [--password PASSWORD]
-
-Backs up a server that runs, on this machine, as it is at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix
-socket. DIR is a new folder, or one with earlier backups of the same server: then only what is new is written. Everything is checked
-by its checksums on the way. This process reads the server's data folder, and so needs the rights to.
-
---rate limits the bytes that are copied in a second, e.g. 50mb. Instead of --password, the variable HOLDFAST_PASSWORD may hold the
-password. The server keeps what is copied until the end; if it needs that room for itself, the backup fails.
-
-Each backup has a number, counted from 1. To remove one, remove its file DIR/backup-NUMBER; the next backup removes what only that one
-needed. holdfast check DIR verifies all of them, and holdfast restore makes a data folder of one.
-";
-
-const RESTORE_USAGE: &str = "\
-Usage:
-  holdfast restore DIR NEW [--backup NUMBER]
-
-Makes the data folder NEW, which must not exist or be empty, of a backup in DIR: of the last one, unless --backup names another.
-All of it is checked on the way.
-";
-
-const TOP_USAGE: &str = "\
-Usage:
-  holdfast top [ADDRESS] [--user NAME] [--password PASSWORD] [--once]
-
-Shows how a server that runs is doing: what is wrong, throughput, latency, hits, memory, log, medium, clients, busiest and slow
-commands. ADDRESS is HOST:PORT or the path of a Unix socket; without it, localhost:6379. It looks each second, by INFO,
-LATENCY HISTOGRAM and SLOWLOG GET, which the user must be allowed; q ends it.
-
-With --once it prints what a second shows, and ends. So it does each second, for good, where it does not print to a terminal.
-Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
-";
 
 /// Understands the arguments after the program's name.
 pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let is_help = |arg: &&str| matches!(*arg, "--help" | "-h");
+    if let [name, rest @ ..] = args.as_slice() {
+        if let Some(command) = usage::find(name).filter(|_| rest.iter().any(is_help)) {
+            let text = if command.name == "serve" { serve_help() } else { command.usage() };
+            return Ok(Request::Print(text));
+        }
+    }
     match args.as_slice() {
         ["commands"] => Ok(Request::Print(document::commands())),
-        ["backup", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(BACKUP_USAGE.into())),
+        ["config"] => Ok(Request::Print(manual::config_file())),
+        ["man"] => Ok(Request::Print(manual::man_page())),
+        ["completions"] => Ok(Request::Print(manual::bash_completions())),
         ["backup", rest @ ..] => backup(rest),
-        ["restore", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(RESTORE_USAGE.into())),
         ["restore", rest @ ..] => restore(rest),
         ["check", rest @ ..] => match rest {
-            [arg] if is_help(arg) => Ok(Request::Print(USAGE.into())),
             [dir] if !dir.starts_with('-') => Ok(Request::Check(PathBuf::from(dir))),
             _ => Err(ConfigError::new(
                 "check needs the data folder, and nothing else: holdfast check DIR".into(),
@@ -170,31 +75,25 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
             version: version.parse().ok(),
             parts: export::Parts { keys: parts.contains("keys"), functions: parts.contains("functions") },
         })),
-        ["export", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(EXPORT_USAGE.into())),
         ["export", rest @ ..] => export(rest),
-        ["compare", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(COMPARE_USAGE.into())),
         ["compare", rest @ ..] => compare(rest),
-        ["import", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(IMPORT_USAGE.into())),
         ["import", rest @ ..] => import(rest),
-        ["top", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(TOP_USAGE.into())),
         ["top", rest @ ..] => top(rest),
-        ["help" | "--help" | "-h", ..] => Ok(Request::Print(USAGE.into())),
+        ["ping", rest @ ..] => ping(rest),
+        ["help" | "--help" | "-h", ..] => Ok(Request::Print(usage::all())),
         ["--version" | "-v", ..] => Ok(Request::Print(format!("holdfast {VERSION}\n"))),
-        ["serve", rest @ ..] if rest.iter().any(is_help) => Ok(Request::Print(serve_help())),
         ["serve", rest @ ..] => serve(rest),
         [word, ..] if is_mistaken_command(word) => {
-            let hint = COMMANDS.iter().find(|command| edit_distance(word, command) <= 2);
-            let hint =
-                hint.map(|command| format!("; did you mean 'holdfast {command}'?")).unwrap_or_default();
+            let hint = SUBCOMMANDS.iter().find(|command| edit_distance(word, command.name) <= 2);
+            let hint = hint
+                .map(|command| format!("; did you mean 'holdfast {}'?", command.name))
+                .unwrap_or_default();
             let what = format!("'{word}' is neither a command nor a configuration file that is there{hint}");
             Err(ConfigError::new(format!("{what}\nSee holdfast --help.")))
         }
         rest => serve(rest),
     }
 }
-
-const COMMANDS: [&str; 10] =
-    ["serve", "backup", "restore", "check", "export", "import", "compare", "top", "commands", "help"];
 
 /// Whether the first argument is more likely a command that does not exist than a configuration file that is missing: it is
 /// one plain word.
@@ -302,6 +201,28 @@ fn top(args: &[&str]) -> Result<Request, ConfigError> {
         }
     }
     Ok(Request::Top(request))
+}
+
+fn ping(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast ping --help"));
+    let mut address = None;
+    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            "--user" => login.user = Some(value()?),
+            "--password" => login.password = Some(value()?),
+            text if address.is_none() && !text.starts_with('-') => {
+                address = Some(text.parse().map_err(|what: String| wrong(&what))?);
+            }
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    let address = address.unwrap_or(Address::Tcp("localhost".into(), 6379));
+    Ok(Request::Ping(ping::Request { address, login }))
 }
 
 fn compare(args: &[&str]) -> Result<Request, ConfigError> {
@@ -428,10 +349,8 @@ fn bytes_a_second(text: &str) -> Result<u64, String> {
 }
 
 fn serve_help() -> String {
-    let mut text = String::from(
-        "Usage: holdfast [serve] [FILE] [--OPTION VALUE …]\n\n\
-         Options, each as --OPTION VALUE or as a line OPTION VALUE of FILE:\n",
-    );
+    let mut text = usage::find("serve").expect("it is in the table").usage();
+    text.push_str("\nOptions:\n");
     for &opt in Opt::ALL {
         let spec = opt.spec();
         if !spec.change.has_effect() {

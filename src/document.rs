@@ -45,10 +45,16 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("ngram.get", "Redis has no such command."),
     ("ngram.incr", "Redis has no such command."),
     ("ngram.incrby", "Redis has no such command."),
-    ("psync", "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1`), whatever offset it names; there are no replicas."),
+    (
+        "psync",
+        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1`), whatever offset it names; there are no replicas.",
+    ),
     ("readonly", "Nothing changes: no node is a replica."),
     ("readwrite", "Nothing changes: no node is a replica."),
-    ("replconf", "Takes `rdb-only`, `rdb-filter-only` and `capa`, which say what SYNC sends; `listening-port`, `ip-address` and `version` mean nothing."),
+    (
+        "replconf",
+        "Takes `rdb-only`, `rdb-filter-only` and `capa`, which say what SYNC sends; `listening-port`, `ip-address` and `version` mean nothing.",
+    ),
     ("replicaof", "Of a Redis or Valkey, over restarts too. Not within MULTI."),
     ("save", "Takes a checkpoint. What was acknowledged is durable without it."),
     (
@@ -56,7 +62,10 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "All options do the same: what was acknowledged is durable, and there is nothing else to save.",
     ),
     ("slaveof", "As REPLICAOF."),
-    ("sync", "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1 capa eof`), as `redis-cli --rdb` does; there are no replicas."),
+    (
+        "sync",
+        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1 capa eof`), as `redis-cli --rdb` does; there are no replicas.",
+    ),
     ("vec.create", "Redis has no such command."),
     ("vec.get", "Redis has no such command."),
     ("vec.info", "Redis has no such command."),

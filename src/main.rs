@@ -21,18 +21,22 @@ mod exec;
 mod export;
 mod figures;
 mod import;
+mod manual;
 mod metrics;
 mod net;
+mod ping;
 mod push;
 mod replica;
 mod script;
 mod serve;
 mod server;
+mod service;
 mod session;
 #[cfg(test)]
 mod simulated;
 mod top;
 mod transport;
+mod usage;
 mod util;
 
 use std::{
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Backup(request)) => backup::backup(&request),
         Ok(cli::Request::Restore(request)) => backup::restore(&request),
         Ok(cli::Request::Top(request)) => top::top(&request),
+        Ok(cli::Request::Ping(request)) => ping::ping(&request),
         Ok(cli::Request::Export(request)) => export::export(&request),
         Ok(cli::Request::ExportMoment(request)) => export::export_moment(&request),
         Ok(cli::Request::Compare(request)) => compare::compare(&request),

@@ -19,6 +19,7 @@ use crate::{
         limits,
         mailbox::Message,
     },
+    service::{self, State},
     util::{allocator, version::VERSION},
 };
 use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
@@ -56,6 +57,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     // Before the data folder is touched: a second server by mistake ends here.
     let metrics = Bound::open(&config)?.map(Bound::serve).transpose();
     let metrics = metrics.map_err(|e| format!("cannot start the metrics port: {e}"))?;
+    service::tell(State::Starts);
     let store = Arc::new(open_store(&config, clock_stopped_at_ms)?);
     let server = Server::new(&ROWS.table, config, store, mailboxes);
     apply::apply_all(&server)?;
@@ -91,6 +93,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
 
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
+    service::tell(State::Serves);
     if let Some(metrics) = &metrics {
         metrics.show(server.clone());
     }
@@ -100,6 +103,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         serve_until_asked_to_end(&server, listeners, signals).await
     });
 
+    service::tell(State::Ends);
     if let Some(cluster) = cluster {
         cluster.end();
     }

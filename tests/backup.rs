@@ -269,26 +269,3 @@ fn a_medium_that_is_full_fails_the_backup_only() {
     assert_eq!(client.call("SET key value"), ok());
     assert!(back_up(&server, &[]).0);
 }
-
-/// What docs/operations.md tells an operator to type.
-#[test]
-fn the_commands_of_the_documentation_work() {
-    let text =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).expect("the page");
-    let section = text.split("\n## ").find(|section| section.starts_with("Back up\n")).expect("the section");
-    let server = Server::start(&[]);
-    let folder = server.folder();
-    let places = [
-        ("localhost:6379", folder.join("socket")),
-        ("/backups/one", folder.join("backups")),
-        ("/var/lib/holdfast-new", folder.join("new")),
-    ];
-    let commands: Vec<_> = section.lines().filter_map(|line| line.strip_prefix("    holdfast ")).collect();
-    assert!(commands.len() >= 4, "{commands:?}");
-    for command in commands {
-        let here =
-            places.iter().fold(command.to_owned(), |command, (there, here)| command.replace(there, here));
-        let (is_done, told) = program(&here.split(' ').collect::<Vec<_>>());
-        assert!(is_done && told.ends_with("ok\n"), "{command}: {told}");
-    }
-}

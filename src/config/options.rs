@@ -275,7 +275,7 @@ options! {
     ShutdownTimeout "shutdown-timeout", COUNT, "10", NoEffect, "There are no replicas to wait for";
     SocketMarkId "socket-mark-id", COUNT, "0", NoEffectAtStart, "Sockets are not marked";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
-    Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground";
+    Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground, and tells systemd how it is doing wherever that asks";
     TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server makes no connections";
     TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server makes no connections";

@@ -1,0 +1,45 @@
+//! What a service manager is told, as systemd's sd_notify does it: a datagram to the socket that it has named.
+
+use crate::admin::log::log;
+use std::{
+    env, io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+};
+
+/// What the server has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It reads its data.
+    Starts,
+    /// It serves clients.
+    Serves,
+    /// It serves no more, and makes everything durable.
+    Ends,
+}
+
+/// Tells the service manager, if there is one.
+pub fn tell(state: State) {
+    let text = match state {
+        State::Starts => "STATUS=Opening the data folder",
+        State::Serves => "READY=1\nSTATUS=Serving clients",
+        State::Ends => "STOPPING=1\nSTATUS=Making everything durable",
+    };
+    if let Err(e) = send(text) {
+        log!(Warning, "cannot tell the service manager ({e}): {state:?}");
+    }
+}
+
+fn send(text: &str) -> io::Result<()> {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let address = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(&path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(drop)
+}

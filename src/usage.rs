@@ -1,0 +1,249 @@
+//! What the program can be told on its command line, for its help, its man page and the completions of shells. What is told is understood
+//! by `crate::cli`.
+
+use std::fmt::Write;
+
+/// A command of the program.
+pub struct Subcommand {
+    /// The first argument.
+    pub name: &'static str,
+    /// How it is called, and in short what that does.
+    pub calls: &'static [(&'static str, &'static str)],
+    /// All about it; empty if there is no more to say.
+    pub help: &'static str,
+    /// Its flags, each with the name of its value, or none.
+    pub flags: &'static [(&'static str, &'static str)],
+}
+
+/// What the program is.
+pub const ABOUT: &str = "a Redis-compatible store that never loses an acknowledged write";
+
+/// All commands.
+pub const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand {
+        name: "serve",
+        calls: &[("holdfast [serve] [FILE] [--OPTION VALUE …]", "serve clients, with the options of FILE (-: standard input), as redis-server does")],
+        help: "\
+Serves clients until SIGTERM, SIGINT or the command SHUTDOWN. Options are those of Redis, each as --OPTION VALUE or as a line
+OPTION VALUE of FILE, a file of Redis's syntax; those of the command line count. Without arguments it serves on port 6379, with its
+data in ./holdfast-data, or in the current folder if that is a data folder already.
+",
+        flags: &[],
+    },
+    Subcommand {
+        name: "check",
+        calls: &[("holdfast check DIR", "verify a data folder that is not in use, or a folder of backups; changes nothing")],
+        help: "\
+Verifies all checksums and structures, and names file and offset of what is wrong first.
+",
+        flags: &[],
+    },
+    Subcommand {
+        name: "backup",
+        calls: &[("holdfast backup --from ADDRESS DIR", "back up a server that runs into a folder of backups")],
+        help: "\
+Backs up a server that runs, on this machine, as it is at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix
+socket. DIR is a new folder, or one with earlier backups of the same server: then only what is new is written. Everything is checked
+by its checksums on the way. This process reads the server's data folder, and so needs the rights to.
+
+--rate limits the bytes that are copied in a second, e.g. 50mb. Instead of --password, the variable HOLDFAST_PASSWORD may hold the
+password. The server keeps what is copied until the end; if it needs that room for itself, the backup fails.
+
+Each backup has a number, counted from 1. To remove one, remove its file DIR/backup-NUMBER; the next backup removes what only that one
+needed. holdfast check DIR verifies all of them, and holdfast restore makes a data folder of one.
+",
+        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES"), ("--user", "NAME"), ("--password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "restore",
+        calls: &[("holdfast restore DIR NEW", "make a new data folder of a backup")],
+        help: "\
+Makes the data folder NEW, which must not exist or be empty, of a backup in DIR: of the last one, unless --backup names another.
+All of it is checked on the way.
+",
+        flags: &[("--backup", "NUMBER")],
+    },
+    Subcommand {
+        name: "import",
+        calls: &[("holdfast import FROM [--OPTION VALUE …]", "put what Redis or Valkey has saved into a new data folder"), ("holdfast import FROM --to ADDRESS", "the same into a server that runs")],
+        help: "\
+FROM is an RDB file, of Redis (versions up to 12 of the format) or of Valkey (up to 9.0), an append-only file, or the folder
+of one with its manifest. What a crash has torn off the end of an append-only file, a part of a command or of a transaction, is
+left out, as with aof-load-truncated yes, and it is told how many bytes that is; all other damage is refused.
+
+Without --to, it makes a new data folder: --dir names it, and must not exist or be empty; other options of the server may
+follow. The folder gets its name when all is in it and durable; if anything is wrong, there is none. Until then it is made in a
+folder beside it, DIR.importing; what an import that was killed has left there, the next one into the same place removes.
+
+With --to HOST:PORT or the path of a Unix socket, a server that runs takes the data, one key after another. The server must
+be empty, unless --replace is given: then keys that it has give way. All of the file is verified before anything is sent. If it
+ends early, because the server refuses a key or by a signal, it tells how many keys have arrived.
+Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
+",
+        flags: &[("--to", "ADDRESS"), ("--replace", ""), ("--user", "NAME"), ("--password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "export",
+        calls: &[("holdfast export DIR FILE", "write what a data folder or a backup holds to an RDB file"), ("holdfast export --from ADDRESS FILE", "the same of a server that runs")],
+        help: "\
+Writes what is in DIR, all databases and libraries of functions, to an RDB file that Redis and Valkey load. DIR is a data folder that no
+server uses, or a folder of backups, of which the last one is written. It stays as it is. FILE must not be there yet, and gets its name when all
+of it is written.
+
+With --from, it is what a server that runs on this machine holds at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix socket. A backup is
+taken first, in a folder beside FILE that is removed in the end: so there must be room for that, too. --rate limits the bytes that are
+copied for it in a second. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
+
+The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
+--rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
+",
+        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES"), ("--rdb-version", "N"), ("--user", "NAME"), ("--password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "compare",
+        calls: &[("holdfast compare FROM TO", "tell whether two servers that run hold the same")],
+        help: "\
+Tells whether the server TO holds what the server FROM does: numbers of keys, and of each key of FROM type, value, and when it expires. Both may be
+Holdfast, Redis or Valkey; FROM and TO are HOST:PORT or paths of Unix sockets. A key that differs is looked at again for two seconds, so that both may be
+written, if TO is a replica. Values are read whole. The exit code is 0 if nothing differs.
+
+--sample compares about N keys, by chance, and not all. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password; TO has the same user
+and password unless others are given.
+",
+        flags: &[("--sample", "N"), ("--user", "NAME"), ("--password", "PASSWORD"), ("--to-user", "NAME"), ("--to-password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "top",
+        calls: &[("holdfast top [ADDRESS]", "show how a server that runs is doing, each second")],
+        help: "\
+Shows how a server that runs is doing: what is wrong, throughput, latency, hits, memory, log, medium, clients, busiest and slow
+commands. ADDRESS is HOST:PORT or the path of a Unix socket; without it, localhost:6379. It looks each second, by INFO,
+LATENCY HISTOGRAM and SLOWLOG GET, which the user must be allowed; q ends it.
+
+With --once it prints what a second shows, and ends. So it does each second, for good, where it does not print to a terminal.
+Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
+",
+        flags: &[("--once", ""), ("--user", "NAME"), ("--password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "ping",
+        calls: &[("holdfast ping [ADDRESS]", "tell whether a server answers, for health checks")],
+        help: "\
+Sends PING to the server at ADDRESS, HOST:PORT or the path of a Unix socket; without it, localhost:6379. The exit code is 0 if it answers
+PONG within five seconds. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
+",
+        flags: &[("--user", "NAME"), ("--password", "PASSWORD")],
+    },
+    Subcommand {
+        name: "config",
+        calls: &[("holdfast config", "print a configuration file with all options, explained")],
+        help: "",
+        flags: &[],
+    },
+    Subcommand {
+        name: "commands",
+        calls: &[("holdfast commands", "list the commands, in Markdown")],
+        help: "",
+        flags: &[],
+    },
+    Subcommand {
+        name: "man",
+        calls: &[("holdfast man", "print this program's page for man")],
+        help: "",
+        flags: &[],
+    },
+    Subcommand {
+        name: "completions",
+        calls: &[("holdfast completions", "print completions for bash")],
+        help: "",
+        flags: &[],
+    },
+    Subcommand {
+        name: "help",
+        calls: &[("holdfast help", "show this; all about a command by holdfast COMMAND --help")],
+        help: "",
+        flags: &[],
+    },
+];
+
+/// The command of a name.
+pub fn find(name: &str) -> Option<&'static Subcommand> {
+    SUBCOMMANDS.iter().find(|command| command.name == name)
+}
+
+/// What `holdfast --help` prints.
+pub fn all() -> String {
+    let mut text = format!("Holdfast: {ABOUT}\n\nUsage:\n");
+    let calls = || SUBCOMMANDS.iter().flat_map(|command| command.calls);
+    let width = calls().map(|(call, _)| call.chars().count()).max().unwrap_or(0);
+    for (call, about) in calls().chain(&[("holdfast --version", "print the version")]) {
+        writeln!(text, "  {call:width$}  {about}").expect(STRING);
+    }
+    text.push_str("\nAll about a command: holdfast COMMAND --help\n");
+    text
+}
+
+impl Subcommand {
+    /// How it is called, with all its flags.
+    pub fn synopsis(&self) -> Vec<String> {
+        let with_flags = |call: &str| {
+            let mut line = call.to_owned();
+            for (flag, value) in self.flags.iter().filter(|(flag, _)| !call.contains(flag)) {
+                let value = if value.is_empty() { String::new() } else { format!(" {value}") };
+                write!(line, " [{flag}{value}]").expect(STRING);
+            }
+            line
+        };
+        match self.calls {
+            [(call, _)] => vec![with_flags(call)],
+            // The flags are those of the last way to call it.
+            [calls @ .., (last, _)] => {
+                let plain = calls.iter().map(|(call, _)| call.to_string());
+                plain.chain([with_flags(last)]).collect()
+            }
+            [] => Vec::new(),
+        }
+    }
+
+    /// What `--help` prints.
+    pub fn usage(&self) -> String {
+        let mut text = "Usage:\n".to_owned();
+        for line in self.synopsis() {
+            writeln!(text, "  {line}").expect(STRING);
+        }
+        let (_, about) = self.calls[0];
+        match self.help {
+            "" => writeln!(text, "\nTo {about}.").expect(STRING),
+            help => write!(text, "\n{help}").expect(STRING),
+        }
+        text
+    }
+}
+
+const STRING: &str = "writing to a string cannot fail";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The flags that a text speaks of.
+    fn flags(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        let is_flag =
+            |word: &&str| word.starts_with("--") && word[2..].starts_with(|c: char| c.is_ascii_lowercase());
+        words.filter(is_flag).collect()
+    }
+
+    #[test]
+    fn the_help_of_a_command_explains_its_flags_and_no_others() {
+        for command in SUBCOMMANDS {
+            let known: BTreeSet<&str> = command.flags.iter().map(|(flag, _)| *flag).collect();
+            let usage = command.usage();
+            // An option of the server, by which an import names the folder.
+            let explained: BTreeSet<&str> =
+                flags(&usage).into_iter().filter(|flag| *flag != "--dir").collect();
+            assert_eq!(explained, known, "{}", command.name);
+        }
+    }
+}
