@@ -4,13 +4,13 @@ _holdfast() {
     local options="--bind --port --unixsocket --unixsocketperm --tcp-backlog --tcp-keepalive --metrics-port --metrics-bind --timeout --maxclients --protected-mode --requirepass --aclfile --acllog-max-len --acl-pubsub-default --proto-max-bulk-len --client-query-buffer-limit --client-output-buffer-limit --maxmemory-clients --tls-port --tls-cert-file --tls-key-file --tls-key-file-pass --tls-ca-cert-file --tls-ca-cert-dir --tls-auth-clients --tls-protocols --tls-ciphers --tls-ciphersuites --tls-prefer-server-ciphers --tls-session-caching --tls-session-cache-size --dir --loglevel --logfile --log-format --syslog-enabled --syslog-ident --syslog-facility --slow-commit-threshold --pidfile --medium --scm-method --scm-allow-unsafe --scm-write-back --scm-delay --scm-line-ns --scm-latency-ns --scm-bandwidth --io-uring --databases --workers --enable-debug-command --appendfsync --compression --compression-dictionaries --compression-level --compression-min-bytes --log-max-size --flash-endurance-tbw --lfu-decay-time --lfu-log-factor --maxdisk --maxmemory --maxmemory-eviction-tenacity --maxmemory-policy --maxmemory-samples --masterauth --masteruser --repl-timeout --replica-announce-ip --replica-announce-port --replica-serve-stale-data --rdb-version --replicaof --cluster-enabled --cluster-port --cluster-node-timeout --cluster-announce-ip --cluster-announce-port --cluster-announce-tls-port --cluster-announce-bus-port --cluster-require-full-coverage --cluster-allow-reads-when-down --min-replicas-to-write --min-replicas-max-lag --notify-keyspace-events --tracking-table-max-keys --hash-max-listpack-entries --hash-max-listpack-value --hll-sparse-max-bytes --list-max-listpack-size --set-max-intset-entries --set-max-listpack-entries --set-max-listpack-value --stream-node-max-bytes --stream-node-max-entries --zset-max-listpack-entries --zset-max-listpack-value --script-max-memory --busy-reply-threshold --slowlog-log-slower-than --slowlog-max-len --latency-monitor-threshold --latency-tracking --latency-tracking-info-percentiles"
     case "$command" in
         serve | -*) words="$options" ;;
-        backup) words="--from --rate --user --password" ;;
+        backup) words="--from --rate --user --password --tls --cacert --cert --key --sni" ;;
         restore) words="--backup" ;;
-        import) words="--to --replace --user --password $options" ;;
-        export) words="--from --rate --rdb-version --user --password" ;;
-        compare) words="--sample --user --password --to-user --to-password" ;;
-        top) words="--once --user --password" ;;
-        ping) words="--user --password" ;;
+        import) words="--to --replace --user --password --tls --cacert --cert --key --sni $options" ;;
+        export) words="--from --rate --rdb-version --user --password --tls --cacert --cert --key --sni" ;;
+        compare) words="--sample --to-user --to-password --user --password --tls --cacert --cert --key --sni" ;;
+        top) words="--once --user --password --tls --cacert --cert --key --sni" ;;
+        ping) words="--user --password --tls --cacert --cert --key --sni" ;;
         *) words="" ;;
     esac
     case "${COMP_WORDS[COMP_CWORD - 1]}" in

@@ -10,7 +10,7 @@ use crate::{
         options::edit_distance,
     },
     document, export,
-    import::{self, Address, Destination, Login},
+    import::{self, Address, Destination, Login, Secure},
     manual, ping, top,
     usage::{self, SUBCOMMANDS},
     util::version::VERSION,
@@ -136,6 +136,47 @@ fn set_options(config: &Config, mut rest: &[&str]) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// How a command connects to a server, by the flags of [`usage::CONNECTING_FLAGS`].
+struct Connecting {
+    login: Login,
+    is_secure: bool,
+    secure: Secure,
+}
+
+impl Connecting {
+    fn new() -> Connecting {
+        let login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+        Connecting { login, is_secure: false, secure: Secure::default() }
+    }
+
+    /// Takes in a flag and its value; whether it is one of these.
+    fn take(
+        &mut self,
+        flag: &str,
+        value: &mut dyn FnMut() -> Result<String, ConfigError>,
+    ) -> Result<bool, ConfigError> {
+        match flag {
+            "--user" => self.login.user = Some(value()?),
+            "--password" => self.login.password = Some(value()?),
+            "--tls" => self.is_secure = true,
+            "--cacert" => self.secure.ca_file = Some(value()?.into()),
+            "--cert" => self.secure.cert_file = Some(value()?.into()),
+            "--key" => self.secure.key_file = Some(value()?.into()),
+            "--sni" => self.secure.name = Some(value()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn address(&self, address: Address) -> Address {
+        if self.is_secure { address.secured(self.secure.clone()) } else { address }
+    }
+}
+
+fn default_address() -> Address {
+    Address::Tcp("localhost".into(), 6379)
+}
+
 fn import(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast import --help"));
     let Some((from, rest)) = args.split_first().filter(|(from, _)| !from.starts_with('-')) else {
@@ -152,83 +193,70 @@ fn import(args: &[&str]) -> Result<Request, ConfigError> {
         let to = Destination::Folder(Box::new(config));
         return Ok(Request::Import(Box::new(import::Request { from, to })));
     }
-    let (mut address, mut user, mut replace) = (None, None, false);
-    let mut password = std::env::var("HOLDFAST_PASSWORD").ok();
+    let (mut address, mut replace, mut connecting) = (None, false, Connecting::new());
     let mut rest = rest.iter();
     while let Some(flag) = rest.next() {
-        let mut value = || rest.next().map(|value| value.to_string());
-        let value = match *flag {
-            "--replace" => {
-                replace = true;
-                continue;
-            }
-            "--to" | "--user" | "--password" => {
-                value().ok_or_else(|| wrong(&format!("{flag} needs a value")))?
-            }
-            _ => return Err(wrong(&format!("unexpected argument '{flag}'"))),
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{flag} needs a value")))
         };
         match *flag {
-            "--to" => address = Some(value.parse().map_err(|what: String| wrong(&what))?),
-            "--user" => user = Some(value),
-            _ => password = Some(value),
+            "--replace" => replace = true,
+            "--to" => address = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
+            flag if connecting.take(flag, &mut value)? => {}
+            _ => return Err(wrong(&format!("unexpected argument '{flag}'"))),
         }
     }
-    let address = address.expect("it is among the arguments");
+    let address = connecting.address(address.expect("it is among the arguments"));
+    let Login { user, password } = connecting.login;
     let to = Destination::Server { address, user, password, replace };
     Ok(Request::Import(Box::new(import::Request { from, to })))
 }
 
 fn top(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast top --help"));
-    let mut request = top::Request {
-        address: Address::Tcp("localhost".into(), 6379),
-        login: Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() },
-        once: false,
-    };
-    let mut rest = args.iter();
-    let mut has_address = false;
-    while let Some(arg) = rest.next() {
-        let mut value = || rest.next().map(|value| value.to_string()).ok_or(format!("{arg} needs a value"));
-        match *arg {
-            "--once" => request.once = true,
-            "--user" => request.login.user = Some(value().map_err(|what| wrong(&what))?),
-            "--password" => request.login.password = Some(value().map_err(|what| wrong(&what))?),
-            address if !has_address && !address.starts_with('-') => {
-                request.address = address.parse().map_err(|what: String| wrong(&what))?;
-                has_address = true;
-            }
-            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
-        }
-    }
-    Ok(Request::Top(request))
-}
-
-fn ping(args: &[&str]) -> Result<Request, ConfigError> {
-    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast ping --help"));
-    let mut address = None;
-    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let (mut address, mut once, mut connecting) = (None, false, Connecting::new());
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let mut value = || {
             rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
         };
         match *arg {
-            "--user" => login.user = Some(value()?),
-            "--password" => login.password = Some(value()?),
+            "--once" => once = true,
+            flag if connecting.take(flag, &mut value)? => {}
             text if address.is_none() && !text.starts_with('-') => {
                 address = Some(text.parse().map_err(|what: String| wrong(&what))?);
             }
             _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
         }
     }
-    let address = address.unwrap_or(Address::Tcp("localhost".into(), 6379));
-    Ok(Request::Ping(ping::Request { address, login }))
+    let address = connecting.address(address.unwrap_or(default_address()));
+    Ok(Request::Top(top::Request { address, login: connecting.login, once }))
+}
+
+fn ping(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast ping --help"));
+    let (mut address, mut connecting) = (None, Connecting::new());
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            flag if connecting.take(flag, &mut value)? => {}
+            text if address.is_none() && !text.starts_with('-') => {
+                address = Some(text.parse().map_err(|what: String| wrong(&what))?);
+            }
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    let address = connecting.address(address.unwrap_or(default_address()));
+    Ok(Request::Ping(ping::Request { address, login: connecting.login }))
 }
 
 fn compare(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast compare --help"));
     let (mut addresses, mut sample) = (Vec::new(), None);
-    let mut from = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut connecting = Connecting::new();
     let (mut to_user, mut to_password) = (None, None);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
@@ -240,18 +268,19 @@ fn compare(args: &[&str]) -> Result<Request, ConfigError> {
                 let text = value()?;
                 sample = Some(text.parse().map_err(|_| wrong(&format!("'{text}' is no number of keys")))?);
             }
-            "--user" => from.user = Some(value()?),
-            "--password" => from.password = Some(value()?),
             "--to-user" => to_user = Some(value()?),
             "--to-password" => to_password = Some(value()?),
+            flag if connecting.take(flag, &mut value)? => {}
             address if addresses.len() < 2 && !address.starts_with('-') => {
                 addresses.push(address.parse().map_err(|what: String| wrong(&what))?);
             }
             _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
         }
     }
-    let [from_address, to_address]: [Address; 2] =
+    let addresses: [Address; 2] =
         addresses.try_into().map_err(|_| wrong("compare needs the addresses of two servers"))?;
+    let [from_address, to_address] = addresses.map(|address| connecting.address(address));
+    let from = connecting.login;
     let to_login =
         Login { user: to_user.or(from.user.clone()), password: to_password.or(from.password.clone()) };
     Ok(Request::Compare(compare::Request {
@@ -266,7 +295,7 @@ fn compare(args: &[&str]) -> Result<Request, ConfigError> {
 fn backup(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast backup --help"));
     let (mut from, mut dir, mut rate) = (None, None, None);
-    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut connecting = Connecting::new();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let mut value = || {
@@ -275,14 +304,16 @@ fn backup(args: &[&str]) -> Result<Request, ConfigError> {
         match *arg {
             "--from" => from = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
             "--rate" => rate = Some(bytes_a_second(&value()?).map_err(|what| wrong(&what))?),
-            "--user" => login.user = Some(value()?),
-            "--password" => login.password = Some(value()?),
+            flag if connecting.take(flag, &mut value)? => {}
             path if dir.is_none() && !path.starts_with('-') => dir = Some(PathBuf::from(path)),
             _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
         }
     }
     match (from, dir) {
-        (Some(from), Some(dir)) => Ok(Request::Backup(BackupRequest { from, login, dir, rate })),
+        (Some(from), Some(dir)) => {
+            let from = connecting.address(from);
+            Ok(Request::Backup(BackupRequest { from, login: connecting.login, dir, rate }))
+        }
         (None, _) => Err(wrong("backup needs --from, and the address of a server")),
         (_, None) => Err(wrong("backup needs a folder")),
     }
@@ -309,7 +340,7 @@ fn restore(args: &[&str]) -> Result<Request, ConfigError> {
 fn export(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast export --help"));
     let (mut address, mut paths, mut version, mut rate) = (None, Vec::new(), None, None);
-    let mut login = Login { user: None, password: std::env::var("HOLDFAST_PASSWORD").ok() };
+    let mut connecting = Connecting::new();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let mut value = || {
@@ -318,8 +349,7 @@ fn export(args: &[&str]) -> Result<Request, ConfigError> {
         match *arg {
             "--from" => address = Some(value()?.parse().map_err(|what: String| wrong(&what))?),
             "--rate" => rate = Some(bytes_a_second(&value()?).map_err(|what| wrong(&what))?),
-            "--user" => login.user = Some(value()?),
-            "--password" => login.password = Some(value()?),
+            flag if connecting.take(flag, &mut value)? => {}
             "--rdb-version" => {
                 let known = value()?.parse().ok().filter(|version| (10..=12).contains(version));
                 version = Some(known.ok_or_else(|| wrong("--rdb-version is 10, 11 or 12"))?);
@@ -331,6 +361,7 @@ fn export(args: &[&str]) -> Result<Request, ConfigError> {
     let (from, file) = match (address, <[PathBuf; 2]>::try_from(paths)) {
         (None, Ok([dir, file])) => (export::Origin::Folder(dir), file),
         (Some(address), Err(paths)) if paths.len() == 1 => {
+            let (address, login) = (connecting.address(address), connecting.login);
             (export::Origin::Server { address, login, rate }, paths.into_iter().next().expect("one"))
         }
         _ => {

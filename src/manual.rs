@@ -104,7 +104,7 @@ pub fn man_page() -> String {
             let lead = if at == 0 { ".PP\n" } else { ".br\n" };
             writeln!(text, "{lead}{}: {}.", roff(call), roff(about)).expect(STRING);
         }
-        for part in command.help.split("\n\n").map(str::trim).filter(|part| !part.is_empty()) {
+        for part in command.explanation().split("\n\n").map(str::trim).filter(|part| !part.is_empty()) {
             writeln!(text, ".PP\n{}", roff(part)).expect(STRING);
         }
     }
@@ -156,8 +156,8 @@ pub fn bash_completions() -> String {
     let names: Vec<&str> = SUBCOMMANDS.iter().map(|command| command.name).collect();
     let options: Vec<String> = effective().map(|(_, spec)| format!("--{}", spec.name)).collect();
     let mut flags = String::new();
-    for command in SUBCOMMANDS.iter().filter(|command| !command.flags.is_empty()) {
-        let words: Vec<&str> = command.flags.iter().map(|(flag, _)| *flag).collect();
+    for command in SUBCOMMANDS.iter().filter(|command| command.all_flags().next().is_some()) {
+        let words: Vec<&str> = command.all_flags().map(|(flag, _)| flag).collect();
         let more = if command.name == "import" { " $options" } else { "" };
         writeln!(flags, "        {}) words=\"{}{more}\" ;;", command.name, words.join(" ")).expect(STRING);
     }

@@ -13,7 +13,25 @@ pub struct Subcommand {
     pub help: &'static str,
     /// Its flags, each with the name of its value, or none.
     pub flags: &'static [(&'static str, &'static str)],
+    /// Whether it connects to a server, and so has [`CONNECTING_FLAGS`] as well.
+    pub connects: bool,
 }
+
+/// The flags of all commands that connect to a server.
+pub const CONNECTING_FLAGS: [(&str, &str); 7] = [
+    ("--user", "NAME"),
+    ("--password", "PASSWORD"),
+    ("--tls", ""),
+    ("--cacert", "FILE"),
+    ("--cert", "FILE"),
+    ("--key", "FILE"),
+    ("--sni", "NAME"),
+];
+
+const CONNECTING_HELP: &str = "
+With --tls it connects by TLS. The server's certificate must be for its host, or for --sni NAME, and signed by one of those in --cacert
+FILE, or else by one that the system knows. --cert FILE and --key FILE are the client's own. All files are in PEM.
+";
 
 /// What the program is.
 pub const ABOUT: &str = "a Redis-compatible store that never loses an acknowledged write";
@@ -29,6 +47,7 @@ OPTION VALUE of FILE, a file of Redis's syntax; those of the command line count.
 data in ./holdfast-data, or in the current folder if that is a data folder already.
 ",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "check",
@@ -37,6 +56,7 @@ data in ./holdfast-data, or in the current folder if that is a data folder alrea
 Verifies all checksums and structures, and names file and offset of what is wrong first.
 ",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "backup",
@@ -52,7 +72,8 @@ password. The server keeps what is copied until the end; if it needs that room f
 Each backup has a number, counted from 1. To remove one, remove its file DIR/backup-NUMBER; the next backup removes what only that one
 needed. holdfast check DIR verifies all of them, and holdfast restore makes a data folder of one.
 ",
-        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES"), ("--user", "NAME"), ("--password", "PASSWORD")],
+        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES")],
+        connects: true,
     },
     Subcommand {
         name: "restore",
@@ -62,6 +83,7 @@ Makes the data folder NEW, which must not exist or be empty, of a backup in DIR:
 All of it is checked on the way.
 ",
         flags: &[("--backup", "NUMBER")],
+        connects: false,
     },
     Subcommand {
         name: "import",
@@ -80,7 +102,8 @@ be empty, unless --replace is given: then keys that it has give way. All of the 
 ends early, because the server refuses a key or by a signal, it tells how many keys have arrived.
 Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. Only RDB files can be imported so.
 ",
-        flags: &[("--to", "ADDRESS"), ("--replace", ""), ("--user", "NAME"), ("--password", "PASSWORD")],
+        flags: &[("--to", "ADDRESS"), ("--replace", "")],
+        connects: true,
     },
     Subcommand {
         name: "export",
@@ -97,7 +120,8 @@ copied for it in a second. Instead of --password, the variable HOLDFAST_PASSWORD
 The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.
 ",
-        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES"), ("--rdb-version", "N"), ("--user", "NAME"), ("--password", "PASSWORD")],
+        flags: &[("--from", "ADDRESS"), ("--rate", "BYTES"), ("--rdb-version", "N")],
+        connects: true,
     },
     Subcommand {
         name: "compare",
@@ -110,7 +134,8 @@ written, if TO is a replica. Values are read whole. The exit code is 0 if nothin
 --sample compares about N keys, by chance, and not all. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password; TO has the same user
 and password unless others are given.
 ",
-        flags: &[("--sample", "N"), ("--user", "NAME"), ("--password", "PASSWORD"), ("--to-user", "NAME"), ("--to-password", "PASSWORD")],
+        flags: &[("--sample", "N"),  ("--to-user", "NAME"), ("--to-password", "PASSWORD")],
+        connects: true,
     },
     Subcommand {
         name: "top",
@@ -123,7 +148,8 @@ LATENCY HISTOGRAM and SLOWLOG GET, which the user must be allowed; q ends it.
 With --once it prints what a second shows, and ends. So it does each second, for good, where it does not print to a terminal.
 Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
 ",
-        flags: &[("--once", ""), ("--user", "NAME"), ("--password", "PASSWORD")],
+        flags: &[("--once", "")],
+        connects: true,
     },
     Subcommand {
         name: "ping",
@@ -132,37 +158,43 @@ Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
 Sends PING to the server at ADDRESS, HOST:PORT or the path of a Unix socket; without it, localhost:6379. The exit code is 0 if it answers
 PONG within five seconds. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
 ",
-        flags: &[("--user", "NAME"), ("--password", "PASSWORD")],
+        flags: &[],
+        connects: true,
     },
     Subcommand {
         name: "config",
         calls: &[("holdfast config", "print a configuration file with all options, explained")],
         help: "",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "commands",
         calls: &[("holdfast commands", "list the commands, in Markdown")],
         help: "",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "man",
         calls: &[("holdfast man", "print this program's page for man")],
         help: "",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "completions",
         calls: &[("holdfast completions", "print completions for bash")],
         help: "",
         flags: &[],
+        connects: false,
     },
     Subcommand {
         name: "help",
         calls: &[("holdfast help", "show this; all about a command by holdfast COMMAND --help")],
         help: "",
         flags: &[],
+        connects: false,
     },
 ];
 
@@ -184,11 +216,22 @@ pub fn all() -> String {
 }
 
 impl Subcommand {
+    /// Its flags, those of commands that connect among them.
+    pub fn all_flags(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let connecting = if self.connects { &CONNECTING_FLAGS[..] } else { &[] };
+        self.flags.iter().chain(connecting).copied()
+    }
+
+    /// All about it.
+    pub fn explanation(&self) -> String {
+        format!("{}{}", self.help, if self.connects { CONNECTING_HELP } else { "" })
+    }
+
     /// How it is called, with all its flags.
     pub fn synopsis(&self) -> Vec<String> {
         let with_flags = |call: &str| {
             let mut line = call.to_owned();
-            for (flag, value) in self.flags.iter().filter(|(flag, _)| !call.contains(flag)) {
+            for (flag, value) in self.all_flags().filter(|(flag, _)| !call.contains(flag)) {
                 let value = if value.is_empty() { String::new() } else { format!(" {value}") };
                 write!(line, " [{flag}{value}]").expect(STRING);
             }
@@ -212,7 +255,7 @@ impl Subcommand {
             writeln!(text, "  {line}").expect(STRING);
         }
         let (_, about) = self.calls[0];
-        match self.help {
+        match &self.explanation()[..] {
             "" => writeln!(text, "\nTo {about}.").expect(STRING),
             help => write!(text, "\n{help}").expect(STRING),
         }
@@ -238,11 +281,11 @@ mod tests {
     #[test]
     fn the_help_of_a_command_explains_its_flags_and_no_others() {
         for command in SUBCOMMANDS {
-            let known: BTreeSet<&str> = command.flags.iter().map(|(flag, _)| *flag).collect();
+            let known: BTreeSet<&str> = command.all_flags().map(|(flag, _)| flag).collect();
             let usage = command.usage();
-            // An option of the server, by which an import names the folder.
-            let explained: BTreeSet<&str> =
-                flags(&usage).into_iter().filter(|flag| *flag != "--dir").collect();
+            // Of all commands; and an option of the server, by which an import names the folder.
+            let explained = flags(&usage).into_iter().filter(|flag| !["--help", "--dir"].contains(flag));
+            let explained: BTreeSet<&str> = explained.collect();
             assert_eq!(explained, known, "{}", command.name);
         }
     }

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Folder, PATIENCE, Server, ok, wait_until};
+use harness::{Folder, PATIENCE, Server, ok, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::{
@@ -321,4 +321,59 @@ fn a_key_may_have_a_passphrase() {
         let mut client = Client::connect(port, server.folder(), true, &TLS13).unwrap();
         assert_eq!(client.try_call(&[b"PING"]).unwrap(), Reply::Simple(b"PONG".to_vec()));
     }
+}
+
+#[test]
+fn the_program_connects_by_tls() {
+    let (folder, _authority) = certificates();
+    let (server, port) = start(folder, &[]);
+    let (other, other_port) = start(certificates_of(server.folder()), &[]);
+    let path = |name: &str| server.folder().join(name);
+    let (ca, cert, key) = (path("ca.crt"), path("client.crt"), path("client.key"));
+    let (address, other_address) = (format!("localhost:{port}"), format!("localhost:{other_port}"));
+    let flags = ["--tls", "--cacert", &ca, "--cert", &cert, "--key", &key];
+    let program = |args: &[&str], flags: &[&str]| {
+        let output = harness::run(&[args, flags].concat());
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    assert_eq!(server.client().call("SET key value"), ok());
+    // A value that does not fit any buffer.
+    assert_eq!(server.client().call(&format!("SET long {}", "x".repeat(5_000_000))), ok());
+    assert_eq!(program(&["ping", &address], &flags), (true, "PONG\n".into()));
+    let (is_done, told) = program(&["top", &address, "--once"], &flags);
+    assert!(is_done && told.contains("commands"), "{told}");
+    for args in [
+        &["backup", "--from", &address, &path("backups")][..],
+        &["export", "--from", &address, &path("dump.rdb")],
+        &["import", &path("dump.rdb"), "--to", &other_address],
+        &["compare", &address, &other_address],
+    ] {
+        let (is_done, told) = program(args, &flags);
+        assert!(is_done, "{args:?}: {told}");
+    }
+    assert_eq!(text(&other.client().call("GET key")), "value");
+    // Who is not trusted, on either side.
+    let stranger = Authority::new();
+    fs::write(path("stranger.crt"), stranger.0.pem()).unwrap();
+    for (flags, message) in [
+        (&["--tls", "--cacert", &path("stranger.crt"), "--cert", &cert, "--key", &key][..], "UnknownIssuer"),
+        (&["--tls", "--cacert", &ca, "--cert", &cert, "--key", &key, "--sni", "elsewhere"], "elsewhere"),
+        // By TLS 1.3 the client hears of that only when it reads.
+        (&["--tls", "--cacert", &ca], &address),
+        (&["--tls", "--cacert", &ca, "--cert", &cert], "--cert and --key go together"),
+        (&["--tls", "--cacert", &path("nowhere")], "nowhere: No such file"),
+        (&[], &address),
+    ] {
+        let (is_done, told) = program(&["ping", &address], flags);
+        assert!(!is_done && told.contains(message), "{flags:?}: {told}");
+    }
+}
+
+/// A new folder with the certificates of another one.
+fn certificates_of(other: &Folder) -> Folder {
+    let folder = Folder::new();
+    for name in ["ca.crt", "server.crt", "server.key"] {
+        fs::copy(other.join(name), folder.join(name)).unwrap();
+    }
+    folder
 }

@@ -5,6 +5,7 @@
 //! [`source`], and what is in them becomes commands in [`feed`].
 
 mod feed;
+mod secure;
 mod source;
 mod target;
 mod unfinished;
@@ -16,6 +17,7 @@ use crate::{
 };
 pub use feed::Feed;
 use feed::Summary;
+pub use secure::Secure;
 use source::{Failure, Source};
 pub use source::{Sink, Stopped};
 use std::{

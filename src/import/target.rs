@@ -1,7 +1,10 @@
 //! The server that takes the data, as its client: commands are sent without waiting for their replies, up to a limit, and a
 //! thread looks at each reply.
 
-use super::source::{Place, Stopped};
+use super::{
+    secure::Secure,
+    source::{Place, Stopped},
+};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fmt,
@@ -33,8 +36,20 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub enum Address {
     /// A host and a port.
     Tcp(String, u16),
+    /// The same by TLS.
+    Tls(String, u16, Box<Secure>),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+impl Address {
+    /// The same by TLS; a Unix socket needs none.
+    pub fn secured(self, secure: Secure) -> Address {
+        match self {
+            Address::Tcp(host, port) => Address::Tls(host, port, Box::new(secure)),
+            address => address,
+        }
+    }
 }
 
 impl FromStr for Address {
@@ -59,8 +74,10 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Address::Tcp(host, port) | Address::Tls(host, port, _) if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Address::Tcp(host, port) | Address::Tls(host, port, _) => write!(f, "{host}:{port}"),
             Address::Unix(path) => path.display().fmt(f),
         }
     }
@@ -86,6 +103,18 @@ impl Socket {
             Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
             Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
         })
+    }
+
+    fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        let patience = Some(patience);
+        match self {
+            Socket::Tcp(socket) => {
+                socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience))
+            }
+            Socket::Unix(socket) => {
+                socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience))
+            }
+        }
     }
 
     fn shut_down(&self) {
@@ -126,17 +155,16 @@ impl Address {
             Address::Tcp(host, port) => {
                 let socket = connect_tcp(host, *port, patience)?;
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(patience))?;
-                socket.set_write_timeout(Some(patience))?;
                 Socket::Tcp(socket)
             }
-            Address::Unix(path) => {
-                let socket = UnixStream::connect(path)?;
-                socket.set_read_timeout(Some(patience))?;
-                socket.set_write_timeout(Some(patience))?;
-                Socket::Unix(socket)
+            Address::Tls(host, port, secure) => {
+                let socket = connect_tcp(host, *port, patience)?;
+                socket.set_nodelay(true)?;
+                Socket::Unix(secure.open(host, socket, patience)?)
             }
+            Address::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
         };
+        socket.set_patience(patience)?;
         Ok(Connection { replies: Replies { socket, input: Vec::new(), next: 0 } })
     }
 }
