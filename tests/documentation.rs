@@ -148,9 +148,6 @@ fn the_commands_of_the_page_on_operations_work() {
                 let told = shell.run(&format!("! {line} 2>&1"));
                 assert!(told.contains("in use"), "{told}");
             }
-            line if line.starts_with("holdfast top ") => {
-                assert!(shell.run(line).contains("commands"));
-            }
             line if line.starts_with("holdfast restore ") || line.starts_with("holdfast check ") => {
                 let told = shell.run(line);
                 assert!(told.ends_with("ok\n"), "{line}: {told}");
