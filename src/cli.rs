@@ -2,6 +2,7 @@
 
 use crate::{
     backup::{BackupRequest, RestoreRequest},
+    cluster_admin::{self, Task},
     compare,
     config::{
         Config, Opt,
@@ -36,6 +37,8 @@ pub enum Request {
     ExportMoment(export::Moment),
     /// Compare two servers.
     Compare(compare::Request),
+    /// Make a cluster, tell how it is, or change it.
+    Cluster(cluster_admin::Request),
     /// Back up a server that runs.
     Backup(BackupRequest),
     /// Make a data folder of a backup.
@@ -77,6 +80,7 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
         })),
         ["export", rest @ ..] => export(rest),
         ["compare", rest @ ..] => compare(rest),
+        ["cluster", rest @ ..] => cluster(rest),
         ["import", rest @ ..] => import(rest),
         ["top", rest @ ..] => top(rest),
         ["ping", rest @ ..] => ping(rest),
@@ -290,6 +294,48 @@ fn compare(args: &[&str]) -> Result<Request, ConfigError> {
         to_login,
         sample,
     }))
+}
+
+fn cluster(args: &[&str]) -> Result<Request, ConfigError> {
+    let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast cluster --help"));
+    let parse = |text: &str| text.parse::<Address>().map_err(|what| wrong(&what));
+    let (mut words, mut connecting) = (Vec::new(), Connecting::new());
+    let (mut from, mut to, mut slots) = (None, None, None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let mut value = || {
+            rest.next().map(|value| value.to_string()).ok_or_else(|| wrong(&format!("{arg} needs a value")))
+        };
+        match *arg {
+            "--from" => from = Some(value()?),
+            "--to" => to = Some(value()?),
+            "--slots" => {
+                let text = value()?;
+                let count = text.parse().map_err(|_| wrong(&format!("'{text}' is no number of slots")))?;
+                slots = Some(count);
+            }
+            flag if connecting.take(flag, &mut value)? => {}
+            word if !word.starts_with('-') => words.push(word),
+            _ => return Err(wrong(&format!("unexpected argument '{arg}'"))),
+        }
+    }
+    let (task, address) = match (&words[..], from, to) {
+        (["create", addresses @ ..], None, None) => {
+            let addresses: Vec<Address> =
+                addresses.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+            let addresses = addresses.into_iter().map(|address| connecting.address(address));
+            (Task::Create(addresses.collect()), default_address())
+        }
+        (["status", address], None, None) => (Task::Status, parse(address)?),
+        (["add", address, new], None, None) => (Task::Add(connecting.address(parse(new)?)), parse(address)?),
+        (["remove", address, node], None, None) => (Task::Remove(node.to_string()), parse(address)?),
+        (["move", address], Some(from), Some(to)) => (Task::Move { from, to, count: slots }, parse(address)?),
+        (["balance", address], None, None) => (Task::Balance, parse(address)?),
+        _ => return Err(wrong("the cluster is to be told what")),
+    };
+    let address = connecting.address(address);
+    let secure = connecting.is_secure.then_some(connecting.secure);
+    Ok(Request::Cluster(cluster_admin::Request { task, address, login: connecting.login, secure }))
 }
 
 fn backup(args: &[&str]) -> Result<Request, ConfigError> {

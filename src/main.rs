@@ -11,6 +11,7 @@ mod check;
 mod cli;
 mod clients;
 mod cluster;
+mod cluster_admin;
 mod command;
 mod commands;
 mod commit;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Ok(cli::Request::Export(request)) => export::export(&request),
         Ok(cli::Request::ExportMoment(request)) => export::export_moment(&request),
         Ok(cli::Request::Compare(request)) => compare::compare(&request),
+        Ok(cli::Request::Cluster(request)) => cluster_admin::run(&request),
         Err(error) => Err(error.to_string()),
     };
     match result {

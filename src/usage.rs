@@ -152,6 +152,26 @@ Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
         connects: true,
     },
     Subcommand {
+        name: "cluster",
+        calls: &[
+            ("holdfast cluster create ADDRESS ADDRESS ADDRESS [ADDRESS …]", "make a cluster of servers that run"),
+            ("holdfast cluster status ADDRESS", "tell how a cluster is, and what is wrong"),
+            ("holdfast cluster add ADDRESS NEW", "take a server into a cluster"),
+            ("holdfast cluster balance ADDRESS", "give each node as many slots as any other"),
+            ("holdfast cluster move ADDRESS --from NODE --to NODE [--slots N]", "give slots of a node to another one"),
+            ("holdfast cluster remove ADDRESS NODE", "give a node's slots to the others, and leave it out"),
+        ],
+        help: "\
+Makes a cluster of servers that were started with cluster-enabled yes and are empty, and changes it while it is used. ADDRESS is HOST:PORT of a
+node, any of them where there is a cluster already. NODE is the name of a node, or as much of its beginning as no other one has, or HOST:PORT.
+
+Slots are moved as a whole, with all that is in them, by CLUSTER MIGRATESLOTS: clients go on meanwhile. status has the exit code 0 if all slots are
+served. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. redis-cli --cluster works as well.
+",
+        flags: &[("--from", "NODE"), ("--to", "NODE"), ("--slots", "N")],
+        connects: true,
+    },
+    Subcommand {
         name: "ping",
         calls: &[("holdfast ping [ADDRESS]", "tell whether a server answers, for health checks")],
         help: "\

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Client, Server, array, bulk, error, free_port, is_error, number, ok, text, wait_until};
+use harness::{Client, Server, array, bulk, error, free_port, is_error, number, ok, run, text, wait_until};
 use holdfast_resp::Reply;
 use holdfast_store::hash_slot;
 use std::{
@@ -321,6 +321,10 @@ fn clients_are_told_where_keys_are() {
     assert_eq!(other.call("MULTI"), ok());
     assert_eq!(other.call(&format!("GET {key}")), moved);
     assert!(is_error(&other.call("EXEC"), "EXECABORT"));
+    let sorted = owner.call(&format!("SORT {key} BY w_*"));
+    assert_eq!(sorted, error("ERR BY option of SORT denied in cluster mode."));
+    let got = owner.call(&format!("SORT {key} GET #"));
+    assert_eq!(got, error("ERR GET option of SORT denied in cluster mode."));
     assert_eq!(owner.call("SELECT 1"), error("ERR SELECT is not allowed in cluster mode"));
     assert_eq!(owner.call(&format!("MOVE {key} 1")), error("ERR MOVE is not allowed in cluster mode"));
     assert_eq!(owner.call("SWAPDB 0 1"), error("ERR SWAPDB is not allowed in cluster mode"));
@@ -705,4 +709,71 @@ fn who_waits_for_a_key_is_sent_where_it_goes() {
     wait_until(|| "it waits".into(), || client.info("blocked_clients") == "1");
     assert_eq!(migrate_slots(&nodes, owner, target, "5 5").0, "success");
     assert_eq!(waiter.reply(), error(&format!("MOVED {slot} {}", address(target))));
+}
+
+/// Runs `holdfast cluster`: whether it succeeded, and all that it printed.
+fn holdfast_cluster(args: &[&str]) -> (bool, String) {
+    let output = run(&[&["cluster"], args].concat());
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    (output.status.success(), text)
+}
+
+#[test]
+fn holdfast_cluster_makes_one_and_changes_it() {
+    let mut nodes = Nodes::start(3, SHORT_TIMEOUT);
+    let addresses: Vec<String> = nodes.ports().into_iter().map(address).collect();
+    let node = |index: usize| &addresses[index][..];
+    let (made, text) = holdfast_cluster(&["create", node(0), node(1), node(2)]);
+    assert!(made && text.contains("ok: a cluster of 3 nodes"), "{text}");
+    let (again, text) = holdfast_cluster(&["create", node(0), node(1), node(2)]);
+    assert!(!again && text.contains("is a node of a cluster already"), "{text}");
+    nodes.wait_until_agreed(3);
+    {
+        let mut client = Follower::new(&nodes);
+        (0..300).for_each(|number| assert_eq!(client.call(&["SET", &format!("key:{number}"), "1"]), ok()));
+    }
+    let (is_well, text) = holdfast_cluster(&["status", node(1)]);
+    assert!(is_well && text.contains("ok: all slots are served"), "{text}");
+    assert!(addresses.iter().all(|address| text.contains(address)), "{text}");
+
+    let added = nodes.add();
+    let (is_added, text) = holdfast_cluster(&["add", node(0), &address(added)]);
+    assert!(is_added, "{text}");
+    let (is_balanced, text) = holdfast_cluster(&["balance", node(0)]);
+    assert!(is_balanced && text.contains("ok: 4096 slots were moved"), "{text}");
+    let sizes = |nodes: &Nodes| -> u64 {
+        let keys = |port: &u16| number(&nodes.client(*port).call("DBSIZE")).expect("a number");
+        nodes.0.keys().map(keys).sum()
+    };
+    wait_until(|| "each key is on one node".into(), || sizes(&nodes) == 300);
+    let name = nodes.id(added);
+    let (is_moved, text) =
+        holdfast_cluster(&["move", node(0), "--from", node(0), "--to", &name[..12], "--slots", "96"]);
+    assert!(is_moved, "{text}");
+    let (is_removed, text) = holdfast_cluster(&["remove", node(1), &address(added)]);
+    assert!(is_removed && text.contains("is no node of the cluster any more"), "{text}");
+    assert_eq!(text.matches("slots ").count(), 3, "each of the others gets a share\n{text}");
+    wait_until(
+        || "all keys are with the others".into(),
+        || nodes.client(added).call("DBSIZE") == Reply::Int(0),
+    );
+    let mut client = Follower::new(&nodes);
+    (0..300).for_each(|number| assert_eq!(client.call(&["GET", &format!("key:{number}")]), bulk("1")));
+
+    // What is wrong is told.
+    let (is_known, text) = holdfast_cluster(&["move", node(0), "--from", "nobody", "--to", node(1)]);
+    assert!(!is_known && text.contains("there is no node nobody"), "{text}");
+    let ports = nodes.ports();
+    let stopped =
+        *ports.iter().find(|port| **port != added && address(**port) != node(0)).expect("another one");
+    nodes.0[&stopped].signal("STOP");
+    let mut watcher = nodes.client(addresses[0].rsplit(':').next().expect("a port").parse().expect("a port"));
+    wait_until(|| "the node has failed".into(), || info(&mut watcher).contains("cluster_state:fail"));
+    // It would wait long for the answer of the one that is stopped.
+    nodes.0.remove(&stopped).expect("it is there").kill();
+    let (is_well, text) = holdfast_cluster(&["status", node(0)]);
+    assert!(
+        !is_well && text.contains("is not heard of") && text.contains("which nobody serves until it is back"),
+        "{text}"
+    );
 }

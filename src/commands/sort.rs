@@ -43,6 +43,8 @@ pub static COMMANDS: &[Row] = &[
 ];
 
 const NOT_NUMBERS: Stop = Stop::new("ERR One or more scores can't be converted into double");
+const BY_IN_CLUSTER: Stop = Stop::new("ERR BY option of SORT denied in cluster mode.");
+const GET_IN_CLUSTER: Stop = Stop::new("ERR GET option of SORT denied in cluster mode.");
 const BY_DENIED: Stop = Stop::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
 const GET_DENIED: Stop = Stop::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
 
@@ -179,6 +181,9 @@ impl<'a> Query<'a> {
                 1
             } else if is("by", 1) {
                 let pattern = args.at(at + 1);
+                if pattern.contains(&b'*') && call.server().cluster.is_on() {
+                    return Err(BY_IN_CLUSTER);
+                }
                 if pattern.contains(&b'*') && !may_read_all() {
                     return Err(BY_DENIED);
                 }
@@ -186,6 +191,9 @@ impl<'a> Query<'a> {
                 query.unsorted |= !pattern.contains(&b'*');
                 1
             } else if is("get", 1) {
+                if call.server().cluster.is_on() {
+                    return Err(GET_IN_CLUSTER);
+                }
                 if !may_read_all() {
                     return Err(GET_DENIED);
                 }
