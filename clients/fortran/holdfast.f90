@@ -12,7 +12,7 @@ module holdfast
   implicit none
   private
 
-  public :: hf_open, hf_close, hf_iset, hf_bset, hf_iget, hf_flush, hf_test, hf_wait, hf_wait_all, hf_cancel
+  public :: hf_open, hf_close, hf_iset, hf_bset, hf_iget, hf_command, hf_flush, hf_test, hf_wait, hf_wait_all, hf_cancel
   public :: hf_result, hf_message, hf_release, hf_event_fd, hf_reply, hf_options
 
   !> Kind of the numbers of clients and requests.
@@ -25,6 +25,9 @@ module holdfast
   integer(c_int), parameter, public :: hf_not_executed = 0, hf_maybe_executed = 1, hf_executed = 2
   integer(c_int), parameter, public :: hf_nil = 0, hf_string = 1, hf_status = 2, hf_error = 3, hf_integer = 4, &
     hf_double = 5, hf_bool = 6, hf_array = 7, hf_map = 8, hf_set = 9, hf_filled = 10
+
+  !> Flags of hf_command, which may be added up.
+  integer(c_int32_t), parameter, public :: hf_read_only = 2, hf_listed = 4, hf_untimed = 8
 
   !> See struct hf_reply in holdfast.h.
   type, bind(C) :: hf_reply
@@ -81,6 +84,19 @@ module holdfast
       character(kind=c_char), intent(in) :: key(*)
       type(c_ptr), value :: buffer
       integer(c_size_t), value :: key_len, capacity
+      integer(hf_handle), intent(out) :: request
+      integer(c_int) :: status
+    end function
+    function c_command(client, argc, argv, lens, key_at, flags, buffer, capacity, request) bind(C, name="hf_command") &
+        result(status)
+      import :: c_int, c_int32_t, c_size_t, c_ptr, hf_handle
+      integer(hf_handle), value :: client
+      integer(c_size_t), value :: argc, capacity
+      type(c_ptr), intent(in) :: argv(*)
+      integer(c_size_t), intent(in) :: lens(*)
+      integer(c_int), value :: key_at
+      integer(c_int32_t), value :: flags
+      type(c_ptr), value :: buffer
       integer(hf_handle), intent(out) :: request
       integer(c_int) :: status
     end function
@@ -214,6 +230,43 @@ contains
     integer(c_int) :: status
     request = 0
     status = c_iget(client, key, len(key, kind=c_size_t), buffer, bytes, request)
+  end function
+
+  !> Hands over any command: its name and arguments, whose trailing blanks do not count unless `lens` says how long each is; which
+  !> of them is the first key (1 for most commands, negative for none); flags; and a buffer for the reply. The arguments are copied.
+  function hf_command(client, args, request, lens, key_at, flags, buffer, bytes) result(status)
+    integer(hf_handle), intent(in) :: client
+    character(len=*), intent(in), target, contiguous :: args(:)
+    integer(hf_handle), intent(out) :: request
+    integer(c_size_t), intent(in), optional :: lens(:)
+    integer(c_int), intent(in), optional :: key_at
+    integer(c_int32_t), intent(in), optional :: flags
+    type(c_ptr), intent(in), optional :: buffer
+    integer(c_size_t), intent(in), optional :: bytes
+    integer(c_int) :: status
+    type(c_ptr) :: argv(size(args)), to
+    integer(c_size_t) :: lengths(size(args)), capacity
+    integer(c_int) :: key
+    integer(c_int32_t) :: with
+    integer :: i
+
+    do i = 1, size(args)
+      argv(i) = c_loc(args(i)(1:1))
+      lengths(i) = len_trim(args(i), kind=c_size_t)
+    end do
+    if (present(lens)) lengths = lens
+    key = 1
+    if (present(key_at)) key = key_at
+    with = 0
+    if (present(flags)) with = flags
+    to = c_null_ptr
+    capacity = 0
+    if (present(buffer) .and. present(bytes)) then
+      to = buffer
+      capacity = bytes
+    end if
+    request = 0
+    status = c_command(client, size(args, kind=c_size_t), argv, lengths, key, with, to, capacity, request)
   end function
 
   !> What went wrong with a request.
