@@ -67,6 +67,12 @@ fn c_calls_right_and_wrong() {
 }
 
 #[test]
+fn a_closed_connection_does_not_end_a_c_program() {
+    let folder = installed();
+    says_ok(&sanitized(&folder, "c/tests/closed.c", &[]), &[&folder.join("socket")]);
+}
+
+#[test]
 fn programs_for_osu_s_calls_compile_unchanged() {
     let folder = installed();
     let osu = format!("-I{}", folder.join("include/holdfast/osu"));

@@ -104,18 +104,44 @@ fn those_who_wait_wait_for_what_they_say() {
     assert_eq!(client.wait(blocked, None), Err(Error::NoSuchRequest));
     assert_eq!(client.wait_all(&[blocked], None), Err(Error::NoSuchRequest));
 
-    // What was cancelled may have been executed, and the connection goes on.
+    // What was cancelled may have been executed. Nothing waits behind it, and once it is called off nothing is popped for nobody.
     let blocked = client.submit(Command::new("BLPOP").arg("list").arg("0").untimed()).unwrap();
     client.flush();
     wait_until(
         || "it is sent".into(),
         || client.test(blocked).is_ok() && other.info("blocked_clients") == "1",
     );
-    let behind = client.bset(b"k", b"v").unwrap();
+    assert_eq!(finish(&client, client.bset(b"k", b"v").unwrap()), ok());
     client.cancel(blocked).unwrap();
     assert_eq!(client.take(blocked), Err(Error::Cancelled { executed: Executed::Unknown }));
+    wait_until(|| "nobody waits for the list".into(), || other.info("blocked_clients") == "0");
     other.call("lpush list x");
-    assert_eq!(finish(&client, behind), ok());
+    assert_eq!(finish(&client, client.submit(Command::new("LLEN").arg("list")).unwrap()), Ok(Reply::Int(1)));
+
+    // Several wait side by side, and the last one finds its element.
+    let lists: Vec<String> = (0..5).map(|nth| format!("list{nth}")).collect();
+    let submit = |list| client.submit(Command::new("BLPOP").arg(list).arg("0").untimed()).unwrap();
+    let blocked: Vec<RequestId> = lists.iter().map(submit).collect();
+    client.flush();
+    for (list, id) in lists.iter().zip(blocked).rev() {
+        other.call(&format!("lpush {list} x"));
+        assert!(finish(&client, id).is_ok());
+    }
+}
+
+#[test]
+fn progress_is_not_missed_that_another_thread_has_made() {
+    let server = Server::start(&[]);
+    let (client, mut other) = (client(&server), server.client());
+    let before = client.outcomes();
+    let set = client.bset(b"k", b"v").unwrap();
+    // As another thread would do between two looks.
+    assert!(client.wait(set, Some(PATIENCE)).unwrap());
+    let blocked = client.submit(Command::new("BLPOP").arg("list").arg("0").untimed()).unwrap();
+    assert!(client.progress_since(before, PATIENCE));
+    assert!(!client.progress_since(client.outcomes(), Duration::from_millis(20)));
+    other.call("lpush list x");
+    assert!(finish(&client, blocked).is_ok());
 }
 
 #[test]

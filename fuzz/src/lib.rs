@@ -6,6 +6,7 @@
 //! `HOLDFAST_SEED=n HOLDFAST_FUZZ_SECONDS=60`.
 
 pub mod replay;
+pub mod replies;
 pub mod requests;
 
 use std::{

@@ -499,6 +499,14 @@ enum hf_status hf_message(hf_client client, hf_request id, char *to, size_t size
  */
 enum hf_status hf_release(hf_client client, hf_request id);
 
+/*
+ Lets go of several requests, up to the first that is none.
+
+ # Safety
+ The contract.
+ */
+enum hf_status hf_release_all(hf_client client, const hf_request *ids, size_t count);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -13,7 +13,7 @@
 // The names are those of the header.
 #![allow(non_camel_case_types)]
 
-use crate::handles::{Handle, Handles};
+use crate::handles::Handles;
 use holdfast_client::{
     COPIED_MAX, Client, Command, Config, Error, Executed, Protocol, Reply, RequestId, State, Target, Tls,
 };
@@ -195,7 +195,7 @@ pub struct Tree(Vec<Box<[hf_reply]>>);
 // this is behind.
 unsafe impl Send for Tree {}
 
-static HANDLES: Handles<Tree> = Handles::new();
+static HANDLES: Handles = Handles::new();
 
 /// Bytes that C has handed over.
 struct LentBytes(*const u8, usize);
@@ -274,7 +274,7 @@ fn timeout(millis: i64) -> Option<Duration> {
 }
 
 /// Calls with a client; what comes back is the result as C sees it.
-fn with(client: hf_client, call: impl FnOnce(&Handle<Tree>) -> Result<hf_status, hf_status>) -> hf_status {
+fn with(client: hf_client, call: impl FnOnce(&Client) -> Result<hf_status, hf_status>) -> hf_status {
     let Some(handle) = HANDLES.get(client) else { return HF_E_NO_CLIENT };
     match call(&handle) {
         Ok(status) | Err(status) => status,
@@ -290,14 +290,14 @@ fn request(number: hf_request) -> Result<RequestId, hf_status> {
 /// # Safety
 /// The contract, for `out`.
 unsafe fn submit(
-    handle: &Handle<Tree>,
+    handle: &Client,
     command: Command<'_>,
     out: *mut hf_request,
 ) -> Result<hf_status, hf_status> {
     if out.is_null() {
         return Err(HF_E_INVALID);
     }
-    let id = handle.client.submit(command).map_err(|e| status(&e))?;
+    let id = handle.submit(command).map_err(|e| status(&e))?;
     // SAFETY: not null; the contract.
     unsafe { out.write(id.to_u64()) };
     Ok(HF_OK)
@@ -575,7 +575,7 @@ pub unsafe extern "C" fn hf_command(
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_flush(client: hf_client) -> hf_status {
     with(client, |handle| {
-        handle.client.flush();
+        handle.flush();
         Ok(HF_OK)
     })
 }
@@ -584,7 +584,7 @@ pub extern "C" fn hf_flush(client: hf_client) -> hf_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_progress(client: hf_client, timeout_ms: i64) -> hf_status {
     with(client, |handle| {
-        handle.client.progress(timeout(timeout_ms).unwrap_or(Duration::from_secs(3600)));
+        handle.progress(timeout(timeout_ms).unwrap_or(Duration::from_secs(3600)));
         Ok(HF_OK)
     })
 }
@@ -597,7 +597,7 @@ pub extern "C" fn hf_progress(client: hf_client, timeout_ms: i64) -> hf_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hf_test(client: hf_client, id: hf_request, state: *mut hf_state) -> hf_status {
     with(client, |handle| {
-        let now = handle.client.test(request(id)?).map_err(|e| status(&e))?;
+        let now = handle.test(request(id)?).map_err(|e| status(&e))?;
         if !state.is_null() {
             let value = match now {
                 State::Queued => hf_state::HF_QUEUED,
@@ -619,7 +619,7 @@ fn done(done: Result<bool, Error>) -> Result<hf_status, hf_status> {
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_wait_buffer(client: hf_client, id: hf_request, timeout_ms: i64) -> hf_status {
     with(client, |handle| {
-        let state = handle.client.wait_for(request(id)?, State::BufferFree, timeout(timeout_ms));
+        let state = handle.wait_for(request(id)?, State::BufferFree, timeout(timeout_ms));
         done(state.map(|state| state >= State::BufferFree))
     })
 }
@@ -627,7 +627,7 @@ pub extern "C" fn hf_wait_buffer(client: hf_client, id: hf_request, timeout_ms: 
 /// Waits until the request is done, or so many milliseconds; negative: for any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_wait(client: hf_client, id: hf_request, timeout_ms: i64) -> hf_status {
-    with(client, |handle| done(handle.client.wait(request(id)?, timeout(timeout_ms))))
+    with(client, |handle| done(handle.wait(request(id)?, timeout(timeout_ms))))
 }
 
 /// # Safety
@@ -692,7 +692,7 @@ unsafe fn some(
         }
         // SAFETY: the contract.
         let ids = unsafe { requests(ids, count) }?;
-        let done = handle.client.wait_some(&ids, timeout(timeout_ms)).map_err(|e| status(&e))?;
+        let done = handle.wait_some(&ids, timeout(timeout_ms)).map_err(|e| status(&e))?;
         for (nth, &at) in done.iter().take(room).enumerate() {
             // SAFETY: `nth` is below `room`.
             unsafe { indices.add(nth).write(at) };
@@ -717,14 +717,14 @@ pub unsafe extern "C" fn hf_wait_all(
     with(client, |handle| {
         // SAFETY: the contract.
         let ids = unsafe { requests(ids, count) }?;
-        done(handle.client.wait_all(&ids, timeout(timeout_ms)))
+        done(handle.wait_all(&ids, timeout(timeout_ms)))
     })
 }
 
 /// Ends a request. All buffers are the caller's again; the result says whether the server may execute it.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_cancel(client: hf_client, id: hf_request) -> hf_status {
-    with(client, |handle| handle.client.cancel(request(id)?).map(|()| HF_OK).map_err(|e| status(&e)))
+    with(client, |handle| handle.cancel(request(id)?).map(|()| HF_OK).map_err(|e| status(&e)))
 }
 
 /// The next request with HF_LISTED that is done; HF_IN_PROGRESS if there is none.
@@ -737,7 +737,7 @@ pub unsafe extern "C" fn hf_next_completion(client: hf_client, out: *mut hf_requ
         if out.is_null() {
             return Err(HF_E_INVALID);
         }
-        let Some(id) = handle.client.next_completion() else { return Ok(HF_IN_PROGRESS) };
+        let Some(id) = handle.next_completion() else { return Ok(HF_IN_PROGRESS) };
         // SAFETY: not null; the contract.
         unsafe { out.write(id.to_u64()) };
         Ok(HF_OK)
@@ -748,7 +748,7 @@ pub unsafe extern "C" fn hf_next_completion(client: hf_client, out: *mut hf_requ
 /// client's: it must not be read from or closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_event_fd(client: hf_client) -> c_int {
-    HANDLES.get(client).map_or(-1, |handle| handle.client.event_fd().as_raw_fd())
+    HANDLES.get(client).map_or(-1, |client| client.event_fd().as_raw_fd())
 }
 
 /// The result of a request that is done: HF_OK and the reply, or why there is none. It can be asked for until the request
@@ -763,21 +763,19 @@ pub unsafe extern "C" fn hf_result(client: hf_client, id: hf_request, out: *mut 
             return Err(HF_E_INVALID);
         }
         let id = request(id)?;
-        // Locked before the client is: who releases the request needs this lock first.
-        let mut trees = handle.trees.lock();
-        let result = handle.client.peek(id, |result, filled| match (result, filled) {
+        let result = handle.peek_with(id, |result, filled, beside| match (result, filled) {
             (Ok(_), Some(len)) => {
                 let reply = hf_reply { r#type: hf_type::HF_FILLED, len, ..nil(hf_executed::HF_EXECUTED) };
                 (HF_OK, reply)
             }
             (Ok(reply), None) if !has_items(reply) => (HF_OK, scalar(reply, hf_executed::HF_EXECUTED)),
             (Ok(reply), None) => {
-                let tree = trees.entry(id.to_u64()).or_insert_with(|| {
+                let tree = beside.get_or_insert_with(|| {
                     let mut tree = Tree(Vec::new());
                     lay_out(items(reply), &mut tree);
-                    tree
+                    Box::new(tree)
                 });
-                (HF_OK, top(reply, tree))
+                (HF_OK, top(reply, tree.downcast_ref().expect("nobody else keeps anything there")))
             }
             (Err(error), _) => (status(error), of_error(error)),
         });
@@ -803,7 +801,7 @@ pub unsafe extern "C" fn hf_message(
         if to.is_null() || size == 0 {
             return Err(HF_E_INVALID);
         }
-        let text = handle.client.peek(request(id)?, |result, _| match result {
+        let text = handle.peek(request(id)?, |result, _| match result {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         });
@@ -816,13 +814,23 @@ pub unsafe extern "C" fn hf_message(
 /// Lets go of a request and its result, if there is one; it is cancelled if it is not done.
 #[unsafe(no_mangle)]
 pub extern "C" fn hf_release(client: hf_client, id: hf_request) -> hf_status {
+    with(client, |handle| handle.release(request(id)?).map(|()| HF_OK).map_err(|e| status(&e)))
+}
+
+/// Lets go of several requests, up to the first that is none.
+///
+/// # Safety
+/// The contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hf_release_all(
+    client: hf_client,
+    ids: *const hf_request,
+    count: usize,
+) -> hf_status {
     with(client, |handle| {
-        let mut trees = handle.trees.lock();
-        handle.client.release(request(id)?).map_err(|e| status(&e))?;
-        if !trees.is_empty() {
-            trees.remove(&id);
-        }
-        Ok(HF_OK)
+        // SAFETY: the contract.
+        let ids = unsafe { requests(ids, count) }?;
+        handle.release_all(&ids).map(|()| HF_OK).map_err(|e| status(&e))
     })
 }
 

@@ -20,7 +20,7 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
     process,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -62,7 +62,8 @@ pub struct Client {
     /// The process that may use it.
     pid: u32,
     /// The same as the core's; open as long as this, since a loop may still watch it when the client is closed.
-    event: OwnedFd,
+    /// Set when it is asked for: a client that is watched sends more often.
+    event: OnceLock<OwnedFd>,
     /// Requests that are to be told by `next_completion`, and were not found done.
     listed: Mutex<HashMap<RequestId, Py<Request>>>,
     /// Those that were.
@@ -266,12 +267,11 @@ impl Client {
         };
         let core =
             py.detach(|| holdfast_client::Client::new(config)).map_err(|e| error::exception(py, &e))?;
-        let event = core.event_fd().try_clone_to_owned()?;
         Ok(Client {
             core: Mutex::new(Some(Arc::new(core))),
             returned: Arc::default(),
             pid: process::id(),
-            event,
+            event: OnceLock::new(),
             listed: Mutex::default(),
             ready: Mutex::default(),
             awaited: Mutex::default(),
@@ -424,7 +424,12 @@ impl Client {
     /// Returns whether one was.
     #[pyo3(signature = (timeout=0.0))]
     fn progress(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        self.wait(py, duration(timeout)?, |core, wait| Ok(core.progress(wait)))
+        // Counted from the beginning: another thread may end requests between two pieces of the wait.
+        let mut before = None;
+        self.wait(py, duration(timeout)?, |core, wait| {
+            let before = *before.get_or_insert_with(|| core.outcomes());
+            Ok(core.progress_since(before, wait))
+        })
     }
 
     /// The next request that was to be listed and is done; None if there is none. Each comes once, unless its result was
@@ -449,8 +454,8 @@ impl Client {
     /// A descriptor that is readable when progress, and then next_completion, are to be called. It is the client's: it must
     /// not be read from or closed.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.core(py)?;
-        Ok(self.event.as_raw_fd())
+        let event = self.without_gil(py, |core| core.event_fd().try_clone_to_owned())??;
+        Ok(self.event.get_or_init(|| event).as_raw_fd())
     }
 
     /// Requests that are not done.

@@ -11,6 +11,7 @@ use crate::{
 use holdfast_resp::Reply;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
+    any::Any,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     thread::{self, JoinHandle},
@@ -101,25 +102,39 @@ impl Client {
 
     /// Makes progress, and waits no longer than this for a request to be done; whether one was.
     pub fn progress(&self, timeout: Duration) -> bool {
-        let before = self.inner.core.lock().outcomes();
-        self.inner.wait_until(Some(timeout), |core| core.outcomes() != before)
+        self.progress_since(self.outcomes(), timeout)
+    }
+
+    /// How many requests were done so far, for [`Client::progress_since`].
+    pub fn outcomes(&self) -> u64 {
+        self.inner.core.lock().outcomes()
+    }
+
+    /// Makes progress until more requests are done than there were, or for so long; whether there are. Who asks for the number,
+    /// looks at requests, and then waits misses none that another thread ends meanwhile.
+    pub fn progress_since(&self, outcomes: u64, timeout: Duration) -> bool {
+        self.inner.wait_until(Some(timeout), |core| core.outcomes() != outcomes)
     }
 
     /// Makes what progress there is without waiting, and tells how far a request has come.
     pub fn test(&self, id: RequestId) -> Result<State, Error> {
-        let state = self.inner.core.lock().state(id)?;
-        if state == State::Done {
-            return Ok(state);
-        }
-        self.inner.wait_until(Some(Duration::ZERO), |core| core.state(id) != Ok(state));
-        self.inner.core.lock().state(id)
+        let (mut before, mut now) = (None, Ok(State::Queued));
+        self.inner.wait_until(Some(Duration::ZERO), |core| {
+            now = core.state(id);
+            let before = before.get_or_insert_with(|| now.clone());
+            now != *before || !matches!(now, Ok(State::Queued | State::BufferFree))
+        });
+        now
     }
 
     /// Waits until a request has come so far, or for so long; tells how far it is.
     pub fn wait_for(&self, id: RequestId, state: State, timeout: Option<Duration>) -> Result<State, Error> {
-        self.inner.core.lock().state(id)?;
-        self.inner.wait_until(timeout, |core| core.state(id).map_or(true, |now| now >= state));
-        self.inner.core.lock().state(id)
+        let mut now = Ok(State::Queued);
+        self.inner.wait_until(timeout, |core| {
+            now = core.state(id);
+            now.as_ref().map_or(true, |now| *now >= state)
+        });
+        now
     }
 
     /// Waits until a request is done, or for so long; whether it is.
@@ -199,17 +214,28 @@ impl Client {
         id: RequestId,
         look: impl FnOnce(&Result<Reply, Error>, Option<usize>) -> R,
     ) -> Result<R, Error> {
-        let core = self.inner.core.lock();
+        self.peek_with(id, |result, len, _| look(result, len))
+    }
+
+    /// The same for those who keep something beside the result, which goes when the request is released.
+    pub fn peek_with<R>(
+        &self,
+        id: RequestId,
+        look: impl FnOnce(&Result<Reply, Error>, Option<usize>, &mut Option<Box<dyn Any + Send>>) -> R,
+    ) -> Result<R, Error> {
+        let mut core = self.inner.core.lock();
         let outcome = core.outcome(id)?;
-        Ok(look(&outcome.result, outcome.filled))
+        Ok(look(&outcome.result, outcome.filled, &mut outcome.beside))
     }
 
     /// Lets go of a request, which is cancelled if it is not done.
     pub fn release(&self, id: RequestId) -> Result<(), Error> {
-        self.inner.change(|core| {
-            core.cancel(id)?;
-            core.take(id).map(drop)
-        })
+        self.inner.change(|core| core.release(id))
+    }
+
+    /// Lets go of several requests.
+    pub fn release_all(&self, ids: &[RequestId]) -> Result<(), Error> {
+        self.inner.change(|core| ids.iter().try_for_each(|&id| core.release(id)))
     }
 
     /// Hands a request over, waits until it is done, and takes the result.
@@ -237,6 +263,7 @@ impl Client {
     /// Readable when [`Client::progress`] and then [`Client::next_completion`] are to be called, for those who have a
     /// loop of their own. The descriptor is the client's: it must not be read from or closed.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.core.lock().watched = true;
         self.inner.event.as_fd()
     }
 }

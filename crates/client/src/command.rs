@@ -88,7 +88,8 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// The request may take as long as it likes, e.g. BLPOP.
+    /// The request may take as long as it likes, e.g. BLPOP. It has a connection of its own meanwhile, so that nothing waits
+    /// behind it, and is in no order with others; WAIT and WAITAOF, which are about those before them, are.
     pub fn untimed(mut self) -> Command<'a> {
         self.untimed = true;
         self
@@ -98,6 +99,12 @@ impl<'a> Command<'a> {
     pub fn into(mut self, target: Target) -> Command<'a> {
         self.target = Some(target);
         self
+    }
+
+    /// Whether it is about the requests before it.
+    pub(crate) fn waits_for_others(&self) -> bool {
+        let name = self.arg_bytes(0).unwrap_or_default();
+        name.eq_ignore_ascii_case(b"WAIT") || name.eq_ignore_ascii_case(b"WAITAOF")
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

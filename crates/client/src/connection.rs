@@ -94,6 +94,12 @@ pub struct Connection {
     pub registered: Option<(u64, bool)>,
     /// Whether there may be more to read, though the descriptor may not say so.
     pub more: bool,
+    /// Whether it is for requests that may take any time, one after the other, and not for others.
+    pub apart: bool,
+    /// Requests that came since somebody made progress last.
+    pub arrived: u32,
+    /// Whether the first of them is sent at once: others did not follow it the last time.
+    pub eager: bool,
 }
 
 impl Connection {
@@ -113,6 +119,17 @@ impl Connection {
             links: 0,
             registered: None,
             more: false,
+            apart: false,
+            arrived: 0,
+            eager: true,
+        }
+    }
+
+    /// Somebody makes progress, so that what arrives from now on is another batch.
+    pub fn end_batch(&mut self) {
+        if self.arrived > 0 {
+            self.eager = self.arrived == 1;
+            self.arrived = 0;
         }
     }
 
@@ -239,7 +256,7 @@ impl Connection {
         if let Link::Greeting { transport, sent, replies, .. } = &mut self.link {
             let (greeting, expected) = &shared.greeting;
             while *sent < greeting.len() {
-                *sent += not_interrupted(|| transport.write(&greeting[*sent..]))?;
+                *sent += not_interrupted(|| transport.send(&[IoSlice::new(&greeting[*sent..])]))?;
             }
             transport.flush()?;
             if *replies < *expected {
@@ -257,7 +274,7 @@ impl Connection {
             if count == 0 {
                 return transport.flush();
             }
-            let written = not_interrupted(|| transport.write_vectored(&slices[..count]))?;
+            let written = not_interrupted(|| transport.send(&slices[..count]))?;
             if !self.outbox.awaits_reply() {
                 self.heard = now;
             }

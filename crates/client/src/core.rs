@@ -5,7 +5,6 @@ use crate::{
     config::{Address, Config},
     connection::{Connection, Redirected, Shared},
     error::{Error, Executed},
-    outbox::Outbox,
     poller::{Poller, Ready},
     request::{Outcome, Request, RequestId, Requests, State},
     slots::{SlotMap, hash_slot},
@@ -20,10 +19,15 @@ use std::{
 const FLUSH_BYTES: usize = 32 << 10;
 /// Servers that a client may come to know.
 const SERVERS_MAX: usize = 1024;
+/// Connections for requests that may take any time; more such requests share the last one.
+const APART_MAX: usize = 256;
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 pub struct Core {
+    /// One for each server, and those apart.
     servers: Vec<Connection>,
+    /// How many servers there are, each with a connection that is not apart.
+    known: usize,
     slots: SlotMap,
     shared: Shared,
     pub poller: Poller,
@@ -33,6 +37,8 @@ pub struct Core {
     pub polling: bool,
     /// How many wait for another one's progress.
     pub waiting: usize,
+    /// Whether the caller may wait for the descriptor alone, and not make progress before.
+    pub watched: bool,
     /// Whether the thread is to end.
     pub closed: bool,
 }
@@ -66,12 +72,14 @@ impl Core {
                 gives_back: servers.len() == 1,
                 pending_bytes: 0,
             },
+            known: servers.len(),
             servers,
             poller: Poller::new(!config.thread)?,
             bytes_max: config.bytes_max,
             request_timeout: config.request_timeout,
             polling: false,
             waiting: 0,
+            watched: false,
             closed: false,
         })
     }
@@ -79,23 +87,28 @@ impl Core {
     /// Takes a request in. Whether its connection should be flushed now is for the caller to see to.
     pub fn submit(&mut self, mut command: Command<'_>) -> Result<RequestId, Error> {
         command.check()?;
-        let now = Instant::now();
         let held = self.shared.pending_bytes + self.shared.requests.held_bytes;
         if held > 0 && held.saturating_add(command.bytes()) > self.bytes_max {
             return Err(Error::Full);
         }
-        let key = command.key.filter(|_| self.servers.len() > 1).and_then(|at| command.arg_bytes(at));
-        let server = key.map_or(0, |key| self.slots.server(hash_slot(key)));
+        let key = command.key.filter(|_| self.known > 1).and_then(|at| command.arg_bytes(at));
+        let mut server = key.map_or(0, |key| self.slots.server(hash_slot(key)));
+        if command.untimed && !command.waits_for_others() {
+            server = self.apart(server);
+        }
         let id = self.shared.requests.insert(Request {
             server,
             holds_lent: false,
             read_only: command.read_only,
             listed: command.listed,
             resends: 0,
-            deadline: self.request_timeout.filter(|_| !command.untimed).map(|timeout| now + timeout),
+            deadline: None,
             target: command.target.take(),
             outcome: None,
         })?;
+        if !command.untimed {
+            self.shared.requests.limit_time(id);
+        }
         let connection = &mut self.servers[server];
         let (lent, bytes) = connection.outbox.push(id, command.args);
         self.shared.pending_bytes += bytes;
@@ -104,7 +117,10 @@ impl Core {
                 request.holds_lent = true;
             }
         }
-        if connection.is_idle() || lent > 0 || connection.outbox.unsent() >= FLUSH_BYTES {
+        connection.arrived = connection.arrived.saturating_add(1);
+        let at_once = connection.eager || self.watched;
+        if at_once && connection.is_idle() || lent > 0 || connection.outbox.unsent() >= FLUSH_BYTES {
+            let now = Instant::now();
             connection.flush(&mut self.shared, now);
             self.settle(now);
         }
@@ -115,9 +131,27 @@ impl Core {
     pub fn flush(&mut self) {
         let now = Instant::now();
         for connection in &mut self.servers {
+            connection.end_batch();
             connection.flush(&mut self.shared, now);
         }
         self.settle(now);
+    }
+
+    /// A connection to the same server for a request that may take any time, since those behind it would wait as long, and
+    /// since it can be called off only by closing the connection.
+    fn apart(&mut self, server: usize) -> usize {
+        let address = &self.servers[server].address;
+        let mut apart = self.servers.iter().enumerate().filter(|(_, c)| c.apart && c.address == *address);
+        if let Some((free, _)) = apart.clone().find(|(_, connection)| connection.outbox.is_empty()) {
+            return free;
+        }
+        if self.servers.len() - self.known >= APART_MAX {
+            return apart.next_back().map_or(server, |(last, _)| last);
+        }
+        let mut connection = Connection::new(address.clone(), self.shared.reply_bytes_max);
+        connection.apart = true;
+        self.servers.push(connection);
+        self.servers.len() - 1
     }
 
     /// Something has come of connections.
@@ -155,6 +189,7 @@ impl Core {
                 self.redirect(redirected, now);
             }
         }
+        self.shared.requests.begin_timing(self.request_timeout.map(|timeout| now + timeout));
         self.time_out(now);
         let mut timer = self.shared.requests.deadline;
         for server in 0..self.servers.len() {
@@ -202,11 +237,12 @@ impl Core {
             (host, _) => host.to_owned(),
         };
         let address = Address::Tcp { host, port: redirect.port };
-        let known = self.servers.iter().position(|connection| connection.address == address);
+        let known = self.servers.iter().position(|known| !known.apart && known.address == address);
         let server = match known {
             Some(server) => server,
-            None if self.servers.len() == SERVERS_MAX => return None,
+            None if self.known == SERVERS_MAX => return None,
             None => {
+                self.known += 1;
                 self.servers.push(Connection::new(address, self.shared.reply_bytes_max));
                 self.servers.len() - 1
             }
@@ -216,7 +252,7 @@ impl Core {
         if !redirect.ask {
             self.slots.assign(redirect.slot, server);
         }
-        Some(server)
+        Some(if self.servers[from].apart { self.apart(server) } else { server })
     }
 
     fn time_out(&mut self, now: Instant) {
@@ -245,16 +281,22 @@ impl Core {
     /// Ends a request without its reply.
     fn abandon(&mut self, id: RequestId, error: impl FnOnce(Executed) -> Error) {
         let Some(request) = self.shared.requests.in_flight_mut(id) else { return };
-        let outbox: &mut Outbox = &mut self.servers[request.server].outbox;
-        let begun = outbox.is_begun(id);
-        self.shared.pending_bytes -= outbox.abandon(id);
+        let connection = &mut self.servers[request.server];
+        let begun = connection.outbox.is_begun(id);
+        self.shared.pending_bytes -= connection.outbox.abandon(id);
         // The rest of what was begun will be sent.
         let executed = if begun { Executed::Unknown } else { Executed::No };
         self.shared.requests.complete(id, Err(error(executed)), None);
+        if begun && connection.apart && connection.outbox.len() == 1 {
+            // The server may never reply to it, and would take an element for nobody.
+            connection.down("the request was called off", &mut self.shared, Instant::now());
+        }
     }
 
     pub fn cancel(&mut self, id: RequestId) -> Result<(), Error> {
-        self.shared.requests.get(id)?;
+        if self.shared.requests.get(id)?.outcome.is_some() {
+            return Ok(());
+        }
         self.abandon(id, |executed| Error::Cancelled { executed });
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
         Ok(())
@@ -264,14 +306,20 @@ impl Core {
         Ok(self.shared.requests.get(id)?.state())
     }
 
-    pub fn outcome(&self, id: RequestId) -> Result<&Outcome, Error> {
-        self.shared.requests.get(id)?.outcome.as_ref().ok_or(Error::InProgress)
+    pub fn outcome(&mut self, id: RequestId) -> Result<&mut Outcome, Error> {
+        self.shared.requests.get_mut(id)?.outcome.as_mut().ok_or(Error::InProgress)
     }
 
     pub fn take(&mut self, id: RequestId) -> Result<Outcome, Error> {
         let outcome = self.shared.requests.take(id)?;
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
         Ok(outcome)
+    }
+
+    /// Lets go of a request, which is cancelled if it is not done.
+    pub fn release(&mut self, id: RequestId) -> Result<(), Error> {
+        self.cancel(id)?;
+        self.take(id).map(drop)
     }
 
     pub fn list(&mut self, id: RequestId) -> Result<(), Error> {

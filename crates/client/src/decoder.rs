@@ -100,6 +100,18 @@ impl Decoder {
                 return Err(BadReply);
             }
             self.charge(ELEMENT_BYTES)?;
+            if kind == b'$' && (target.is_none() || !self.stack.is_empty()) {
+                // Most strings are short, and there as a whole.
+                let string = length(rest)?.and_then(|len| input[at..].get(..len + 2));
+                if let Some([data @ .., b'\r', b'\n']) = string {
+                    self.charge(data.len())?;
+                    at += data.len() + 2;
+                    if let Some(decoded) = self.place(Decoded::Reply(Reply::Bulk(data.to_vec())))? {
+                        return Ok((at, Some(decoded)));
+                    }
+                    continue;
+                }
+            }
             if let Some(reply) = self.header(kind, rest, target.as_deref())? {
                 if let Some(decoded) = self.place(Decoded::Reply(reply))? {
                     return Ok((at, Some(decoded)));

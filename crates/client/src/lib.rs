@@ -77,6 +77,9 @@
 //!   An error ends all requests that wait, with [`Error::Refused`].
 //! * *Up*: requests are sent in the order in which they came, and replied to in this order.
 //!
+//! A request that may take any time ([`Command::untimed`]) has a connection of its own meanwhile, lest others wait behind it. If it
+//! is called off, that connection is closed, which is the only way to have the server let go of it.
+//!
 //! A server that owes the first reply for the whole time-out of its request, and has sent nothing for half of it, is
 //! taken for gone. Requests to different servers are in no order, nor are those that are sent elsewhere by MOVED.
 //!
@@ -85,7 +88,9 @@
 //! Nothing happens behind the caller's back: bytes are sent and replies are read in calls, by whoever waits or tests, or
 //! by a thread if [`Config::thread`] asks for one. Waiting is done by the system; nobody spins. A request is sent at
 //! once if its server has nothing else to do for this client, if it lends bytes, or if 32 KiB are to be sent;
-//! others are sent together, at the next call that makes progress, or by [`Client::flush`]. Those with a loop of their own watch
+//! others are sent together, at the next call that makes progress, or by [`Client::flush`]. So is the first of several if others followed
+//! the first one the last time before anybody made progress: to send it alone would cost as much as to send them all. Where the
+//! descriptor is asked for ([`Client::event_fd`]) it is sent alone all the same. Those with a loop of their own watch
 //! [`Client::event_fd`].
 //!
 //! # Limits

@@ -71,6 +71,11 @@ impl Outbox {
         self.pending.is_empty()
     }
 
+    /// Requests that were not replied to.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Whether requests that are sent wait for their replies.
     pub fn awaits_reply(&self) -> bool {
         self.pending_sent > 0

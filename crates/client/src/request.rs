@@ -2,7 +2,7 @@
 
 use crate::{command::Target, error::Error};
 use holdfast_resp::Reply;
-use std::{collections::VecDeque, mem, num::NonZeroU64, time::Instant};
+use std::{any::Any, collections::VecDeque, mem, num::NonZeroU64, time::Instant};
 
 /// Names a request. A released one's number is not used again: its place may be, with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +48,8 @@ pub(crate) struct Outcome {
     /// The bytes in the target, if it has the reply.
     pub filled: Option<usize>,
     pub target: Option<Vec<u8>>,
+    /// What somebody keeps beside it.
+    pub beside: Option<Box<dyn Any + Send>>,
     bytes: usize,
 }
 
@@ -59,6 +61,7 @@ pub(crate) struct Request {
     pub read_only: bool,
     pub listed: bool,
     pub resends: u32,
+    /// `None` for any time, and until [`Requests::begin_timing`].
     pub deadline: Option<Instant>,
     pub target: Option<Target>,
     pub outcome: Option<Outcome>,
@@ -96,6 +99,8 @@ pub(crate) struct Requests {
     pub outcomes: u64,
     /// A time that is not after the first deadline of those in flight.
     pub deadline: Option<Instant>,
+    /// Those that are to get a deadline: to look at the clock for each would cost more than to take it in.
+    untimed: Vec<RequestId>,
 }
 
 impl Requests {
@@ -110,15 +115,13 @@ impl Requests {
             completed: VecDeque::new(),
             outcomes: 0,
             deadline: None,
+            untimed: Vec::new(),
         }
     }
 
     pub fn insert(&mut self, request: Request) -> Result<RequestId, Error> {
         if self.live == self.live_max {
             return Err(Error::Full);
-        }
-        if let Some(deadline) = request.deadline {
-            self.deadline = Some(self.deadline.map_or(deadline, |first| first.min(deadline)));
         }
         self.live += 1;
         self.in_flight += 1;
@@ -164,7 +167,7 @@ impl Requests {
             Some(Target::Lent(_)) | None => None,
         };
         let bytes = result.as_ref().map_or(0, weight);
-        request.outcome = Some(Outcome { result, filled, target, bytes });
+        request.outcome = Some(Outcome { result, filled, target, beside: None, bytes });
         request.holds_lent = false;
         let listed = request.listed;
         self.held_bytes += bytes;
@@ -212,6 +215,27 @@ impl Requests {
             self.completed.retain(|&listed| listed != id);
         }
         Ok(outcome)
+    }
+
+    /// A request is to get a deadline.
+    pub fn limit_time(&mut self, id: RequestId) {
+        self.untimed.push(id);
+    }
+
+    /// Gives those a deadline that have to get one.
+    pub fn begin_timing(&mut self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return self.untimed.clear() };
+        if self.untimed.is_empty() {
+            return;
+        }
+        self.deadline = Some(self.deadline.map_or(deadline, |first| first.min(deadline)));
+        let mut untimed = mem::take(&mut self.untimed);
+        for id in untimed.drain(..) {
+            if let Some(request) = self.in_flight_mut(id) {
+                request.deadline = Some(deadline);
+            }
+        }
+        self.untimed = untimed;
     }
 
     /// Those in flight whose time is over; finds the next deadline.

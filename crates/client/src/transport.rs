@@ -5,10 +5,11 @@ use crate::{
     config::{Address, Tls},
     error::Error,
 };
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use std::{
-    io::{self, Read, Write},
+    io::{self, IoSlice, Read, Write},
     net::{SocketAddr, TcpStream, ToSocketAddrs},
     os::{
         fd::{AsFd, BorrowedFd},
@@ -29,6 +30,12 @@ pub trait Transport: Read + Write + Send {
     /// Once the descriptor is writable for the first time: whether the connection was made.
     fn connected(&self) -> io::Result<()>;
 
+    /// Writes some of the slices. A connection that is gone is an error, and must not be a signal, which ends programs that have not
+    /// asked for another answer to SIGPIPE.
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(slices)
+    }
+
     /// Whether to wait until the descriptor is writable, if `unsent` says whether the caller has more to write.
     fn wants_write(&self, unsent: bool) -> bool {
         unsent
@@ -46,7 +53,15 @@ pub trait Network: Send {
     fn connect(&mut self, address: &Address, attempt: u32) -> io::Result<Box<dyn Transport>>;
 }
 
+fn send(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+}
+
 impl Transport for TcpStream {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        send(self, slices)
+    }
+
     fn fd(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
@@ -57,6 +72,10 @@ impl Transport for TcpStream {
 }
 
 impl Transport for UnixStream {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        send(self, slices)
+    }
+
     fn fd(&self) -> BorrowedFd<'_> {
         self.as_fd()
     }
@@ -66,8 +85,31 @@ impl Transport for UnixStream {
     }
 }
 
+/// What TLS writes to, which must not lead to a signal either.
+struct Unsignalled(TcpStream);
+
+impl Read for Unsignalled {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Write for Unsignalled {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        send(&self.0, &[IoSlice::new(buf)])
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        send(&self.0, bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// TLS over TCP. The handshake is made while reading and writing.
-struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
+struct TlsStream(StreamOwned<ClientConnection, Unsignalled>);
 
 impl Read for TlsStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -80,7 +122,7 @@ impl Write for TlsStream {
         self.0.write(buf)
     }
 
-    fn write_vectored(&mut self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.write_vectored(bufs)
     }
 
@@ -91,11 +133,11 @@ impl Write for TlsStream {
 
 impl Transport for TlsStream {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.sock.as_fd()
+        self.0.sock.0.as_fd()
     }
 
     fn connected(&self) -> io::Result<()> {
-        self.0.sock.connected()
+        self.0.sock.0.connected()
     }
 
     fn wants_write(&self, unsent: bool) -> bool {
@@ -151,7 +193,7 @@ impl Network for Sockets {
                     None => ServerName::try_from(host.clone()).map_err(io::Error::other)?,
                 };
                 let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-                Ok(Box::new(TlsStream(StreamOwned::new(session, stream))))
+                Ok(Box::new(TlsStream(StreamOwned::new(session, Unsignalled(stream)))))
             }
         }
     }
