@@ -108,6 +108,7 @@ pub static COMMANDS: &[Row] = &[
         keys: &[KeySpec::one(CHANGE, 1), KeySpec::somewhere(CHANGE)],
         summary: "Removes a vertex from a directed graph, with all edges that begin or end there, or those to some of its neighbours.",
         complexity: "O(N) where N is the number of neighbours of the vertex, or of those that are removed.",
+        find_keys: Some(|_, found| found(1, CHANGE)),
         looks_beyond: |_| true,
         ..CHANGES
     }

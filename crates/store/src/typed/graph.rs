@@ -126,6 +126,9 @@ pub struct Changed<'k> {
 const ELEMENTS_OF_VERTEX: usize = 4;
 const ELEMENTS_OF_SPLIT: usize = 16;
 
+/// By a vertex and its neighbour: the halves that are there, and those that are to be.
+type Entries<'k> = BTreeMap<(&'k [u8], &'k [u8]), (Halves, Halves)>;
+
 /// What a transaction is to do with a vertex.
 #[derive(Default)]
 struct Work {
@@ -164,7 +167,7 @@ impl Txn<'_> {
     ) -> Result<Changed<'k>> {
         let mut changed = Changed::default();
         // In the order of the keys, so that what is written does not depend on chance.
-        let mut entries: BTreeMap<(&'k [u8], &'k [u8]), (Halves, Halves)> = BTreeMap::new();
+        let mut entries = Entries::new();
         for Half { vertex, direction, other } in halves {
             let (_, now) = match entries.get_mut(&(vertex, other)) {
                 Some(entry) => entry,
