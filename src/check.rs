@@ -29,7 +29,8 @@ pub fn describe(dir: &Path, error: OpenError) -> String {
         OpenError::Corrupt { .. } => format!(
             "{error}\n\
              Something in {} is damaged. If its medium has returned other bytes than were written, see to that first. To go \
-             on, restore the folder from a backup; keep the damaged one until all is there again.",
+             on, restore the folder from a backup; keep the damaged one until all is there again. Without a backup, holdfast check \
+             --salvage copies what is intact into a new folder.",
             dir.display()
         ),
         error => format!("{}: {error}", dir.display()),

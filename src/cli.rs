@@ -27,6 +27,8 @@ pub enum Request {
     Serve(Box<Config>),
     /// Verify a data folder.
     Check(PathBuf),
+    /// Copy what is intact in a damaged data folder.
+    Salvage(SalvageRequest),
     /// Import what another server has saved.
     Import(Box<import::Request>),
     /// Show the figures of a server that runs.
@@ -68,6 +70,14 @@ pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
         ["restore", rest @ ..] => restore(rest),
         ["check", rest @ ..] => match rest {
             [dir] if !dir.starts_with('-') => Ok(Request::Check(PathBuf::from(dir))),
+            ["--salvage", dir, to] | [dir, "--salvage", to] | [dir, to, "--salvage"]
+                if !dir.starts_with('-') && !to.starts_with('-') =>
+            {
+                Ok(Request::Salvage(SalvageRequest { dir: PathBuf::from(dir), to: PathBuf::from(to) }))
+            }
+            ["--salvage", ..] => Err(ConfigError::new(
+                "check --salvage needs the damaged data folder and a new one: holdfast check --salvage DIR NEW".into(),
+            )),
             _ => Err(ConfigError::new(
                 "check needs the data folder, and nothing else: holdfast check DIR".into(),
             )),

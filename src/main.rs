@@ -28,6 +28,7 @@ mod net;
 mod ping;
 mod push;
 mod replica;
+mod salvage;
 mod script;
 mod serve;
 mod server;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     util::allocator::set_up();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match cli::parse(&args) {
+        Ok(cli::Request::Salvage(request)) => match salvage::run(&request) {
+            Ok(salvage::Salvaged::Part) => return ExitCode::from(2),
+            result => result.map(drop),
+        },
         Ok(cli::Request::Print(text)) => {
             print!("{text}");
             Ok(())

@@ -51,9 +51,21 @@ data in ./holdfast-data, or in the current folder if that is a data folder alrea
     },
     Subcommand {
         name: "check",
-        calls: &[("holdfast check DIR", "verify a data folder that is not in use, or a folder of backups; changes nothing")],
+        calls: &[
+            ("holdfast check DIR", "verify a data folder that is not in use, or a folder of backups; changes nothing"),
+            ("holdfast check --salvage DIR NEW", "copy what is intact in a damaged data folder into a new one"),
+        ],
         help: "\
 Verifies all checksums and structures, and names file and offset of what is wrong first.
+
+With --salvage, copies every key that is provably intact out of the data folder DIR, which may be damaged or miss files, into the new data folder NEW,
+which must not exist or be empty. DIR is not changed, and must not be in use. Each part of a file that is damaged and each key that is lost is printed on a
+line, with file, offset and cause.
+
+Keys that were found, but may be older than what DIR held, or deleted, are printed, too, and go into a data folder of their own, NEW/may-be-older: to be
+looked at, by a server or holdfast export. If the log has lost something that was durable, all keys in NEW are as they were before that.
+
+The exit code of --salvage is 0 if all is intact, 2 if something is damaged, lost or may be older, and 1 if nothing could be done.
 ",
         flags: &[],
         connects: false,

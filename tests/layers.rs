@@ -31,13 +31,14 @@ const SERVER: [&str; 21] = [
 ];
 
 /// The same of the store.
-const STORE: [&str; 11] = [
+const STORE: [&str; 12] = [
     "util",
     "format",
     "backup",
     "collections",
     "cache",
     "partition",
+    "salvage",
     "engine",
     "txn",
     "typed",

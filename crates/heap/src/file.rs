@@ -37,6 +37,8 @@ pub(crate) struct PageRef {
 impl PageRef {
     /// A page of zeroes.
     pub(crate) const ZERO: PageRef = PageRef { slot: NOWHERE, crc: 0 };
+    /// A page of which it is not known where it is: a slot that no file has.
+    pub(crate) const UNREADABLE: PageRef = PageRef { slot: NOWHERE - 1, crc: 0 };
 }
 
 /// Where the pages of an extent are.
@@ -202,6 +204,26 @@ impl PageFile {
         Ok(page_file)
     }
 
+    /// Reads the tables of a file that may be damaged. The pages of one that fails its check cannot be read; what is wrong
+    /// with it is returned. Fails if the root table does.
+    pub(crate) fn open_damaged(file: Arc<dyn File>, root: &HeapRoot) -> Result<(PageFile, Vec<Error>)> {
+        let page_file = PageFile::empty(file);
+        let mut slots = page_file.slots()?;
+        let mut entries = page_file.read_root_table(root, &mut slots)?;
+        let (mut faults, mut bytes) = (Vec::new(), AlignedBuf::zeroed(PAGE));
+        for (extent, entry) in (0..).zip(&mut entries).filter(|(_, entry)| entry.position != NOWHERE) {
+            let at = (entry.position % TABLES) as usize * TABLE;
+            let read = page_file.read(entry.position / TABLES, &mut bytes);
+            let read = read.and_then(|()| page_file.read_table(extent, entry, &bytes[at..at + TABLE]));
+            if let Err(fault) = read {
+                faults.push(fault);
+                entry.table = Some(Box::new(Table([PageRef::UNREADABLE; PAGES])));
+            }
+        }
+        *page_file.state.lock() = State { entries, slots, root: Some(*root) };
+        Ok((page_file, faults))
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.file.name()
     }
@@ -353,9 +375,14 @@ impl PageFile {
         Ok((n, first, bytes))
     }
 
-    fn read_state(&self, root: &HeapRoot) -> Result<State> {
+    /// The slots that the file has, all of them free.
+    fn slots(&self) -> Result<Slots> {
         let len = self.file.len().map_err(|e| Error::io(format!("length of {}", self.name()), e))?;
-        let mut slots = Slots::new((len / PAGE as u64).min(u64::from(NOWHERE) - 1) as u32);
+        Ok(Slots::new((len / PAGE as u64).min(u64::from(NOWHERE) - 1) as u32))
+    }
+
+    fn read_state(&self, root: &HeapRoot) -> Result<State> {
+        let mut slots = self.slots()?;
         let mut entries = self.read_root_table(root, &mut slots)?;
         let mut tables: Vec<(u32, u32)> = (0..)
             .zip(&entries)

@@ -48,6 +48,7 @@ mod memory;
 mod pool;
 mod recovery;
 mod redo;
+mod salvage;
 mod slots;
 mod space;
 mod tx;
@@ -70,6 +71,7 @@ pub use home::{FOLDER as HOME_FOLDER, Home, HomeStats, Method as HomeMethod};
 pub use image::Image;
 pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
+pub use salvage::DamagedPage;
 pub use tx::{Tx, record_len};
 
 use crate::{
@@ -174,15 +176,13 @@ impl Heap {
     /// Opens the checkpoint that `root` names. All tables are read and checked; pages come in when they are touched,
     /// or by [`Heap::load_next`]. `root` was found in the superblock; `o.arenas` must be what it was at creation.
     pub fn open(file: Arc<dyn File>, o: HeapOptions, root: &HeapRoot) -> Result<(Arc<Heap>, Recovery)> {
-        if root.arenas != o.arenas {
-            let why = format!("the heap has {} arenas, not {}", root.arenas, o.arenas);
-            return Err(Error::Unusable(why));
-        }
-        if u64::from(root.extents) > o.max_bytes / EXTENT {
-            let why = format!("the heap needs {} bytes of address space", u64::from(root.extents) * EXTENT);
-            return Err(Error::Unusable(why));
-        }
-        let heap = Heap::reserve(PageFile::open(file, root)?, o)?;
+        check_root(o, root)?;
+        Heap::open_file(PageFile::open(file, root)?, o)
+    }
+
+    /// The heap of a file whose tables were read.
+    fn open_file(file: PageFile, o: HeapOptions) -> Result<(Arc<Heap>, Recovery)> {
+        let heap = Heap::reserve(file, o)?;
         let mut arenas = heap.arenas(o.arenas);
         let state = heap.memory.file.state();
         for (number, entry) in (0..).zip(&state.entries).filter(|(_, entry)| entry.owner != NOBODY) {
@@ -396,6 +396,19 @@ impl Heap {
             page_faults: self.memory.faults(),
         }
     }
+}
+
+/// Whether a heap of these options can have this root.
+fn check_root(o: HeapOptions, root: &HeapRoot) -> Result<()> {
+    if root.arenas != o.arenas {
+        let why = format!("the heap has {} arenas, not {}", root.arenas, o.arenas);
+        return Err(Error::Unusable(why));
+    }
+    if u64::from(root.extents) > o.max_bytes / EXTENT {
+        let why = format!("the heap needs {} bytes of address space", u64::from(root.extents) * EXTENT);
+        return Err(Error::Unusable(why));
+    }
+    Ok(())
 }
 
 /// What a home says of owners, if a heap of these options can have it.

@@ -109,6 +109,8 @@ pub(crate) struct Memory {
     pub(crate) file: PageFile,
     /// Ends the process when a page cannot be read.
     pub(crate) on_unreadable: OnceLock<fn(&Error) -> !>,
+    /// Whether pages that cannot be read stay absent, and redo is applied to the others.
+    pub(crate) is_damaged: AtomicBool,
 }
 
 // SAFETY: `base` is memory that `Memory` owns; the module comment says why access to it is exclusive.
@@ -137,6 +139,7 @@ impl Memory {
             faults,
             file,
             on_unreadable,
+            is_damaged: AtomicBool::new(false),
         }))
     }
 
@@ -511,6 +514,7 @@ impl Owned {
                 wait(&mut spins);
                 continue;
             };
+            let redo = if self.memory.is_damaged.load(Relaxed) { self.readable(extent, redo) } else { redo };
             if let Err(e) = self.memory.page_in_all(extent, redo.pages()) {
                 self.memory.redo.lock().insert(extent, redo);
                 return Err(e);
@@ -529,6 +533,13 @@ impl Owned {
             state.owner.store(word_of(self.id), Release);
         }
         Ok(has_waited)
+    }
+
+    /// The part of some redo that is for pages which can be read.
+    fn readable(&self, extent: u32, redo: Redo) -> Redo {
+        let is_readable = |page: &usize| self.memory.page_in(extent, *page).is_ok();
+        let pages = bits(redo.pages()).filter(is_readable).fold(0, |pages, page| pages | 1 << page);
+        redo.within(pages)
     }
 
     /// Marks a range dirty that begins in an extent of this state.

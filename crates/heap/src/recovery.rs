@@ -97,7 +97,16 @@ impl Recovery {
         Ok(())
     }
 
-    fn defer(&mut self, extent: u32) -> Option<&mut Arena> {
+    /// Extents below this one may have redo that waits.
+    pub(crate) fn waiting_len(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
+    pub(crate) fn into_arenas(self) -> Vec<Arena> {
+        self.arenas
+    }
+
+    pub(crate) fn defer(&mut self, extent: u32) -> Option<&mut Arena> {
         let redo = self.waiting.get_mut(extent as usize).filter(|redo| !redo.is_empty())?;
         let owner = self.heap.memory.owner(extent).expect("redo waits for extents with an owner only");
         let arena = &mut self.arenas[usize::from(owner)];

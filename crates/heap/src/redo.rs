@@ -61,6 +61,24 @@ impl Redo {
         self.pages
     }
 
+    /// The part of it that lies in some pages.
+    pub(crate) fn within(self, pages: u64) -> Redo {
+        if self.pages & !pages == 0 {
+            return self;
+        }
+        let mut part = Redo::default();
+        for (mut at, mut bytes) in self.writes() {
+            while !bytes.is_empty() {
+                let (piece, behind) = bytes.split_at(bytes.len().min(PAGE - at % PAGE));
+                if pages & 1 << (at / PAGE) != 0 {
+                    part.push(at, piece);
+                }
+                (at, bytes) = (at + piece.len(), behind);
+            }
+        }
+        part
+    }
+
     /// The writes: where in the extent, and what.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut rest = &self.writes[..];
@@ -93,6 +111,16 @@ mod tests {
         redo.writes().for_each(|(at, bytes)| found[at..at + bytes.len()].copy_from_slice(bytes));
         assert!(expected == found);
         assert_eq!(redo.pages(), 1 | page_mask(1, 10) | 1 << 63);
+    }
+
+    #[test]
+    fn what_lies_in_some_pages_stays() {
+        let mut redo = Redo::default();
+        redo.push(PAGE - 2, b"abcd");
+        redo.push(5 * PAGE, b"e");
+        let part = redo.within(1 << 1 | 1 << 5);
+        assert_eq!(part.writes().collect::<Vec<_>>(), [(PAGE, &b"cd"[..]), (5 * PAGE, b"e")]);
+        assert_eq!(part.pages(), 1 << 1 | 1 << 5);
     }
 
     #[test]

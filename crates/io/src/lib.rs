@@ -21,6 +21,7 @@ mod scm;
 mod sealed;
 mod sim;
 mod spread;
+mod tolerant;
 mod uring;
 
 use std::{fmt, io, sync::Arc};
@@ -33,7 +34,8 @@ pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay, dirty_shutdowns};
 pub use sim::{Fault, SimIo};
-pub use spread::{FolderUse, OpenFolder, Spread, open_folders};
+pub use spread::{FolderUse, OpenFolder, Spread, open_damaged_folders, open_folders};
+pub use tolerant::Tolerant;
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;
@@ -108,6 +110,10 @@ pub trait Io: Send + Sync {
     /// Makes durable what this thread has stored ([`File::store`]). The stores of other threads are not.
     fn fence(&self) -> io::Result<()> {
         Ok(())
+    }
+    /// What tells a file, or the folder itself (`""`), from any copy of it, as long as it is there; `None`: nothing does.
+    fn identity(&self, _name: &str) -> io::Result<Option<[u8; 16]>> {
+        Ok(None)
     }
     /// Removes a file by name.
     fn remove(&self, name: &str) -> io::Result<()>;

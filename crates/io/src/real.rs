@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, ErrorKind, IoSlice},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -161,6 +161,17 @@ impl Io for RealIo {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn identity(&self, name: &str) -> io::Result<Option<[u8; 16]>> {
+        let metadata = fs::metadata(self.dir.join(name))?;
+        // Not every file system knows when a file was made.
+        let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made = made.map_or(0, |made| made.as_nanos() as u64);
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&metadata.ino().to_le_bytes());
+        identity[8..].copy_from_slice(&made.to_le_bytes());
+        Ok(Some(identity))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -63,6 +63,22 @@ pub fn open_folders(
     Spread::open(home, &name(dir)?, spread, &more, &open)
 }
 
+/// Opens a data folder of the file system that may be damaged, and those of its further folders that are there, only to read them. Says of
+/// the others what is wrong.
+pub fn open_damaged_folders(dir: &Path, spread: &str) -> Result<(Arc<dyn Io>, Vec<Error>)> {
+    let open = |path: &str, _| -> Result<Arc<dyn Io>> {
+        if !Path::new(path).is_dir() {
+            return Err(Error::Unusable("there is no such folder".to_owned()));
+        }
+        let io = RealIo::read_only(path);
+        io.lock()?;
+        Ok(Arc::new(io))
+    };
+    let home = RealIo::read_only(dir);
+    home.lock()?;
+    Spread::open_damaged(Arc::new(home), spread, &open)
+}
+
 /// What ties a further folder to its data folder; both have it.
 #[derive(Clone, PartialEq, Eq)]
 struct Tie {
@@ -253,6 +269,47 @@ impl Spread {
         Ok(Arc::new(spread))
     }
 
+    /// Opens the further folders of a data folder that may be damaged, as far as they are there, and says of the others what is wrong.
+    ///
+    /// # Errors
+    /// A system error, or a file is in two folders.
+    pub fn open_damaged(
+        home: Arc<dyn Io>,
+        spread: &str,
+        open: OpenFolder<'_>,
+    ) -> Result<(Arc<dyn Io>, Vec<Error>)> {
+        let files = home.list("").map_err(|e| Error::io("list the data folder", e))?;
+        let (mut folders, mut paths, mut faults) = (vec![home.clone()], Vec::new(), Vec::new());
+        for name in files.iter().filter(|name| name.starts_with(PREFIX)) {
+            let tie = match Tie::read(&*home, name)? {
+                Some(tie) => tie,
+                None => {
+                    faults.push(Error::corrupt(name, 0, "it does not say where a further folder is"));
+                    continue;
+                }
+            };
+            let io = open(&tie.path, false).and_then(|io| {
+                let is_it = Tie::read(&*io, MARK)?.is_some_and(|other| other.id == tie.id);
+                let gone = || Error::Unusable("the further folder is not there any more".to_owned());
+                if is_it { Ok(io) } else { Err(gone()) }
+            });
+            match io {
+                Ok(io) => {
+                    folders.push(io);
+                    paths.push(tie.path);
+                }
+                Err(fault) => faults.push(within(&tie.path, fault)),
+            }
+        }
+        if paths.is_empty() {
+            return Ok((home, faults));
+        }
+        let (prefix, places, reserve) = (format!("{spread}/"), Mutex::default(), AtomicU64::new(0));
+        let spread = Spread { folders, paths, prefix, places, reserve };
+        spread.look().map_err(|e| Error::io("list the data folder", e))?;
+        Ok((Arc::new(spread), faults))
+    }
+
     /// Looks where each file is; their names.
     fn look(&self) -> io::Result<Vec<String>> {
         let mut places = BTreeMap::new();
@@ -315,6 +372,10 @@ impl Io for Spread {
     fn fence(&self) -> io::Result<()> {
         // That of a thread is for all that it has stored, wherever.
         self.folders[0].fence()
+    }
+
+    fn identity(&self, name: &str) -> io::Result<Option<[u8; 16]>> {
+        self.folders[0].identity(name)
     }
 
     fn is_read_only(&self) -> bool {

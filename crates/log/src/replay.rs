@@ -147,7 +147,7 @@ fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
 }
 
 /// The numbers of the segment files that exist.
-fn slots(io: &dyn Io) -> Result<Vec<u32>> {
+pub(crate) fn slots(io: &dyn Io) -> Result<Vec<u32>> {
     match io.list(FOLDER) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(e) => Err(Error::io(format!("list {FOLDER}"), e)),

@@ -204,6 +204,11 @@ impl Segments {
         missing.map_or(len, |seq| self.start_of(seq).saturating_sub(lsn))
     }
 
+    /// Keeps a segment that was found without its header.
+    pub fn adopt(&self, segment: Arc<Segment>) {
+        self.table.write().kept.entry(segment.seq).or_insert(segment);
+    }
+
     /// The kept segments, oldest first.
     pub fn kept(&self) -> Vec<Arc<Segment>> {
         self.table.read().kept.values().cloned().collect()

@@ -30,6 +30,7 @@ mod engine;
 mod format;
 mod maintenance;
 mod partition;
+mod salvage;
 mod store;
 mod txn;
 mod typed;
@@ -66,10 +67,11 @@ pub use partition::{
     observers::{Notify, Observer, ObserverId, Turn},
     scan::ScanStep,
 };
+pub use salvage::{Doubt, End, Finding, LostKey, SalvagedKey, SalvagedValue, salvage};
 pub use store::{
     EXPECTED_MAX, Store,
     check::CheckReport,
-    folders,
+    damaged_folders, folders,
     options::{Options, Recovery},
     run::{Reader, Writes},
     stats::Stats,

@@ -10,7 +10,7 @@ pub struct Absent;
 
 /// Looks for pages, and keeps which are not in memory.
 pub struct Finder<'a> {
-    pub(super) arena: &'a Arena,
+    pub(in crate::collections) arena: &'a Arena,
     /// Whether the command may free what it uses.
     frees: bool,
     /// How many it may find: nothing is in memory once it has.
@@ -30,7 +30,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Fails of a range, by its place and length, that is not in memory.
-    pub(super) fn look(&self) -> impl Fn(u64, usize) -> Result<(), Absent> {
+    pub(in crate::collections) fn look(&self) -> impl Fn(u64, usize) -> Result<(), Absent> {
         |offset, len| {
             let mut pages = self.pages.borrow_mut();
             let room = self.pages_max.saturating_sub(pages.len());

@@ -75,6 +75,11 @@ pub fn redo_max(bytes: &[u8]) -> usize {
     factor * super::redo_max(elements, bytes.len())
 }
 
+/// The type of the object that `bytes` tell of.
+pub fn type_of(bytes: &[u8]) -> Option<Type> {
+    Type::from_number(*bytes.get(1)?)
+}
+
 /// What an object of so many elements begins with.
 pub(super) fn header(ty: Type, count: u64) -> Vec<u8> {
     let mut out = vec![VERSION, ty as u8];

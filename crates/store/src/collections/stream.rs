@@ -302,6 +302,19 @@ pub fn look_at_entries(finder: &Finder, obj: u64, positions: ops::Range<u64>) {
     });
 }
 
+/// Looks for what there is of a stream besides its entries: its state and its groups.
+pub fn look_at_groups(finder: &Finder, obj: u64) -> Result<(), Absent> {
+    let state = finder.arena.u64(obj + object::AUX2);
+    if state != 0 {
+        finder.look()(state, State::LEN)?;
+    }
+    named::look_at_all(finder, group::root(obj), |block| {
+        pending::look_at_all(finder, block);
+        named::look_at_all(finder, group::consumers_root(block), |_| ());
+    });
+    Ok(())
+}
+
 /// Frees leaves and groups until `budget` is spent or all are gone (true).
 pub(super) fn release(arena: &mut Arena, tx: &mut Tx, obj: u64, budget: &mut usize) -> bool {
     while *budget > 0 {

@@ -79,6 +79,27 @@ impl Finder<'_> {
         }
     }
 
+    /// Whether the header of an object is in memory, which has its key.
+    pub fn has_name(self, obj: u64) -> bool {
+        let header = object::HEADER as usize;
+        self.look()(obj, header).is_ok() && self.look()(obj, object::header_size(self.arena, obj)).is_ok()
+    }
+
+    /// Whether all of an object is in memory, its key included.
+    pub fn has_whole(self, cx: Context, obj: u64) -> bool {
+        let (arena, look) = (self.arena, self.look());
+        if look(obj, object::HEADER as usize).is_err() || look(obj, object::header_size(arena, obj)).is_err()
+        {
+            return false;
+        }
+        drop(look);
+        self.find(cx, obj, &[Use::All]);
+        if object::ty(arena, obj) == Type::Stream {
+            self.go_on(stream::look_at_groups(&self, obj));
+        }
+        self.into_pages().is_empty()
+    }
+
     fn find_one(&self, cx: Context, obj: u64, ty: Type, wanted: &Use) {
         let count = object::count(self.arena, obj);
         match (ty, *wanted) {

@@ -13,6 +13,7 @@ mod growing;
 mod handles;
 mod layout;
 mod placing;
+mod salvage;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use bucket::{
 };
 pub use handles::HandleMemory;
 use holdfast_heap::{Arena, Full};
+pub use salvage::Lookup;
 use segment::{NAME_BYTES, OLD_NAME_BYTES, Segment};
 use std::sync::Arc;
 

@@ -38,10 +38,10 @@ use shared::Shared;
 use std::sync::Arc;
 
 /// Bytes of the arena's root page that each database has for its roots.
-const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
+pub(crate) const DATABASE_ROOT_BYTES: u64 = 2 * ROOT_BYTES;
 /// Where in the root page of the first partition the databases' map lies: for each logical number the exclusive or of
 /// it and the physical one.
-const DATABASE_MAP: u64 = 2048;
+pub(crate) const DATABASE_MAP: u64 = 2048;
 const _: () = assert!(PHYSICAL_DATABASES as u64 * DATABASE_ROOT_BYTES <= DATABASE_MAP);
 /// Classes of digests for which the newest write is remembered.
 const RECENT: usize = 256;

@@ -45,6 +45,12 @@ pub(crate) struct Shared {
     swept: AtomicU64,
 }
 
+/// What hashes the elements of collections. Its key differs from that of the keys' digests.
+pub(crate) fn hasher(secret: &Secret) -> Hasher {
+    let Digest { h0, h1 } = secret.digest(b"elements of collections");
+    Hasher::new([h0, h1])
+}
+
 impl Shared {
     pub fn new(
         io: Arc<dyn Io>,
@@ -54,9 +60,7 @@ impl Shared {
         budget: Budget,
         compression: Compression,
     ) -> Shared {
-        // Its key differs from that of the keys' digests.
-        let Digest { h0, h1 } = secret.digest(b"elements of collections");
-        let (hasher, method) = (Hasher::new([h0, h1]), Mutex::new(Method::new(io.now_ms())));
+        let (hasher, method) = (hasher(&secret), Mutex::new(Method::new(io.now_ms())));
         Shared {
             io,
             log,

@@ -13,6 +13,7 @@ pub mod options;
 mod read;
 pub mod run;
 mod runs;
+mod salvage;
 pub mod stats;
 mod upkeep;
 mod visit;
@@ -65,6 +66,15 @@ struct Threads {
 /// A folder is in use, missing, another store's, or new and not empty; or a system error.
 pub fn folders(dir: &Path, more: &[PathBuf], new: &dyn Fn(&Path) -> Result<RealIo>) -> Result<Arc<dyn Io>> {
     holdfast_io::open_folders(dir, more, holdfast_log::FOLDER, new)
+}
+
+/// A data folder of the file system that may be damaged, for [`salvage`](crate::salvage), and what is wrong with its further folders. Nothing in it
+/// will change.
+///
+/// # Errors
+/// A folder is in use; or a system error.
+pub fn damaged_folders(dir: &Path) -> Result<(Arc<dyn Io>, Vec<holdfast_io::Error>)> {
+    holdfast_io::open_damaged_folders(dir, holdfast_log::FOLDER)
 }
 
 impl Store {

@@ -24,7 +24,7 @@ use holdfast_log::{Admission, Lsn, Purpose};
 use std::{collections::BTreeMap, thread, time::Duration};
 
 /// How long is waited for room before it is looked for again.
-const RETRY: Duration = Duration::from_millis(1);
+pub(super) const RETRY: Duration = Duration::from_millis(1);
 /// Bytes that a transaction may write: a batch of the log has less than 4 GiB, and what goes with it takes a part.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -354,12 +354,15 @@ impl Store {
         if writes.0.is_empty() {
             return Ok(());
         }
-        let bytes = writes.redo_max(conversions);
+        self.admit_bytes(txn, writes.redo_max(conversions), writes.may_grow())
+    }
+
+    /// The same for so many bytes of log.
+    pub(super) fn admit_bytes(&self, txn: &mut Txn, bytes: usize, may_grow: bool) -> Result<()> {
         let heap_max = self.heap_bytes_max as usize;
         if bytes > BYTES_MAX {
             return Err(Error::NotAdmitted(Admission::Full));
         }
-        let may_grow = writes.may_grow();
         if may_grow {
             if self.shared().heap.allocated_bytes() as usize + bytes > heap_max {
                 return Err(Error::Full);

@@ -141,7 +141,20 @@ impl Txn<'_> {
     /// Makes a stream that comes from elsewhere the value of a key, whatever it held. False if it contradicts itself; then,
     /// and without room for it, the key is as it was.
     pub fn stream_replace(&mut self, db: u8, key: &[u8], draft: &Draft) -> Result<bool> {
-        self.reserve(serial::redo_max(&draft.0))?;
+        self.import(db, key, Type::Stream, &draft.0, None)
+    }
+
+    /// Makes a collection of a type that was serialized the value of a key, whatever it held, with an expiry or without. False if it
+    /// contradicts itself; then, and without room for it, the key is as it was.
+    pub(crate) fn import(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        ty: Type,
+        bytes: &[u8],
+        expiry: Option<u64>,
+    ) -> Result<bool> {
+        self.reserve(serial::redo_max(bytes))?;
         let target = self.target(db, key);
         let old = self.find(target);
         self.make_way(target, old);
@@ -155,8 +168,8 @@ impl Txn<'_> {
             expired_ms: self.expired_ms,
         };
         let installed =
-            part.install(shared, &mut self.batch, db, target.digest, old, Type::Stream, None, |arena, tx| {
-                serial::import(arena, tx, context, key, &draft.0)
+            part.install(shared, &mut self.batch, db, target.digest, old, ty, expiry, |arena, tx| {
+                serial::import(arena, tx, context, key, bytes)
             });
         if let Err(ImportError::Malformed(_)) = installed {
             return Ok(false);

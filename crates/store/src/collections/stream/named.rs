@@ -8,7 +8,10 @@ use std::cmp::Ordering;
 
 use holdfast_heap::{Arena, Full, Tx};
 
-use crate::collections::ordered::{Key, Ordered, Position};
+use crate::collections::{
+    absent::Finder,
+    ordered::{Key, Ordered, Position},
+};
 
 /// Where in a block the root of what is pending lies.
 pub(super) const PENDING: u64 = 32;
@@ -56,6 +59,19 @@ pub(super) fn find(arena: &Arena, root: u64, name: &[u8]) -> Option<u64> {
 pub(super) fn all(arena: &Arena, root: u64) -> impl Iterator<Item = u64> {
     let first = set(root).by_rank(arena, 0);
     set(root).iter_from(arena, first, false).map(block)
+}
+
+/// Looks for all blocks, and passes those to `each` that are in memory.
+pub(super) fn look_at_all(finder: &Finder, root: u64, mut each: impl FnMut(u64)) {
+    let arena = finder.arena;
+    set(root).try_each(arena, 0..u64::MAX, finder.look(), |key| {
+        let at = block(key);
+        let looked = finder.look()(at, NAME as usize);
+        let looked = looked.and_then(|()| finder.look()(at, NAME as usize + arena.u32(at) as usize));
+        if looked.is_ok() {
+            each(at);
+        }
+    });
 }
 
 /// The number of blocks.

@@ -10,7 +10,10 @@ use super::{
     Id,
     named::{PENDING, count_pending},
 };
-use crate::collections::ordered::{Ordered, Position, Search};
+use crate::collections::{
+    absent::Finder,
+    ordered::{Ordered, Position, Search},
+};
 
 /// The greatest number of deliveries that is counted.
 const DELIVERIES_MAX: u64 = (1 << 40) - 1;
@@ -70,6 +73,11 @@ fn from<const SLOT: usize>(set: Ordered<SLOT>, arena: &Arena, id: Id) -> Option<
 pub(super) fn all(arena: &Arena, group: u64, id: Id) -> impl Iterator<Item = Pending> {
     let set = of_group(group);
     set.iter_from(arena, from(set, arena, id), false).map(Pending::decode)
+}
+
+/// Looks for a group's pending entries.
+pub(super) fn look_at_all(finder: &Finder, group: u64) {
+    of_group(group).try_each(finder.arena, 0..u64::MAX, finder.look(), |_| ());
 }
 
 /// The last one.
