@@ -45,7 +45,7 @@ pub fn check(dir: &Path) -> Result<(), String> {
     let mut progress = Progress::new();
     let report = store.check_with_progress(&mut |done, all| progress.show(done, all));
     progress.end();
-    let report = report.map_err(|error| describe(dir, error))?;
+    let report = report.map_err(|error| describe(dir, store.describe_damage(error)))?;
     println!("keys: {}", report.keys);
     println!(
         "items: {}, {} bytes, {} of them frozen collections, {} compressed",

@@ -259,7 +259,7 @@ fn data_lie_in_a_folder_of_their_own_unless_they_lie_here_already() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(fs::exists(folder.join("holdfast-data/superblock")).unwrap());
     // Before there was such a folder, data lay here.
-    for name in ["superblock", "heap", "lock", "log"] {
+    for name in ["superblock", "heap", "in-use", "lock", "log"] {
         fs::rename(folder.join(&format!("holdfast-data/{name}")), folder.join(name)).unwrap();
     }
     fs::remove_dir(folder.join("holdfast-data")).unwrap();

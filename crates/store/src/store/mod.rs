@@ -4,6 +4,7 @@ mod ahead;
 mod backup;
 mod begin;
 pub mod check;
+mod copy;
 mod direct;
 mod heap;
 mod keyspace;
@@ -22,7 +23,7 @@ use crate::{
     cache::uses::Uses,
     collections::Limits,
     engine::Engine,
-    format::compress::CompressionSetting,
+    format::{compress::CompressionSetting, in_use},
     maintenance::{self, Maintenance, freezer, trainer},
     partition::{
         changes::{ChangeFilter, Follow},
@@ -89,8 +90,25 @@ impl Store {
         Store::open_on(io, Options { background: false, ..options })
     }
 
-    /// Opens the store on a machine, real or simulated.
+    /// Opens the store on a machine, real or simulated. A folder that is a copy of one that was in use is opened only if all of it is of
+    /// one moment.
     pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Store> {
+        if !in_use::is_copy(&*io)? {
+            return Store::open_as_it_is(io, options);
+        }
+        let is_read_only = io.is_read_only();
+        if !is_read_only {
+            copy::check(&io, &options).map_err(copy::describe)?;
+        }
+        let mut store = Store::open_as_it_is(io, options).map_err(copy::describe)?;
+        store.recovery.is_copy = true;
+        if !is_read_only {
+            store.recovery.note_copy();
+        }
+        Ok(store)
+    }
+
+    fn open_as_it_is(io: Arc<dyn Io>, options: Options) -> Result<Store> {
         let started = Instant::now();
         let (background, heap_bytes_max) = (options.background, options.heap_bytes_max);
         let (maintenance, mut recovery) = open::open(io, options)?;
@@ -184,7 +202,8 @@ impl Store {
     pub fn close(&self) -> Result<()> {
         self.stop();
         self.maintenance.checkpoint()?;
-        self.shared.log.close()
+        self.shared.log.close()?;
+        in_use::end(&*self.shared.io)
     }
 
     fn stop(&self) {

@@ -13,6 +13,7 @@ use crate::{
         compress::Compression,
         creating,
         dictionary::Dictionaries,
+        in_use,
         superblock::{self, Superblock},
     },
     maintenance::{
@@ -125,7 +126,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
     io.sync_dir("").map_err(failed("create the data folder"))?;
     creating::end(&*io)?;
     finished.commit();
-    let wrote = creating::WRITE_BYTES + superblock::WRITE_BYTES;
+    let wrote = creating::WRITE_BYTES + superblock::WRITE_BYTES + in_use::begin(&*io)?;
     assemble(io, log, heap, arenas, (superblock, file, wrote), 0, &options)
 }
 
@@ -174,6 +175,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
             move_heap(&io, &log, (heap, arenas), (&mut superblock, &*file), &options)?
         }
     };
+    if mends {
+        wrote += in_use::begin(&*io)?;
+    }
     let superblock = (superblock, file, wrote);
     let replayed = report.replayed_batches;
     let dictionaries = Dictionaries::read(&*io, superblock.0.store_id, &mut report.notes)?;

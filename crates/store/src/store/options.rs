@@ -80,6 +80,8 @@ pub struct Recovery {
     pub replayed_batches: u64,
     /// Microseconds from opening to serving.
     pub us: u64,
+    /// Whether the folder is a copy of one that was in use.
+    pub is_copy: bool,
     /// A torn tail that was cut, or a damaged superblock that was healed, unless the store is only read: file, offset, what.
     pub notes: Vec<String>,
 }
