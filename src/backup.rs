@@ -10,7 +10,9 @@ use crate::{
 };
 use holdfast_io::Spread;
 use holdfast_resp::Reply;
-use holdfast_store::{BackupFolder, BackupInfo, BackupWritten, Io, OpenError, Options, Plan, RealIo, Store};
+use holdfast_store::{
+    BackupFolder, BackupInfo, BackupWritten, Io, OpenError, Options, Plan, RealIo, Store, Until,
+};
 use jiff::Timestamp;
 use std::{
     fs,
@@ -44,8 +46,18 @@ pub struct RestoreRequest {
     pub from: PathBuf,
     /// The new data folder.
     pub dir: PathBuf,
-    /// Which backup; if none is named, the last.
-    pub number: Option<u32>,
+    /// What of it.
+    pub what: Restored,
+}
+
+/// What is restored.
+pub enum Restored {
+    /// The last backup.
+    Last,
+    /// The backup with this number.
+    Number(u32),
+    /// The last state up to a point in time.
+    Until(Until),
 }
 
 /// Takes a backup, and prints what it is.
@@ -259,6 +271,9 @@ pub fn check(dir: &Path) -> Result<(), String> {
         let report = Store::open_on(view, options).and_then(|store| store.check()).map_err(damaged)?;
         println!("backup {number}: {} keys, {} items", report.keys, report.items);
     }
+    for (number, from, to) in folder.ranges() {
+        println!("backup {number}: a state from LSN {from} to {to} can be restored");
+    }
     println!("ok");
     Ok(())
 }
@@ -267,8 +282,17 @@ pub fn check(dir: &Path) -> Result<(), String> {
 pub fn restore(request: &RestoreRequest) -> Result<(), String> {
     let (from, dir) = (request.from.display(), request.dir.display());
     let folder = open_folder(&request.from)?;
-    let last = || folder.backups().last().map(|backup| backup.number);
-    let number = request.number.or_else(last).ok_or_else(|| format!("{from} has no sound backup"))?;
+    let last = folder.backups().last().map(|backup| backup.number);
+    let none = || format!("{from} has no sound backup");
+    let point = match request.what {
+        Restored::Until(until) => Some(folder.find(until).map_err(|e| format!("{from}: {e}"))?),
+        _ => None,
+    };
+    let number = match (&request.what, &point) {
+        (_, Some(point)) => point.number,
+        (Restored::Number(number), _) => *number,
+        _ => last.ok_or_else(none)?,
+    };
     if fs::read_dir(&request.dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(format!("{dir} is not empty: a restore makes a new data folder"));
     }
@@ -280,15 +304,24 @@ pub fn restore(request: &RestoreRequest) -> Result<(), String> {
     };
     let target = RealIo::new(&request.dir).and_then(|io| io.lock().map(|()| io)).map_err(failed)?;
     let (mut progress, mut done) = (Progress::new(), 0);
-    let all = folder.backups().iter().find(|backup| backup.number == number).map_or(0, |backup| backup.bytes);
-    let restored = folder.restore(number, &target, &mut |bytes| {
+    let of_backup =
+        || folder.backups().iter().find(|backup| backup.number == number).map_or(0, |it| it.bytes);
+    let all = point.as_ref().map_or_else(of_backup, |point| point.bytes);
+    let on_step = &mut |bytes| {
         done += bytes;
         progress.show(done, all);
         Ok(())
-    });
+    };
+    let restored = match &point {
+        Some(point) => folder.restore_point(point, &target, on_step),
+        None => folder.restore(number, &target, on_step),
+    };
     progress.end();
     restored.map_err(failed)?;
     println!("backup: {number}");
+    if let Some(point) = point {
+        println!("moment: LSN {}", point.lsn);
+    }
     println!("bytes: {done}");
     println!("ok");
     Ok(())

@@ -1,7 +1,7 @@
 //! The command line: `holdfast [serve] [FILE] [--option value …]`, and the other commands of the program.
 
 use crate::{
-    backup::{BackupRequest, RestoreRequest},
+    backup::{BackupRequest, RestoreRequest, Restored},
     cluster_admin::{self, Task},
     compare,
     config::{
@@ -12,10 +12,14 @@ use crate::{
     },
     document, export,
     import::{self, Address, Destination, Login, Secure},
-    manual, ping, top,
+    manual, ping,
+    salvage::SalvageRequest,
+    top,
     usage::{self, SUBCOMMANDS},
     util::version::VERSION,
 };
+use holdfast_store::Until;
+use jiff::Timestamp;
 use std::{
     fmt::Write,
     path::{Path, PathBuf},
@@ -377,20 +381,40 @@ fn backup(args: &[&str]) -> Result<Request, ConfigError> {
 
 fn restore(args: &[&str]) -> Result<Request, ConfigError> {
     let wrong = |what: &str| ConfigError::new(format!("{what}; see holdfast restore --help"));
-    let (paths, number) = match args {
+    let (paths, what) = match args {
         [paths @ .., "--backup", number] => {
             let number =
                 number.parse().map_err(|_| wrong(&format!("'{number}' is no number of a backup")))?;
-            (paths, Some(number))
+            (paths, Restored::Number(number))
         }
-        paths => (paths, None),
+        [paths @ .., "--lsn", lsn] => {
+            let lsn = lsn.parse().map_err(|_| wrong(&format!("'{lsn}' is no LSN")))?;
+            (paths, Restored::Until(Until::Lsn(lsn)))
+        }
+        [paths @ .., "--time", time] => {
+            let time_ms = parse_time(time).ok_or_else(|| {
+                wrong(&format!(
+                    "'{time}' is no time such as 2026-03-01T11:59:30Z, and no Unix time in seconds"
+                ))
+            })?;
+            (paths, Restored::Until(Until::TimeMs(time_ms)))
+        }
+        paths => (paths, Restored::Last),
     };
     match paths {
         [from, dir] if !from.starts_with('-') && !dir.starts_with('-') => {
-            Ok(Request::Restore(RestoreRequest { from: from.into(), dir: dir.into(), number }))
+            Ok(Request::Restore(RestoreRequest { from: from.into(), dir: dir.into(), what }))
         }
-        _ => Err(wrong("restore needs a folder of backups and a new folder, and at most --backup NUMBER")),
+        _ => Err(wrong(
+            "restore needs a folder of backups and a new folder, and at most one of --backup NUMBER, --lsn N and --time T",
+        )),
     }
+}
+
+/// Unix time in milliseconds of a time of UTC, or of a Unix time in seconds.
+fn parse_time(text: &str) -> Option<u64> {
+    let seconds = text.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(1000));
+    seconds.or_else(|| u64::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok())
 }
 
 fn export(args: &[&str]) -> Result<Request, ConfigError> {

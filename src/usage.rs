@@ -93,8 +93,12 @@ needed. holdfast check DIR verifies all of them, and holdfast restore makes a da
         help: "\
 Makes the data folder NEW, which must not exist or be empty, of a backup in DIR: of the last one, unless --backup names another.
 All of it is checked on the way.
+
+With --lsn or --time it is the last state up to that point which the backups have, between them, too, as far as the log was kept; holdfast check DIR
+says which LSNs can be restored. T is a time of UTC such as 2026-03-01T11:59:30Z, or Unix time in seconds. A time is that of the log's clock marks,
+one a second: so up to a second less may be restored, and a state up to T only if the backups have something later.
 ",
-        flags: &[("--backup", "NUMBER")],
+        flags: &[("--backup", "NUMBER"), ("--lsn", "N"), ("--time", "T")],
         connects: false,
     },
     Subcommand {

@@ -10,7 +10,11 @@ use harness::{
 use holdfast_resp::Reply;
 use std::{
     fs,
+    path::Path,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Runs the program; whether it ended well, and what it printed.
@@ -268,4 +272,85 @@ fn a_medium_that_is_full_fails_the_backup_only() {
     assert!(!output.status.success() && told.contains("No space left on device"), "{told}");
     assert_eq!(client.call("SET key value"), ok());
     assert!(back_up(&server, &[]).0);
+}
+
+/// What docs/operations.md tells an operator to type.
+#[test]
+fn the_commands_of_the_documentation_work() {
+    let text =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).expect("the page");
+    let section = text.split("\n## ").find(|section| section.starts_with("Back up\n")).expect("the section");
+    let server = Server::start(&[]);
+    let folder = server.folder();
+    // So that there is a state between two backups, with clock marks around it.
+    let told = back_up(&server, &[]).1;
+    let moment = told.lines().find_map(|line| line.strip_prefix("moment: LSN ")).expect("a moment");
+    let mut time = 0;
+    for _ in 0..2 {
+        time = unix_time();
+        call(&mut server.client(), &["INCR", "key"]);
+        wait_for_a_mark();
+    }
+    let places = [
+        ("localhost:6379", folder.join("socket")),
+        ("/backups/one", folder.join("backups")),
+        ("/var/lib/holdfast", folder.join("new")),
+        ("2026-03-01T11:59:30Z", time.to_string()),
+        ("123456789", moment.to_owned()),
+    ];
+    let commands: Vec<_> = section.lines().filter_map(|line| line.strip_prefix("    holdfast ")).collect();
+    assert!(commands.len() >= 4, "{commands:?}");
+    for command in commands {
+        let here =
+            places.iter().fold(command.to_owned(), |command, (there, here)| command.replace(there, here));
+        let (is_done, told) = program(&here.split(' ').collect::<Vec<_>>());
+        assert!(is_done && told.ends_with("ok\n"), "{command}: {told}");
+    }
+}
+
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs()
+}
+
+/// The log has a clock mark a second, while something is written.
+fn wait_for_a_mark() {
+    thread::sleep(Duration::from_millis(1600));
+}
+
+#[test]
+fn a_point_in_time_between_backups_is_restored() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    call(&mut client, &["SET", "key", "1"]);
+    let (is_done, told) = back_up(&server, &[]);
+    assert!(is_done, "{told}");
+    let moment = told.lines().find_map(|line| line.strip_prefix("moment: LSN ")).expect("a moment");
+    wait_for_a_mark();
+    call(&mut client, &["SET", "key", "2"]);
+    wait_for_a_mark();
+    let time = unix_time();
+    wait_for_a_mark();
+    // The log has a mark behind this one, too.
+    call(&mut client, &["SET", "key", "3"]);
+    wait_for_a_mark();
+    call(&mut client, &["SET", "key", "4"]);
+    assert!(back_up(&server, &[]).0);
+    let folder = server.stop();
+    let (is_sound, told) = program(&["check", &folder.join("backups")]);
+    assert!(is_sound && told.contains(": a state from LSN "), "{told}");
+    for (option, point, value) in [("--lsn", moment, "1"), ("--time", &time.to_string(), "2")] {
+        let server = Server::start_in(restore(&folder, &[option, point]), &[]);
+        assert_eq!(text(&server.client().call("GET key")), value, "{option} {point}");
+    }
+    let new = folder.join("new");
+    for (option, point, what) in [
+        ("--lsn", "1", "have no state of LSN 1"),
+        ("--lsn", "999999999999", "have no state of LSN"),
+        ("--time", "1971-01-01T00:00:00Z", "have no state of that time"),
+        ("--time", "tomorrow", "is no time such as"),
+        ("--lsn", "x", "'x' is no LSN"),
+    ] {
+        let (is_done, told) = program(&["restore", &folder.join("backups"), &new, option, point]);
+        assert!(!is_done && told.contains(what) && !Path::new(&new).exists(), "{told}");
+    }
 }

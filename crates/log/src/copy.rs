@@ -32,6 +32,25 @@ pub struct SegmentPlace {
     pub first: Lsn,
 }
 
+impl SegmentPlace {
+    /// What the header of a segment's file says, which is named like those of a data folder.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it fails its check, or the file was never begun.
+    pub fn read(io: &dyn Io, name: &str) -> Result<SegmentPlace> {
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        let read = io.open(name, false).and_then(|file| file.read_at(&mut block, 0));
+        read.map_err(|e| Error::io(format!("read {name}"), e))?;
+        let slot = name.rsplit('/').next().and_then(|slot| u32::from_str_radix(slot, 16).ok());
+        match (SegmentHeader::read(&block, name)?, slot) {
+            (Some(SegmentHeader { seq, entry: Entry { crossing, first }, .. }), Some(slot)) => {
+                Ok(SegmentPlace { slot, seq, crossing, first })
+            }
+            _ => Err(Error::corrupt(name, 0, "it is no segment")),
+        }
+    }
+}
+
 /// What all segments of a log have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct LogIdentity {

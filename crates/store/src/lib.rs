@@ -39,6 +39,7 @@ mod util;
 pub use backup::{
     folder::{BackupFolder, BackupInfo, BackupWritten},
     plan::Plan,
+    point::{RestorePoint, Until},
 };
 pub use cache::uses::Uses;
 pub use collections::{Limits, positions_between, redo_max, uses::Use};

@@ -5,9 +5,17 @@ mod open;
 mod seeds;
 
 use holdfast_io::{Error, Io, Result};
-use holdfast_store::{BackupFolder, Begin, Lease, Options, Plan, SimIo, Store, hash::Expiry, list::End};
+use holdfast_store::{
+    BackupFolder, Begin, Lease, Lsn, Options, Plan, SimIo, Store, Until, hash::Expiry, list::End,
+};
 use seeds::{Rng, with_seeds};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 const SEGMENT: u32 = 64 << 10;
 const KEYS: u64 = 200;
@@ -177,6 +185,84 @@ fn what_is_restored_is_the_moment_whatever_the_server_does_meanwhile() {
             assert!(restored(&folder, *number).expect("a restored store") == *moment, "backup {number}");
         }
     });
+}
+
+static POINTS: AtomicU64 = AtomicU64::new(0);
+
+/// What is restored at a point between backups, and where that is.
+fn restored_at(folder: &SimIo, until: Until) -> Result<(Lsn, Model)> {
+    let target = SimIo::new(7);
+    let backups = BackupFolder::open(Arc::new(folder.clone()))?;
+    let point = backups.find(until)?;
+    backups.restore_point(&point, &target, &mut |_| Ok(()))?;
+    let store = open(&target.crash())?;
+    assert_eq!(store.recovery().notes, Vec::<String>::new());
+    assert_eq!(store.log().tail(), point.lsn);
+    store.check()?;
+    Ok((point.lsn, contents(&store)))
+}
+
+#[test]
+fn a_state_between_backups_is_restored_by_lsn_and_by_time() {
+    with_seeds(4, |seed| {
+        let (sim, folder) = (SimIo::new(seed), SimIo::new(seed + 1));
+        let (store, mut model, mut rng) = (open(&sim).expect("a store"), Model::default(), Rng(seed));
+        // The end of the log after each write, when that was, and what the store held.
+        let mut states = vec![(store.log().tail(), store.now_ms(), model.clone())];
+        let cleans = rng.chance(2);
+        for _ in 0..4 {
+            for _ in 0..150 {
+                write(&store, &mut model, &mut rng);
+                store.log().wait_durable(store.log().tail()).expect("a sound medium");
+                states.push((store.log().tail(), store.now_ms(), model.clone()));
+                sim.advance_ms(rng.below(300));
+                store.mark_clock();
+                if rng.chance(30) {
+                    store.checkpoint().expect("a sound medium");
+                    while cleans && store.clean().expect("a sound medium") {}
+                }
+            }
+            back_up(&store, &sim, &folder, &mut |_| Ok(())).expect("a backup");
+        }
+        let ranges = BackupFolder::open(Arc::new(folder.clone())).expect("backups").ranges();
+        let at = |lsn| &states.iter().rfind(|(end, ..)| *end <= lsn).expect("a state").2;
+        let (last, last_ms, _) = states.last().expect("a state");
+        let first = ranges.iter().map(|(_, from, _)| *from).min().expect("a range");
+        let first_ms = states.iter().find(|(end, ..)| *end >= first).expect("a state").1;
+        for _ in 0..15 {
+            let lsn = rng.below(last + 5000);
+            let is_there = ranges.iter().any(|(_, from, to)| (*from..=*to).contains(&lsn));
+            match restored_at(&folder, Until::Lsn(lsn)) {
+                Ok((found, restored)) => {
+                    assert!(is_there && found <= lsn && restored == *at(lsn), "LSN {lsn}");
+                    POINTS.fetch_add(1, Relaxed);
+                }
+                Err(error) => {
+                    assert!(!is_there && error.to_string().contains("have no state of LSN"), "{error}");
+                }
+            }
+            let until = states[0].1 + rng.below(last_ms - states[0].1 + 2000);
+            match restored_at(&folder, Until::TimeMs(until)) {
+                Ok((found, restored)) => {
+                    assert!(restored == *at(found), "time {until}");
+                    let is_right = |(end, ms, _): &(Lsn, u64, Model)| match *end <= found {
+                        true => *ms <= until,
+                        // There is a mark a second, and up to 300 ms between two writes.
+                        false => *ms + 1600 > until,
+                    };
+                    assert!(states.iter().all(is_right), "time {until}");
+                    POINTS.fetch_add(1, Relaxed);
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("have no state of that time"), "{error}");
+                    // What is freed between two backups is not there.
+                    let all_ms = first_ms + 1600..last_ms - 1600;
+                    assert!(cleans || !all_ms.contains(&until), "{error}");
+                }
+            }
+        }
+    });
+    assert!(POINTS.load(Relaxed) > 0);
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl BackupFolder {
         })
     }
 
-    fn open_checked(&self, file: &BackupFile) -> Result<Arc<dyn File>> {
+    pub(super) fn open_checked(&self, file: &BackupFile) -> Result<Arc<dyn File>> {
         let open = self.io.open(&file.name, false).map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::corrupt(&file.name, 0, "the file is missing"),
             _ => Error::io(format!("open {}", file.name), e),
@@ -308,18 +308,31 @@ impl BackupFolder {
             let to = target.open(&file.place, true).map_err(failed)?;
             check_crc(file, copy_all(&*from, &*to, file.len, on_step)?)?;
         }
-        for folder in [holdfast_log::FOLDER, ""] {
-            target.sync_dir(folder).map_err(|e| Error::io("sync the new data folder", e))?;
-        }
-        let mut history = [0; 16];
-        target.random(&mut history);
-        // What is written from now on is another history than that of the store that was backed up.
-        let superblock = Superblock { history, ..superblock_of(manifest) };
-        let failed = |e| Error::io(format!("create {}", superblock::FILE), e);
-        let file = target.open(superblock::FILE, true).map_err(failed)?;
-        superblock.write(&*file)?;
-        file.sync().and_then(|()| target.sync_dir("")).map_err(failed)
+        finish_restore(target, superblock_of(manifest))
     }
+
+    pub(super) fn io(&self) -> &Arc<dyn Io> {
+        &self.io
+    }
+
+    pub(super) fn manifests(&self) -> impl Iterator<Item = (u32, &Manifest)> {
+        self.backups.iter().map(|(&number, manifest)| (number, manifest))
+    }
+}
+
+/// Writes the superblock of a restored folder, where all else is.
+pub(super) fn finish_restore(target: &dyn Io, superblock: Superblock) -> Result<()> {
+    for folder in [holdfast_log::FOLDER, ""] {
+        target.sync_dir(folder).map_err(|e| Error::io("sync the new data folder", e))?;
+    }
+    let mut history = [0; 16];
+    target.random(&mut history);
+    // What is written from now on is another history than that of the store that was backed up.
+    let superblock = Superblock { history, ..superblock };
+    let failed = |e| Error::io(format!("create {}", superblock::FILE), e);
+    let file = target.open(superblock::FILE, true).map_err(failed)?;
+    superblock.write(&*file)?;
+    file.sync().and_then(|()| target.sync_dir("")).map_err(failed)
 }
 
 fn info(number: u32, manifest: &Manifest) -> BackupInfo {
@@ -336,7 +349,7 @@ fn segment_name(plan: &Plan, segment: &SegmentPlace) -> String {
     }
 }
 
-fn check_crc(file: &BackupFile, crc: u32) -> Result<()> {
+pub(super) fn check_crc(file: &BackupFile, crc: u32) -> Result<()> {
     if crc == file.crc {
         return Ok(());
     }
@@ -358,7 +371,7 @@ fn checksum(file: &dyn File, len: u64, f: &mut dyn FnMut(u64, &[u8]) -> Result<(
 }
 
 /// Copies a file, durably, to one that is empty; returns the checksum of what was copied.
-fn copy_all(from: &dyn File, to: &dyn File, len: u64, on_step: OnStep) -> Result<u32> {
+pub(super) fn copy_all(from: &dyn File, to: &dyn File, len: u64, on_step: OnStep) -> Result<u32> {
     let failed = |e| Error::io(format!("write {}", to.name()), e);
     to.set_len(len).map_err(failed)?;
     let crc = checksum(from, len, &mut |at, bytes| {

@@ -7,4 +7,5 @@ pub mod folder;
 mod manifest;
 mod moment;
 pub mod plan;
+pub mod point;
 mod view;

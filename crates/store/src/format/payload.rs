@@ -49,6 +49,24 @@ pub(crate) fn items(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Item<
     })
 }
 
+/// The physical database of a clock mark, which no item has.
+const CLOCK: u8 = u8::MAX;
+
+/// The payload of a batch that only says what time it is: a cancelled item, which everybody else skips.
+pub(crate) fn encode_clock_mark(now_ms: u64) -> Vec<u8> {
+    let mut payload = Vec::new();
+    item::encode(&mut payload, item::CANCELLED, CLOCK, 0, b"", &now_ms.to_le_bytes());
+    payload
+}
+
+/// The time that a batch says: nothing behind it was appended before. Unix time in milliseconds.
+pub(crate) fn clock_mark(payload: &[u8]) -> Option<u64> {
+    let start = payload.iter().position(|&byte| byte != 0)?;
+    let Ok(Next::Item(item, _)) = next(&payload[start..]) else { return None };
+    let is_mark = item.kind == item::CANCELLED && item.db == CLOCK && item.key.is_empty();
+    item.stored.try_into().ok().filter(|_| is_mark).map(u64::from_le_bytes)
+}
+
 /// The error of a batch whose payload is not what it should be.
 pub(crate) fn corrupt_batch(lsn: Lsn, what: &str) -> Error {
     Error::corrupt("log", lsn, format!("batch at this LSN: {what}"))

@@ -7,6 +7,7 @@
 pub mod backup;
 pub mod checkpoint;
 pub mod cleaner;
+pub mod clock;
 pub mod disk;
 pub mod eviction;
 pub mod expiry;
@@ -18,6 +19,7 @@ use crate::{engine::Engine, util::background::Background};
 use backup::Backups;
 use checkpoint::Checkpoints;
 use cleaner::Cleaner;
+use clock::ClockMarks;
 use disk::DiskBudget;
 use eviction::Evictions;
 use expiry::{EXPIRE_SLICE, ExpireHand, Expiry};
@@ -52,6 +54,7 @@ pub(crate) struct Maintenance {
     pub expiry: Expiry,
     pub freezer: Freezer,
     pub backups: Backups,
+    pub clock_marks: ClockMarks,
 }
 
 impl Maintenance {
@@ -125,6 +128,7 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                 idle = tail == tail_seen && tail - checkpoints.lsn() > IDLE_REPLAY_BYTES;
                 (tail_seen, looked) = (tail, Some(Instant::now()));
                 heap_bytes = heap.allocated_bytes();
+                maintenance.clock_marks.mark(engine);
                 log.trim_memory();
                 log.set_medium_reserve(heap.file_growth_max() + MEDIUM_SLACK);
                 let may_expire =

@@ -21,6 +21,7 @@ use crate::{
         backup::Backups,
         checkpoint::{Checkpoints, Interval},
         cleaner::Cleaner,
+        clock::ClockMarks,
         disk::DiskBudget,
         eviction::Evictions,
         expiry::Expiry,
@@ -256,6 +257,7 @@ fn assemble(
         expiry: Expiry::default(),
         freezer: Freezer::default(),
         backups: Backups::default(),
+        clock_marks: ClockMarks::default(),
     };
     if !maintenance.engine.shared.io.is_read_only() {
         maintenance.disk.fit(&maintenance.engine)?;

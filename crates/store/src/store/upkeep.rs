@@ -51,6 +51,11 @@ impl Store {
         self.maintenance.clean()
     }
 
+    /// Says in the log what time it is, if it is time to, for a restore to a point in time. The maintenance thread does so itself.
+    pub fn mark_clock(&self) {
+        self.maintenance.clock_marks.mark(self.engine());
+    }
+
     /// Makes a dictionary for small values, if there are enough samples of them and it pays; whether it did. A thread of the store's
     /// does so itself.
     pub fn train(&self) -> Result<bool> {

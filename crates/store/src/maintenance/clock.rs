@@ -1,0 +1,40 @@
+//! Clock marks in the log, so that a restore can tell how late it was where ([`payload::clock_mark`]): one a second, as long as
+//! something is written.
+
+use crate::{engine::Engine, format::payload, partition::Appended};
+use holdfast_log::{Admission, Lsn, Purpose, batch_len};
+use parking_lot::Mutex;
+
+/// Milliseconds between two marks, at least.
+const EVERY_MS: u64 = 1000;
+
+/// When the last mark was made.
+#[derive(Default)]
+pub(crate) struct ClockMarks(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    at_ms: u64,
+    /// Where it ends.
+    end: Lsn,
+}
+
+impl ClockMarks {
+    /// Makes a mark, if it is time, and something was written since the last one.
+    pub fn mark(&self, engine: &Engine) {
+        let (log, mut last) = (&engine.shared.log, self.0.lock());
+        // The clock is read first: all that comes behind the mark is later.
+        let (now_ms, tail) = (engine.shared.io.now_ms(), log.tail());
+        let mark = payload::encode_clock_mark(now_ms);
+        let is_due = now_ms.abs_diff(last.at_ms) >= EVERY_MS && tail != last.end;
+        if !is_due || log.admit_for(mark.len(), Purpose::Write) != Admission::Ok {
+            return;
+        }
+        let mut part = engine.partitions[0].lock();
+        let lsn = log.append(&mark);
+        part.counts.appended.add(&Appended { headers: batch_len(mark.len()), ..Appended::default() });
+        drop(part);
+        *last = Last { at_ms: now_ms, end: lsn + batch_len(mark.len()) };
+        log.kick();
+    }
+}
