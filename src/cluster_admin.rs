@@ -340,8 +340,8 @@ fn last_export(reply: &Reply) -> Option<(String, String)> {
     let value = |fields: &[String], name: &str| {
         fields.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].clone())
     };
-    let exports = all.iter().map(fields).filter(|it| value(it, "operation").as_deref() == Some("EXPORT"));
-    let last = exports.last()?;
+    let mut exports = all.iter().map(fields).filter(|it| value(it, "operation").as_deref() == Some("EXPORT"));
+    let last = exports.next_back()?;
     Some((value(&last, "state")?, value(&last, "message")?))
 }
 

@@ -12,7 +12,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };

@@ -553,7 +553,7 @@ fn migrate_slots(nodes: &Nodes, from: u16, to: u16, slots: &str) -> (String, Str
 fn last_migration(client: &mut Client) -> (String, String) {
     let all = client.call("CLUSTER GETSLOTMIGRATIONS");
     let exports = items(&all).iter().filter(|it| items(it)[3] == bulk("EXPORT"));
-    let Some(last) = exports.map(items).last() else { return Default::default() };
+    let Some(last) = exports.map(items).next_back() else { return Default::default() };
     let field = |name: &str| text(&last[last.iter().position(|it| *it == bulk(name)).expect("a field") + 1]);
     (field("state"), field("message"))
 }

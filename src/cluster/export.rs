@@ -198,7 +198,7 @@ impl Transfer<'_> {
         let mut keys = keys.into_iter().peekable();
         while let Some(key) = keys.next() {
             match value(store, &key)? {
-                Some((payload, expires)) => {
+                Some(Value { payload, expires }) => {
                     let expires = expires.unwrap_or(0).to_string();
                     let expires = expires.as_bytes();
                     write_command(
@@ -284,8 +284,16 @@ pub fn cursors_of(store: &Store, slots: &Slots) -> BTreeMap<u64, u64> {
     slots.iter().map(|slot| store.cursors_of(slot)).collect()
 }
 
-/// The value of a key, serialized, and when it expires, in Unix milliseconds; `None`: it is not there.
-fn value(store: &Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, Failure> {
+/// What a key has.
+struct Value {
+    /// The value, serialized.
+    payload: Vec<u8>,
+    /// When it expires, in Unix milliseconds.
+    expires: Option<u64>,
+}
+
+/// What a key has; `None`: it is not there.
+fn value(store: &Store, key: &[u8]) -> Result<Option<Value>, Failure> {
     let (db, mut fetched) = (store.database(0), Vec::<Fetched>::new());
     loop {
         let mut txn = store.begin_keys([key]);
@@ -295,7 +303,7 @@ fn value(store: &Store, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, Fa
         match serialize(&mut txn, db, key, encode::stream) {
             Ok(payload) => {
                 let expires = txn.expiry(db, key).flatten();
-                return Ok(payload.map(|payload| (payload, expires)));
+                return Ok(payload.map(|payload| Value { payload, expires }));
             }
             Err(Stop::Cold(cold)) => {
                 fetched = txn.take_fetched();

@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn the_seed_is_told_by_a_batch() {
         for (seed, len) in [(0x1234_5678, 0), (0xffff_ffff, 1), (0, 1000), (0xdead_beef, 4097)] {
-            let payload: Vec<u8> = (0..len as u32).map(|i| (i % 251) as u8).collect();
+            let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
             let header = BatchHeader { payload_len: len, lsn: 4096, epoch: 1, durable: 4096 };
             let mut batch = header.encode(crc32c_append(seed, &payload)).to_vec();
             batch.extend_from_slice(&payload);
