@@ -124,11 +124,11 @@ pub static COMMANDS: &[Row] = &[
 ];
 
 const TOO_MANY: Stop =
-    Stop::new("ERR the vertex has more than 1048576 neighbours; use COUNT to remove the edges in steps");
+    Stop::new("ERR the vertex has more than 65536 neighbours; use COUNT to remove the edges in steps");
 const NO_KEY_RIGHTS: Stop = Stop::new("NOPERM No permissions to access a key");
 
 /// The most neighbours that a call of GRAPH.REMOVEVERTEX looks at: all keys are locked meanwhile.
-const REMOVED_MAX: u64 = 1 << 20;
+const REMOVED_MAX: u64 = 1 << 16;
 
 fn parse_direction(word: &[u8]) -> Option<Direction> {
     let directions: [(&[u8], Direction); 2] = [(b"out", Direction::Out), (b"in", Direction::In)];

@@ -222,7 +222,7 @@ options! {
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size", BYTES, "64mb", NoEffect, "The log is not rewritten";
     AutoAofRewritePercentage "auto-aof-rewrite-percentage", COUNT, "100", NoEffect, "The log is not rewritten";
     BgsaveCpulist "bgsave-cpulist" or "bgsave_cpulist", Kind::Text, "", NoEffectAtStart, "Nothing forks";
-    BindSourceAddr "bind-source-addr", Kind::Text, "", NoEffect, "The server makes no connections";
+    BindSourceAddr "bind-source-addr", Kind::Text, "", NoEffect, "The system chooses the address";
     BioCpulist "bio-cpulist" or "bio_cpulist", Kind::Text, "", NoEffectAtStart, "Leave this to a service manager";
     CrashLogEnabled "crash-log-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
     CrashMemcheckEnabled "crash-memcheck-enabled", YES_NO, "yes", NoEffect, "A crash leaves what the system keeps of it";
@@ -276,12 +276,12 @@ options! {
     SocketMarkId "socket-mark-id", COUNT, "0", NoEffectAtStart, "Sockets are not marked";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
     Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground, and tells systemd how it is doing wherever that asks";
-    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server makes no connections";
-    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server makes no connections";
-    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server makes no connections";
-    TlsCluster "tls-cluster", YES_NO, "no", NoEffect, "There is no cluster";
+    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server connects to others without TLS";
+    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server connects to others without TLS";
+    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server connects to others without TLS";
+    TlsCluster "tls-cluster", YES_NO, "no", NoEffect, "Nodes speak to each other without TLS";
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", NoEffect, "Keys are agreed on elliptic curves only";
-    TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server makes no connections";
+    TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server connects to others without TLS";
     TlsSessionCacheTimeout "tls-session-cache-timeout", COUNT, "300", NoEffect, "Sessions go when there are too many";
 }
 
