@@ -67,7 +67,7 @@ looked at, by a server or holdfast export. If the log has lost something that wa
 
 The exit code of --salvage is 0 if all is intact, 2 if something is damaged, lost or may be older, and 1 if nothing could be done.
 ",
-        flags: &[],
+        flags: &[("--salvage", "")],
         connects: false,
     },
     Subcommand {
@@ -182,7 +182,7 @@ Makes a cluster of servers that were started with cluster-enabled yes and are em
 node, any of them where there is a cluster already. NODE is the name of a node, or as much of its beginning as no other one has, or HOST:PORT.
 
 Slots are moved as a whole, with all that is in them, by CLUSTER MIGRATESLOTS: clients go on meanwhile. status has the exit code 0 if all slots are
-served. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. redis-cli --cluster works as well.
+served. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password. The tools of redis-cli for clusters work as well.
 ",
         flags: &[("--from", "NODE"), ("--to", "NODE"), ("--slots", "N")],
         connects: true,

@@ -757,15 +757,16 @@ fn holdfast_cluster_makes_one_and_changes_it() {
         || "all keys are with the others".into(),
         || nodes.client(added).call("DBSIZE") == Reply::Int(0),
     );
-    let mut client = Follower::new(&nodes);
-    (0..300).for_each(|number| assert_eq!(client.call(&["GET", &format!("key:{number}")]), bulk("1")));
-
+    nodes.0.remove(&added).expect("it is there").kill();
+    {
+        let mut client = Follower::new(&nodes);
+        (0..300).for_each(|number| assert_eq!(client.call(&["GET", &format!("key:{number}")]), bulk("1")));
+    }
     // What is wrong is told.
     let (is_known, text) = holdfast_cluster(&["move", node(0), "--from", "nobody", "--to", node(1)]);
     assert!(!is_known && text.contains("there is no node nobody"), "{text}");
     let ports = nodes.ports();
-    let stopped =
-        *ports.iter().find(|port| **port != added && address(**port) != node(0)).expect("another one");
+    let stopped = *ports.iter().find(|port| address(**port) != node(0)).expect("another one");
     nodes.0[&stopped].signal("STOP");
     let mut watcher = nodes.client(addresses[0].rsplit(':').next().expect("a port").parse().expect("a port"));
     wait_until(|| "the node has failed".into(), || info(&mut watcher).contains("cluster_state:fail"));

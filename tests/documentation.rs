@@ -10,7 +10,7 @@ use std::{
     net::TcpStream,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -19,7 +19,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const PASSED_OVER: [&str; 10] = [
     "cargo install --locked --path .",
     "cargo deb",
-    "apt install ./target/debian/holdfast_*.deb",
+    "apt install ./target/debian/*.deb",
     "systemctl enable --now holdfast",
     "docker build -f deploy/Dockerfile -t holdfast .",
     "docker run -p 6379:6379 -v holdfast:/data -e HOLDFAST_PASSWORD=secret holdfast serve --dir /data --requirepass secret",
@@ -103,6 +103,10 @@ impl Shell {
     }
 }
 
+fn unix_seconds() -> String {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs().to_string()
+}
+
 #[test]
 fn what_is_passed_over_is_still_there() {
     let all: BTreeSet<String> = ["operations.md", "migration.md"].into_iter().flat_map(commands).collect();
@@ -122,7 +126,8 @@ fn the_commands_of_the_page_on_operations_work() {
         ("redis-cli ", format!("redis-cli -e -p {port} ")),
         ("--metrics-port 9121", format!("--port 0 --unixsocket socket --metrics-port {metrics}")),
         ("/backups/one", backups.join("one")),
-        ("/var/lib/holdfast-new", backups.join("new")),
+        ("/var/lib/holdfast-", backups.join("")),
+        ("--salvage DIR NEW", format!("--salvage {} {}", backups.join("new"), backups.join("salvaged"))),
     ]);
     // What is done with a server that runs comes before what ends it.
     let lines = commands("operations.md");
@@ -148,6 +153,27 @@ fn the_commands_of_the_page_on_operations_work() {
                 let told = shell.run(&format!("! {line} 2>&1"));
                 assert!(told.contains("in use"), "{told}");
             }
+            line if line.contains(" --lsn ") || line.contains(" --time ") => {
+                // Writes, so that the log has clock marks, and a moment between two of them that a backup has.
+                let mut words: Vec<&str> = line.split(' ').collect();
+                let mut point = String::new();
+                for number in 0..5 {
+                    shell.run(&format!("redis-cli SET point {number}"));
+                    if number == 2 {
+                        point = unix_seconds();
+                    }
+                    thread::sleep(Duration::from_millis(1100));
+                }
+                let told = shell.run("holdfast backup --from localhost:6379 /backups/one");
+                if line.contains(" --lsn ") {
+                    let lsn = told.split("moment: LSN ").nth(1).and_then(|rest| rest.split('\n').next());
+                    point = lsn.expect("it is told").to_owned();
+                }
+                *words.last_mut().expect("a value") = &point;
+                let told = shell.run(&words.join(" "));
+                assert!(told.ends_with("ok\n"), "{line}: {told}");
+            }
+            line if line.contains(" --salvage ") => drop(shell.run(line)),
             line if line.starts_with("holdfast restore ") || line.starts_with("holdfast check ") => {
                 let told = shell.run(line);
                 assert!(told.ends_with("ok\n"), "{line}: {told}");

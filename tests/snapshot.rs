@@ -302,7 +302,10 @@ fn what_ends_early_leaves_nothing_and_is_no_whole_file() {
     names.sort();
     let server = Server::start_in(folder, &[]);
     assert_eq!(int(&mut server.client(), "DBSIZE"), 40);
-    assert!(names.iter().all(|name| ["heap", "lock", "log", "superblock"].contains(&&name[..])), "{names:?}");
+    assert!(
+        names.iter().all(|name| ["heap", "in-use", "lock", "log", "superblock"].contains(&&name[..])),
+        "{names:?}"
+    );
 }
 
 #[test]

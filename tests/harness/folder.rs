@@ -55,7 +55,12 @@ impl Folder {
 }
 
 fn disk_bytes(path: &Path) -> io::Result<u64> {
-    let meta = fs::metadata(path)?;
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        // It was removed meanwhile.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(e) => return Err(e),
+    };
     let mut bytes = meta.blocks() * 512;
     if meta.is_dir() {
         for entry in fs::read_dir(path)? {

@@ -78,7 +78,8 @@ impl Connection {
                     self.session.progress = done?;
                 }
                 Outcome::SendSnapshot(request) => {
-                    self.send_snapshot(request).await?;
+                    // On the heap: each connection would have the room for it.
+                    Box::pin(self.send_snapshot(request)).await?;
                     self.closing = true;
                     break;
                 }
