@@ -152,6 +152,8 @@ struct Part {
     held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
     shown: Option<(u64, bool, bool, u64, u64)>,
     received: u64,
+    /// Who is told that a change is done once nobody decides who was forgotten, and until when that is waited for.
+    unsettled: Vec<(SyncSender<Result<(), String>>, Instant)>,
     /// Transfers of this node that no thread carries out, since the process is another one: the group is asked to end them.
     abandoned: BTreeSet<u64>,
     /// Whether a thread removes keys of slots that are not this node's.
@@ -182,6 +184,7 @@ impl Part {
             held: VecDeque::new(),
             shown: None,
             received: 0,
+            unsettled: Vec::new(),
             abandoned: BTreeSet::new(),
             is_clearing: Arc::default(),
             is_over: Arc::default(),
@@ -320,6 +323,7 @@ impl Part {
         for done in done {
             self.answer(done.number, done.outcome);
         }
+        self.answer_settled();
         self.publish();
         self.follow_transfers();
     }
@@ -379,12 +383,34 @@ impl Part {
             (Ok(number), Some((slots, to))) => self.begin_export(number, slots, to),
             (outcome, _) => outcome.map(drop),
         };
+        match outcome {
+            Ok(()) if !self.is_settled() => self.unsettled.push((waiter.answer, waiter.until)),
+            outcome => self.send_answer(waiter.answer, outcome),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.node.as_ref().is_none_or(Node::is_settled)
+    }
+
+    /// Tells those who wait for that, that nobody decides any more who was forgotten.
+    fn answer_settled(&mut self) {
+        let (is_settled, now) = (self.is_settled(), Instant::now());
+        let (over, rest) = std::mem::take(&mut self.unsettled)
+            .into_iter()
+            .partition(|(_, until)| is_settled || *until <= now);
+        self.unsettled = rest;
+        let over: Vec<_> = over;
+        over.into_iter().for_each(|(answer, _)| self.send_answer(answer, Ok(())));
+    }
+
+    fn send_answer(&self, answer: SyncSender<Result<(), String>>, outcome: Result<(), String>) {
         let mut passed = workers_have_passed(&self.server);
         spawn_local(async move {
             // Nothing is ever sent: the last worker drops its end.
             passed.recv().await;
             // Who waited may be gone.
-            drop(waiter.answer.send(outcome));
+            drop(answer.send(outcome));
         });
     }
 

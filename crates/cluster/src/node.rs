@@ -247,6 +247,13 @@ impl Node {
         &self.map
     }
 
+    /// Whether nobody decides who was forgotten, as far as it has heard. Until then one that has left is still needed for a majority.
+    pub fn is_settled(&self) -> bool {
+        let (voters, learners) = self.member.members();
+        let members = self.member.machine().members();
+        voters.iter().chain(learners).all(|id| members.contains_key(id))
+    }
+
     /// Whether a majority decides, as far as it has heard.
     pub fn is_connected(&self) -> bool {
         self.now - self.led <= self.options.timeout
