@@ -123,8 +123,9 @@ impl Turn<'_> {
         Ok(way)
     }
 
-    /// Whether a script may call a command. All its keys are in one slot, the one that `slot` says if it is known, unless it may go `across`
-    /// slots of this node. What is on its way to another node it must not touch: the script cannot be told to ask there.
+    /// Whether a script may call a command, whose partitions it has locked. All its keys are in one slot, the one that `slot` says if it is
+    /// known, unless it may go `across` slots of this node. A slot that it has `held` since it was here stays here for it. What is on its
+    /// way to another node it must not touch: the script cannot be told to ask there.
     #[cold]
     pub(super) fn script_may_use(
         &self,
@@ -133,32 +134,36 @@ impl Turn<'_> {
         args: Args,
         slot: &mut Option<u16>,
         across: bool,
+        held: &mut Vec<u16>,
     ) -> Result<(), Stop> {
-        let keys = CallKeys::default();
-        let foreign = Stop::new("ERR Script attempted to access a non local key in a cluster node");
-        match self.way(session, command, args, &keys) {
-            Ok(Way::Here) => {}
-            Err(Elsewhere::CrossSlot) => {
-                let name = command.name;
-                let why = "in script attempted to access keys that don't hash to the same slot";
-                return Err(format!("ERR Command '{name}' {why}").into());
-            }
-            Err(Elsewhere::Down) => {
-                return Err(Stop::new("ERR Script attempted to execute a command while the cluster is down"));
-            }
-            Err(Elsewhere::OnlyReads) => {
-                let why =
-                    "ERR Script attempted to execute a write command while the cluster is down and readonly";
-                return Err(Stop::new(why));
-            }
-            Ok(Way::Moving(_)) | Err(Elsewhere::Unbound | Elsewhere::Later | Elsewhere::Ask(_)) => {
-                return Err(foreign);
+        let (keys, mut used) = (CallKeys::default(), OneSlot::default());
+        used.add_call(command, args, &keys).map_err(|_| {
+            let why = "in script attempted to access keys that don't hash to the same slot";
+            Stop::from(format!("ERR Command '{}' {why}", command.name))
+        })?;
+        let Some(wanted) = used.0 else { return Ok(()) };
+        if !held.contains(&wanted) {
+            match self.way(session, command, args, &keys) {
+                Ok(Way::Here) => held.push(wanted),
+                Err(Elsewhere::Down) => {
+                    let why = "ERR Script attempted to execute a command while the cluster is down";
+                    return Err(Stop::new(why));
+                }
+                Err(Elsewhere::OnlyReads) => {
+                    let why = "ERR Script attempted to execute a write command while the cluster is down and readonly";
+                    return Err(Stop::new(why));
+                }
+                Ok(Way::Moving(_))
+                | Err(Elsewhere::CrossSlot | Elsewhere::Unbound | Elsewhere::Later | Elsewhere::Ask(_)) => {
+                    return Err(Stop::new(
+                        "ERR Script attempted to access a non local key in a cluster node",
+                    ));
+                }
             }
         }
-        let mut used = OneSlot(slot.filter(|_| !across));
-        let other = |_| Stop::new("ERR Script attempted to access keys that do not hash to the same slot");
-        used.add_call(command, args, &keys).map_err(other)?;
-        *slot = used.0;
+        if *slot.get_or_insert(wanted) != wanted && !across {
+            return Err(Stop::new("ERR Script attempted to access keys that do not hash to the same slot"));
+        }
         Ok(())
     }
 

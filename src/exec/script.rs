@@ -41,6 +41,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 /// Bytes that the batch of one script may have.
@@ -80,6 +81,9 @@ struct Run<'r, 'a, 't> {
     /// On a node of a cluster, the slot of its keys, once one is known, and whether it may use others too.
     slot: Option<u16>,
     is_across_slots: bool,
+    /// Slots that were here when it had locked their partitions: until it unlocks them it may use them, since they wait for it before they
+    /// go to another node.
+    held_slots: Vec<u16>,
     wrote: bool,
     /// Whether nobody would see it if it was done again: it may unlock what it has locked.
     is_repeatable: bool,
@@ -154,12 +158,17 @@ pub fn run(
         }
     }
     let (place, notifications, db) = (call.out.defer(), call.turn.notification_count(), call.session.db);
+    let slot = slot_of_keys(call, count);
     for attempt in 0.. {
         let is_last = attempt == ATTEMPTS_MAX;
         let mut txn = match begin(call, count, is_last)? {
             Ok(txn) => txn,
             Err(later) => return Ok(later),
         };
+        // Its slot was looked at when it began for the first time, and it has unlocked all since.
+        if attempt > 0 && slot.is_some_and(|slot| !call.server().cluster.serves(slot)) {
+            return Ok(Outcome::postpone(Duration::ZERO));
+        }
         if !execute(call, &mut txn, program, limits, count, !is_last) {
             call.turn.commit(&mut txn);
             break;
@@ -200,6 +209,12 @@ fn begin<'c>(call: &mut Call<'c>, count: usize, takes_turn: bool) -> Result<Resu
     Ok(Ok(txn))
 }
 
+/// On a node of a cluster, the slot of the keys that a script has named: it is one.
+fn slot_of_keys(call: &Call, count: usize) -> Option<u16> {
+    let is_node = count > 0 && call.server().cluster.is_on();
+    is_node.then(|| hash_slot(call.args.at(3)))
+}
+
 /// Runs a script in a transaction; whether it is to begin again, which it may be only if it `is_repeatable`.
 fn execute(
     call: &mut Call,
@@ -213,6 +228,7 @@ fn execute(
     let mut engine = turn.worker.engine();
     let scratch = std::mem::take(&mut engine.scratch);
     let (db, was_in_exec, draws) = (call.session.db, call.session.in_exec, call.session.draws.clone());
+    let slot = slot_of_keys(call, count);
     let start = turn.now();
     call.session.in_exec = true;
     call.session.in_script = true;
@@ -225,8 +241,9 @@ fn execute(
         proto: Proto::Resp2,
         read_only: no_writes,
         out_of_memory,
-        slot: keys.iter().next().map(hash_slot).filter(|_| turn.worker.server.cluster.is_on()),
+        slot,
         is_across_slots,
+        held_slots: slot.into_iter().collect(),
         wrote: false,
         is_repeatable,
         has_grown: false,
@@ -323,7 +340,8 @@ impl Run<'_, '_, '_> {
             }
         };
         self.resume();
-        if is_as_before {
+        let cluster = &self.turn.worker.server.cluster;
+        if is_as_before && self.held_slots.iter().all(|slot| cluster.serves(*slot)) {
             return Ok(result);
         }
         self.begins_again = true;
@@ -440,10 +458,6 @@ impl Run<'_, '_, '_> {
             );
             return Err([b"ERR ACL failure in script: ", &message[..]].concat().into());
         }
-        if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
-            let (slot, across) = (&mut self.slot, self.is_across_slots);
-            self.turn.script_may_use(self.session, command, args, slot, across).map_err(text)?;
-        }
         if self.read_only && (command.flags.has(Flags::WRITE) || command.flags.has(Flags::MAY_REPLICATE)) {
             return Err(READ_ONLY.into());
         }
@@ -463,6 +477,11 @@ impl Run<'_, '_, '_> {
             self.txn.expect(redo, purpose(may_grow), false).map_err(|error| text(error.into()))?;
         }
         self.lock(id, args)?;
+        if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
+            // With its partition locked, so that it does not go to another node behind this look.
+            let (slot, across, held) = (&mut self.slot, self.is_across_slots, &mut self.held_slots);
+            self.turn.script_may_use(self.session, command, args, slot, across, held).map_err(text)?;
+        }
         if command.flags.has(Flags::WRITE) && !self.wrote {
             self.begin_to_write()?;
         }
