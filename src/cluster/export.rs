@@ -22,9 +22,9 @@ use crate::{
 use holdfast_cluster::{Change, Member, Slots};
 use holdfast_rdb::encode;
 use holdfast_resp::write_command;
-use holdfast_store::{Fetched, Store, hash_slot};
+use holdfast_store::{Fetched, ScanStep, Store, hash_slot};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io,
     sync::{
         Arc,
@@ -125,12 +125,9 @@ impl Transfer<'_> {
         self.tell("replicating", String::new());
         let mut round = 0;
         loop {
-            let written = moving.take();
-            if written.is_overrun {
-                return Err("all keys were flushed, or too many were written".into());
-            }
-            let is_last = written.keys.len() <= LAST_KEYS || round == ROUNDS_MAX;
-            self.send(written.keys)?;
+            let written = self.take_written()?;
+            let is_last = written.len() <= LAST_KEYS || round == ROUNDS_MAX;
+            self.send(written)?;
             if is_last {
                 break;
             }
@@ -144,11 +141,17 @@ impl Transfer<'_> {
         workers_have_passed(self.server).blocking_recv();
         let store = &self.server.store;
         drop(store.begin(&partitions_of(store, &self.export.slots)));
-        let written = moving.take();
-        if written.is_overrun {
-            return Err("all keys were flushed, or too many were written".into());
+        let written = self.take_written()?;
+        self.send(written)
+    }
+
+    /// The keys that were written since they were sent last.
+    fn take_written(&self) -> Result<HashSet<Vec<u8>>, Failure> {
+        let written = self.server.push.moving.take();
+        match written.is_overrun {
+            true => Err("all keys were flushed, or too many were written".into()),
+            false => Ok(written.keys),
         }
-        self.send(written.keys)
     }
 
     fn connect(&mut self) -> Result<(), Failure> {
@@ -181,11 +184,8 @@ impl Transfer<'_> {
             while cursor < end {
                 let step = store.scan(db, cursor, STEP);
                 cursor = if step.next == 0 { end } else { step.next };
-                let mut keys: Vec<Vec<u8>> = step.keys.into_iter().map(|(key, _)| key).collect();
-                for cold in step.cold {
-                    keys.push(store.fetch(cold).key()?.to_vec());
-                }
-                keys.retain(|key| self.export.slots.contains(hash_slot(key)));
+                let keys: Vec<Vec<u8>> =
+                    keys_of(store, step, &self.export.slots).collect::<Result<_, _>>()?;
                 self.send(keys)?;
             }
         }
@@ -217,7 +217,6 @@ impl Transfer<'_> {
             if count >= BATCH_KEYS || request.len() >= BATCH_BYTES || keys.peek().is_none() {
                 self.look()?;
                 self.target.as_mut().expect("it is connected").send(&request, commands)?;
-                self.export.state.lock().expect("no holder panics").keys += count as u64;
                 (commands, count) = (0, 0);
                 request.clear();
             }
@@ -280,8 +279,20 @@ fn partitions_of(store: &Store, slots: &Slots) -> Vec<u16> {
 }
 
 /// The cursors of a scan that may find keys of slots: from, and to before.
-pub fn cursors_of(store: &Store, slots: &Slots) -> BTreeMap<u64, u64> {
+fn cursors_of(store: &Store, slots: &Slots) -> BTreeMap<u64, u64> {
     slots.iter().map(|slot| store.cursors_of(slot)).collect()
+}
+
+/// The keys of some slots that a step of a scan has found, or why one cannot be read.
+fn keys_of<'s>(
+    store: &'s Store,
+    step: ScanStep,
+    slots: &'s Slots,
+) -> impl Iterator<Item = Result<Vec<u8>, String>> + use<'s> {
+    let names = step.keys.into_iter().map(|(key, _)| Ok(key));
+    let read = |cold| store.fetch(cold).key().map(<[u8]>::to_vec).map_err(str::to_owned);
+    let all = names.chain(step.cold.into_iter().map(read));
+    all.filter(|key| key.as_ref().map_or(true, |key| slots.contains(hash_slot(key))))
 }
 
 /// What a key has.
@@ -331,15 +342,9 @@ pub fn clear(server: &Arc<Server>, slots: &Slots, is_over: &AtomicBool) -> bool 
         while cursor < end {
             let step = store.scan(db, cursor, STEP);
             cursor = if step.next == 0 { end } else { step.next };
-            let names = step.keys.into_iter().map(|(key, _)| Ok(key));
-            let cold = step
-                .cold
-                .into_iter()
-                .map(|cold| store.fetch(cold).key().map(<[u8]>::to_vec).map_err(str::to_owned));
-            for key in names.chain(cold) {
+            for key in keys_of(store, step, slots) {
                 let key = match key {
-                    Ok(key) if slots.contains(hash_slot(&key)) => key,
-                    Ok(_) => continue,
+                    Ok(key) => key,
                     Err(why) => {
                         log!(Warning, "a key that cannot be read stays where it is: {why}");
                         continue;

@@ -417,7 +417,7 @@ impl Part {
     /// Begins to send slots that the group has put on their way.
     fn begin_export(&self, number: u64, slots: Slots, to: Name) -> Result<(), String> {
         let now_ms = self.server.store.now_ms();
-        let state = ExportState { word: "connecting", message: String::new(), since_ms: now_ms, keys: 0 };
+        let state = ExportState { word: "connecting", message: String::new(), since_ms: now_ms };
         let (state, is_cancelled) = (Mutex::new(state), AtomicBool::new(false));
         let export = Arc::new(Export { number, slots, to, began_ms: now_ms, state, is_cancelled });
         let carry = {

@@ -217,9 +217,7 @@ impl<'a> Turn<'a> {
         by: Option<u64>,
     ) -> impl Iterator<Item = Notification> + use<> {
         let push = &self.worker.server.push;
-        if push.moving.is_on() {
-            push.moving.note(&change);
-        }
+        push.moving.note(&change);
         let event = Event::of_change(push, &change).map(Notification::Event);
         let changed = push.tracking.is_used().then(|| Changed::of_change(change, by)).flatten();
         event.into_iter().chain(changed.map(Notification::Changed))

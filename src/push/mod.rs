@@ -91,9 +91,7 @@ impl Push {
     /// Publishes what the store did by itself.
     fn publish_changes(&self, changes: Vec<Change>, wait_lsn: Lsn) {
         for change in &changes {
-            if self.moving.is_on() {
-                self.moving.note(change);
-            }
+            self.moving.note(change);
             if let Some(event) = Event::of_change(self, change) {
                 event.publish(self, wait_lsn);
             }

@@ -59,10 +59,19 @@ impl Moving {
         mem::take(&mut *self.written.lock().expect("no holder panics"))
     }
 
-    /// Notes the key of a change, if it is in these slots. Its partition is locked.
+    /// Notes the key of a change, if that is wanted, and the key is in these slots. Its partition is locked.
+    #[inline]
     pub fn note(&self, change: &Change) {
-        let is_gone_by = matches!(change.kind, ChangeKind::Missed | ChangeKind::Added);
-        if is_gone_by || !self.slots.read().expect("no holder panics").contains(hash_slot(&change.key)) {
+        if self.is_on() {
+            self.note_written(change);
+        }
+    }
+
+    #[cold]
+    fn note_written(&self, change: &Change) {
+        // What was added is told as written, too.
+        let is_write = !matches!(change.kind, ChangeKind::Missed | ChangeKind::Added);
+        if !is_write || !self.slots.read().expect("no holder panics").contains(hash_slot(&change.key)) {
             return;
         }
         let mut written = self.written.lock().expect("no holder panics");

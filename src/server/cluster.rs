@@ -87,8 +87,6 @@ pub struct ExportState {
     pub message: String,
     /// Since when, in Unix milliseconds.
     pub since_ms: u64,
-    /// Keys that were sent, those that were sent again counted again.
-    pub keys: u64,
 }
 
 /// Where the keys of a slot are.
