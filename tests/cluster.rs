@@ -615,7 +615,7 @@ fn slots_change_hands_as_a_whole() {
             })
             .collect();
         let mut from = ports.iter().position(|port| *port == nodes.owner(0)).expect("it has an owner");
-        for _ in 0..5 {
+        for _ in 0..12 {
             let to = (from + 1) % 3;
             let (state, why) = migrate_slots(&nodes, ports[from], ports[to], "0 3 4 7");
             assert_eq!((&state[..], &why[..]), ("success", ""));
