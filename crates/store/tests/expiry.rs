@@ -42,7 +42,8 @@ fn masses_that_expire_fill_neither_buffers_nor_an_index() {
         pending_max = pending_max.max(store.log().stats().pending_bytes);
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(pending_max < 2 << 20, "{pending_max} bytes waited to be written");
+    // What was sent, and what is gathered while that is written: each a MiB, and the slice with which it is passed.
+    assert!(pending_max < 2 * ((1 << 20) + (96 << 10)), "{pending_max} bytes waited to be written");
     assert_eq!(store.len(0), u64::from(KEYS) / 10);
     store.check().expect("a sound store");
 }
