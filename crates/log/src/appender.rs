@@ -71,15 +71,21 @@ impl Appender {
         }
     }
 
-    /// Appends a batch; returns its LSN.
+    /// Appends a batch in this server's epoch; returns its LSN.
+    #[inline]
     pub fn append(&self, payload: &[u8], durable: Lsn) -> Lsn {
+        self.append_as(payload, self.epoch, durable)
+    }
+
+    /// Appends a batch; returns its LSN.
+    pub fn append_as(&self, payload: &[u8], epoch: u32, durable: Lsn) -> Lsn {
         let len = batch_len(payload.len());
         // Before the reservation, so that nobody waits for it.
         let crc = holdfast_io::crc32c_append(self.crc_seed, payload);
         let active = self.active();
         match active.reserve(len) {
-            Some(offset) => active.fill(offset, payload, crc, self.epoch, durable),
-            None => self.append_to_next(len, payload, crc, durable),
+            Some(offset) => active.fill(offset, payload, crc, epoch, durable),
+            None => self.append_to_next(len, payload, crc, epoch, durable),
         }
     }
 
@@ -90,7 +96,7 @@ impl Appender {
     }
 
     #[cold]
-    fn append_to_next(&self, len: u64, payload: &[u8], crc: u32, durable: Lsn) -> Lsn {
+    fn append_to_next(&self, len: u64, payload: &[u8], crc: u32, epoch: u32, durable: Lsn) -> Lsn {
         assert!(u32::try_from(payload.len()).is_ok(), "a batch is smaller than 4 GiB");
         // A batch larger than a buffer gets one of its own, that no other thread ever sees. Made before the lock
         // is taken, as it may be huge.
@@ -113,7 +119,7 @@ impl Appender {
             self.install(&mut queue, end);
         };
         drop(queue);
-        buffer.fill(offset, payload, crc, self.epoch, durable)
+        buffer.fill(offset, payload, crc, epoch, durable)
     }
 
     fn install(&self, queue: &mut Queue, base: Lsn) {
@@ -162,6 +168,23 @@ impl Appender {
             self.install(&mut queue, end);
             group.extend(queue.sealed.pop_front());
         }
+    }
+
+    /// Moves all that was appended to `group`, and behind it a batch of its own, before anybody else's.
+    pub fn take_sealed(&self, group: &mut Vec<Chunk>, payload: &[u8], durable: Lsn) {
+        let len = batch_len(payload.len());
+        let buffer = Arc::new(Buffer::new(len));
+        let crc = holdfast_io::crc32c_append(self.crc_seed, payload);
+        let mut queue = self.queue.lock();
+        let end = queue.seal_active();
+        buffer.install(end);
+        let offset = buffer.reserve(len).expect("a new buffer of this size");
+        buffer.seal();
+        queue.sealed.push_back(Chunk { buffer: buffer.clone(), base: end, len });
+        self.install(&mut queue, end + len);
+        group.extend(queue.sealed.drain(..));
+        drop(queue);
+        buffer.fill(offset, payload, crc, self.epoch, durable);
     }
 
     /// Gives the buffer of a written chunk back.

@@ -191,6 +191,19 @@ pub(crate) struct Sealed<'a> {
 }
 
 impl<'a> Sealed<'a> {
+    /// The batches.
+    pub fn bytes(&self) -> &'a [u8] {
+        let start = block_offset(self.buffer.base());
+        // SAFETY: the buffer is sealed and complete, so that nobody writes to it before the committer, who is our only
+        // caller, gives it back or completes its blocks, which changes none of these bytes; and they are within the memory.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.buffer.start.load(Ordering::Relaxed).add(start),
+                self.len as usize,
+            )
+        }
+    }
+
     /// Completes the first and the last block, and returns the blocks from the base's on. `prefix`: what comes
     /// before the base in its block.
     pub fn into_blocks(self, prefix: &[u8]) -> &'a [u8] {

@@ -108,8 +108,7 @@ impl Log {
     }
 
     fn commit(&self, committer: &mut Committer) -> Result<bool> {
-        // Who commits its own leaves nothing behind.
-        self.appender.take(&mut committer.group, if self.commits_here { u64::MAX } else { COMMIT_BYTES });
+        self.take(committer)?;
         let mut progress = false;
         if let Some(last) = committer.group.last() {
             // Without room it waits in memory. There is always some (I-16), unless something else takes the medium's.
@@ -127,6 +126,27 @@ impl Log {
         }
         self.prepare_ahead();
         Ok(progress)
+    }
+
+    /// Takes what is to be written next.
+    fn take(&self, committer: &mut Committer) -> Result<()> {
+        let Some(groups) = self.groups()? else {
+            // Who commits its own leaves nothing behind.
+            self.appender.take(&mut committer.group, if self.commits_here { u64::MAX } else { COMMIT_BYTES });
+            return Ok(());
+        };
+        if committer.is_pending() || !self.appender.is_pending() {
+            return Ok(());
+        }
+        // All of it, since nothing may lie between what is taken and its seal.
+        let seal = groups.seal()?;
+        self.appender.take_sealed(&mut committer.group, &seal, self.durable());
+        let (sealed, batches) = committer.group.split_last().expect("the seal");
+        let mut bytes = Vec::with_capacity(batches.iter().map(|chunk| chunk.len as usize).sum());
+        batches
+            .iter()
+            .for_each(|chunk| bytes.extend_from_slice(chunk.buffer.wait_complete(chunk.len).0.bytes()));
+        groups.begin(bytes, sealed.end())
     }
 
     fn prepare_ahead(&self) {
@@ -157,7 +177,7 @@ impl Log {
         committer.tail_block = tail;
         self.written.store(end, Ordering::Release);
         if committer.unsynced.is_empty() {
-            self.durable.store(end, Ordering::Release);
+            self.advance_here(end);
         }
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         let took_us = self.io.monotonic_us() - started;
@@ -221,7 +241,7 @@ impl Log {
             return false;
         }
         let written = self.written();
-        self.sync_wanted.load(Ordering::Acquire) > self.durable()
+        self.sync_wanted.load(Ordering::Acquire) > self.durable_here()
             || match self.appendfsync() {
                 Appendfsync::Always => true,
                 Appendfsync::Everysec => self.io.monotonic_us() >= committer.last_sync_us + SYNC_INTERVAL_US,
@@ -235,7 +255,7 @@ impl Log {
             segment.file.sync().map_err(|e| Error::io(format!("sync {name}"), e))?;
         }
         committer.last_sync_us = self.io.monotonic_us();
-        self.durable.store(self.written(), Ordering::Release);
+        self.advance_here(self.written());
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod buffer;
 mod commit;
 mod copy;
 mod cursor;
+mod groups;
 mod layout;
 mod live;
 mod replay;
@@ -23,7 +24,7 @@ mod thread;
 mod window;
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, OnceLock, Weak,
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
@@ -32,6 +33,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
 pub use cursor::{Cursor, CursorBatch, Pin, Step};
+pub use groups::{Agreement, Groups, SEAL};
 pub use layout::{BATCH_ALIGN, BATCH_HEADER, FIRST_LSN, Lsn, batch_len};
 pub use replay::{Cut, ReplayReport, Replayed};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
@@ -83,6 +85,8 @@ pub struct LogOptions {
     pub appendfsync: Appendfsync,
     /// Bytes appended and not yet written from which on [`Log::admit`] says `Busy`.
     pub max_pending_bytes: usize,
+    /// Other servers that are to have what is appended before it counts as durable; `None`: it counts when this one has it.
+    pub agreement: Option<Agreement>,
 }
 
 /// How much of the medium a log takes.
@@ -166,6 +170,11 @@ pub struct Log {
     commits_here: bool,
     written: AtomicU64,
     durable: AtomicU64,
+    /// Everything below is durable on this server's medium.
+    durable_here: AtomicU64,
+    /// Everything below is durable on as many servers as must have it.
+    agreed: AtomicU64,
+    groups: Option<Weak<dyn Groups>>,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
     sync_wanted: AtomicU64,
     room: Room,
@@ -236,6 +245,7 @@ impl Log {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
+        let agreed = o.agreement.as_ref().map_or(u64::MAX, |agreement| agreement.agreed);
         let log = Arc::new(Log {
             commits_here: io.scm().is_some(),
             io,
@@ -247,7 +257,10 @@ impl Log {
             segments,
             committer: Mutex::new(Committer::new(tail_block)),
             written: AtomicU64::new(tail),
-            durable: AtomicU64::new(tail),
+            durable: AtomicU64::new(agreed.min(tail)),
+            durable_here: AtomicU64::new(tail),
+            agreed: AtomicU64::new(agreed),
+            groups: o.agreement.as_ref().and_then(|agreement| agreement.groups.clone()),
             sync_wanted: AtomicU64::new(0),
             room: Room::default(),
             slack,
@@ -284,7 +297,7 @@ impl Log {
         self.counters.batches.load(Ordering::Relaxed)
     }
 
-    /// Everything below survives a power cut.
+    /// Everything below survives a power cut; with an [`Agreement`], also that this server is lost.
     pub fn durable(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)
     }

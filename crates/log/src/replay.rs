@@ -84,6 +84,24 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// Has the log end at `end`, a batch's end, instead of where it does: [`Replayed::open`] overwrites what lies behind.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: something behind it is known to be durable.
+    pub fn cut(&mut self, end: Lsn) -> Result<()> {
+        let tail = self.report.tail;
+        if end >= tail {
+            return Ok(());
+        }
+        if self.mark > end {
+            return Err(self.segments.corrupt(end, "what is to be cut off is durable"));
+        }
+        self.torn_end = self.torn_end.max(tail);
+        self.report.tail = end;
+        self.tail_block.resize(block_offset(end), 0);
+        self.segments.read(block_floor(end), &mut self.tail_block)
+    }
+
     /// Leaves the files so that the log can be continued, and opens it. Where nothing can be written, nothing is, and the
     /// log has failed from the start.
     pub fn open(self) -> Result<Arc<Log>> {

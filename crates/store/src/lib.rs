@@ -53,7 +53,9 @@ pub use format::{
 };
 pub use holdfast_heap::{HomeMethod, HomeStats};
 pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Io, RealIo, SimIo};
-pub use holdfast_log::{Admission, Appendfsync, Limit, Log, LogStats, Lsn, Purpose, SMALL_BYTES};
+pub use holdfast_log::{
+    Admission, Agreement, Appendfsync, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed, SMALL_BYTES,
+};
 pub use maintenance::{
     backup::{BackupState, Begin, Lease},
     disk::DiskUsage,
@@ -73,7 +75,8 @@ pub use store::{
     EXPECTED_MAX, Store,
     check::CheckReport,
     damaged_folders, folders,
-    options::{Options, Recovery},
+    open::replay_log,
+    options::{Options, Recovery, Replication},
     run::{Reader, Writes},
     stats::Stats,
 };

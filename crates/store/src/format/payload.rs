@@ -2,12 +2,12 @@
 
 use super::item::{self, Item};
 use holdfast_io::Error;
-use holdfast_log::Lsn;
+use holdfast_log::{Lsn, SEAL};
 
 /// What a payload goes on with.
 pub(crate) enum Next<'a> {
-    /// A byte of padding.
-    Padding,
+    /// Bytes that say nothing: one of padding, or the seal of a group.
+    Nothing(usize),
     /// Redo for the heap.
     Redo,
     /// An item, and the length of its record.
@@ -18,7 +18,8 @@ pub(crate) enum Next<'a> {
 #[inline]
 pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
     match rest[0] {
-        0 => Ok(Next::Padding),
+        0 => Ok(Next::Nothing(1)),
+        SEAL => Ok(Next::Nothing(rest.len())),
         kind if item::is_kind(kind) => item::view(rest).map(|(item, len)| Next::Item(item, len)),
         _ => Ok(Next::Redo),
     }
@@ -31,7 +32,7 @@ pub(crate) fn items(payload: &[u8]) -> impl Iterator<Item = Result<(usize, Item<
         while at < payload.len() {
             let (here, rest) = (at, &payload[at..]);
             let found = match next(rest) {
-                Ok(Next::Padding) => Ok((None, 1)),
+                Ok(Next::Nothing(len)) => Ok((None, len)),
                 Ok(Next::Redo) => {
                     holdfast_heap::record_len(rest).map(|len| (None, len)).ok_or("unknown record kind")
                 }

@@ -185,6 +185,7 @@ impl Checkpoints {
         };
         // I-3: what the pages hold is in the log, durably, before they become the truth.
         log.wait_durable(log.tail())?;
+        log.keep_from(lsn)?;
         let mut next = superblock.0.clone();
         next.generation += 1;
         next.checkpoint_lsn = lsn;

@@ -170,7 +170,7 @@ impl Batch {
         while at < payload.len() {
             let rest = &payload[at..];
             at += match payload::next(rest).expect("a payload of ours") {
-                Next::Padding => 1,
+                Next::Nothing(len) => len,
                 Next::Item(_, len) => len,
                 Next::Redo => {
                     let len = record_len(rest).expect("a record of ours");

@@ -166,7 +166,7 @@ impl Replaying {
         let (mut at, mut items) = (0, Vec::new());
         while at < bytes.len() {
             at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
-                Next::Padding => 1,
+                Next::Nothing(len) => len,
                 Next::Redo => self.recovery.apply(&bytes[at..])?,
                 Next::Item(item, len) => {
                     if item.kind != item::CANCELLED {

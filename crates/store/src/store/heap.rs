@@ -91,7 +91,7 @@ impl Opened {
         let mut at = 0;
         while at < bytes.len() {
             at += match payload::next(&bytes[at..]).map_err(|what| corrupt_batch(lsn, what))? {
-                Next::Padding => 1,
+                Next::Nothing(len) => len,
                 Next::Redo => self.target.apply(&bytes[at..])?,
                 Next::Item(item, len) => {
                     if item.kind != item::CANCELLED {

@@ -9,7 +9,7 @@ mod direct;
 mod heap;
 mod keyspace;
 mod memory;
-mod open;
+pub mod open;
 pub mod options;
 mod read;
 pub mod run;

@@ -37,7 +37,7 @@ use crate::{
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
 use holdfast_io::{Error, File, Io, Result};
-use holdfast_log::{Log, Lsn};
+use holdfast_log::{Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -185,6 +185,22 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
     maintenance.engine.shared.compression.set_dictionaries(dictionaries);
     Ok((maintenance, report))
+}
+
+/// Reads the log of a folder, and nothing else of it: for a server that stores what another one appends. Calls `f` with the LSN and the
+/// payload of each batch behind the last checkpoint.
+///
+/// # Errors
+/// The folder is damaged, or none; whatever `f` returns.
+pub fn replay_log(
+    io: Arc<dyn Io>,
+    options: &Options,
+    f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+) -> Result<Replayed> {
+    let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
+    let superblock = Superblock::read(&*file)?.newest;
+    let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;
+    Log::replay(io, log_options(&superblock, options), checkpoint_lsn, durable_lsn, f)
 }
 
 /// Opens the partitions, some at once: each waits for a few reads first.

@@ -6,7 +6,7 @@ use crate::{
 };
 use holdfast_heap::HomeMethod;
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{Appendfsync, LogOptions};
+use holdfast_log::{Agreement, Appendfsync, LogOptions};
 use std::process;
 
 /// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
@@ -32,6 +32,8 @@ pub struct Options {
     pub home: Option<HomeMethod>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
+    /// Other servers that are to have what is written, too.
+    pub replication: Option<Replication>,
     /// How values are compressed that are written from now on; see [`Store::set_compression`](crate::Store::set_compression).
     pub compression: Option<Codec>,
     /// Bytes of log after which a checkpoint is taken, at least.
@@ -56,6 +58,7 @@ impl Default for Options {
             process: None,
             home: None,
             appendfsync: Appendfsync::Always,
+            replication: None,
             compression: None,
             checkpoint_bytes: 128 << 20,
             // A start replays so many in some 0.2 s.
@@ -67,6 +70,15 @@ impl Default for Options {
             },
         }
     }
+}
+
+/// How a store is one of several that have the same log.
+#[derive(Clone, Debug)]
+pub struct Replication {
+    /// The term in which this server appends.
+    pub term: u32,
+    /// With whom it agrees on what is durable.
+    pub agreement: Agreement,
 }
 
 /// What a start found.
@@ -110,10 +122,11 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
         segment_size: superblock.segment_size,
         max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
         store_id: superblock.store_id,
-        epoch: EPOCH,
+        epoch: options.replication.as_ref().map_or(EPOCH, |replication| replication.term),
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
         max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
+        agreement: options.replication.as_ref().map(|replication| replication.agreement.clone()),
     }
 }
 
