@@ -443,6 +443,20 @@ impl Journal {
         self.renew()
     }
 
+    /// Goes on in a new file with another state, which the entries that are known do not lead to.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn set_snapshot(&mut self, snapshot: Snapshot) -> Result<()> {
+        self.content.install(snapshot);
+        self.renew()
+    }
+
+    /// The term, the vote, and up to where entries are decided.
+    pub fn vote(&self) -> &HardState {
+        &self.content.vote
+    }
+
     /// Whose it is.
     pub fn member(&self) -> MemberId {
         self.content.member

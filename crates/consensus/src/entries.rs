@@ -1,0 +1,360 @@
+//! The entries of a group whose log is the store's own: an entry is a group of batches, and what ends it there says which one.
+//!
+//! The journal holds only the vote, who the members are, and the *base*: an entry that all later ones follow, and where it ends in the log.
+
+use crate::{
+    MemberId,
+    code::{Decoder, Encoder, Malformed},
+    journal::Journal,
+};
+use holdfast_io::{Error, Result};
+use holdfast_log::{BATCH_HEADER, Log, Lsn, Replayed, SEAL, batch_len};
+use raft::{
+    GetEntriesContext, RaftState, Storage, StorageError,
+    eraftpb::{ConfState, Entry, HardState, Snapshot},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+/// Bytes of entries that are kept in memory once they are durable, for members that have nearly all.
+const RECENT_BYTES: usize = 16 << 20;
+/// Entries before the base of which it is known where they are, for members that are behind.
+const OLDER_MAX: usize = 1 << 20;
+
+/// The number and the term of the entry that a group begins with. It says nothing.
+const FIRST: (u64, u64) = (1, 1);
+
+/// What ends an entry in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    pub index: u64,
+    pub term: u64,
+    /// Where the seal of the entry before begins in the log. The first entry has none: where it ends.
+    pub before: Lsn,
+}
+
+/// Bytes of log that a seal takes.
+const SEAL_LEN: u64 = batch_len(25);
+
+impl Seal {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u8(SEAL).u64(self.index).u64(self.term).u64(self.before);
+        out.0
+    }
+
+    /// `None`: the payload is no seal's.
+    fn decode(payload: &[u8]) -> Option<std::result::Result<Seal, Malformed>> {
+        (payload.first() == Some(&SEAL)).then(|| {
+            let mut rest = Decoder(&payload[1..]);
+            let (index, term, before) = (rest.u64()?, rest.u64()?, rest.u64()?);
+            rest.end()?;
+            Ok(Seal { index, term, before })
+        })
+    }
+}
+
+/// Where an entry is.
+#[derive(Clone, Debug)]
+struct Place {
+    seal: Seal,
+    /// Where its seal ends, and how long that is.
+    end: Lsn,
+    seal_len: u64,
+}
+
+impl Place {
+    fn new(seal: Seal, end: Lsn) -> Place {
+        Place { seal, end, seal_len: SEAL_LEN }
+    }
+
+    /// Where its seal begins.
+    fn seal_lsn(&self) -> Lsn {
+        self.end - self.seal_len
+    }
+}
+
+/// The entries of a member.
+pub struct Entries {
+    journal: Journal,
+    /// The first one only says what the others follow.
+    places: VecDeque<Place>,
+    /// Batches of late entries, by their numbers.
+    recent: BTreeMap<u64, Vec<u8>>,
+    recent_bytes: usize,
+    /// `None`: somebody else has it open.
+    pub log: Option<Arc<Log>>,
+}
+
+/// The entry that a group begins with, behind a log that ends at `end`.
+fn first(end: Lsn) -> Place {
+    let (index, term) = FIRST;
+    let seal = Seal { index, term, before: 0 };
+    Place { seal, end, seal_len: 0 }
+}
+
+/// The state that a group of `voters` begins with.
+pub fn first_base(voters: &[MemberId], end: Lsn) -> Snapshot {
+    encode_base(&first(end), ConfState { voters: voters.to_vec(), ..ConfState::default() })
+}
+
+fn encode_base(place: &Place, members: ConfState) -> Snapshot {
+    let mut data = Encoder::default();
+    data.u64(place.end).u64(place.seal_len).u64(place.seal.before);
+    let mut base = Snapshot { data: data.0.into(), ..Snapshot::default() };
+    let about = base.mut_metadata();
+    (about.index, about.term) = (place.seal.index, place.seal.term);
+    about.set_conf_state(members);
+    base
+}
+
+fn decode_base(base: &Snapshot) -> std::result::Result<Place, Malformed> {
+    let mut data = Decoder(&base.data);
+    let (end, seal_len, before) = (data.u64()?, data.u64()?, data.u64()?);
+    data.end()?;
+    let about = base.get_metadata();
+    let seal = Seal { index: about.index, term: about.term, before };
+    if seal_len <= end { Ok(Place { seal, end, seal_len }) } else { Err(Malformed) }
+}
+
+impl Entries {
+    /// The entries behind the base of a journal. They are [read](Entries::read) then.
+    pub fn new(journal: Journal) -> Result<Entries> {
+        let first = decode_base(journal.snapshot())
+            .map_err(|Malformed| Error::Unusable("the journal of a replica has no base".into()))?;
+        Ok(Entries {
+            journal,
+            places: VecDeque::from([first]),
+            recent: BTreeMap::new(),
+            recent_bytes: 0,
+            log: None,
+        })
+    }
+
+    /// Reads from the log what entries there are behind the base, up to `limit` at most, and has it end where the last of them does.
+    pub fn read(
+        &mut self,
+        limit: u64,
+        open: impl FnOnce(&mut dyn FnMut(Lsn, &[u8]) -> Result<()>) -> Result<Replayed>,
+    ) -> Result<()> {
+        let base = self.journal.snapshot().get_metadata().index;
+        self.places.truncate(base.saturating_sub(self.first().seal.index) as usize + 1);
+        self.forget_recent();
+        let places = &mut self.places;
+        let mut replayed = open(&mut |lsn, payload| {
+            let Some(seal) = Seal::decode(payload) else { return Ok(()) };
+            let damaged = |what: &str| Error::corrupt("log", lsn, format!("the seal at this LSN: {what}"));
+            let seal = seal.map_err(|Malformed| damaged("not its form"))?;
+            let last = places.back().expect("the first");
+            if seal.index <= last.seal.index || seal.index > limit {
+                return Ok(());
+            }
+            let follows = seal.index == last.seal.index + 1 && seal.before == last.seal_lsn();
+            if !follows || seal.term < last.seal.term || lsn < last.end {
+                return Err(damaged("not the next one"));
+            }
+            places.push_back(Place::new(seal, lsn + batch_len(payload.len())));
+            Ok(())
+        })?;
+        let end = self.end();
+        if replayed.report.tail < end {
+            return Err(Error::corrupt("log", end, "it ends before what is decided"));
+        }
+        replayed.cut(end)?;
+        self.log = Some(replayed.open()?);
+        Ok(())
+    }
+
+    fn first(&self) -> &Place {
+        &self.places[0]
+    }
+
+    fn last(&self) -> &Place {
+        self.places.back().expect("the first")
+    }
+
+    /// The number of the last entry.
+    pub fn last_number(&self) -> u64 {
+        self.last().seal.index
+    }
+
+    /// Where the last entry ends.
+    pub fn end(&self) -> Lsn {
+        self.last().end
+    }
+
+    fn place(&self, index: u64) -> Option<&Place> {
+        index.checked_sub(self.first().seal.index).and_then(|at| self.places.get(at as usize))
+    }
+
+    /// Where an entry ends that is there.
+    pub fn end_of(&self, index: u64) -> Option<Lsn> {
+        self.place(index).map(|place| place.end)
+    }
+
+    /// The seal of the next entry, of this term.
+    pub fn next_seal(&self, term: u64) -> Seal {
+        Seal { index: self.last_number() + 1, term, before: self.last().seal_lsn() }
+    }
+
+    /// Finds older entries in the log, as long as it is kept, down to one that another member has, perhaps.
+    pub fn reach(&mut self, index: u64) {
+        while self.first().seal.index > index && self.places.len() < OLDER_MAX {
+            let first = &self.first().seal;
+            let (number, before) = (first.index - 1, first.before);
+            if number == FIRST.0 {
+                self.places.push_front(self::first(before));
+                return;
+            }
+            let payload = self.log.as_ref().and_then(|log| log.payload_at(before));
+            let Some(Some(Ok(seal))) = payload.as_deref().map(Seal::decode) else { return };
+            if seal.index != number {
+                return;
+            }
+            let end = before + batch_len(payload.expect("a seal").len());
+            self.places.push_front(Place::new(seal, end));
+        }
+    }
+
+    /// Adds the next entry, whose batches are `batches` and whose seal ends at `end`.
+    pub fn push(&mut self, seal: Seal, batches: Vec<u8>, end: Lsn) {
+        assert_eq!(seal.index, self.last_number() + 1);
+        self.recent_bytes += batches.len();
+        self.recent.insert(seal.index, batches);
+        self.places.push_back(Place::new(seal, end));
+    }
+
+    /// Forgets what others can read in the log.
+    pub fn trim(&mut self, written: Lsn) {
+        while self.recent_bytes > RECENT_BYTES {
+            let Some((&index, batches)) = self.recent.first_key_value() else { break };
+            if self.end_of(index).is_some_and(|end| end > written) {
+                break;
+            }
+            self.recent_bytes -= batches.len();
+            self.recent.remove(&index);
+        }
+    }
+
+    fn forget_recent(&mut self) {
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
+    /// Makes the last entry that ends at or below `from`, and is decided, the base.
+    pub fn keep_from(&mut self, from: Lsn, decided: u64, members: &ConfState) -> Result<()> {
+        let known = self.places.iter().take_while(|place| place.end <= from && place.seal.index <= decided);
+        let Some(place) = known.last().cloned() else { return Ok(()) };
+        if place.seal.index <= self.journal.snapshot().get_metadata().index {
+            return Ok(());
+        }
+        self.journal.set_snapshot(encode_base(&place, members.clone()))?;
+        let older = (place.seal.index - self.first().seal.index) as usize;
+        self.places.drain(..older.saturating_sub(OLDER_MAX));
+        Ok(())
+    }
+
+    /// The term and the vote.
+    pub fn vote(&self) -> &HardState {
+        self.journal.vote()
+    }
+
+    /// Remembers a vote: durably, unless only how far entries are decided is another one.
+    pub fn remember(&mut self, vote: &HardState) -> Result<()> {
+        let mut records = crate::journal::Records::default();
+        records.vote(vote);
+        let known = self.journal.vote();
+        if (known.term, known.vote) == (vote.term, vote.vote) {
+            self.journal.note(records);
+            return Ok(());
+        }
+        self.journal.append(records)
+    }
+
+    /// Who has them.
+    pub fn member(&self) -> MemberId {
+        self.journal.member()
+    }
+
+    /// The number of the base.
+    pub fn base(&self) -> &Snapshot {
+        self.journal.snapshot()
+    }
+
+    /// The batches of an entry.
+    fn batches(&self, index: u64) -> raft::Result<Vec<u8>> {
+        if let Some(batches) = self.recent.get(&index) {
+            return Ok(batches.clone());
+        }
+        let (Some(before), Some(place)) = (self.place(index - 1), self.place(index)) else {
+            return Err(StorageError::Compacted.into());
+        };
+        let Some(log) = &self.log else { return Err(StorageError::LogTemporarilyUnavailable.into()) };
+        let mut batches = vec![0; (place.end - place.seal_len - before.end) as usize];
+        match log.read(before.end, &mut batches) {
+            Ok(read) if read == batches.len() => Ok(batches),
+            // The segment was freed: the member needs a copy.
+            _ => Err(StorageError::Compacted.into()),
+        }
+    }
+}
+
+impl Storage for Entries {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        let members = self.journal.snapshot().get_metadata().get_conf_state().clone();
+        let mut vote = self.journal.vote().clone();
+        // A leader may have known that others have more than it had itself.
+        vote.commit = vote.commit.clamp(self.journal.snapshot().get_metadata().index, self.last_number());
+        Ok(RaftState::new(vote, members))
+    }
+
+    /// Batches come with entries that are for another member only; this one has them in its log.
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.first().seal.index {
+            return Err(StorageError::Compacted.into());
+        }
+        let max_size = max_size.into().unwrap_or(u64::MAX);
+        let (mut entries, mut size) = (Vec::new(), 0);
+        for index in low..high {
+            let seal = &self.place(index).ok_or(StorageError::Unavailable)?.seal;
+            let mut entry = Entry { index, term: seal.term, ..Entry::default() };
+            if context.can_async() {
+                entry.data = self.batches(index)?.into();
+            }
+            size += (entry.data.len() + BATCH_HEADER) as u64;
+            if size > max_size && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index < self.first().seal.index {
+            return Err(StorageError::Compacted.into());
+        }
+        self.place(index).map(|place| place.seal.term).ok_or_else(|| StorageError::Unavailable.into())
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.first().seal.index + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last_number())
+    }
+
+    /// A member that needs what is not there any more needs a copy of the whole folder, which no message carries.
+    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}

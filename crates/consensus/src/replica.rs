@@ -1,0 +1,594 @@
+//! One of several servers that have the same log, of which one appends.
+//!
+//! A replica *follows* first: it stores in its own log what the leader has appended, and says so when that is durable. When the others
+//! elect it, its log is handed to whoever opens the store on it, and what that appends goes to the others from then on: see
+//! [`Groups`]. A leader that is one no more can take nothing back of what its store has done in memory, so everything is dropped
+//! then, and opened again from the medium.
+
+use crate::{
+    MemberId, Message, Role,
+    code::{Decoder, Encoder},
+    entries::{Entries, first_base},
+    journal::Journal,
+};
+use holdfast_io::{Error, Io, Result};
+use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed, batch_len};
+use parking_lot::Mutex;
+use raft::{
+    Config, RawNode, ReadOnlyOption, StateRole,
+    eraftpb::{ConfState, Entry, EntryType, MessageType},
+};
+use slog::{Discard, Logger, o};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Weak},
+};
+
+/// Ticks between a leader's signs of life.
+const HEARTBEAT_TICKS: usize = 2;
+/// Ticks without a sign of life after which a replica wants another leader; up to twice as many, so that not all want one at once.
+const ELECTION_TICKS: usize = 10;
+/// Of the time in which nobody else is elected, what a leader relies on: nine intervals between ten ticks, and clocks that differ by a
+/// tenth.
+const LEASE_TICKS: u64 = 8;
+/// Bytes of entries in a message, unless a single one has more.
+const MESSAGE_BYTES: u64 = 1 << 20;
+/// Messages with entries that one replica is sent before it has answered.
+const IN_FLIGHT: usize = 256;
+
+/// Who is told of each batch of a log: its LSN and payload.
+pub type EachBatch<'f> = &'f mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
+
+/// Reads a replica's log, to be opened in a term, of which everything below an LSN is agreed on.
+pub type ReadLog = Box<dyn Fn(u32, Lsn, EachBatch) -> Result<Replayed> + Send + Sync>;
+
+/// What one replica sends to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Envelope {
+    /// When it was sent, by the sender's clock: microseconds.
+    stamp: u64,
+    /// The stamp of the last sign of life of a leader, if it is for that.
+    echo: u64,
+    /// What it is about.
+    pub message: Message,
+}
+
+impl Envelope {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u64(self.stamp).u64(self.echo).bytes(&self.message.encode());
+        out.0
+    }
+
+    /// An envelope of these bytes; `None`: they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Envelope> {
+        let mut bytes = Decoder(bytes);
+        let (stamp, echo) = (bytes.u64().ok()?, bytes.u64().ok()?);
+        let message = Message::decode(bytes.bytes().ok()?)?;
+        bytes.end().ok().map(|()| Envelope { stamp, echo, message })
+    }
+}
+
+/// A replica.
+pub struct Replica {
+    inner: Mutex<Inner>,
+    on_messages: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Inner {
+    raft: RawNode<Entries>,
+    io: Arc<dyn Io>,
+    read_log: ReadLog,
+    /// How long a tick is: microseconds.
+    tick_us: u64,
+    members: ConfState,
+    state: State,
+    /// The last entry that is decided, as far as it is known here.
+    decided: u64,
+    /// Entries that are not durable here: the engine's number of them, and where they end.
+    unwritten: VecDeque<(u64, Lsn)>,
+    ticks: u64,
+    rng: fastrand::Rng,
+    /// When elections are wanted, as it was drawn here, and the term and role for which.
+    patience: (usize, u64, StateRole),
+    /// The stamp of the leader's last sign of life.
+    heard: (MemberId, u64),
+    /// What others have echoed of this leader's stamps, and when it became one.
+    echoed: BTreeMap<MemberId, u64>,
+    leads_since: u64,
+    outbox: Vec<Envelope>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It stores what the leader appends.
+    Follows,
+    /// Somebody else has its log open, to take a checkpoint.
+    Rests,
+    /// A store appends to its log.
+    Leads,
+    /// It led, and another one does, or nobody.
+    Deposed,
+}
+
+fn deposed() -> Error {
+    Error::Unusable("this server leads no more".into())
+}
+
+impl Replica {
+    /// Makes the journal of one of `voters`, who all have the same log up to `end`, and nothing behind it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn found(io: Arc<dyn Io>, folder: &str, id: MemberId, voters: &[MemberId], end: Lsn) -> Result<()> {
+        Journal::create(io, folder, id, first_base(voters, end)).map(drop)
+    }
+
+    /// Opens the replica whose journal is in a folder. `on_messages` is called when there are messages to be taken, by a thread that
+    /// commits among others.
+    ///
+    /// # Errors
+    /// The medium's; there is no journal, or it or the log is damaged.
+    pub fn open(
+        io: Arc<dyn Io>,
+        folder: &str,
+        tick_us: u64,
+        read_log: ReadLog,
+        on_messages: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Arc<Replica>> {
+        let journal = Journal::open(io.clone(), folder)?;
+        let journal = journal.ok_or_else(|| Error::Unusable(format!("no replica is in {folder}")))?;
+        let mut entries = Entries::new(journal)?;
+        let (term, agreed) = (entries.vote().term as u32, entries.end());
+        entries.read(u64::MAX, |f| read_log(term, agreed, f))?;
+        let mut seed = [0; 8];
+        io.random(&mut seed);
+        let about = entries.base().get_metadata().clone();
+        let config = Config {
+            id: entries.member(),
+            election_tick: ELECTION_TICKS,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            applied: about.index,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: IN_FLIGHT,
+            check_quorum: true,
+            pre_vote: true,
+            read_only_option: ReadOnlyOption::Safe,
+            ..Config::default()
+        };
+        let raft = RawNode::new(&config, entries, &Logger::root(Discard, o!()));
+        let raft = raft.map_err(|e| Error::Unusable(format!("the journal of a replica: {e}")))?;
+        let mut inner = Inner {
+            raft,
+            io,
+            read_log,
+            tick_us,
+            members: about.get_conf_state().clone(),
+            state: State::Follows,
+            decided: about.index,
+            unwritten: VecDeque::new(),
+            ticks: 0,
+            rng: fastrand::Rng::with_seed(u64::from_le_bytes(seed)),
+            patience: (0, 0, StateRole::Follower),
+            heard: (0, 0),
+            echoed: BTreeMap::new(),
+            leads_since: 0,
+            outbox: Vec::new(),
+        };
+        inner.draw_patience();
+        inner.work()?;
+        Ok(Arc::new(Replica { inner: Mutex::new(inner), on_messages }))
+    }
+
+    /// Does something, and what follows from it.
+    fn with(&self, f: impl FnOnce(&mut Inner)) -> Result<()> {
+        let mut inner = self.inner.lock();
+        f(&mut inner);
+        let worked = inner.work();
+        let (agreed, has_messages) = (inner.agreed(), !inner.outbox.is_empty());
+        let is_deposed = inner.state == State::Deposed;
+        let log = if is_deposed { inner.raft.mut_store().log.take() } else { inner.log() };
+        drop(inner);
+        // Without the lock: who is told may wait for a thread that commits, and that for us.
+        match log {
+            Some(log) if is_deposed => log.fail(&deposed()),
+            Some(log) => log.agree(agreed),
+            None => {}
+        }
+        if has_messages {
+            (self.on_messages)();
+        }
+        worked
+    }
+
+    /// Time has gone on by a tick since the last call, at least: who was late does not make up for it.
+    ///
+    /// # Errors
+    /// The medium's: the replica is to be opened anew, as after every error.
+    pub fn tick(&self) -> Result<()> {
+        self.with(|inner| {
+            inner.ticks += 1;
+            inner.raft.tick();
+            inner.draw_patience();
+        })
+    }
+
+    /// Another replica has sent something.
+    ///
+    /// # Errors
+    /// As [`Replica::tick`].
+    pub fn step(&self, envelope: Envelope) -> Result<()> {
+        self.with(|inner| inner.step(envelope))
+    }
+
+    /// Something could not be sent.
+    pub fn unreachable(&self, to: MemberId) {
+        self.inner.lock().raft.report_unreachable(to);
+    }
+
+    /// What is to be sent to other replicas. Any of it may be lost, come late, or come twice.
+    pub fn take_messages(&self) -> Vec<Envelope> {
+        let mut inner = self.inner.lock();
+        let now = inner.io.monotonic_us();
+        let mut messages = std::mem::take(&mut inner.outbox);
+        messages.iter_mut().for_each(|envelope| envelope.stamp = now);
+        messages
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> MemberId {
+        self.inner.lock().raft.raft.id
+    }
+
+    /// What it is. One that is elected leads once [`Replica::lead`] was called.
+    pub fn role(&self) -> Role {
+        let inner = self.inner.lock();
+        match (inner.raft.raft.state, inner.raft.raft.leader_id) {
+            (StateRole::Leader, _) => Role::Leader,
+            (_, 0) => Role::Leaderless,
+            (_, leader) => Role::Follower { leader },
+        }
+    }
+
+    /// The term: counts leaders.
+    pub fn term(&self) -> u64 {
+        self.inner.lock().raft.raft.term
+    }
+
+    /// Who votes.
+    pub fn voters(&self) -> Vec<MemberId> {
+        self.inner.lock().members.voters.clone()
+    }
+
+    /// Where the log ends, and up to where it is known to be agreed on.
+    pub fn extent(&self) -> (Lsn, Lsn) {
+        let inner = self.inner.lock();
+        (inner.raft.store().end(), inner.agreed())
+    }
+
+    /// Whether it led, and leads no more: its store is to be dropped, and then the replica.
+    pub fn is_deposed(&self) -> bool {
+        self.inner.lock().state == State::Deposed
+    }
+
+    /// As the one that is elected, leaves the log to a store, which is to be opened in this term and with this agreement, and told by
+    /// [`Replica::attach`]. `None`: another one is elected, or nobody.
+    pub fn lead(self: &Arc<Self>) -> Option<(u32, Agreement)> {
+        let mut inner = self.inner.lock();
+        if inner.state != State::Follows || inner.raft.raft.state != StateRole::Leader {
+            return None;
+        }
+        inner.state = State::Leads;
+        Some(self.leave_log(&mut inner))
+    }
+
+    /// As one that follows, leaves the log to a store that takes a checkpoint, appends nothing, and is dropped before
+    /// [`Replica::resume`]. `None`: not all that is stored is agreed on now.
+    pub fn rest(self: &Arc<Self>) -> Option<(u32, Agreement)> {
+        let mut inner = self.inner.lock();
+        let is_ready = inner.decided == inner.raft.store().last_number();
+        if inner.state != State::Follows || inner.raft.raft.state == StateRole::Leader || !is_ready {
+            return None;
+        }
+        inner.state = State::Rests;
+        Some(self.leave_log(&mut inner))
+    }
+
+    fn leave_log(self: &Arc<Self>, inner: &mut Inner) -> (u32, Agreement) {
+        inner.raft.mut_store().log = None;
+        let groups: Weak<dyn Groups> = Arc::downgrade(&(self.clone() as Arc<dyn Groups>));
+        let agreement = Agreement { groups: Some(groups), agreed: inner.agreed() };
+        (inner.raft.raft.term as u32, agreement)
+    }
+
+    /// The log of the store that leads: others are sent what they need of it.
+    pub fn attach(&self, log: &Arc<Log>) {
+        self.inner.lock().raft.mut_store().log = Some(log.clone());
+        // An error would be of what is done besides, and comes again.
+        let _ = self.with(|_| {});
+    }
+
+    /// Goes on storing what the leader appends.
+    ///
+    /// # Errors
+    /// As [`Replica::tick`].
+    pub fn resume(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        assert_eq!(inner.state, State::Rests);
+        inner.state = State::Follows;
+        let last = inner.raft.store().last_number();
+        inner.read_again(last)
+    }
+
+    /// Until when no other replica leads, by this one's clock: microseconds. What was read before may be replied by then, whenever the
+    /// reply leaves. 0: it does not lead.
+    pub fn lease_us(&self) -> u64 {
+        self.inner.lock().lease_us()
+    }
+}
+
+impl Groups for Replica {
+    fn seal(&self) -> Result<Vec<u8>> {
+        let inner = self.inner.lock();
+        if !inner.leads() {
+            return Err(deposed());
+        }
+        Ok(inner.raft.store().next_seal(inner.raft.raft.term).encode())
+    }
+
+    fn begin(&self, batches: Vec<u8>, end: Lsn) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.begin(batches, end)?;
+        let has_messages = !inner.outbox.is_empty();
+        drop(inner);
+        if has_messages {
+            (self.on_messages)();
+        }
+        Ok(())
+    }
+
+    fn durable_here(&self, end: Lsn) -> Lsn {
+        let mut inner = self.inner.lock();
+        inner.written(end);
+        let (agreed, has_messages) = (inner.agreed(), !inner.outbox.is_empty());
+        drop(inner);
+        if has_messages {
+            (self.on_messages)();
+        }
+        agreed
+    }
+
+    fn keep_from(&self, from: Lsn) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let (decided, members) = (inner.decided, inner.members.clone());
+        inner.raft.mut_store().keep_from(from, decided, &members)
+    }
+}
+
+impl Inner {
+    fn log(&self) -> Option<Arc<Log>> {
+        self.raft.store().log.clone()
+    }
+
+    fn leads(&self) -> bool {
+        self.state == State::Leads && self.raft.raft.state == StateRole::Leader
+    }
+
+    fn agreed(&self) -> Lsn {
+        self.raft.store().end_of(self.decided).unwrap_or_default()
+    }
+
+    fn step(&mut self, envelope: Envelope) {
+        let Envelope { stamp, echo, message } = envelope;
+        let (kind, from, term) = (message.0.msg_type, message.from(), message.0.term);
+        let is_of_use = match kind {
+            MessageType::MsgAppend => self.takes(&message),
+            // Before it was stopped it may have promised a leader not to vote for another one so soon.
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+                self.ticks >= ELECTION_TICKS as u64
+            }
+            MessageType::MsgPropose | MessageType::MsgSnapshot | MessageType::MsgReadIndex => false,
+            _ => true,
+        };
+        if !is_of_use || self.state == State::Deposed {
+            return;
+        }
+        if self.raft.raft.state == StateRole::Leader && term == self.raft.raft.term {
+            let known = self.echoed.entry(from).or_default();
+            *known = echo.max(*known);
+        }
+        // The error says that it is of no use now.
+        let _ = self.raft.step(message.0);
+        self.draw_patience();
+        let is_sign_of_life = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
+        if is_sign_of_life && (term, from) == (self.raft.raft.term, self.raft.raft.leader_id) {
+            self.heard = (from, stamp);
+        }
+    }
+
+    /// Whether the log can take what a message brings, and that is what it was.
+    fn takes(&self, message: &Message) -> bool {
+        if message.0.entries.is_empty() {
+            return true;
+        }
+        let Some(log) = self.raft.store().log.as_ref().filter(|_| self.state == State::Follows) else {
+            return false;
+        };
+        let is_intact = |entry: &Entry| {
+            entry.get_entry_type() == EntryType::EntryNormal && log.check(&entry.data, entry.term as u32)
+        };
+        message.0.entries.iter().all(is_intact)
+    }
+
+    /// Does what the last ticks and messages have led to.
+    fn work(&mut self) -> Result<()> {
+        match self.state {
+            State::Leads => {
+                self.work_as_leader();
+                Ok(())
+            }
+            State::Deposed => Ok(()),
+            State::Follows | State::Rests => self.work_as_follower(),
+        }
+    }
+
+    fn work_as_follower(&mut self) -> Result<()> {
+        while self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            self.send(ready.take_messages());
+            if let Some(vote) = ready.hs() {
+                self.raft.mut_store().remember(vote)?;
+            }
+            self.store(ready.take_entries())?;
+            self.decide(ready.committed_entries());
+            self.send(ready.take_persisted_messages());
+            let mut rest = self.raft.advance_append(ready);
+            self.send(rest.take_messages());
+            self.decide(rest.committed_entries());
+            self.draw_patience();
+        }
+        Ok(())
+    }
+
+    /// Stores entries, durably.
+    fn store(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let Some(first) = entries.first() else { return Ok(()) };
+        if first.index <= self.raft.store().last_number() {
+            // Another leader had begun them, and nobody was told of them.
+            self.raft.mut_store().log = None;
+            self.read_again(first.index - 1)?;
+        }
+        let log = self.log().ok_or_else(deposed)?;
+        for entry in entries {
+            let seal = self.raft.store().next_seal(entry.term);
+            log.store(&entry.data)?;
+            log.append_in(entry.term as u32, &seal.encode());
+            self.raft.mut_store().push(seal, entry.data.to_vec(), log.tail());
+        }
+        let end = log.tail();
+        while log.durable_here() < end {
+            log.request_durable(end);
+            if !log.commit_once()? && log.durable_here() < end {
+                return Err(Error::io(
+                    "store what was appended elsewhere",
+                    std::io::ErrorKind::StorageFull.into(),
+                ));
+            }
+        }
+        self.raft.mut_store().trim(end);
+        Ok(())
+    }
+
+    /// Opens the log again, up to an entry; what lies behind is overwritten.
+    fn read_again(&mut self, last: u64) -> Result<()> {
+        let (term, agreed) = (self.raft.raft.term as u32, self.agreed());
+        let Inner { raft, read_log, .. } = self;
+        raft.mut_store().read(last, |f| read_log(term, agreed, f))
+    }
+
+    fn work_as_leader(&mut self) {
+        let behind = self.raft.raft.prs().iter().map(|(_, progress)| progress.next_idx - 1).min();
+        self.raft.mut_store().reach(behind.unwrap_or(u64::MAX));
+        while self.raft.raft.state == StateRole::Leader && self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            assert!(ready.entries().is_empty(), "what the leader appends is begun at once");
+            self.send(ready.take_messages());
+            let decided = ready.take_committed_entries();
+            self.raft.advance_append_async(ready);
+            self.decide(&decided);
+        }
+        if self.raft.raft.state != StateRole::Leader {
+            // What made it so is forgotten: nobody has been told of it.
+            self.state = State::Deposed;
+            self.outbox.clear();
+        }
+    }
+
+    /// As leader, begins an entry.
+    fn begin(&mut self, batches: Vec<u8>, end: Lsn) -> Result<()> {
+        let seal = self.raft.store().next_seal(self.raft.raft.term);
+        let start = end - batches.len() as u64 - batch_len(seal.encode().len());
+        if !self.leads() || start != self.raft.store().end() {
+            return Err(deposed());
+        }
+        self.raft.propose(Vec::new(), batches).map_err(|_| deposed())?;
+        let mut ready = self.raft.ready();
+        let entries = ready.take_entries();
+        let [entry] = &entries[..] else { return Err(deposed()) };
+        if (entry.index, entry.term, entry.get_entry_type())
+            != (seal.index, seal.term, EntryType::EntryNormal)
+        {
+            return Err(deposed());
+        }
+        self.raft.mut_store().push(seal, entry.data.to_vec(), end);
+        self.unwritten.push_back((ready.number(), end));
+        self.send(ready.take_messages());
+        let decided = ready.take_committed_entries();
+        self.raft.advance_append_async(ready);
+        self.decide(&decided);
+        Ok(())
+    }
+
+    /// As leader, has everything below `end` on its medium.
+    fn written(&mut self, end: Lsn) {
+        let mut last = None;
+        while let Some(&(number, _)) = self.unwritten.front().filter(|(_, to)| *to <= end) {
+            last = Some(number);
+            self.unwritten.pop_front();
+        }
+        if let Some(number) = last.filter(|_| self.leads()) {
+            self.raft.on_persist_ready(number);
+            self.raft.mut_store().trim(end);
+            self.work_as_leader();
+        }
+    }
+
+    /// Entries are decided.
+    fn decide(&mut self, entries: &[Entry]) {
+        if let Some(last) = entries.last() {
+            self.decided = last.index;
+            self.raft.advance_apply_to(last.index);
+        }
+    }
+
+    fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
+        let (leader, heard) = self.heard;
+        self.outbox.extend(messages.into_iter().map(|message| Envelope {
+            stamp: 0,
+            echo: if message.to == leader { heard } else { 0 },
+            message: Message(message),
+        }));
+    }
+
+    fn lease_us(&self) -> u64 {
+        if !self.leads() {
+            return 0;
+        }
+        let own = self.raft.raft.id;
+        let now = self.io.monotonic_us();
+        let echo = |&id: &MemberId| match id == own {
+            true => now,
+            false => self.echoed.get(&id).copied().unwrap_or_default(),
+        };
+        let mut echoes: Vec<u64> = self.members.voters.iter().map(echo).collect();
+        echoes.sort_unstable_by(|a, b| b.cmp(a));
+        let majority = echoes[echoes.len() / 2];
+        if majority < self.leads_since { 0 } else { majority + LEASE_TICKS * self.tick_us }
+    }
+
+    /// The engine draws at random how long it waits for a leader whenever its term or role is another one. Here it is drawn again, so that
+    /// a seed decides.
+    fn draw_patience(&mut self) {
+        let raft = &mut self.raft.raft;
+        let (ticks, term, role) = self.patience;
+        if (term, role) != (raft.term, raft.state) || ticks == 0 {
+            self.patience = (self.rng.usize(ELECTION_TICKS..2 * ELECTION_TICKS), raft.term, raft.state);
+            if raft.state == StateRole::Leader {
+                self.echoed.clear();
+                self.leads_since = self.io.monotonic_us();
+            }
+        }
+        raft.set_randomized_election_timeout(self.patience.0);
+    }
+}

@@ -1,0 +1,506 @@
+//! Three or five servers with one log, in one thread: real stores and the real engine over simulated media, on a network that loses, delays,
+//! doubles and parts, with power cuts, kills, stalls and clocks that differ, as a seed decides. `HOLDFAST_SEEDS=5000` runs the long
+//! form, `HOLDFAST_SEED=n` one seed.
+
+#[path = "../../store/tests/seeds/mod.rs"]
+mod seeds;
+
+use holdfast_consensus::{EachBatch, Envelope, MemberId, Replica, Role};
+use holdfast_io::{Error, Io, SimIo};
+use holdfast_store::{Agreement, Lsn, Options, Replication, Store, replay_log};
+use seeds::{Rng, with_seeds};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+const FOLDER: &str = "set";
+/// Steps of trouble in a life, and of quiet until all must be well.
+const TROUBLE: u64 = 5000;
+const QUIET: u64 = 500;
+const TICK_MS: u64 = 100;
+const KEYS: u64 = 20;
+const FIRST_LSN: Lsn = 4096;
+
+fn options(replication: Option<Replication>) -> Options {
+    let options = Options {
+        partitions: 2,
+        segment_size: Some(64 << 10),
+        heap_bytes_max: 64 << 20,
+        ..Options::default()
+    };
+    Options { background: false, replication, ..options }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{number}").into_bytes()
+}
+
+/// A value that says which of all writes it is of.
+fn value(write: u64, len: usize) -> Vec<u8> {
+    let mut value = write.to_le_bytes().to_vec();
+    value.resize(8 + len, write as u8);
+    value
+}
+
+fn write_of(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+struct Server {
+    io: SimIo,
+    up: Option<Up>,
+    down_for: u64,
+    stalled_for: u64,
+    /// How many milliseconds its clock goes on in a step, of which the others have about 20.
+    pace: u64,
+    ticked_ms: u64,
+}
+
+struct Up {
+    /// Dropped before the replica.
+    store: Option<Store>,
+    replica: Arc<Replica>,
+    /// Nothing is served before all of the log is agreed on that the store was opened with.
+    serves_from: Lsn,
+    /// Writes and reads whose replies wait: up to where the log must be durable.
+    writes: Vec<(Lsn, u64, u64)>,
+    reads: Vec<(Lsn, u64, u64)>,
+}
+
+struct World {
+    rng: Rng,
+    servers: BTreeMap<MemberId, Server>,
+    /// Messages under way, with the step in which they arrive.
+    network: Vec<(u64, MemberId, MemberId, Vec<u8>)>,
+    parted: BTreeSet<(MemberId, MemberId)>,
+    now: u64,
+    has_trouble: bool,
+    next_write: u64,
+    /// By key: the last write that was acknowledged, and the last that a reply has shown.
+    acknowledged: BTreeMap<u64, u64>,
+    shown: BTreeMap<u64, u64>,
+    leaders: BTreeMap<u64, MemberId>,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    acknowledged: u64,
+    reads: u64,
+    terms: u64,
+    power_cuts: u64,
+    kills: u64,
+    deposed: u64,
+    rests: u64,
+    cuts: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng(seed);
+        let first = SimIo::new(seed);
+        let store = Store::open_on(Arc::new(first.clone()), options(None)).unwrap();
+        let set = store.run(&[&key(0)], |_, writes| {
+            writes.set(0, &key(0), value(0, 100));
+            Ok(())
+        });
+        set.unwrap();
+        store.log().wait_durable(store.log().tail()).unwrap();
+        store.close().unwrap();
+        let end = store.log().tail();
+        drop(store);
+        let count = if rng.chance(4) { 5 } else { 3 };
+        let voters: Vec<MemberId> = (1..=count).collect();
+        let mut servers = BTreeMap::new();
+        for &id in &voters {
+            let io = first.fork();
+            // Each has its own luck.
+            io.random(&mut vec![0; id as usize]);
+            Replica::found(Arc::new(io.clone()), FOLDER, id, &voters, end).unwrap();
+            let pace = 19 + rng.below(3);
+            servers.insert(id, Server { io, up: None, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 });
+        }
+        World {
+            rng,
+            servers,
+            network: Vec::new(),
+            parted: BTreeSet::new(),
+            now: 0,
+            has_trouble: true,
+            next_write: 1,
+            acknowledged: BTreeMap::from([(0, 0)]),
+            shown: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn ids(&self) -> Vec<MemberId> {
+        self.servers.keys().copied().collect()
+    }
+
+    fn any(&mut self) -> MemberId {
+        1 + self.rng.below(self.servers.len() as u64)
+    }
+
+    fn step(&mut self) {
+        self.now += 1;
+        if self.has_trouble {
+            self.make_trouble();
+        }
+        self.deliver();
+        for id in self.ids() {
+            let server = self.servers.get_mut(&id).unwrap();
+            server.io.advance_ms(server.pace);
+            if server.stalled_for > 0 {
+                server.stalled_for -= 1;
+                continue;
+            }
+            self.start(id);
+            self.tick(id);
+            self.lead(id);
+            self.serve(id);
+            self.send(id);
+        }
+    }
+
+    fn make_trouble(&mut self) {
+        if self.rng.chance(400) {
+            let id = self.any();
+            self.cut_power(id);
+        }
+        if self.rng.chance(400) {
+            // What the process has written stays.
+            let id = self.any();
+            let down_for = self.rng.below(100);
+            let server = self.servers.get_mut(&id).unwrap();
+            (server.up, server.down_for) = (None, down_for);
+            self.counts.kills += 1;
+        }
+        if self.rng.chance(400) {
+            let id = self.any();
+            let stalled_for = self.rng.below(150);
+            self.servers.get_mut(&id).unwrap().stalled_for = stalled_for;
+        }
+        if self.rng.chance(250) {
+            self.parted.clear();
+            let ids = self.ids();
+            match self.rng.below(3) {
+                0 => {}
+                // One hears nobody, or is not heard, or both.
+                1 => {
+                    let (id, way) = (self.any(), self.rng.below(3));
+                    self.parted.extend(ids.iter().filter(|_| way != 0).map(|&other| (id, other)));
+                    self.parted.extend(ids.iter().filter(|_| way != 1).map(|&other| (other, id)));
+                }
+                _ => {
+                    for &from in &ids {
+                        for &to in &ids {
+                            if self.rng.chance(3) {
+                                self.parted.insert((from, to));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn cut_power(&mut self, id: MemberId) {
+        let down_for = self.rng.below(100);
+        let server = self.servers.get_mut(&id).unwrap();
+        server.up = None;
+        server.io = server.io.crash();
+        server.down_for = down_for;
+        self.counts.power_cuts += 1;
+    }
+
+    /// Does something with a server that may lose its power meanwhile. `None`: it did.
+    fn at_risk<T>(&mut self, id: MemberId, f: impl FnOnce(&mut Server) -> Result<T, Error>) -> Option<T> {
+        let after = (self.has_trouble && self.rng.chance(1000)).then(|| 1 + self.rng.below(6));
+        let server = self.servers.get_mut(&id).unwrap();
+        if let Some(after) = after {
+            server.io.crash_after(after);
+        }
+        let done = f(server);
+        match done {
+            Ok(done) if after.is_none() => return Some(done),
+            Err(error) if after.is_none() => panic!("{id}: {error}"),
+            _ => self.cut_power(id),
+        }
+        None
+    }
+
+    /// Opens a server whose time has come.
+    fn start(&mut self, id: MemberId) {
+        let has_trouble = self.has_trouble;
+        let server = self.servers.get_mut(&id).unwrap();
+        if server.up.is_some() || (server.down_for > 0 && has_trouble) {
+            server.down_for = server.down_for.saturating_sub(1);
+            return;
+        }
+        let opened = self.at_risk(id, |server| {
+            let io: Arc<dyn Io> = Arc::new(server.io.clone());
+            let log_io = io.clone();
+            let read_log = move |term, agreed, f: EachBatch| {
+                let agreement = Agreement { groups: None, agreed };
+                replay_log(log_io.clone(), &options(Some(Replication { term, agreement })), f)
+            };
+            Replica::open(io, FOLDER, TICK_MS * 1000, Box::new(read_log), Box::new(|| ()))
+        });
+        if let Some(replica) = opened {
+            let (writes, reads) = (Vec::new(), Vec::new());
+            let server = self.servers.get_mut(&id).unwrap();
+            server.up = Some(Up { store: None, replica, serves_from: 0, writes, reads });
+            server.ticked_ms = server.io.monotonic_us() / 1000;
+        }
+    }
+
+    fn tick(&mut self, id: MemberId) {
+        let server = self.servers.get_mut(&id).unwrap();
+        let now_ms = server.io.monotonic_us() / 1000;
+        if server.up.is_none() || now_ms < server.ticked_ms + TICK_MS {
+            return;
+        }
+        server.ticked_ms = now_ms;
+        self.at_risk(id, |server| server.up.as_ref().unwrap().replica.tick());
+    }
+
+    /// Opens the store of one that was elected, and drops what one that leads no more has done.
+    fn lead(&mut self, id: MemberId) {
+        let Some(up) = &self.servers[&id].up else { return };
+        if up.replica.is_deposed() {
+            self.counts.deposed += 1;
+            self.servers.get_mut(&id).unwrap().up = None;
+            return;
+        }
+        if let Some((term, agreement)) = up.replica.lead() {
+            let term_leader = *self.leaders.entry(term.into()).or_insert(id);
+            assert_eq!(term_leader, id, "two lead in term {term}");
+            self.counts.terms += 1;
+            self.at_risk(id, |server| {
+                let options = options(Some(Replication { term, agreement }));
+                let store = Store::open_on(Arc::new(server.io.clone()), options)?;
+                let up = server.up.as_mut().unwrap();
+                up.serves_from = store.log().tail();
+                up.replica.attach(store.log());
+                up.store = Some(store);
+                Ok(())
+            });
+        } else if self.rng.chance(100) && up.store.is_none() {
+            self.rest(id);
+        }
+    }
+
+    /// A server that follows takes a checkpoint.
+    fn rest(&mut self, id: MemberId) {
+        let Some((term, agreement)) = self.servers[&id].up.as_ref().unwrap().replica.rest() else { return };
+        self.counts.rests += 1;
+        self.at_risk(id, |server| {
+            let options = options(Some(Replication { term, agreement }));
+            let store = Store::open_on(Arc::new(server.io.clone()), options)?;
+            store.checkpoint()?;
+            drop(store);
+            server.up.as_ref().unwrap().replica.resume()
+        });
+    }
+
+    /// Clients write to it and read from it, and get the replies that are due.
+    fn serve(&mut self, id: MemberId) {
+        let chance = [self.rng.chance(2), self.rng.chance(2), self.rng.chance(3), self.rng.chance(150)];
+        let (target, len) =
+            (self.rng.below(KEYS), if self.rng.chance(20) { 30_000 } else { self.rng.below(300) });
+        let server = self.servers.get_mut(&id).unwrap();
+        let Some(up) = &mut server.up else { return };
+        let Some(store) = &up.store else { return };
+        let log = store.log();
+        if log.failed().is_some() || log.durable() < up.serves_from {
+            return;
+        }
+        if chance[0] {
+            let write = self.next_write;
+            self.next_write += 1;
+            let set = store.run(&[&key(target)], |_, writes| {
+                writes.set(0, &key(target), value(write, len as usize));
+                Ok(())
+            });
+            let ((), end) = set.unwrap();
+            up.writes.push((end, target, write));
+        }
+        if chance[1] && up.replica.lease_us() > server.io.monotonic_us() {
+            let (found, end) = store.get(0, &key(target), |value| value.map(write_of)).unwrap();
+            // A write that was acknowledged, or shown to anybody, is seen by all later reads.
+            let known = self.acknowledged.get(&target).max(self.shown.get(&target));
+            assert!(found.as_ref() >= known, "{id} reads {found:?} of key {target}, which is {known:?}");
+            up.reads.extend(found.map(|write| (end, target, write)));
+        }
+        if chance[2] {
+            let committed = self.at_risk(id, |server| {
+                let store = server.up.as_ref().unwrap().store.as_ref().unwrap();
+                match store.log().commit_once() {
+                    // Another one leads.
+                    Err(_) if store.log().failed().is_some_and(|why| why.contains("leads no more")) => {
+                        Ok(false)
+                    }
+                    result => result,
+                }
+            });
+            if committed.is_none() {
+                return;
+            }
+        }
+        let up = self.servers.get_mut(&id).unwrap().up.as_mut().unwrap();
+        let log = up.store.as_ref().unwrap().log();
+        let durable = log.durable();
+        up.writes.retain(|&(end, target, write)| {
+            if end <= durable {
+                let known = self.acknowledged.entry(target).or_default();
+                *known = write.max(*known);
+                self.counts.acknowledged += 1;
+            }
+            end > durable
+        });
+        up.reads.retain(|&(end, target, write)| {
+            if end <= durable {
+                let known = self.shown.entry(target).or_default();
+                *known = write.max(*known);
+                self.counts.reads += 1;
+            }
+            end > durable
+        });
+        if chance[3] && durable == log.tail() && log.failed().is_none() {
+            self.at_risk(id, |server| server.up.as_ref().unwrap().store.as_ref().unwrap().checkpoint());
+        }
+    }
+
+    fn send(&mut self, id: MemberId) {
+        let Some(up) = &self.servers[&id].up else { return };
+        for envelope in up.replica.take_messages() {
+            let to = envelope.message.to();
+            if self.parted.contains(&(id, to)) || (self.has_trouble && self.rng.chance(30)) {
+                up.replica.unreachable(to);
+                continue;
+            }
+            let copies = if self.has_trouble && self.rng.chance(30) { 2 } else { 1 };
+            for _ in 0..copies {
+                let late = if self.has_trouble && self.rng.chance(20) { 40 } else { 4 };
+                self.network.push((self.now + self.rng.below(late), id, to, envelope.encode()));
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        let due = |at: u64, to: &Server| at <= now && to.stalled_for == 0;
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.network)
+            .into_iter()
+            .partition(|(at, _, to, _)| due(*at, &self.servers[to]));
+        self.network = later;
+        for (_, from, to, bytes) in due {
+            let envelope = Envelope::decode(&bytes).expect("it was encoded");
+            if self.servers[&to].up.is_some() && !self.parted.contains(&(from, to)) {
+                let before = self.servers[&to].up.as_ref().unwrap().replica.extent().0;
+                self.at_risk(to, |server| server.up.as_ref().unwrap().replica.step(envelope));
+                let after = self.servers[&to].up.as_ref().map(|up| up.replica.extent().0);
+                self.counts.cuts += u64::from(after.is_some_and(|after| after < before));
+            }
+        }
+    }
+
+    /// When all is quiet, one of them leads, takes writes, and has all that was acknowledged; and the others have the same.
+    fn settle(&mut self) {
+        (self.has_trouble, self.parted) = (false, BTreeSet::new());
+        self.servers.values_mut().for_each(|server| server.stalled_for = 0);
+        let before = self.counts.acknowledged;
+        (0..QUIET).for_each(|_| self.step());
+        assert!(self.counts.acknowledged > before, "nothing is acknowledged: {:?}", self.counts);
+        let leader = self.ids().into_iter().find(|id| self.servers[id].up.as_ref().unwrap().store.is_some());
+        let leader = leader.expect("a leader");
+        // Nothing more is written, and all hear of all.
+        for _ in 0..100 {
+            self.now += 1;
+            self.deliver();
+            for id in self.ids() {
+                let server = self.servers.get_mut(&id).unwrap();
+                server.io.advance_ms(20);
+                if let Some(store) = &server.up.as_ref().unwrap().store {
+                    store.log().commit_once().unwrap();
+                }
+                self.tick(id);
+                self.send(id);
+            }
+        }
+        let all = |store: &Store| -> Vec<_> {
+            (0..KEYS)
+                .map(|number| store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).unwrap().0)
+                .collect()
+        };
+        let up = self.servers[&leader].up.as_ref().unwrap();
+        let (store, extent) = (up.store.as_ref().unwrap(), up.replica.extent());
+        assert_eq!(extent.0, extent.1, "{leader} waits for others");
+        let truth = all(store);
+        for (key, write) in &self.acknowledged {
+            let found = truth[*key as usize].as_deref().map(write_of);
+            assert!(found >= Some(*write), "key {key} is {found:?}, and {write} was acknowledged");
+        }
+        store.check().expect("a sound store");
+        let mut log = vec![0; (extent.0 - FIRST_LSN) as usize];
+        store.log().read(FIRST_LSN, &mut log).unwrap();
+        let is_led_by = Role::Follower { leader };
+        for id in self.ids().into_iter().filter(|id| *id != leader) {
+            let server = &self.servers[&id];
+            let replica = &server.up.as_ref().unwrap().replica;
+            assert_eq!((replica.role(), replica.extent()), (is_led_by, extent), "{id}");
+            let (term, agreement) = replica.rest().expect("all is agreed on");
+            let options = options(Some(Replication { term, agreement }));
+            let store = Store::open_on(Arc::new(server.io.clone()), options).unwrap();
+            assert!(all(&store) == truth, "{id} has other data");
+            store.check().expect("a sound store");
+            let mut other = vec![0; log.len()];
+            store.log().read(FIRST_LSN, &mut other).unwrap();
+            assert!(without_marks(other) == without_marks(log.clone()), "{id} has another log");
+        }
+    }
+}
+
+/// The bytes of a log without the durable marks of batches, which are each server's own.
+fn without_marks(mut log: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while at < log.len() {
+        let len = u32::from_le_bytes(log[at..at + 4].try_into().unwrap()) as usize;
+        log[at + 20..at + 24].fill(0);
+        at += (24 + len).next_multiple_of(16);
+    }
+    log
+}
+
+static TOTAL: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+
+#[test]
+fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
+    let seeds = with_seeds(25, |seed| {
+        let mut world = World::new(seed);
+        (0..TROUBLE).for_each(|_| world.step());
+        world.settle();
+        let counts = world.counts;
+        for (total, count) in
+            TOTAL.iter().zip([counts.terms, counts.deposed, counts.rests, counts.reads, counts.cuts])
+        {
+            total.fetch_add(count, Relaxed);
+        }
+        if std::env::var("HOLDFAST_SEED").is_ok() {
+            eprintln!("{counts:?}");
+        }
+    });
+    if seeds >= 20 {
+        let total = TOTAL.each_ref().map(|total| total.load(Relaxed));
+        assert!(
+            total[0] > 2 * seeds && total[1] > seeds / 4 && total[2] > seeds / 4 && total[3] > seeds,
+            "{total:?}"
+        );
+    }
+}
