@@ -387,7 +387,7 @@ impl World {
             }
             let copies = if self.has_trouble && self.rng.chance(30) { 2 } else { 1 };
             for _ in 0..copies {
-                let late = if self.has_trouble && self.rng.chance(20) { 40 } else { 4 };
+                let late = if self.has_trouble && self.rng.chance(10) { 80 } else { 4 };
                 self.network.push((self.now + self.rng.below(late), id, to, envelope.encode()));
             }
         }
@@ -400,9 +400,10 @@ impl World {
             .into_iter()
             .partition(|(at, _, to, _)| due(*at, &self.servers[to]));
         self.network = later;
-        for (_, from, to, bytes) in due {
+        for (_, _, to, bytes) in due {
             let envelope = Envelope::decode(&bytes).expect("it was encoded");
-            if self.servers[&to].up.is_some() && !self.parted.contains(&(from, to)) {
+            // What was under way when they were parted arrives.
+            if self.servers[&to].up.is_some() {
                 let before = self.servers[&to].up.as_ref().unwrap().replica.extent().0;
                 self.at_risk(to, |server| server.up.as_ref().unwrap().replica.step(envelope));
                 let after = self.servers[&to].up.as_ref().map(|up| up.replica.extent().0);
