@@ -56,7 +56,7 @@ impl Drop for PinnedCheckpoint {
 /// All slots that a checkpoint uses, each once, in order: of its root table, its tables and its pages.
 fn all_slots(file: &PageFile, root: &HeapRoot) -> Vec<u32> {
     let mut slots = table_slots(file, root);
-    slots.extend(pages_by_slot(file).into_iter().map(|(slot, _)| slot));
+    slots.extend(pages_by_slot(file, |_| true).into_iter().map(|(slot, _)| slot));
     slots.sort_unstable();
     slots
 }
@@ -87,7 +87,7 @@ pub fn copy_checkpoint(
     let source = PageFile::open(from, root)?;
     let tables: Vec<(u32, ())> = table_slots(&source, root).into_iter().map(|slot| (slot, ())).collect();
     copy_slots(&source, &*to, &tables, copied, &mut |_, _| Ok(()))?;
-    let pages = pages_by_slot(&source);
+    let pages = pages_by_slot(&source, |_| true);
     copy_slots(&source, &*to, &pages, copied, &mut |&PageAt { extent, page }, bytes| {
         let page = usize::from(page);
         source.check_page(source.page_ref(extent, page), extent, page, bytes)

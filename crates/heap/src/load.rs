@@ -26,6 +26,8 @@ pub enum Load {
     Pinned,
     /// All.
     All,
+    /// Those of one arena, by its number.
+    Arena(u16),
 }
 
 /// A page of an extent.
@@ -54,8 +56,11 @@ impl Heap {
         let file = &self.memory.file;
         let mut loader = self.loader.lock();
         if loader.what != Some(what) {
-            let mut pages = self.pages_by_slot();
-            pages.retain(|(_, at)| what == Load::All || self.is_pinned(at));
+            let mut pages = match what {
+                Load::Arena(arena) => self.pages_by_slot(|extent| self.memory.owner(extent) == Some(arena)),
+                Load::All | Load::Pinned => self.pages_by_slot(|_| true),
+            };
+            pages.retain(|(_, at)| what != Load::Pinned || self.is_pinned(at));
             *loader = Loader { what: Some(what), pages, next: 0 };
         }
         let Loader { pages, next, .. } = &mut *loader;
@@ -103,7 +108,7 @@ impl Heap {
             Some(_) => self.owned_extents().count() as u64,
             None => file.state().entries.iter().filter(|entry| entry.owner != NOBODY).count() as u64,
         };
-        let pages = self.pages_by_slot();
+        let pages = self.pages_by_slot(|_| true);
         let mut rest = &pages[..];
         while !rest.is_empty() {
             let (n, first, bytes) = file.read_window(rest, usize::MAX)?;
@@ -126,22 +131,26 @@ impl Heap {
         (0..self.memory.len() as u32).filter(|&extent| self.memory.owner(extent).is_some())
     }
 
-    /// All pages that the last complete checkpoint has, or the home, by slot.
-    fn pages_by_slot(&self) -> Vec<(u32, PageAt)> {
+    /// All pages that the last complete checkpoint has of some extents, or the home, by slot.
+    fn pages_by_slot(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, PageAt)> {
         if self.home().is_none() {
-            return pages_by_slot(&self.memory.file);
+            return pages_by_slot(&self.memory.file, wanted);
         }
         let pages_of = |extent| (0..PAGES as u8).map(move |page| PageAt { extent, page });
         let slot_of = |at: PageAt| self.memory.file.page_ref(at.extent, usize::from(at.page)).slot;
-        self.owned_extents().flat_map(pages_of).map(|at| (slot_of(at), at)).collect()
+        self.owned_extents()
+            .filter(|&extent| wanted(extent))
+            .flat_map(pages_of)
+            .map(|at| (slot_of(at), at))
+            .collect()
     }
 }
 
-/// All pages of the last complete checkpoint that have a slot, by slot.
-pub(crate) fn pages_by_slot(file: &PageFile) -> Vec<(u32, PageAt)> {
+/// All pages of the last complete checkpoint that have a slot, of some extents, by slot.
+pub(crate) fn pages_by_slot(file: &PageFile, wanted: impl Fn(u32) -> bool) -> Vec<(u32, PageAt)> {
     let state = file.state();
     let mut pages = Vec::new();
-    for (extent, entry) in (0..).zip(&state.entries) {
+    for (extent, entry) in (0..).zip(&state.entries).filter(|&(extent, _)| wanted(extent)) {
         let Some(table) = &entry.table else { continue };
         let in_slots = (0..).zip(&table.0).filter(|(_, at)| **at != crate::file::PageRef::ZERO);
         pages.extend(in_slots.map(|(page, at)| (at.slot, PageAt { extent, page })));

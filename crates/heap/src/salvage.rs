@@ -46,7 +46,7 @@ impl Heap {
             arenas[usize::from(arena)].apply_redo(extent)?;
         }
         let (memory, file) = (&self.memory, &self.memory.file);
-        let pages = pages_by_slot(file);
+        let pages = pages_by_slot(file, |_| true);
         let (mut rest, mut damaged) = (&pages[..], Vec::new());
         while !rest.is_empty() {
             let (n, first, bytes) = file.read_window(rest, usize::MAX)?;

@@ -76,17 +76,19 @@ impl Store {
         Ok(CheckReport { heap_pages, ..self.engine().check(progress)? })
     }
 
-    /// Checks and loads all pages of the last checkpoint, which is faster than one by one when they are used. Returns how many.
-    pub fn load_everything(&self) -> Result<u64> {
-        // First, since a damaged page stops the process when it is used.
-        let heap_pages = {
-            let _no_checkpoint = self.maintenance.checkpoints.hold();
-            self.shared().heap.verify()?.pages
-        };
+    /// Checks and loads all pages of the last checkpoint. Returns how many.
+    fn load_everything(&self) -> Result<u64> {
+        let heap_pages = self.verify_heap()?;
         // Else each page is read by itself when it is looked at.
         while self.shared().heap.load_next(Load::All, RUN_BYTES as usize)? {}
         self.engine().attach_all();
         Ok(heap_pages)
+    }
+
+    /// Checks all pages of the last checkpoint: a damaged one stops the process when it is used. Returns how many.
+    pub fn verify_heap(&self) -> Result<u64> {
+        let _no_checkpoint = self.maintenance.checkpoints.hold();
+        Ok(self.shared().heap.verify()?.pages)
     }
 
     /// A copy of the heap, by partition. That of a store which has replayed all batches of this one is the same, to the
