@@ -26,7 +26,7 @@ use std::{
 /// How long a server may be silent: BACKUP BEGIN waits for a checkpoint.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often the server is asked whether it is there.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is to be backed up, and to where.
 pub struct BackupRequest {
@@ -62,7 +62,7 @@ pub enum Restored {
 
 /// Takes a backup, and prints what it is.
 pub fn backup(request: &BackupRequest) -> Result<(), String> {
-    let (_, written) = take(request)?;
+    let written = take(request)?;
     let BackupInfo { number, moment, bytes, .. } = written.info;
     println!("backup: {number}");
     println!("moment: LSN {moment}");
@@ -71,18 +71,18 @@ pub fn backup(request: &BackupRequest) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes a backup; the folder that it is in, and what was written.
-pub fn take(request: &BackupRequest) -> Result<(BackupFolder, BackupWritten), String> {
+/// Takes a backup; what was written.
+fn take(request: &BackupRequest) -> Result<BackupWritten, String> {
     let shown = request.dir.display();
     let unusable = |error: OpenError| format!("{shown}: {error}");
     // Before the server is asked to keep anything.
     check_folder(&request.dir)?;
     let target = RealIo::new(&request.dir).and_then(|io| io.lock().map(|()| io)).map_err(unusable)?;
     let mut folder = BackupFolder::open(Arc::new(target)).map_err(unusable)?;
-    let mut server = ServerLink::begin(request)?;
+    let mut server = ServerLink::begin(&request.from, &request.login)?;
     let source = server.open_source()?;
     let plan = server.plan.clone();
-    let mut pace = Pace { rate: request.rate, started: Instant::now(), done: 0 };
+    let mut pace = Pace::new(request.rate);
     let written = {
         let server = std::cell::RefCell::new(&mut server);
         folder.write(
@@ -92,12 +92,11 @@ pub fn take(request: &BackupRequest) -> Result<(BackupFolder, BackupWritten), St
             &mut || server.borrow_mut().end(),
         )
     };
-    let written = written.map_err(|error| match server.end() {
+    written.map_err(|error| match server.end() {
         // What was copied is no moment, and so may fail any check.
         Err(lost) if !server.has_ended && matches!(error, OpenError::Corrupt { .. }) => lost.to_string(),
         _ => unusable(error),
-    })?;
-    Ok((folder, written))
+    })
 }
 
 /// Refuses a folder that has something else in it than backups.
@@ -119,20 +118,23 @@ fn check_folder(dir: &Path) -> Result<(), String> {
 }
 
 /// The server that keeps a moment.
-struct ServerLink {
+pub struct ServerLink {
     connection: Connection,
     address: String,
-    dir: String,
-    plan: Plan,
+    /// Its data folder.
+    pub dir: String,
+    /// What makes the moment.
+    pub plan: Plan,
     looked: Instant,
     has_ended: bool,
 }
 
 impl ServerLink {
-    fn begin(request: &BackupRequest) -> Result<ServerLink, String> {
-        let address = request.from.to_string();
+    /// Has a server keep a moment.
+    pub fn begin(from: &Address, login: &Login) -> Result<ServerLink, String> {
+        let address = from.to_string();
         let failed = |e: io::Error| format!("cannot back up {address}: {e}");
-        let connection = request.from.connect(PATIENCE).and_then(|it| it.log_in(&request.login));
+        let connection = from.connect(PATIENCE).and_then(|it| it.log_in(login));
         let mut connection = connection.map_err(failed)?;
         let reply = connection.call(&[b"BACKUP", b"BEGIN"]).map_err(failed)?;
         let text = |reply: &Reply| String::from_utf8(reply.as_bytes()?.to_vec()).ok();
@@ -148,11 +150,11 @@ impl ServerLink {
     }
 
     /// The server's data folder, which this process only reads.
-    fn open_source(&self) -> Result<Arc<dyn Io>, String> {
+    pub fn open_source(&self) -> Result<Arc<dyn Io>, String> {
         let dir = Path::new(&self.dir);
         if !dir.join("superblock").is_file() {
             return Err(format!(
-                "there is no data folder {}, which {} has: run holdfast backup on the same machine, with its rights",
+                "there is no data folder {}, which {} has: run this on the same machine, with its rights",
                 self.dir, self.address
             ));
         }
@@ -160,7 +162,7 @@ impl ServerLink {
     }
 
     /// Whether the server is there, and keeps the moment still. That it hears of us keeps it from closing the connection, too.
-    fn look(&mut self) -> Result<(), OpenError> {
+    pub fn look(&mut self) -> Result<(), OpenError> {
         if self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
         }
@@ -169,7 +171,7 @@ impl ServerLink {
     }
 
     /// Asks whether everything was kept.
-    fn end(&mut self) -> Result<(), OpenError> {
+    pub fn end(&mut self) -> Result<(), OpenError> {
         self.call(&[b"BACKUP", b"END"])?;
         self.has_ended = true;
         Ok(())
@@ -192,15 +194,24 @@ pub fn open_data_folder(dir: &Path) -> Result<Arc<dyn Io>, String> {
 }
 
 /// How fast is copied.
-struct Pace {
+pub struct Pace {
     rate: Option<u64>,
     started: Instant,
     done: u64,
 }
 
 impl Pace {
+    /// So many bytes a second at most.
+    pub fn new(rate: Option<u64>) -> Pace {
+        Pace { rate, started: Instant::now(), done: 0 }
+    }
+
     /// Waits until so many bytes more may be done; calls `look` meanwhile.
-    fn wait(&mut self, bytes: u64, look: &mut dyn FnMut() -> Result<(), OpenError>) -> Result<(), OpenError> {
+    pub fn wait(
+        &mut self,
+        bytes: u64,
+        look: &mut dyn FnMut() -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
         self.done += bytes;
         look()?;
         let Some(rate) = self.rate else { return Ok(()) };
@@ -224,7 +235,7 @@ pub fn is_folder_of_backups(dir: &Path) -> bool {
 }
 
 /// Opens a backup to read it.
-pub fn open(folder: &BackupFolder, number: u32, dir: &Path, options: Options) -> Result<Store, String> {
+fn open(folder: &BackupFolder, number: u32, dir: &Path, options: Options) -> Result<Store, String> {
     let options = Options { background: false, on_unreadable: check::on_unreadable, ..options };
     let opened = folder.view(number).and_then(|view| Store::open_on(view, options));
     opened.map_err(|error| check::describe(dir, error))

@@ -1,17 +1,17 @@
 //! `holdfast export`: what a data folder holds that no server uses, or a backup, or a server that runs, as an RDB file. All of them stay as
-//! they are. Of a server that runs a backup is taken first, beside the file, as `FILE.exporting-backup`: so the server has to keep its
-//! moment only while that is copied, however long the rest takes.
+//! they are. A server that runs keeps its moment until all is written, which a process of its own reads where it lies, as for SYNC.
 //!
-//! The file is written beside its place, as `FILE.exporting`, and gets its name when all of it is durable. Memory holds the index, the
-//! collections that are in the heap, and one value at a time.
+//! The file is written beside its place, as `FILE.exporting`, and gets its name when all of it is durable. However large the data are, memory holds
+//! [`MEMORY_BYTES`] of the index and the collections, one value, and places of values in the log.
 
 use crate::{
-    backup::{self, BackupRequest},
+    backup::{self, LOOK_EVERY, Pace, ServerLink},
     check,
     command::error::Stop,
     commands::dump::{EncodeStream, serialize},
     import::{Address, Login},
     script::library,
+    server::exporter::{Exporter, Part},
     util::{
         progress::Progress,
         version::{REDIS_VERSION, VERSION},
@@ -23,14 +23,16 @@ use holdfast_rdb::{
 };
 use holdfast_store::{DATABASES, OpenError, Options, Plan, Store, Txn, Type};
 use std::{
+    fmt,
     fs::{self, File},
     io::{self, ErrorKind, Read, Seek, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
 };
+use tokio::{runtime::Builder, time::timeout};
 
-/// Bytes of RAM for copies of values, of which each is used once.
-const MEMORY_BYTES: usize = 64 << 20;
+/// Bytes of RAM for pages of the heap, and copies of values, of which each is used once.
+const MEMORY_BYTES: usize = 256 << 20;
 
 /// What is to be exported, and to where.
 pub struct Request {
@@ -52,13 +54,13 @@ pub enum Origin {
         address: Address,
         /// Who asks.
         login: Login,
-        /// Bytes a second that are copied at most.
+        /// Bytes of the file that are written in a second at most.
         rate: Option<u64>,
     },
 }
 
-/// What a server has a process of its own write, for a client of SYNC: its data as they are at one moment, as an RDB file to the standard
-/// output. It keeps the moment meanwhile, and says by a [`Plan`] on the standard input what that is.
+/// What a process of its own writes, for a client of SYNC or an export: the data of a server as they are at one moment, as an RDB file to the standard
+/// output. The server keeps the moment meanwhile; a [`Plan`] on the standard input says what that is.
 pub struct Moment {
     /// The server's data folder.
     pub dir: PathBuf,
@@ -80,10 +82,21 @@ pub struct Parts {
 const ALL: Parts = Parts { keys: true, functions: true };
 
 /// What was exported.
-#[derive(Default)]
 struct Summary {
+    version: u16,
     keys: u64,
     libraries: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "version of the format: {}", self.version)?;
+        writeln!(f, "keys: {}", self.keys)?;
+        if self.libraries > 0 {
+            writeln!(f, "libraries of functions: {}", self.libraries)?;
+        }
+        Ok(())
+    }
 }
 
 /// Why nothing was exported.
@@ -126,29 +139,55 @@ impl From<io::Error> for Failure {
 
 /// Exports, and prints what was exported.
 pub fn export(request: &Request) -> Result<(), String> {
-    let shown = request.file.display();
-    let options = Options { memory_bytes_max: MEMORY_BYTES, ..Options::default() };
-    let (dir, _copy, store, mut new);
     match &request.from {
-        Origin::Folder(folder) => {
-            dir = folder.clone();
-            let open = if backup::is_folder_of_backups(&dir) { backup::open_last } else { check::open };
-            store = open(&dir, options)?;
-            new = NewFile::create(&request.file)?;
-        }
+        Origin::Folder(dir) => export_folder(dir, request),
         Origin::Server { address, login, rate } => {
-            // Whoever writes the file owns the copy, too.
-            new = NewFile::create(&request.file)?;
-            let copy = Copy::new(&request.file);
-            dir = copy.0.clone();
-            let (from, login) = (address.clone(), login.clone());
-            let request = BackupRequest { from, login, dir: dir.clone(), rate: *rate };
-            let (folder, written) = backup::take(&request)?;
-            store = backup::open(&folder, written.info.number, &dir, options)?;
-            _copy = copy;
+            let server = ServerLink::begin(address, login)?;
+            export_server(server, Pace::new(*rate), request)
         }
     }
-    store.load_everything().map_err(|e| check::describe(&dir, e))?;
+}
+
+/// Exports a server that runs: a process reads what it keeps.
+fn export_server(mut server: ServerLink, mut pace: Pace, request: &Request) -> Result<(), String> {
+    let shown = request.file.display();
+    let cannot_write = |e: io::Error| format!("cannot write {shown}: {e}");
+    let mut new = NewFile::create(&request.file)?;
+    server.open_source()?;
+    let version = request.version.map_or("auto".to_owned(), |version| version.to_string());
+    let process = Exporter::start(&server.dir, &version, "keys,functions", &server.plan);
+    let mut process = process.map_err(|e| format!("cannot start a process: {e}"))?;
+    let runtime = Builder::new_current_thread().enable_time().build().map_err(|e| e.to_string())?;
+    let told = loop {
+        let part = runtime.block_on(async { timeout(LOOK_EVERY, process.parts.recv()).await });
+        match part {
+            Err(_) => server.look().map_err(|e| e.to_string())?,
+            Ok(Some(Part::Bytes(bytes))) => {
+                new.file.write_all(&bytes).map_err(cannot_write)?;
+                let waited = pace.wait(bytes.len() as u64, &mut || server.look());
+                waited.map_err(|e| e.to_string())?;
+            }
+            Ok(Some(Part::End(ended))) => {
+                // Whether all was kept is asked in any case: if it was not, what was read may be anything.
+                let kept = server.end().map_err(|e| e.to_string());
+                break kept.and(ended)?;
+            }
+            Ok(None) => unreachable!("the thread tells of the end"),
+        }
+    };
+    new.finish(&request.file).map_err(cannot_write)?;
+    println!("{told}ok");
+    Ok(())
+}
+
+/// Exports a folder that no server uses.
+fn export_folder(dir: &Path, request: &Request) -> Result<(), String> {
+    let shown = request.file.display();
+    let options = Options { memory_bytes_max: MEMORY_BYTES, ..Options::default() };
+    let open = if backup::is_folder_of_backups(dir) { backup::open_last } else { check::open };
+    let store = open(dir, options)?;
+    let mut new = NewFile::create(&request.file)?;
+    store.verify_heap().map_err(|e| check::describe(dir, e))?;
     let mut version = request.version.unwrap_or(REDIS_7_2);
     let mut progress = Progress::counting("keys");
     let mut on_key = |done, all| progress.show(done, all);
@@ -163,21 +202,15 @@ pub fn export(request: &Request) -> Result<(), String> {
         new.finish(&request.file)?;
         Ok(summary)
     });
-    let Summary { keys, libraries } =
-        finished.map_err(|failure| failure.describe(&dir, &format!("cannot write {shown}")))?;
-    println!("version of the format: {version}");
-    println!("keys: {keys}");
-    if libraries > 0 {
-        println!("libraries of functions: {libraries}");
-    }
-    println!("ok");
+    let summary = finished.map_err(|failure| failure.describe(dir, &format!("cannot write {shown}")))?;
+    println!("{summary}ok");
     Ok(())
 }
 
-/// Writes a moment of a server, which says what it is and waits for what comes.
+/// Writes a moment of a server, and tells on the standard error what was written.
 pub fn export_moment(request: &Moment) -> Result<(), String> {
     let dir = &request.dir;
-    // The server kills this process if its client goes. If it ends itself, nobody is left to write for.
+    // Who has started this process kills it if the file is wanted no more. If that one ends, nobody is left to write for.
     let parent_ends = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     parent_ends.map_err(|e| format!("prctl: {e}"))?;
     let mut text = String::new();
@@ -191,7 +224,7 @@ pub fn export_moment(request: &Moment) -> Result<(), String> {
         ..Options::default()
     };
     let store = Store::open_on(view, options).map_err(|e| check::describe(dir, e))?;
-    store.load_everything().map_err(|e| check::describe(dir, e))?;
+    store.verify_heap().map_err(|e| check::describe(dir, e))?;
     let written = match request.version {
         Some(version) => Ok(version),
         None if request.parts.keys => version_needed(&store),
@@ -202,7 +235,9 @@ pub fn export_moment(request: &Moment) -> Result<(), String> {
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         write(&store, out, version, request.parts, &mut |_, _| ())
     });
-    written.map(drop).map_err(|failure| failure.describe(dir, "cannot send"))
+    let summary = written.map_err(|failure| failure.describe(dir, "cannot send"))?;
+    eprint!("{summary}");
+    Ok(())
 }
 
 /// Writes everything as a file of a version. `on_key` is told before each key how many of how many are written.
@@ -242,7 +277,7 @@ fn write(
         })?;
     }
     writer.finish()?;
-    Ok(Summary { keys, libraries: libraries.len() })
+    Ok(Summary { version, keys, libraries: libraries.len() })
 }
 
 fn databases(store: &Store) -> impl Iterator<Item = (u8, u8)> + Clone {
@@ -284,27 +319,6 @@ fn payload(
             }
             Err(Stop::LockBusy | Stop::Busy) => {
                 unreachable!("nobody else uses the store, and nothing is written")
-            }
-        }
-    }
-}
-
-/// The copy of a server's data that is exported. It is removed in the end.
-struct Copy(PathBuf);
-
-impl Copy {
-    fn new(file: &Path) -> Copy {
-        let mut path = file.as_os_str().to_os_string();
-        path.push(".exporting-backup");
-        Copy(path.into())
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            if error.kind() != ErrorKind::NotFound {
-                eprintln!("cannot remove {}: {error}", self.0.display());
             }
         }
     }

@@ -129,9 +129,9 @@ Writes what is in DIR, all databases and libraries of functions, to an RDB file 
 server uses, or a folder of backups, of which the last one is written. It stays as it is. FILE must not be there yet, and gets its name when all
 of it is written.
 
-With --from, it is what a server that runs on this machine holds at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix socket. A backup is
-taken first, in a folder beside FILE that is removed in the end: so there must be room for that, too. --rate limits the bytes that are
-copied for it in a second. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
+With --from, it is what a server that runs on this machine holds at one moment, while it goes on. ADDRESS is HOST:PORT or the path of a Unix socket. What the
+server would free meanwhile it keeps until FILE is written; if it needs that room, its writes go on, and the export fails. --rate limits the bytes of FILE that
+are written in a second. Instead of --password, the variable HOLDFAST_PASSWORD may hold the password.
 
 The version of the format is 11, of Redis 7.2 and Valkey 8, unless there is a hash whose fields expire: then it is 12, of Redis 7.4.
 --rdb-version sets it to 10, of Redis 7.0 (which does not know when consumers of streams were last active), 11 or 12.

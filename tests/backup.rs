@@ -59,7 +59,7 @@ fn a_backup_under_load_is_one_moment() {
             program(&["export", "--from", &server.folder().join("socket"), "--rate", "40mb", &file]);
         assert!(is_done && told.ends_with("ok\n"), "{told}");
         exported = (before, now().iter().map(|n| n + 1).collect::<Vec<u64>>());
-        assert!(!server.folder().path().join("server.rdb.exporting-backup").exists());
+        assert!(!server.folder().path().join("server.rdb.exporting").exists());
     });
     assert_eq!(client.info("backups_ended"), "4");
     assert_eq!(client.info("backup_in_progress"), "0");

@@ -6,8 +6,10 @@ use harness::{
     Folder, Redis, Rng, Server, long_form, run,
     sample::{LATE_MS, known_to_redis, make_data, state},
     seed,
+    transfers::call,
+    wait_until,
 };
-use std::fs;
+use std::{fs, thread};
 
 fn start_in(folder: Folder) -> Server {
     Server::start_in(folder, &["--appendfsync", "no"])
@@ -146,4 +148,34 @@ fn what_cannot_be_exported_is_told_and_nothing_is_left() {
     assert!(!is_done && text.contains("none is not a data folder"), "{text}");
     let (is_done, text) = export(&folder, &file, &["--rdb-version", "9"]);
     assert!(!is_done && text.contains("see holdfast export --help"), "{text}");
+}
+
+#[test]
+fn an_export_of_a_server_that_needs_its_room_is_no_file() {
+    let server = Server::start(&["--log-max-size", "128mb"]);
+    let (mut client, value) = (server.client(), "x".repeat(1 << 20));
+    let fill = |client: &mut harness::Client| {
+        for n in 0..20 {
+            call(client, &["SET", &format!("large:{n}"), &value]);
+        }
+    };
+    fill(&mut client);
+    let file = server.folder().join("dump.rdb");
+    let socket = server.folder().join("socket");
+    let (is_done, text) = program(&["export", "--from", &socket, &file]);
+    assert!(is_done && text == "version of the format: 11\nkeys: 20\nok\n", "{text}");
+    assert_eq!(fs::metadata(&file).expect("the file").len() >> 20, 20);
+    fs::remove_file(&file).expect("the file");
+    let (is_done, text) = thread::scope(|scope| {
+        let export = scope.spawn(|| program(&["export", "--from", &socket, "--rate", "1mb", &file]));
+        wait_until(|| "it has begun".into(), || client.info("backup_in_progress") == "1");
+        while client.info("backups_lost") == "0" {
+            fill(&mut client);
+        }
+        export.join().expect("no panic")
+    });
+    assert!(!is_done && text.contains("the backup had to yield"), "{text}");
+    let names = fs::read_dir(server.folder().path()).expect("the folder");
+    let names: Vec<_> = names.map(|entry| entry.expect("a file").file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().starts_with("dump.rdb")), "{names:?}");
 }

@@ -4,6 +4,7 @@
 pub mod apply;
 pub mod cluster;
 pub mod eviction;
+pub mod exporter;
 pub mod limits;
 pub mod mailbox;
 pub mod replication;

@@ -5,31 +5,22 @@
 use super::{Closed, Connection};
 use crate::{
     admin::log::log,
-    config::{Config, Opt},
-    server::random_id,
+    config::Opt,
+    server::{
+        exporter::{Exporter, Part},
+        random_id,
+    },
     session::snapshot::SnapshotRequest,
 };
 use holdfast_resp::Writer;
 use holdfast_store::{Begin, Lease, Plan};
-use std::{
-    future::poll_fn,
-    io::{self, Read, Write},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    task::Poll,
-    thread,
-    time::Duration,
-};
-use tokio::{sync::mpsc, time};
+use std::{future::poll_fn, task::Poll, time::Duration};
+use tokio::time;
 
 /// How often it is looked whether the moment can be kept.
 const TICK: Duration = Duration::from_millis(2);
 /// How often the client hears something while the file is prepared.
 const KEEPALIVE: Duration = Duration::from_secs(1);
-/// Bytes that go from the process to the connection at once.
-const PIECE: usize = 64 << 10;
-/// How many of them may wait for the connection.
-const PIECES: usize = 4;
 /// Bytes that may wait for the client before more are taken from the process.
 const PENDING_MAX: usize = 256 << 10;
 
@@ -106,7 +97,14 @@ impl Connection {
             true => format!("+FULLRESYNC {} {}\r\n$EOF:{mark}\r\n", server.replication_id, plan.moment()),
             false => format!("$EOF:{mark}\r\n"),
         };
-        let mut process = match Exporter::start(&server.config, request, plan) {
+        let what = match (request.keys, request.functions) {
+            (true, true) => "keys,functions",
+            (true, false) => "keys",
+            (false, true) => "functions",
+            (false, false) => "",
+        };
+        let (dir, version) = (server.config.text(Opt::Dir), server.config.choice(Opt::RdbVersion));
+        let mut process = match Exporter::start(&dir, &version, what, &plan) {
             Ok(process) => process,
             Err(e) => return Ok(Err((format!("Cannot start a process for the snapshot: {e}"), false))),
         };
@@ -126,7 +124,7 @@ impl Connection {
                 Ok(Some(Part::End(ended))) => {
                     // Whether all was kept is asked in any case: if it was not, what was read may be anything.
                     let kept = lease.end().map_err(|error| error.to_string());
-                    if let Err(failure) = kept.and(ended) {
+                    if let Err(failure) = kept.and(ended.map(drop)) {
                         return Ok(Err((failure, sent > 0)));
                     }
                     self.output.open.extend_from_slice(mark.as_bytes());
@@ -172,71 +170,4 @@ impl Connection {
         self.in_command = false;
         Ok(())
     }
-}
-
-/// What comes from the process that writes the file.
-enum Part {
-    Bytes(Vec<u8>),
-    End(Result<(), Failure>),
-}
-
-/// The process that writes the file, and a thread that takes it from there. Both end when this is dropped.
-struct Exporter {
-    child: Arc<Mutex<Child>>,
-    parts: mpsc::Receiver<Part>,
-}
-
-impl Exporter {
-    fn start(config: &Config, request: SnapshotRequest, plan: Plan) -> io::Result<Exporter> {
-        let parts = match (request.keys, request.functions) {
-            (true, true) => "keys,functions",
-            (true, false) => "keys",
-            (false, true) => "functions",
-            (false, false) => "",
-        };
-        // The program as it was started, also if there is another one at its path by now.
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["export-moment", &config.text(Opt::Dir), &config.choice(Opt::RdbVersion), parts]);
-        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = Arc::new(Mutex::new(pipes.spawn()?));
-        let (sender, receiver) = mpsc::channel(PIECES);
-        let process = Exporter { child: child.clone(), parts: receiver };
-        thread::Builder::new().name("snapshot".into()).spawn(move || {
-            let ended = pass_on(&child, &plan.encode(), &sender);
-            // Nobody may be there any more to be told.
-            let _ = sender.blocking_send(Part::End(ended));
-        })?;
-        Ok(process)
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.lock().expect("no holder panics").kill();
-    }
-}
-
-/// Takes the file from the process until that ends.
-fn pass_on(child: &Mutex<Child>, plan: &str, sender: &mpsc::Sender<Part>) -> Result<(), Failure> {
-    let (stdin, stdout, stderr) = {
-        let mut child = child.lock().expect("no holder panics");
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    };
-    let failed = |e: io::Error| format!("the process that writes it: {e}");
-    // A process that takes no plan ends, and says why.
-    let _ = stdin.expect("a pipe").write_all(plan.as_bytes());
-    let mut stdout = stdout.expect("a pipe");
-    loop {
-        let mut bytes = Vec::with_capacity(PIECE);
-        let n = stdout.by_ref().take(PIECE as u64).read_to_end(&mut bytes).map_err(failed)?;
-        if n == 0 || sender.blocking_send(Part::Bytes(bytes)).is_err() {
-            break;
-        }
-    }
-    drop(stdout);
-    let mut told = String::new();
-    stderr.expect("a pipe").read_to_string(&mut told).map_err(failed)?;
-    let status = child.lock().expect("no holder panics").wait().map_err(failed)?;
-    if status.success() { Ok(()) } else { Err(format!("{status}: {}", told.trim().replace('\n', " "))) }
 }
