@@ -161,6 +161,17 @@ fn an_idle_server_sends_what_it_holds() {
     assert_eq!((&words[0][..], words[1].len()), ("+FULLRESYNC", 40), "{words:?}");
     assert_eq!(words[1], client.info("master_replid"));
     assert!(file_in(&bytes[line.len()..]).expect("all of it").starts_with(b"REDIS00"));
+
+    // Each of them was a full copy, also where a part was asked for.
+    let counted = |client: &mut Client| {
+        ["sync_full", "sync_partial_ok", "sync_partial_err"].map(|name| client.info(name))
+    };
+    assert_eq!(counted(&mut client), ["3", "0", "0"]);
+    let bytes = all_of(ask(&server, &format!("PSYNC {} 1", words[1])));
+    assert!(bytes.starts_with(b"+FULLRESYNC "));
+    assert_eq!(counted(&mut client), ["4", "0", "1"]);
+    assert_eq!(client.call("CONFIG RESETSTAT"), ok());
+    assert_eq!(counted(&mut client), ["0", "0", "0"]);
 }
 
 #[test]

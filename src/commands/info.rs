@@ -21,6 +21,7 @@ use crate::{
     util::version::{REDIS_VERSION, VERSION},
 };
 use holdfast_store::Stats;
+use std::sync::atomic::Ordering::Relaxed;
 use std::{
     cell::Cell,
     fmt::Write,
@@ -195,9 +196,9 @@ fn stats(view: &View, text: &mut String) {
         "instantaneous_output_kbps": format!("{:.2}", output as f64 / 1024.0),
         "instantaneous_input_repl_kbps": "0.00",
         "instantaneous_output_repl_kbps": "0.00",
-        "sync_full": 0,
+        "sync_full": server.full_syncs.load(Relaxed),
         "sync_partial_ok": 0,
-        "sync_partial_err": 0,
+        "sync_partial_err": server.partial_syncs_refused.load(Relaxed),
         "latest_fork_usec": 0,
         "total_forks": 0,
         "rejected_connections": traffic.refused,

@@ -9,7 +9,7 @@ use crate::{
 };
 use holdfast_resp::parse_int;
 use holdfast_store::Turn;
-use std::{io, str, time::Duration};
+use std::{io, str, sync::atomic::Ordering::Relaxed, time::Duration};
 use tokio::time::Instant;
 
 const WAIT: Command = Command {
@@ -210,6 +210,9 @@ fn sync(call: &mut Call) -> Answer {
         return Err(NO_MARK);
     }
     check_possible(call.server())?;
+    if is_psync && call.args.at(1) != b"?" {
+        call.server().partial_syncs_refused.fetch_add(1, Relaxed);
+    }
     Ok(Outcome::SendSnapshot(snapshot))
 }
 

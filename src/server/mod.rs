@@ -113,6 +113,10 @@ pub struct Server {
     pub accepted: AtomicU64,
     /// Clients refused so far: too many.
     pub refused: AtomicU64,
+    /// Clients of SYNC and PSYNC to which a whole copy was begun to be sent.
+    pub full_syncs: AtomicU64,
+    /// Clients of PSYNC that asked for less than a whole copy, in vain.
+    pub partial_syncs_refused: AtomicU64,
     /// When it started.
     pub started: Instant,
     /// 40 random hexadecimal digits.
@@ -172,6 +176,8 @@ impl Server {
             stats_base: Mutex::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            full_syncs: AtomicU64::new(0),
+            partial_syncs_refused: AtomicU64::new(0),
             started: Instant::now(),
             run_id: random_id(),
             replication_id: random_id(),
@@ -295,6 +301,8 @@ impl Server {
         self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);
         self.refused.store(0, Relaxed);
+        self.full_syncs.store(0, Relaxed);
+        self.partial_syncs_refused.store(0, Relaxed);
     }
 
     /// Closes the connections of a user. Returns whether the one with number `own` is among them, which is left to it.

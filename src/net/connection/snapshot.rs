@@ -14,7 +14,7 @@ use crate::{
 };
 use holdfast_resp::Writer;
 use holdfast_store::{Begin, Lease, Plan};
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::atomic::Ordering::Relaxed, task::Poll, time::Duration};
 use tokio::time;
 
 /// How often it is looked whether the moment can be kept.
@@ -115,6 +115,7 @@ impl Connection {
                 Err(_) => {}
                 Ok(Some(Part::Bytes(bytes))) => {
                     if sent == 0 {
+                        server.full_syncs.fetch_add(1, Relaxed);
                         self.output.open.extend_from_slice(head.as_bytes());
                     }
                     sent += bytes.len() as u64;
