@@ -139,6 +139,48 @@ fn each_look_up_of_a_value_is_a_hit_or_a_miss() {
     }
 }
 
+/// With ten times more data than memory, copies leave memory soon: what was read for a command of a window is there when it runs.
+#[test]
+fn a_cold_value_of_a_window_is_read_once() {
+    const VALUES: usize = 40_000;
+    const WINDOW: usize = 32;
+    const WINDOWS: usize = 300;
+    let text = |n: usize| format!("{n:04096}");
+    let mut rng = Rng(seed());
+    for way in WAYS {
+        let options = [&["--appendfsync", "no", "--maxmemory", "16mb", "--workers", "2"], way].concat();
+        let server = Server::start(&options);
+        let mut client = server.client();
+        for first in (0..VALUES).step_by(100) {
+            let calls: Vec<_> =
+                (first..first + 100).map(|n| vec!["SET".to_owned(), key(n), text(n)]).collect();
+            assert!(pipeline(&mut client, &calls).iter().all(|reply| *reply == ok()));
+        }
+        let before = reads(&mut client);
+        let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+        for _ in 0..WINDOWS {
+            let windows: Vec<Vec<usize>> = clients
+                .iter_mut()
+                .map(|client| {
+                    let some: Vec<_> = (0..WINDOW).map(|_| rng.below(VALUES as u64) as usize).collect();
+                    let mut requests = Vec::new();
+                    some.iter().for_each(|n| write_command(&mut requests, &["GET", &key(*n)]));
+                    client.send(&requests);
+                    some
+                })
+                .collect();
+            for (client, some) in clients.iter_mut().zip(&windows) {
+                assert!(some.iter().all(|n| client.reply() == bulk(text(*n))));
+            }
+        }
+        let gets = clients.len() * WINDOW * WINDOWS;
+        let (reads, hits) =
+            (reads(&mut client) - before, client.info("cache_hits").parse::<usize>().unwrap());
+        assert!(reads > gets / 2, "{reads} reads: the values are in memory");
+        assert!(reads + hits <= gets, "{way:?}: {reads} reads and {hits} hits for {gets} GETs");
+    }
+}
+
 fn range(value: &str, from: usize, to: usize) -> &str {
     value.get(from..value.len().min(to + 1)).unwrap_or_default()
 }

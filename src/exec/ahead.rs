@@ -13,7 +13,7 @@ use crate::{
     session::Session,
 };
 use holdfast_resp::Args;
-use holdfast_store::{Cold, Fetched};
+use holdfast_store::Cold;
 
 /// Keys of such commands that are looked at.
 const KEYS_MAX: usize = 64;
@@ -23,14 +23,13 @@ const BYTES_MAX: usize = 1 << 20;
 const PAGES_MAX: usize = 64;
 
 impl Turn<'_> {
-    /// Looks at the keys of commands that come next, and puts what of their values was `fetched` into the cache. Returns what is
-    /// still cold. It is only a guess what the commands will need, since others run before them.
+    /// What is cold of what commands will need that come next. It is only a guess, since others run before them. `None`: the keys
+    /// are locked for long.
     pub fn look_ahead<'a>(
         &self,
         session: &Session,
         commands: impl Iterator<Item = Args<'a>>,
-        fetched: Vec<Fetched>,
-    ) -> Vec<Cold> {
+    ) -> Option<Vec<Cold>> {
         let store = &self.worker.server.store;
         let (mut keys, mut read, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for args in commands {
@@ -46,15 +45,14 @@ impl Turn<'_> {
         }
         keys.truncate(KEYS_MAX);
         if calls.is_empty() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let db = store.database(session.db as u8);
-        let Ok(mut txn) = store.try_begin_known(db, keys.iter().copied()) else { return Vec::new() };
+        let mut txn = store.try_begin_known(db, keys.iter().copied()).ok()?;
         // Nobody has asked for the keys yet.
         txn.keep_expired();
         txn.count_lookups(false);
         txn.note_uses(false);
-        txn.supply(fetched);
         let mut cold = txn.cold(db, read);
         for (row, args, keys) in calls {
             // What is damaged is told by the command that meets it.
@@ -66,7 +64,7 @@ impl Turn<'_> {
             bytes += cold.len_max();
             bytes <= BYTES_MAX
         });
-        cold
+        Some(cold)
     }
 
     /// The row of a command whose keys tell what it locks.

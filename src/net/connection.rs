@@ -6,10 +6,12 @@
 //!
 //! While a connection is idle it holds no buffers; they are its worker's.
 
+mod ahead;
 mod buffers;
 mod snapshot;
 mod waiting;
 
+use self::ahead::ReadAhead;
 use crate::{
     admin::log::log,
     exec::{answer::Outcome, turn::Turn},
@@ -25,7 +27,7 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
-use holdfast_store::{Cold, Expected, Fetched};
+use holdfast_store::{Cold, Expected};
 use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Instant};
 
 /// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
@@ -58,6 +60,8 @@ pub struct Connection {
     session: Session,
     parser: Parser,
     input: Vec<u8>,
+    /// What was read for commands in `input` that are complete.
+    ahead: ReadAhead,
     /// Where the first command that is not executed begins in `input`.
     head: usize,
     output: Output,
@@ -106,6 +110,7 @@ impl Connection {
             session,
             parser: Parser::new(),
             input: Vec::new(),
+            ahead: ReadAhead::default(),
             head: 0,
             output: Output::default(),
             over_limit_since: None,
@@ -188,6 +193,7 @@ impl Connection {
                 }
             }
         }
+        self.ahead.clear();
         self.publish();
         Ok(())
     }
@@ -229,12 +235,12 @@ impl Connection {
     }
 
     /// Looks at the commands behind the one at the head of the input, as [`Turn::look_ahead`] does.
-    fn look_ahead(&self, turn: &Turn<'_>, fetched: Vec<Fetched>) -> Vec<Cold> {
+    fn look_ahead(&self, turn: &Turn<'_>) -> Option<Vec<Cold>> {
         if !self.parser.has_ahead() || self.session.multi.is_some() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let commands = self.parser.upcoming(&self.input[self.head..]).skip(1);
-        turn.look_ahead(&self.session, commands, fetched)
+        turn.look_ahead(&self.session, commands)
     }
 
     /// Puts the messages that have come among the output, between two replies.

@@ -30,7 +30,7 @@ impl Connection {
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
         loop {
-            has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack);
+            has_waited |= !outcome.is_final() && !matches!(outcome, Outcome::OnStack | Outcome::Fetch(_));
             if !matches!(outcome, Outcome::Busy | Outcome::Queue | Outcome::Fetch(_)) {
                 // A command that waits for something other than room gives up its place in the queue of writers.
                 self.session.ticket = None;
@@ -43,7 +43,10 @@ impl Connection {
                     break;
                 }
                 Outcome::OnStack => on_stack = true,
-                Outcome::Wait(until) => wake = self.wait(until).await?,
+                Outcome::Wait(until) => {
+                    self.ahead.clear();
+                    wake = self.wait(until).await?;
+                }
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // Only the end of CLIENT PAUSE notifies; an attempt that comes too early is put off again.
@@ -83,18 +86,12 @@ impl Connection {
                     self.closing = true;
                     break;
                 }
-                Outcome::Fetch(cold) => {
-                    let own: HashSet<u64> = cold.iter().map(Cold::id).collect();
-                    let mut wanted = cold;
-                    wanted.extend(self.look_ahead(turn, Vec::new()));
-                    let fetching = self.events.worker.fetcher.fetch(wanted);
-                    let fetched = self.drive(fetching).await?;
-                    let (fetched, ahead): (Vec<_>, Vec<_>) =
-                        fetched.into_iter().partition(|fetched| own.contains(&fetched.id()));
-                    if !ahead.is_empty() {
-                        self.look_ahead(turn, ahead);
+                Outcome::Fetch(mut cold) => {
+                    self.session.fetched.extend(self.ahead.take(&mut cold));
+                    if !cold.is_empty() {
+                        has_waited = true;
+                        self.fetch(turn, cold).await?;
                     }
-                    self.session.fetched.extend(fetched);
                 }
             }
             turn.resume();
@@ -109,6 +106,23 @@ impl Connection {
         self.session.fetched.clear();
         self.session.draws = None;
         Ok(has_waited)
+    }
+
+    /// Reads what the command at the head of the input wants, and with it what those behind it will want.
+    async fn fetch(&mut self, turn: &Turn<'_>, cold: Vec<Cold>) -> Result<(), Closed> {
+        let own: HashSet<u64> = cold.iter().map(Cold::id).collect();
+        let mut wanted = cold;
+        if let Some(mut upcoming) = self.look_ahead(turn) {
+            self.ahead.keep_only(&mut upcoming);
+            wanted.extend(upcoming.into_iter().filter(|cold| !own.contains(&cold.id())));
+        }
+        let fetching = self.events.worker.fetcher.fetch(wanted);
+        let fetched = self.drive(fetching).await?;
+        let (fetched, ahead): (Vec<_>, Vec<_>) =
+            fetched.into_iter().partition(|fetched| own.contains(&fetched.id()));
+        self.ahead.add(ahead);
+        self.session.fetched.extend(fetched);
+        Ok(())
     }
 
     /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.

@@ -270,7 +270,7 @@ impl Cache {
 
     /// Takes the chunk out that is the next to go: the oldest of the small queue if this holds over a tenth of the
     /// memory, else the oldest of the main queue. The chunk that takes new copies in stays if another one can go: what was
-    /// read ahead of its command is there.
+    /// used last is there.
     pub fn pop(&mut self) -> Option<Victim> {
         let is_large = self.small_bytes * 10 > self.bytes && self.small.len() > 1;
         let from_small = is_large || self.main.is_empty();

@@ -117,6 +117,11 @@ impl Fetched {
         self.cold.id()
     }
 
+    /// Whether it is a page of the heap, which is in its place if it could be read.
+    pub fn is_page(&self) -> bool {
+        matches!(self.cold, Cold::Page(_))
+    }
+
     /// Whether this is what was wanted.
     pub fn is(&self, cold: &Cold) -> bool {
         self.cold == *cold

@@ -100,8 +100,6 @@ impl Lookups {
 #[derive(Default)]
 pub(crate) struct Counts {
     pub lookups: Lookups,
-    /// Values that were fetched before anybody asked for them, and put into the cache.
-    pub ahead: u64,
     /// Batches whose first change was here.
     pub changes: u64,
     /// What was garbage and is freed.

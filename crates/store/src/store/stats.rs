@@ -106,8 +106,7 @@ impl Stats {
     pub fn counted_since(mut self, base: &Stats) -> Stats {
         self.lookup_hits -= base.lookup_hits;
         self.lookup_misses -= base.lookup_misses;
-        // Less for a moment while values are there that were fetched and are not asked for yet.
-        self.cache_hits = self.cache_hits.saturating_sub(base.cache_hits);
+        self.cache_hits -= base.cache_hits;
         self.cache_misses -= base.cache_misses;
         self.fetched_keys -= base.fetched_keys;
         self.expired_keys -= base.expired_keys;
@@ -167,16 +166,15 @@ impl Stats {
         }
     }
 
-    /// Adds look-ups. `ahead`: values among those found in the cache that were fetched and are not asked for yet.
-    fn look_up(&mut self, lookups: Lookups, ahead: u64) {
+    fn look_up(&mut self, lookups: Lookups) {
         self.lookup_hits += lookups.hits;
         self.lookup_misses += lookups.misses;
-        self.cache_hits += lookups.cached.saturating_sub(ahead);
+        self.cache_hits += lookups.cached;
     }
 
     fn add(&mut self, appended: &mut Appended, shared: &Shared, part: &Partition) {
         appended.add(&part.counts.appended);
-        self.look_up(part.counts.lookups, part.counts.ahead);
+        self.look_up(part.counts.lookups);
         self.changes += part.counts.changes;
         self.swept += part.counts.swept;
         self.garbage += part.garbage_len(shared);
@@ -229,7 +227,7 @@ impl Store {
         let (mut stats, mut appended) = (Stats::new(&self.maintenance), Appended::default());
         txn.partitions().for_each(|part| stats.add(&mut appended, &self.shared, part));
         // Its partitions know of these at its end.
-        stats.look_up(txn.lookups(), 0);
+        stats.look_up(txn.lookups());
         stats.completed(&self.maintenance, &appended)
     }
 }

@@ -306,8 +306,6 @@ impl<'s> Txn<'s> {
         if item.key != target.key {
             return Ok(None);
         }
-        // Whoever asks for it will find it, and yet it was not there.
-        part.counts.ahead += u64::from(!self.counts_lookups);
         let known = part.known_after(target.db, found.slot, self.notes_uses);
         part.cache_value(shared, target.db, found.slot, target.digest, target.key, item.stored, known);
         Ok(Some(item.stored))
