@@ -122,6 +122,34 @@ fn info(client: &mut Client) -> String {
     text(&client.call("CLUSTER INFO"))
 }
 
+/// The client library is told of one node: after the first redirection it asks who has which slots, and then it is not redirected.
+#[test]
+fn the_client_library_is_redirected_once() {
+    let nodes = Nodes::create(3);
+    let redirections = || -> u64 {
+        let count = |port| {
+            let stats = text(&nodes.client(port).call("INFO errorstats"));
+            let moved = stats.lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+            moved.map_or(0, |count| count.trim().parse().expect("a number"))
+        };
+        nodes.ports().into_iter().map(count).sum()
+    };
+    let config = holdfast_client::Config::new([address(nodes.ports()[0])]).expect("an address");
+    let client = holdfast_client::Client::new(config).expect("a client");
+    let set = |n: usize| client.call(holdfast_client::Command::new("SET").arg(&format!("key:{n}")).arg("v"));
+    let mut n = 0;
+    while redirections() == 0 {
+        assert_eq!(set(n), Ok(ok()));
+        n += 1;
+    }
+    // This one's reply comes after that about the slots, if it is from the same server.
+    (n..n + 20).for_each(|n| assert_eq!(set(n), Ok(ok())));
+    let before = redirections();
+    (1000..1500).for_each(|n| assert_eq!(set(n), Ok(ok())));
+    assert_eq!(redirections(), before, "{before} before");
+    assert!(before <= 3, "{before} redirections");
+}
+
 /// How many nodes have failed, as one tells.
 fn failed_nodes(client: &mut Client) -> usize {
     text(&client.call("CLUSTER NODES")).lines().filter(|line| line.contains("master,fail")).count()

@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Executed},
     outbox::{Outbox, SLICES},
     request::{RequestId, Requests},
-    slots::Redirect,
+    slots::{Owned, Redirect, parse_map},
     transport::{Network, Transport},
 };
 use holdfast_resp::Reply;
@@ -60,6 +60,10 @@ pub struct Redirected {
 pub struct Shared {
     pub requests: Requests,
     pub redirected: Vec<Redirected>,
+    /// Whether some server is to say who has which slots.
+    pub map_is_asked: bool,
+    /// What one has said of that.
+    pub map: Vec<Owned>,
     pub network: Box<dyn Network>,
     /// What is said first, and the number of replies.
     pub greeting: (Vec<u8>, usize),
@@ -397,8 +401,14 @@ impl Connection {
             Decoded::Filled(len) => (Ok(Reply::Int(len as i64)), Some(len)),
             Decoded::TooSmall(needed) => (Err(Error::TooSmall { needed }), None),
         };
-        if let Some(id) = id {
-            shared.requests.complete(id, result, filled);
+        match (id, result) {
+            (Some(id), result) => shared.requests.complete(id, result, filled),
+            (None, Ok(Reply::Array(ranges))) => {
+                shared.map = parse_map(&ranges, &self.address);
+                shared.map_is_asked = false;
+            }
+            // To ASKING, or from a server that is no node of a cluster any more.
+            (None, result) => shared.map_is_asked &= result.is_ok(),
         }
         if !whole {
             // The server has not waited for the rest, so there is no telling what it will make of that.
@@ -411,6 +421,7 @@ impl Connection {
     /// The server lets nobody in: those who wait for it need not wait longer.
     fn refused(&mut self, text: &str, shared: &mut Shared, now: Instant) {
         let (requests, bytes) = self.outbox.clear();
+        shared.map_is_asked = false;
         shared.pending_bytes -= bytes;
         for returned in requests {
             shared.requests.complete(returned.id, Err(Error::Refused(text.to_owned())), None);
@@ -431,6 +442,7 @@ impl Connection {
             return;
         }
         self.attempts = 0;
+        shared.map_is_asked = false;
         let (requests, bytes) = self.outbox.clear();
         shared.pending_bytes -= bytes;
         for returned in requests {

@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Executed},
     poller::{Poller, Ready},
     request::{Outcome, Request, RequestId, Requests, State},
-    slots::{SlotMap, hash_slot},
+    slots::{SlotMap, address_from, hash_slot},
     transport::Sockets,
 };
 use std::{
@@ -21,6 +21,7 @@ const FLUSH_BYTES: usize = 32 << 10;
 const SERVERS_MAX: usize = 1024;
 /// Connections for requests that may take any time; more such requests share the last one.
 const APART_MAX: usize = 256;
+const CLUSTER_SLOTS: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 pub struct Core {
@@ -64,6 +65,8 @@ impl Core {
             shared: Shared {
                 requests: Requests::new(config.requests_max),
                 redirected: Vec::new(),
+                map_is_asked: false,
+                map: Vec::new(),
                 network,
                 greeting,
                 reply_bytes_max,
@@ -184,6 +187,11 @@ impl Core {
 
     /// What follows from what connections did.
     fn settle(&mut self, now: Instant) {
+        for (slots, address) in mem::take(&mut self.shared.map) {
+            if let Some(server) = self.server_at(address) {
+                slots.for_each(|slot| self.slots.assign(slot, server));
+            }
+        }
         while !self.shared.redirected.is_empty() {
             for redirected in mem::take(&mut self.shared.redirected) {
                 self.redirect(redirected, now);
@@ -231,28 +239,34 @@ impl Core {
     /// The server that a redirection names; that of MOVED has the slot from now on.
     fn redirect_target(&mut self, id: RequestId, redirect: &crate::slots::Redirect) -> Option<usize> {
         let from = self.shared.requests.get(id).ok()?.server;
-        let host = match (&redirect.host[..], &self.servers[from].address) {
-            ("", Address::Tcp { host, .. }) => host.clone(),
-            ("", Address::Unix(_)) => return None,
-            (host, _) => host.to_owned(),
-        };
-        let address = Address::Tcp { host, port: redirect.port };
-        let known = self.servers.iter().position(|known| !known.apart && known.address == address);
-        let server = match known {
-            Some(server) => server,
-            None if self.known == SERVERS_MAX => return None,
-            None => {
-                self.known += 1;
-                self.servers.push(Connection::new(address, self.shared.reply_bytes_max));
-                self.servers.len() - 1
-            }
-        };
+        let address = address_from(&self.servers[from].address, &redirect.host, redirect.port)?;
+        let server = self.server_at(address)?;
         // From now on what was lent may be needed once more.
         self.shared.gives_back = false;
         if !redirect.ask {
             self.slots.assign(redirect.slot, server);
+            self.ask_for_map(server);
         }
         Some(if self.servers[from].apart { self.apart(server) } else { server })
+    }
+
+    /// Asks a server who has which slots: where one has moved, others may have, too.
+    fn ask_for_map(&mut self, server: usize) {
+        if !mem::replace(&mut self.shared.map_is_asked, true) {
+            let ask = Wire { bytes: CLUSTER_SLOTS.to_vec(), lent: Vec::new() };
+            self.shared.pending_bytes += self.servers[server].outbox.push_wire(None, ask);
+        }
+    }
+
+    /// The server at an address, which may be a new one; `None` if it would be one too many.
+    fn server_at(&mut self, address: Address) -> Option<usize> {
+        let known = self.servers.iter().position(|known| !known.apart && known.address == address);
+        if known.is_some() || self.known == SERVERS_MAX {
+            return known;
+        }
+        self.known += 1;
+        self.servers.push(Connection::new(address, self.shared.reply_bytes_max));
+        Some(self.servers.len() - 1)
     }
 
     fn time_out(&mut self, now: Instant) {

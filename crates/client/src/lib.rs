@@ -51,7 +51,7 @@
 //! | not sent, or in part | it was not executed. It is sent again on the next connection, in its old place |
 //! | sent in full, read-only ([`Command::read_only`]) | it is sent again: a second execution changes nothing |
 //! | sent in full, any other | [`Error::Lost`], [`Executed::Unknown`]: the reply was lost, or the request was |
-//! | replied to with MOVED or ASK | it was not executed. It is sent to the server that was named |
+//! | replied to with MOVED or ASK | it was not executed. It is sent to the server that was named; after MOVED that is asked for all slots |
 //!
 //! A connection on which nothing was on its way for 5 ms is looked at before a request is sent on it, so that a server
 //! that went away meanwhile makes nothing unknown.

@@ -1,6 +1,10 @@
 //! Which server has which keys: hash slots as in Redis Cluster, from the first request on, be the servers a cluster
 //! or not.
 
+use crate::config::Address;
+use holdfast_resp::Reply;
+use std::ops::RangeInclusive;
+
 /// The number of hash slots (Redis Cluster specification).
 pub const SLOTS: usize = 16384;
 
@@ -51,6 +55,38 @@ impl SlotMap {
     pub fn assign(&mut self, slot: u16, server: usize) {
         self.0[usize::from(slot)] = server as u16;
     }
+}
+
+/// A range of slots, with its last one, and the server that has them.
+pub(crate) type Owned = (RangeInclusive<u16>, Address);
+
+/// Reads a reply to CLUSTER SLOTS that came from `from`. Ranges that are not of this form are left out: MOVED tells of them.
+pub(crate) fn parse_map(ranges: &[Reply], from: &Address) -> Vec<Owned> {
+    ranges.iter().filter_map(|range| parse_range(range, from)).collect()
+}
+
+fn parse_range(range: &Reply, from: &Address) -> Option<Owned> {
+    let Reply::Array(range) = range else { return None };
+    let [Reply::Int(first), Reply::Int(last), Reply::Array(owner), ..] = &range[..] else { return None };
+    let [host, Reply::Int(port), ..] = &owner[..] else { return None };
+    let host = match host {
+        Reply::Bulk(host) => std::str::from_utf8(host).ok()?,
+        Reply::Null => "",
+        _ => return None,
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let address = address_from(from, host, u16::try_from(*port).ok()?)?;
+    (usize::from(last) < SLOTS).then_some((first..=last, address))
+}
+
+/// The address that a server names: without a host, it is the server's own.
+pub(crate) fn address_from(from: &Address, host: &str, port: u16) -> Option<Address> {
+    let host = match (host, from) {
+        ("", Address::Tcp { host, .. }) => host,
+        ("", Address::Unix(_)) => return None,
+        (host, _) => host,
+    };
+    Some(Address::Tcp { host: host.to_owned(), port })
 }
 
 /// Where a reply of `MOVED` or `ASK` sends a request.
@@ -104,6 +140,27 @@ mod tests {
         let mut counts = [0; 3];
         (0..SLOTS as u16).for_each(|slot| counts[map.server(slot)] += 1);
         assert_eq!(counts, [5462, 5461, 5461]);
+    }
+
+    #[test]
+    fn maps_are_read_strictly() {
+        let from = Address::Tcp { host: "h".into(), port: 1 };
+        let tcp = |host: &str, port| Address::Tcp { host: host.into(), port };
+        let range = |first, last, host, port| {
+            let owner = Reply::Array(vec![host, Reply::Int(port), Reply::Bulk(b"id".to_vec())]);
+            Reply::Array(vec![Reply::Int(first), Reply::Int(last), owner])
+        };
+        let named = || Reply::Bulk(b"::1".to_vec());
+        let map = [
+            range(0, 5, named(), 7000),
+            range(6, 16383, Reply::Null, 7001),
+            range(0, 16384, named(), 1),
+            range(-1, 5, named(), 1),
+            range(0, 5, named(), 70_000),
+            Reply::Array(vec![Reply::Int(1)]),
+        ];
+        assert_eq!(parse_map(&map, &from), [(0..=5, tcp("::1", 7000)), (6..=16383, tcp("h", 7001))]);
+        assert_eq!(parse_map(&map, &Address::Unix("/s".into())), [(0..=5, tcp("::1", 7000))]);
     }
 
     #[test]

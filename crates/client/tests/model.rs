@@ -59,6 +59,28 @@ impl World {
     }
 }
 
+impl World {
+    /// The reply to CLUSTER SLOTS: right, out of date, or an error.
+    fn map(&mut self, servers: u16) -> Vec<u8> {
+        if self.faults && self.rng.one_in(4) {
+            return b"-ERR This instance has cluster support disabled\r\n".to_vec();
+        }
+        let owners: Vec<u16> = match self.faults && self.rng.one_in(4) {
+            true => (0..16384).map(|slot| (slot + 1) % servers).collect(),
+            false => (0..16384).map(|slot| self.owner(slot, servers)).collect(),
+        };
+        let mut ranges = Vec::new();
+        let mut first = 0;
+        for range in owners.chunk_by(|a, b| a == b) {
+            let last = first + range.len() - 1;
+            ranges.extend(format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$-1\r\n:{}\r\n", range[0]).bytes());
+            first = last + 1;
+        }
+        let count = owners.chunk_by(|a, b| a == b).count();
+        [format!("*{count}\r\n").into_bytes(), ranges].concat()
+    }
+}
+
 type Shared = Arc<Mutex<World>>;
 
 fn lock(world: &Shared) -> MutexGuard<'_, World> {
@@ -136,6 +158,7 @@ impl Link {
                     self.asking = true;
                     reply.extend_from_slice(b"+OK\r\n");
                 }
+                b"CLUSTER" => reply.extend_from_slice(&world.map(self.count)),
                 name => {
                     let asked = std::mem::take(&mut self.asking);
                     let slot = hash_slot(&args[1]);
