@@ -579,7 +579,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
-    const SEEDS: u64 = 60;
+    const SEEDS: u64 = 80;
     if with_seeds(SEEDS, history) < SEEDS {
         return;
     }
