@@ -81,6 +81,12 @@ impl Outcome {
         matches!(self, Outcome::Done | Outcome::Close)
     }
 
+    /// Whether it is for others to end the wait, and they may take their time.
+    pub fn may_take_long(&self) -> bool {
+        use Outcome::{Busy, Postpone, Queue, Wait, WaitFor};
+        matches!(self, Wait(_) | Postpone(_) | Busy | Queue | WaitFor(_))
+    }
+
     /// Tries again in a while.
     pub fn postpone(while_: Duration) -> Outcome {
         Outcome::Postpone(Instant::now() + while_)

@@ -81,8 +81,8 @@ pub struct Entries {
     journal: Journal,
     /// The first one only says what the others follow.
     places: VecDeque<Place>,
-    /// Batches of late entries, by their numbers.
-    recent: BTreeMap<u64, Vec<u8>>,
+    /// Late entries with their batches, by their numbers.
+    recent: BTreeMap<u64, Entry>,
     recent_bytes: usize,
     /// `None`: somebody else has it open.
     pub log: Option<Arc<Log>>,
@@ -218,22 +218,22 @@ impl Entries {
         }
     }
 
-    /// Adds the next entry, whose batches are `batches` and whose seal ends at `end`.
-    pub fn push(&mut self, seal: Seal, batches: Vec<u8>, end: Lsn) {
-        assert_eq!(seal.index, self.last_number() + 1);
-        self.recent_bytes += batches.len();
-        self.recent.insert(seal.index, batches);
+    /// Adds the next entry, whose seal ends at `end`.
+    pub fn push(&mut self, seal: Seal, entry: Entry, end: Lsn) {
+        assert_eq!((seal.index, seal.term), (self.last_number() + 1, entry.term));
+        self.recent_bytes += entry.data.len();
+        self.recent.insert(seal.index, entry);
         self.places.push_back(Place::new(seal, end));
     }
 
     /// Forgets what others can read in the log.
     pub fn trim(&mut self, written: Lsn) {
         while self.recent_bytes > RECENT_BYTES {
-            let Some((&index, batches)) = self.recent.first_key_value() else { break };
+            let Some((&index, entry)) = self.recent.first_key_value() else { break };
             if self.end_of(index).is_some_and(|end| end > written) {
                 break;
             }
-            self.recent_bytes -= batches.len();
+            self.recent_bytes -= entry.data.len();
             self.recent.remove(&index);
         }
     }
@@ -283,10 +283,10 @@ impl Entries {
         self.journal.snapshot()
     }
 
-    /// The batches of an entry.
-    fn batches(&self, index: u64) -> raft::Result<Vec<u8>> {
-        if let Some(batches) = self.recent.get(&index) {
-            return Ok(batches.clone());
+    /// An entry with its batches.
+    fn with_batches(&self, index: u64) -> raft::Result<Entry> {
+        if let Some(entry) = self.recent.get(&index) {
+            return Ok(entry.clone());
         }
         let (Some(before), Some(place)) = (self.place(index - 1), self.place(index)) else {
             return Err(StorageError::Compacted.into());
@@ -294,7 +294,9 @@ impl Entries {
         let Some(log) = &self.log else { return Err(StorageError::LogTemporarilyUnavailable.into()) };
         let mut batches = vec![0; (place.end - place.seal_len - before.end) as usize];
         match log.read(before.end, &mut batches) {
-            Ok(read) if read == batches.len() => Ok(batches),
+            Ok(read) if read == batches.len() => {
+                Ok(Entry { index, term: place.seal.term, data: batches.into(), ..Entry::default() })
+            }
             // The segment was freed: the member needs a copy.
             _ => Err(StorageError::Compacted.into()),
         }
@@ -324,11 +326,10 @@ impl Storage for Entries {
         let max_size = max_size.into().unwrap_or(u64::MAX);
         let (mut entries, mut size) = (Vec::new(), 0);
         for index in low..high {
-            let seal = &self.place(index).ok_or(StorageError::Unavailable)?.seal;
-            let mut entry = Entry { index, term: seal.term, ..Entry::default() };
-            if context.can_async() {
-                entry.data = self.batches(index)?.into();
-            }
+            let entry = match context.can_async() {
+                true => self.with_batches(index)?,
+                false => Entry { index, term: self.term(index)?, ..Entry::default() },
+            };
             size += (entry.data.len() + BATCH_HEADER) as u64;
             if size > max_size && !entries.is_empty() {
                 break;

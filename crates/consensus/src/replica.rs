@@ -208,6 +208,10 @@ impl Replica {
     /// The medium's: the replica is to be opened anew, as after every error.
     pub fn tick(&self) -> Result<()> {
         self.with(|inner| {
+            if inner.state == State::Rests {
+                // It could not be elected now.
+                return;
+            }
             inner.ticks += 1;
             inner.raft.tick();
             inner.draw_patience();
@@ -288,7 +292,7 @@ impl Replica {
     pub fn rest(self: &Arc<Self>) -> Option<(u32, Agreement)> {
         let mut inner = self.inner.lock();
         let is_ready = inner.decided == inner.raft.store().last_number();
-        if inner.state != State::Follows || inner.raft.raft.state == StateRole::Leader || !is_ready {
+        if inner.state != State::Follows || inner.raft.raft.state != StateRole::Follower || !is_ready {
             return None;
         }
         inner.state = State::Rests;
@@ -464,7 +468,7 @@ impl Inner {
             let seal = self.raft.store().next_seal(entry.term);
             log.store(&entry.data)?;
             log.append_in(entry.term as u32, &seal.encode());
-            self.raft.mut_store().push(seal, entry.data.to_vec(), log.tail());
+            self.raft.mut_store().push(seal, entry, log.tail());
         }
         let end = log.tail();
         while log.durable_here() < end {
@@ -514,14 +518,13 @@ impl Inner {
         }
         self.raft.propose(Vec::new(), batches).map_err(|_| deposed())?;
         let mut ready = self.raft.ready();
-        let entries = ready.take_entries();
-        let [entry] = &entries[..] else { return Err(deposed()) };
+        let Ok([entry]) = <[Entry; 1]>::try_from(ready.take_entries()) else { return Err(deposed()) };
         if (entry.index, entry.term, entry.get_entry_type())
             != (seal.index, seal.term, EntryType::EntryNormal)
         {
             return Err(deposed());
         }
-        self.raft.mut_store().push(seal, entry.data.to_vec(), end);
+        self.raft.mut_store().push(seal, entry, end);
         self.unwritten.push_back((ready.number(), end));
         self.send(ready.take_messages());
         let decided = ready.take_committed_entries();

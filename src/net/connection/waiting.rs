@@ -35,6 +35,10 @@ impl Connection {
                 // A command that waits for something other than room gives up its place in the queue of writers.
                 self.session.ticket = None;
             }
+            if outcome.may_take_long() {
+                // Many connections may wait at once.
+                self.ahead.clear();
+            }
             match outcome {
                 Outcome::Done => break,
                 Outcome::Close => {
@@ -43,10 +47,7 @@ impl Connection {
                     break;
                 }
                 Outcome::OnStack => on_stack = true,
-                Outcome::Wait(until) => {
-                    self.ahead.clear();
-                    wake = self.wait(until).await?;
-                }
+                Outcome::Wait(until) => wake = self.wait(until).await?,
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // Only the end of CLIENT PAUSE notifies; an attempt that comes too early is put off again.
