@@ -325,6 +325,7 @@ fn a_failed_log_is_told() {
     let samples = scrape(port);
     assert_eq!([samples["holdfast_healthy"], samples["holdfast_ready"]], [0.0, 0.0]);
     assert_eq!(samples["holdfast_writes_refused{cause=\"failure\"}"], 1.0);
+    assert!(samples.contains_key("holdfast_refused_writes_total{cause=\"failure\"}"));
 }
 
 #[test]

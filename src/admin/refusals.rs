@@ -5,7 +5,7 @@
 
 use crate::admin::log::log;
 use holdfast_store::{Admission, Limit, Store};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Refusals([State; CAUSES.len()]);
 
 #[derive(Default)]
 struct State {
+    /// Commands that were refused.
+    count: AtomicU64,
     /// Some were refused since the last look.
     noted: AtomicBool,
     /// Seconds, and one, since some were; 0: the operator knows of none.
@@ -41,6 +43,22 @@ impl Refusals {
     /// A write is refused. Waits for nothing.
     pub fn note(&self, cause: Cause) {
         self.0[cause as usize].noted.store(true, Relaxed);
+    }
+
+    /// A command is refused.
+    pub fn count(&self, cause: Cause) {
+        self.0[cause as usize].count.fetch_add(1, Relaxed);
+        self.note(cause);
+    }
+
+    /// Commands that were refused for a cause.
+    pub fn counted(&self, cause: Cause) -> u64 {
+        self.0[cause as usize].count.load(Relaxed)
+    }
+
+    /// Counts from nothing again.
+    pub fn reset_counts(&self) {
+        self.0.iter().for_each(|state| state.count.store(0, Relaxed));
     }
 
     /// Why writes are refused now, or were a moment ago, with figures.

@@ -80,6 +80,7 @@ pub const DISK_FULL: Stop = Stop::new(
     "OOM command not allowed: the disk is full, or the log has reached 'log-max-size'. Deleting keys makes room.",
 );
 /// The log has failed. Admission tells why.
-const LOG_FAILED: Stop = Stop::new("MISCONF Writing to the log has failed, so data cannot be changed");
+pub const LOG_FAILED_TEXT: &str = "MISCONF Writing to the log has failed, so data cannot be changed";
+const LOG_FAILED: Stop = Stop::new(LOG_FAILED_TEXT);
 /// CLIENT UNBLOCK … ERROR.
 pub const UNBLOCKED: Stop = Stop::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

@@ -6,6 +6,7 @@ mod replication;
 mod store;
 
 use crate::{
+    admin::refusals::CAUSES,
     clients::client::Kind,
     commands::prelude::*,
     config::Opt,
@@ -207,6 +208,10 @@ fn stats(view: &View, text: &mut String) {
         "total_reads_processed": traffic.reads,
         "total_writes_processed": traffic.writes,
     );
+    for cause in CAUSES {
+        let count = server.refusals.counted(cause);
+        write!(text, "refused_writes_{}:{count}\r\n", cause.name()).expect(STRING);
+    }
     for (what, count) in traffic.denied {
         write!(text, "acl_access_denied_{what}:{count}\r\n").expect(STRING);
     }

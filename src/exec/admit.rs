@@ -3,7 +3,7 @@
 
 use crate::{
     admin::refusals::Cause,
-    command::error::{DISK_FULL, OUT_OF_MEMORY, Stop},
+    command::error::{DISK_FULL, LOG_FAILED_TEXT, OUT_OF_MEMORY, Stop},
     config::Opt,
     exec::{answer::Outcome, turn::Turn},
     server::eviction,
@@ -119,7 +119,7 @@ impl Turn<'_> {
             Admission::Failed => {
                 self.worker.server.refusals.note(Cause::Failure);
                 let why = self.worker.server.store.log().failed().unwrap_or_default();
-                Err(format!("MISCONF Writing to the log has failed, so data cannot be changed: {why}").into())
+                Err(format!("{LOG_FAILED_TEXT}: {why}").into())
             }
         }
     }

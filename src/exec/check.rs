@@ -121,6 +121,7 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
         mut error: Stop,
     ) -> Outcome {
+        self.count_refusal(&error);
         // The command may have waited until its rights were taken away, or room ran out.
         session.stop_waiting(&self.worker.server);
         let is_exec = id.is_some_and(|id| self.worker.server.table.command(id).name == "exec");

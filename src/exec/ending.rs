@@ -4,7 +4,7 @@ use crate::{
     admin::refusals::Cause,
     command::{
         Command, Flags,
-        error::{DISK_FULL, Stop},
+        error::{DISK_FULL, LOG_FAILED_TEXT, OUT_OF_MEMORY, Stop},
         table::CommandId,
     },
     config::Opt,
@@ -22,19 +22,23 @@ impl Turn<'_> {
     /// What becomes of a command that stops, and whether that is an error.
     #[cold]
     pub(super) fn stop(&self, stop: Stop, may_grow: bool, out: &mut Writer) -> (Outcome, bool) {
-        let is_full = stop == DISK_FULL;
+        self.count_refusal(&stop);
         match stop {
             Stop::Cold(cold) => (Outcome::Fetch(vec![cold]), false),
             Stop::LockBusy => (Outcome::LockBusy, false),
             Stop::Busy => (busy(may_grow), false),
             Stop::Error(text) => {
-                if is_full {
-                    self.worker.server.refusals.note(Cause::Space);
-                }
                 self.worker.server.errors.count(&text);
                 out.error(text);
                 (Outcome::Done, true)
             }
+        }
+    }
+
+    /// Counts a command that ends so, if it is refused for a cause that an operator can do something about.
+    pub(super) fn count_refusal(&self, stop: &Stop) {
+        if let Some(cause) = cause_of(stop) {
+            self.worker.server.refusals.count(cause);
         }
     }
 
@@ -73,5 +77,15 @@ impl Turn<'_> {
                 max_len,
             );
         }
+    }
+}
+
+/// Why a command is refused that ends so.
+fn cause_of(stop: &Stop) -> Option<Cause> {
+    match stop {
+        stop if *stop == DISK_FULL => Some(Cause::Space),
+        stop if *stop == OUT_OF_MEMORY => Some(Cause::Memory),
+        Stop::Error(text) if text.starts_with(LOG_FAILED_TEXT.as_bytes()) => Some(Cause::Failure),
+        _ => None,
     }
 }

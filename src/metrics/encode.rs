@@ -103,7 +103,9 @@ impl Scrape {
         let current = self.server.refusals.current(&self.server.store);
         let refusing =
             CAUSES.map(|cause| (cause.name(), u32::from(current.iter().any(|(other, _)| *other == cause))));
-        page.gauges("writes_refused", "1 while writes are refused for that cause", NONE, "cause", refusing)
+        page.gauges("writes_refused", "1 while writes are refused for that cause", NONE, "cause", refusing)?;
+        let counts = CAUSES.map(|cause| (cause.name(), self.server.refusals.counted(cause)));
+        page.counters("refused_writes", "Commands refused for that cause", NONE, "cause", counts)
     }
 
     fn commands(&self, page: &mut Page) -> fmt::Result {

@@ -301,6 +301,7 @@ impl Server {
         self.acl.log.reset_counts();
         self.accepted.store(0, Relaxed);
         self.refused.store(0, Relaxed);
+        self.refusals.reset_counts();
         self.full_syncs.store(0, Relaxed);
         self.partial_syncs_refused.store(0, Relaxed);
     }

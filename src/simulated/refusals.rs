@@ -1,6 +1,7 @@
 //! The operator is told once when writes begin to be refused, and once when that ends.
 
 use super::World;
+use crate::admin::refusals::CAUSES;
 use holdfast_resp::Reply;
 use holdfast_store::{Options, SimIo};
 
@@ -36,6 +37,11 @@ fn write_until_refused(world: &mut World, command: &str) -> String {
 
 fn told(world: &World) -> Vec<String> {
     world.worker.server.refusals.lines(world.store())
+}
+
+/// Commands refused, by cause.
+fn counted(world: &World) -> [u64; 3] {
+    CAUSES.map(|cause| world.worker.server.refusals.counted(cause))
 }
 
 fn call(world: &mut World, words: &[&str]) {
@@ -78,6 +84,7 @@ fn a_full_log_or_medium_is_told_once_and_so_is_its_end() {
         assert_eq!(told(&world), [""; 0]);
         assert!(write_until_refused(&mut world, "set").contains("the disk is full"));
         let line = begins(&mut world, "set");
+        assert_eq!(counted(&world), [21, 0, 0]);
         assert!(line.starts_with("Refusing writes that make data grow: the log takes "), "{line}");
         assert!(line.contains(why), "{line}");
         call(&mut world, &["flushall"]);
@@ -93,6 +100,7 @@ fn full_memory_is_told_once_and_so_is_its_end() {
     let mut world = World::start(&SimIo::new(1), &options(1000), &[]).expect("the power is on");
     assert!(write_until_refused(&mut world, "rpush").starts_with("OOM command not allowed when used memory"));
     let line = begins(&mut world, "rpush");
+    assert_eq!(counted(&world), [0, 21, 0]);
     assert!(line.starts_with("Refusing writes that make data grow: data take "), "{line}");
     assert!(line.ends_with(" bytes of memory, of 2097152 that they may (maxmemory)"), "{line}");
     call(&mut world, &["del", "list"]);
@@ -114,5 +122,6 @@ fn a_log_that_has_failed_is_told_before_anybody_writes() {
         "{line}"
     );
     assert!(write_until_refused(&mut world, "set").starts_with("MISCONF"));
+    assert_eq!(counted(&world), [0, 0, 1]);
     (0..20).for_each(|_| assert_eq!(told(&world), [""; 0]));
 }
