@@ -18,8 +18,8 @@ const UNAUTHENTICATED_ARGS: i64 = 10;
 const UNAUTHENTICATED_BULK: i64 = 16 * 1024;
 /// A list of arguments that grew beyond this is given back after the command.
 const SPANS_KEPT: usize = 1024;
-/// At most so many commands are found in one pass.
-const AHEAD: usize = 16;
+/// At most so many commands are found in one pass. What they need of the medium is read together; more would cost those that need nothing.
+const AHEAD: usize = 32;
 /// A pass ends once its commands have so many arguments: usually early enough that the list is kept.
 const AHEAD_SPANS: usize = SPANS_KEPT / 2;
 
@@ -218,7 +218,7 @@ impl Parser {
         self.taken < self.commands.len()
     }
 
-    /// That command and those behind it that are known to be complete, at most 16.
+    /// That command and those behind it that are known to be complete, at most 32.
     #[inline]
     pub fn upcoming<'a>(&'a self, mut buf: &'a [u8]) -> impl Iterator<Item = Args<'a>> {
         let mut first = self.current.start;
