@@ -173,7 +173,7 @@ fn only_whole_commands_within_the_limits_are_ahead() {
     ] {
         assert_eq!(count(other, &limits), 0, "{}", other.escape_ascii());
     }
-    assert_eq!(count(&b"*1\r\n$1\r\nx\r\n".repeat(100), &limits), 15);
+    assert_eq!(count(&b"*1\r\n$1\r\nx\r\n".repeat(100), &limits), 31);
     let long = [&b"*600\r\n"[..], &b"$1\r\nx\r\n".repeat(600)].concat();
     assert_eq!(count(&long.repeat(2), &limits), 1, "lists of arguments stay short");
 }
