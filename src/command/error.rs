@@ -79,8 +79,9 @@ pub const OUT_OF_MEMORY: Stop = Stop::new("OOM command not allowed when used mem
 pub const DISK_FULL: Stop = Stop::new(
     "OOM command not allowed: the disk is full, or the log has reached 'log-max-size'. Deleting keys makes room.",
 );
-/// The log has failed. Admission tells why.
+/// How the error begins of a write while the log has failed.
 pub const LOG_FAILED_TEXT: &str = "MISCONF Writing to the log has failed, so data cannot be changed";
+/// The log has failed. Admission tells why.
 const LOG_FAILED: Stop = Stop::new(LOG_FAILED_TEXT);
 /// CLIENT UNBLOCK … ERROR.
 pub const UNBLOCKED: Stop = Stop::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");

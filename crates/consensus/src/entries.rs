@@ -5,7 +5,7 @@
 use crate::{
     MemberId,
     code::{Decoder, Encoder, Malformed},
-    journal::Journal,
+    journal::{Journal, Records},
 };
 use holdfast_io::{Error, Result};
 use holdfast_log::{BATCH_HEADER, Log, Lsn, Replayed, SEAL, batch_len};
@@ -35,8 +35,11 @@ pub struct Seal {
     pub before: Lsn,
 }
 
+/// Who is told of each batch of a log: its LSN and payload.
+pub type EachBatch<'f> = &'f mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
+
 /// Bytes of log that a seal takes.
-const SEAL_LEN: u64 = batch_len(25);
+pub const SEAL_LEN: u64 = batch_len(25);
 
 impl Seal {
     pub fn encode(&self) -> Vec<u8> {
@@ -57,22 +60,17 @@ impl Seal {
 }
 
 /// Where an entry is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Place {
     seal: Seal,
-    /// Where its seal ends, and how long that is.
+    /// Where its seal ends.
     end: Lsn,
-    seal_len: u64,
 }
 
 impl Place {
-    fn new(seal: Seal, end: Lsn) -> Place {
-        Place { seal, end, seal_len: SEAL_LEN }
-    }
-
-    /// Where its seal begins.
+    /// Where its seal begins, and so where its batches end. The first entry has neither.
     fn seal_lsn(&self) -> Lsn {
-        self.end - self.seal_len
+        if self.seal.index == FIRST.0 { self.end } else { self.end - SEAL_LEN }
     }
 }
 
@@ -92,7 +90,7 @@ pub struct Entries {
 fn first(end: Lsn) -> Place {
     let (index, term) = FIRST;
     let seal = Seal { index, term, before: 0 };
-    Place { seal, end, seal_len: 0 }
+    Place { seal, end }
 }
 
 /// The state that a group of `voters` begins with.
@@ -102,7 +100,7 @@ pub fn first_base(voters: &[MemberId], end: Lsn) -> Snapshot {
 
 fn encode_base(place: &Place, members: ConfState) -> Snapshot {
     let mut data = Encoder::default();
-    data.u64(place.end).u64(place.seal_len).u64(place.seal.before);
+    data.u64(place.end).u64(place.seal.before);
     let mut base = Snapshot { data: data.0.into(), ..Snapshot::default() };
     let about = base.mut_metadata();
     (about.index, about.term) = (place.seal.index, place.seal.term);
@@ -112,11 +110,11 @@ fn encode_base(place: &Place, members: ConfState) -> Snapshot {
 
 fn decode_base(base: &Snapshot) -> std::result::Result<Place, Malformed> {
     let mut data = Decoder(&base.data);
-    let (end, seal_len, before) = (data.u64()?, data.u64()?, data.u64()?);
+    let (end, before) = (data.u64()?, data.u64()?);
     data.end()?;
     let about = base.get_metadata();
     let seal = Seal { index: about.index, term: about.term, before };
-    if seal_len <= end { Ok(Place { seal, end, seal_len }) } else { Err(Malformed) }
+    if end >= SEAL_LEN { Ok(Place { seal, end }) } else { Err(Malformed) }
 }
 
 impl Entries {
@@ -134,14 +132,11 @@ impl Entries {
     }
 
     /// Reads from the log what entries there are behind the base, up to `limit` at most, and has it end where the last of them does.
-    pub fn read(
-        &mut self,
-        limit: u64,
-        open: impl FnOnce(&mut dyn FnMut(Lsn, &[u8]) -> Result<()>) -> Result<Replayed>,
-    ) -> Result<()> {
+    pub fn read(&mut self, limit: u64, open: impl FnOnce(EachBatch) -> Result<Replayed>) -> Result<()> {
         let base = self.journal.snapshot().get_metadata().index;
         self.places.truncate(base.saturating_sub(self.first().seal.index) as usize + 1);
-        self.forget_recent();
+        self.recent.clear();
+        self.recent_bytes = 0;
         let places = &mut self.places;
         let mut replayed = open(&mut |lsn, payload| {
             let Some(seal) = Seal::decode(payload) else { return Ok(()) };
@@ -155,7 +150,7 @@ impl Entries {
             if !follows || seal.term < last.seal.term || lsn < last.end {
                 return Err(damaged("not the next one"));
             }
-            places.push_back(Place::new(seal, lsn + batch_len(payload.len())));
+            places.push_back(Place { seal, end: lsn + SEAL_LEN });
             Ok(())
         })?;
         let end = self.end();
@@ -213,8 +208,7 @@ impl Entries {
             if seal.index != number {
                 return;
             }
-            let end = before + batch_len(payload.expect("a seal").len());
-            self.places.push_front(Place::new(seal, end));
+            self.places.push_front(Place { seal, end: before + SEAL_LEN });
         }
     }
 
@@ -223,7 +217,7 @@ impl Entries {
         assert_eq!((seal.index, seal.term), (self.last_number() + 1, entry.term));
         self.recent_bytes += entry.data.len();
         self.recent.insert(seal.index, entry);
-        self.places.push_back(Place::new(seal, end));
+        self.places.push_back(Place { seal, end });
     }
 
     /// Forgets what others can read in the log.
@@ -238,15 +232,10 @@ impl Entries {
         }
     }
 
-    fn forget_recent(&mut self) {
-        self.recent.clear();
-        self.recent_bytes = 0;
-    }
-
     /// Makes the last entry that ends at or below `from`, and is decided, the base.
     pub fn keep_from(&mut self, from: Lsn, decided: u64, members: &ConfState) -> Result<()> {
-        let known = self.places.iter().take_while(|place| place.end <= from && place.seal.index <= decided);
-        let Some(place) = known.last().cloned() else { return Ok(()) };
+        let known = self.places.partition_point(|place| place.end <= from && place.seal.index <= decided);
+        let Some(&place) = known.checked_sub(1).and_then(|last| self.places.get(last)) else { return Ok(()) };
         if place.seal.index <= self.journal.snapshot().get_metadata().index {
             return Ok(());
         }
@@ -263,7 +252,7 @@ impl Entries {
 
     /// Remembers a vote: durably, unless only how far entries are decided is another one.
     pub fn remember(&mut self, vote: &HardState) -> Result<()> {
-        let mut records = crate::journal::Records::default();
+        let mut records = Records::default();
         records.vote(vote);
         let known = self.journal.vote();
         if (known.term, known.vote) == (vote.term, vote.vote) {
@@ -278,7 +267,7 @@ impl Entries {
         self.journal.member()
     }
 
-    /// The number of the base.
+    /// The base.
     pub fn base(&self) -> &Snapshot {
         self.journal.snapshot()
     }
@@ -292,7 +281,7 @@ impl Entries {
             return Err(StorageError::Compacted.into());
         };
         let Some(log) = &self.log else { return Err(StorageError::LogTemporarilyUnavailable.into()) };
-        let mut batches = vec![0; (place.end - place.seal_len - before.end) as usize];
+        let mut batches = vec![0; (place.seal_lsn() - before.end) as usize];
         match log.read(before.end, &mut batches) {
             Ok(read) if read == batches.len() => {
                 Ok(Entry { index, term: place.seal.term, data: batches.into(), ..Entry::default() })

@@ -8,15 +8,17 @@
 //! What the entries mean is the [`Machine`]'s business. Every member has one, and applies the same entries in the same order.
 
 pub mod code;
+mod engine;
 mod entries;
 mod journal;
 mod member;
 mod message;
 mod replica;
 
+pub use entries::EachBatch;
 pub use member::{Finished, Machine, Member, Options, Role};
 pub use message::Message;
-pub use replica::{EachBatch, Envelope, ReadLog, Replica};
+pub use replica::{Envelope, ReadLog, Replica};
 
 /// Names a member, for ever: a number that is not 0 and is never given to another one, nor to the same one after it has lost its journal.
 pub type MemberId = u64;

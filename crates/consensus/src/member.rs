@@ -3,11 +3,12 @@
 use crate::{
     MemberId, Message,
     code::{Decoder, Encoder, Malformed},
+    engine::{self, ELECTION_TICKS, Patience},
     journal::{Journal, Records},
 };
 use holdfast_io::{Error, Io, Result};
 use raft::{
-    Config, ProgressState, RawNode, ReadOnlyOption, StateRole,
+    Config, ProgressState, RawNode, StateRole,
     eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Snapshot},
 };
 use slog::{Discard, Logger, o};
@@ -16,10 +17,6 @@ use std::{
     sync::Arc,
 };
 
-/// Ticks between a leader's signs of life.
-const HEARTBEAT_TICKS: usize = 2;
-/// Ticks without a sign of life after which a member wants another leader; up to twice as many, so that not all want one at once.
-const ELECTION_TICKS: usize = 10;
 /// Ticks after which a proposal is made again that was not decided meanwhile.
 const RETRY_TICKS: u64 = 10;
 /// Bytes of entries in a message.
@@ -101,9 +98,7 @@ pub struct Member<M: Machine> {
     /// Ticks so far, and at which a member was heard.
     now: u64,
     heard: BTreeMap<MemberId, u64>,
-    rng: fastrand::Rng,
-    /// When elections are wanted, as it was drawn here, and the term and role for which.
-    patience: (usize, u64, StateRole),
+    patience: Patience,
     outbox: Vec<Message>,
     finished: Vec<Finished<M::Outcome>>,
 }
@@ -161,23 +156,14 @@ impl<M: Machine> Member<M> {
     }
 
     fn begin(io: &dyn Io, journal: Journal, machine: M, options: Options) -> Result<Member<M>> {
-        let mut seed = [0; 8];
-        io.random(&mut seed);
+        let patience = Patience::new(io);
         let (snapshot, opened) = (journal.snapshot().clone(), journal.opened());
         let applied = snapshot.get_metadata().index;
         let config = Config {
-            id: journal.member(),
-            election_tick: ELECTION_TICKS,
-            heartbeat_tick: HEARTBEAT_TICKS,
-            applied,
             max_size_per_msg: MESSAGE_BYTES,
             max_inflight_msgs: IN_FLIGHT,
-            // A leader that hears of no majority gives up, and a member that comes back does not disturb the others.
-            check_quorum: true,
-            pre_vote: true,
-            read_only_option: ReadOnlyOption::Safe,
             max_uncommitted_size: UNDECIDED_BYTES,
-            ..Config::default()
+            ..engine::config(journal.member(), applied)
         };
         let raft = RawNode::new(&config, journal, &Logger::root(Discard, o!()));
         let raft = raft.map_err(|e| Error::Unusable(format!("the journal of a member: {e}")))?;
@@ -193,8 +179,7 @@ impl<M: Machine> Member<M> {
             proposed_at: None,
             now: 0,
             heard: BTreeMap::new(),
-            rng: fastrand::Rng::with_seed(u64::from_le_bytes(seed)),
-            patience: (0, 0, StateRole::Follower),
+            patience,
             outbox: Vec::new(),
             finished: Vec::new(),
         };
@@ -205,7 +190,7 @@ impl<M: Machine> Member<M> {
             // There is nobody else to be asked.
             member.raft.campaign().expect("a member that votes");
         }
-        member.draw_patience();
+        member.patience.impose(&mut member.raft.raft);
         Ok(member)
     }
 
@@ -266,7 +251,7 @@ impl<M: Machine> Member<M> {
     pub fn tick(&mut self) {
         self.now += 1;
         self.raft.tick();
-        self.draw_patience();
+        self.patience.impose(&mut self.raft.raft);
         if self.proposed_at.is_some_and(|at| self.now - at >= RETRY_TICKS) {
             self.proposed_at = None;
         }
@@ -280,7 +265,7 @@ impl<M: Machine> Member<M> {
         // The error says that it is of no use now: to a member that is none any more, or a proposal without a leader. Both are
         // told by nothing coming of it.
         let _ = self.raft.step(message.0);
-        self.draw_patience();
+        self.patience.impose(&mut self.raft.raft);
     }
 
     /// A message could not be sent, so that it is of no use to send many.
@@ -441,7 +426,7 @@ impl<M: Machine> Member<M> {
             self.send(rest.take_messages());
             self.apply(rest.take_committed_entries())?;
             self.raft.advance_apply();
-            self.draw_patience();
+            self.patience.impose(&mut self.raft.raft);
             // The engine takes nothing new while it is told what has become of the last.
             self.offer();
         }
@@ -522,17 +507,6 @@ impl<M: Machine> Member<M> {
             self.finished.push(Finished { number, outcome: None });
             self.proposed_at = None;
         }
-    }
-
-    /// The engine draws at random how long it waits for a leader whenever its term or role is another one. Here it is drawn again, so that
-    /// a seed decides.
-    fn draw_patience(&mut self) {
-        let raft = &mut self.raft.raft;
-        let (ticks, term, role) = self.patience;
-        if (term, role) != (raft.term, raft.state) || ticks == 0 {
-            self.patience = (self.rng.usize(ELECTION_TICKS..2 * ELECTION_TICKS), raft.term, raft.state);
-        }
-        raft.set_randomized_election_timeout(self.patience.0);
     }
 }
 

@@ -8,14 +8,15 @@
 use crate::{
     MemberId, Message, Role,
     code::{Decoder, Encoder},
-    entries::{Entries, first_base},
+    engine::{self, ELECTION_TICKS, Patience},
+    entries::{EachBatch, Entries, SEAL_LEN, first_base},
     journal::Journal,
 };
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed, batch_len};
+use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    Config, RawNode, ReadOnlyOption, StateRole,
+    Config, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, MessageType},
 };
 use slog::{Discard, Logger, o};
@@ -24,10 +25,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Ticks between a leader's signs of life.
-const HEARTBEAT_TICKS: usize = 2;
-/// Ticks without a sign of life after which a replica wants another leader; up to twice as many, so that not all want one at once.
-const ELECTION_TICKS: usize = 10;
 /// Of the time in which nobody else is elected, what a leader relies on: nine intervals between ten ticks, and clocks that differ by a
 /// tenth.
 const LEASE_TICKS: u64 = 8;
@@ -35,9 +32,6 @@ const LEASE_TICKS: u64 = 8;
 const MESSAGE_BYTES: u64 = 1 << 20;
 /// Messages with entries that one replica is sent before it has answered.
 const IN_FLIGHT: usize = 256;
-
-/// Who is told of each batch of a log: its LSN and payload.
-pub type EachBatch<'f> = &'f mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
 
 /// Reads a replica's log, to be opened in a term, of which everything below an LSN is agreed on.
 pub type ReadLog = Box<dyn Fn(u32, Lsn, EachBatch) -> Result<Replayed> + Send + Sync>;
@@ -89,9 +83,7 @@ struct Inner {
     /// Entries that are not durable here: the engine's number of them, and where they end.
     unwritten: VecDeque<(u64, Lsn)>,
     ticks: u64,
-    rng: fastrand::Rng,
-    /// When elections are wanted, as it was drawn here, and the term and role for which.
-    patience: (usize, u64, StateRole),
+    patience: Patience,
     /// The stamp of the leader's last sign of life.
     heard: (MemberId, u64),
     /// What others have echoed of this leader's stamps, and when it became one.
@@ -142,20 +134,12 @@ impl Replica {
         let mut entries = Entries::new(journal)?;
         let (term, agreed) = (entries.vote().term as u32, entries.end());
         entries.read(u64::MAX, |f| read_log(term, agreed, f))?;
-        let mut seed = [0; 8];
-        io.random(&mut seed);
+        let patience = Patience::new(&*io);
         let about = entries.base().get_metadata().clone();
         let config = Config {
-            id: entries.member(),
-            election_tick: ELECTION_TICKS,
-            heartbeat_tick: HEARTBEAT_TICKS,
-            applied: about.index,
             max_size_per_msg: MESSAGE_BYTES,
             max_inflight_msgs: IN_FLIGHT,
-            check_quorum: true,
-            pre_vote: true,
-            read_only_option: ReadOnlyOption::Safe,
-            ..Config::default()
+            ..engine::config(entries.member(), about.index)
         };
         let raft = RawNode::new(&config, entries, &Logger::root(Discard, o!()));
         let raft = raft.map_err(|e| Error::Unusable(format!("the journal of a replica: {e}")))?;
@@ -169,8 +153,7 @@ impl Replica {
             decided: about.index,
             unwritten: VecDeque::new(),
             ticks: 0,
-            rng: fastrand::Rng::with_seed(u64::from_le_bytes(seed)),
-            patience: (0, 0, StateRole::Follower),
+            patience,
             heard: (0, 0),
             echoed: BTreeMap::new(),
             leads_since: 0,
@@ -253,16 +236,6 @@ impl Replica {
             (_, 0) => Role::Leaderless,
             (_, leader) => Role::Follower { leader },
         }
-    }
-
-    /// The term: counts leaders.
-    pub fn term(&self) -> u64 {
-        self.inner.lock().raft.raft.term
-    }
-
-    /// Who votes.
-    pub fn voters(&self) -> Vec<MemberId> {
-        self.inner.lock().members.voters.clone()
     }
 
     /// Where the log ends, and up to where it is known to be agreed on.
@@ -512,7 +485,7 @@ impl Inner {
     /// As leader, begins an entry.
     fn begin(&mut self, batches: Vec<u8>, end: Lsn) -> Result<()> {
         let seal = self.raft.store().next_seal(self.raft.raft.term);
-        let start = end - batches.len() as u64 - batch_len(seal.encode().len());
+        let start = end - batches.len() as u64 - SEAL_LEN;
         if !self.leads() || start != self.raft.store().end() {
             return Err(deposed());
         }
@@ -580,18 +553,11 @@ impl Inner {
         if majority < self.leads_since { 0 } else { majority + LEASE_TICKS * self.tick_us }
     }
 
-    /// The engine draws at random how long it waits for a leader whenever its term or role is another one. Here it is drawn again, so that
-    /// a seed decides.
     fn draw_patience(&mut self) {
-        let raft = &mut self.raft.raft;
-        let (ticks, term, role) = self.patience;
-        if (term, role) != (raft.term, raft.state) || ticks == 0 {
-            self.patience = (self.rng.usize(ELECTION_TICKS..2 * ELECTION_TICKS), raft.term, raft.state);
-            if raft.state == StateRole::Leader {
-                self.echoed.clear();
-                self.leads_since = self.io.monotonic_us();
-            }
+        let is_new = self.patience.impose(&mut self.raft.raft);
+        if is_new && self.raft.raft.state == StateRole::Leader {
+            self.echoed.clear();
+            self.leads_since = self.io.monotonic_us();
         }
-        raft.set_randomized_election_timeout(self.patience.0);
     }
 }
