@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`replica`], [`top`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`replica`], [`cluster`], [`replica_set`], [`top`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -28,6 +28,7 @@ mod net;
 mod ping;
 mod push;
 mod replica;
+mod replica_set;
 mod salvage;
 mod script;
 mod serve;

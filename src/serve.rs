@@ -12,40 +12,41 @@ use crate::{
     metrics::Bound,
     net::{event_loop, listener::Listeners},
     replica,
+    replica_set::{self, Elected, front::Front},
     script::engine::load_libraries,
     server::{
         self, Server,
         apply::{self, appendfsync, max_disk, max_memory},
         limits,
         mailbox::Message,
+        replica_set::ReplicaSet,
     },
     service::{self, State},
     util::{allocator, version::VERSION},
 };
 use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
-use holdfast_store::{HomeMethod, OpenError, Options, RealIo, Recovery, Store, folders};
+use holdfast_store::{HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    pin::pin,
     process,
+    rc::Rc,
     sync::Arc,
+    task::Poll,
     thread,
 };
 use tokio::{
-    runtime::{Builder, LocalOptions},
+    runtime::{Builder, LocalOptions, LocalRuntime},
     signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
+    sync::{Notify, mpsc, oneshot},
 };
 
 /// Serves until a signal or SHUTDOWN; the error says why it could not start. If a time is given, in milliseconds, the clock by
 /// which keys expire stands still there.
 pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), String> {
     open_log(&config)?;
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
-        .map_err(|e| format!("cannot start: {e}"))?;
+    let runtime = build_runtime()?;
     // From the start on, so that who renames log files need not know whether the server serves already.
     let hang_ups = {
         let _context = runtime.enter();
@@ -58,8 +59,28 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let metrics = Bound::open(&config)?.map(Bound::serve).transpose();
     let metrics = metrics.map_err(|e| format!("cannot start the metrics port: {e}"))?;
     service::tell(State::Starts);
-    let store = Arc::new(open_store(&config, clock_stopped_at_ms)?);
-    let server = Server::new(&ROWS.table, config, store, mailboxes);
+    let (io, options) = (open_folder(&config, clock_stopped_at_ms)?, store_options(&config)?);
+    let set = ReplicaSet::new(&config, &io)?;
+    if set.is_none() {
+        replica_set::refuse_alone(Path::new(&config.text(Opt::Dir)))?;
+    }
+    let (store, member) = match set.clone() {
+        None => (open_store(&config.text(Opt::Dir), io, options)?, None),
+        Some(set) => {
+            let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
+            match follow(&config, set, elected, (io, options))? {
+                Some(store) => (store, Some(member)),
+                None => {
+                    service::tell(State::Ends);
+                    member.end();
+                    log!(Notice, "Holdfast is now ready to exit, bye bye...");
+                    return Ok(());
+                }
+            }
+        }
+    };
+    tell_data_folder(&config);
+    let server = Server::new(&ROWS.table, config, Arc::new(store), set, mailboxes);
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {
         log!(Warning, "cannot load {what}");
@@ -122,10 +143,22 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     // Its tasks share the server, and so does who shows its figures.
     drop(runtime);
     drop(metrics);
+    if let Some(member) = member {
+        // All that was acknowledged is durable on a majority. The others need no more, and may not be there to agree on more.
+        member.end();
+        log!(Notice, "Holdfast is now ready to exit, bye bye...");
+        return served.map_err(|e| format!("cannot serve: {e}"));
+    }
     log!(Notice, "Making everything durable before exiting.");
     let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");
     served.map_err(|e| format!("cannot serve: {e}")).and(closed)
+}
+
+fn build_runtime() -> Result<LocalRuntime, String> {
+    let runtime =
+        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
+    runtime.map_err(|e| format!("cannot start: {e}"))
 }
 
 /// Makes the server the replica that it was when it ended, or that its options say.
@@ -176,9 +209,8 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     }
 }
 
-fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store, String> {
-    choose_data_folder(config, Path::new("."));
-    let dir = config.text(Opt::Dir);
+/// How the store is opened, by the options.
+fn store_options(config: &Config) -> Result<Options, String> {
     let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
     let on_unreadable = |error: &OpenError| -> ! {
         // The medium is to blame, not the program, so there is no abort and no core. What was acknowledged is durable.
@@ -194,30 +226,42 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
         options.log_bytes_max = log_bytes_max;
     }
     options.home = scm_method(config)?;
+    Ok(options)
+}
+
+/// The data folder, for this process only.
+fn open_folder(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Arc<dyn Io>, String> {
+    choose_data_folder(config, Path::new("."));
+    let dir = config.text(Opt::Dir);
     let open = || {
         let scm = scm_options(config).map(Scm::new).transpose()?.map(Arc::new);
         let new = |dir: &Path| {
             let io = RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms);
             if let Some(scm) = &scm { io.on_scm(scm.clone()) } else { Ok(io) }
         };
-        Store::open_on(folders(Path::new(&dir), &config.more_dirs(), &new)?, options)
+        folders(Path::new(&dir), &config.more_dirs(), &new)
     };
-    let store = open().map_err(|error| {
-        let advice = match error {
-            OpenError::Corrupt { .. } => format!(
-                "\nThe server does not start with damaged data. 'holdfast check {dir}' changes nothing and names what it finds \
-                 first. If the medium has returned other bytes than were written, see to that; then restore the folder from a \
-                 backup, and keep the damaged one until all is there again."
-            ),
-            _ => String::new(),
-        };
-        format!("cannot open the data folder {dir}: {error}{advice}")
-    })?;
+    open().map_err(|error| cannot_open(&dir, &error))
+}
+
+fn cannot_open(dir: &str, error: &OpenError) -> String {
+    let advice = match error {
+        OpenError::Corrupt { .. } => format!(
+            "\nThe server does not start with damaged data. 'holdfast check {dir}' changes nothing and names what it finds \
+             first. If the medium has returned other bytes than were written, see to that; then restore the folder from a \
+             backup, and keep the damaged one until all is there again."
+        ),
+        _ => String::new(),
+    };
+    format!("cannot open the data folder {dir}: {error}{advice}")
+}
+
+fn open_store(dir: &str, io: Arc<dyn Io>, options: Options) -> Result<Store, String> {
+    let store = Store::open_on(io, options).map_err(|error| cannot_open(dir, &error))?;
     let recovery = store.recovery();
     for note in &recovery.notes {
         log!(Warning, "{note}");
     }
-    tell_data_folder(config, &dir);
     let Recovery { created, replayed_batches, replayed_bytes, us, .. } = recovery;
     match created {
         true => log!(Notice, "Made a new data folder in {dir}"),
@@ -227,6 +271,60 @@ fn open_store(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Store
             us / 1_000_000,
             us / 1000 % 1000
         ),
+    }
+    Ok(store)
+}
+
+/// Follows until the server is elected, and opens its store then; `None`: it was asked to end before.
+fn follow(
+    config: &Config,
+    set: Arc<ReplicaSet>,
+    elected: oneshot::Receiver<Elected>,
+    (io, options): (Arc<dyn Io>, Options),
+) -> Result<Option<Store>, String> {
+    let front = Front::new(config, set)?;
+    // Of its own, so that all connections end with it.
+    let runtime = build_runtime()?;
+    let (signals, listeners) = {
+        let _context = runtime.enter();
+        (Signals::new().map_err(|e| format!("cannot start: {e}"))?, Listeners::open(config)?)
+    };
+    log!(Notice, "One of a replica set, ready to accept connections on {}", listeners.describe());
+    service::tell(State::Serves);
+    let dir = config.text(Opt::Dir);
+    let lead = async move {
+        // The thread that elects ends with the process only.
+        let Ok(elected) = elected.await else { return std::future::pending().await };
+        let (opened, store) = oneshot::channel();
+        thread::Builder::new()
+            .name("open-store".into())
+            .spawn(move || drop(opened.send(open_to_lead(&dir, io, options, &elected))))
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        store.await.expect("a panic ends the process").map(Some)
+    };
+    let shutdown = Rc::new(Notify::new());
+    runtime.block_on(async {
+        let signalled = shutdown.clone();
+        signals.notify(move || signalled.notify_one());
+        tokio::task::spawn_local(front.accept(listeners));
+        let (mut lead, mut ended) = (pin!(lead), pin!(shutdown.notified()));
+        std::future::poll_fn(|cx| match ended.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(None)),
+            Poll::Pending => lead.as_mut().poll(cx),
+        })
+        .await
+    })
+}
+
+/// Opens the store of a server that was elected, and waits until all that is in it is agreed on.
+fn open_to_lead(dir: &str, io: Arc<dyn Io>, options: Options, elected: &Elected) -> Result<Store, String> {
+    let replication = Some(elected.replication.clone());
+    let store = open_store(dir, io, Options { replication, ..options })?;
+    let log = store.log();
+    elected.replica.attach(log);
+    while log.wait_durable(log.tail()).is_err() {
+        // Another one leads, and the thread of the replica has the process begin again.
+        thread::park();
     }
     Ok(store)
 }
@@ -274,7 +372,8 @@ fn choose_data_folder(config: &Config, current: &Path) {
 }
 
 /// From now on its name is known from everywhere.
-fn tell_data_folder(config: &Config, dir: &str) {
+fn tell_data_folder(config: &Config) {
+    let dir = config.text(Opt::Dir);
     if let Some(dir) = fs::canonicalize(dir).ok().and_then(|path| path.into_os_string().into_string().ok()) {
         config.store(Opt::Dir, Value::Text(dir));
     }
@@ -294,21 +393,27 @@ impl Signals {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals([(terminate, "SIGTERM"), (interrupt, "SIGINT")]))
     }
+
+    /// Has them ask for an orderly end, within a runtime.
+    fn notify(self, shutdown: impl Fn() + Clone + 'static) {
+        for (mut signal, name) in self.0 {
+            let shutdown = shutdown.clone();
+            tokio::task::spawn_local(async move {
+                signal.recv().await;
+                log!(Notice, "Received {name} scheduling shutdown...");
+                shutdown();
+            });
+        }
+    }
 }
 
 async fn serve_until_asked_to_end(
     server: &Arc<Server>,
     listeners: Listeners,
-    Signals(signals): Signals,
+    signals: Signals,
 ) -> io::Result<()> {
-    for (mut signal, name) in signals {
-        let signalled = server.clone();
-        tokio::task::spawn_local(async move {
-            signal.recv().await;
-            log!(Notice, "Received {name} scheduling shutdown...");
-            signalled.shutdown.notify_one();
-        });
-    }
+    let signalled = server.clone();
+    signals.notify(move || signalled.shutdown.notify_one());
     let accepting = server.clone();
     let acceptor = tokio::task::spawn_local(async move { listeners.accept(&accepting).await });
     server.shutdown.notified().await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 21] = [
+const SERVER: [&str; 22] = [
     "util",
     "config",
     "command",
@@ -27,6 +27,7 @@ const SERVER: [&str; 21] = [
     "import",
     "replica",
     "cluster",
+    "replica_set",
     "top",
 ];
 

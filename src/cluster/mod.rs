@@ -1,24 +1,22 @@
 //! The server's part in a cluster: a thread with a node (`holdfast_cluster::Node`), its clock, and its connections to the other nodes
-//! ([`bus`]). It carries out the orders of commands, and shows them what is known of the cluster (`crate::server::cluster`).
+//! (`crate::net::bus`). It carries out the orders of commands, and shows them what is known of the cluster (`crate::server::cluster`).
 
-mod bus;
 mod export;
 
 use crate::{
     admin::log::log,
     config::Opt,
+    net::bus::{self, Bus, Protocol, Received},
     server::{
         Server,
-        cluster::{Export, ExportState, Order, TICK, View, node_options},
+        cluster::{Export, ExportState, Order, TICK, View, bus_port, node_options},
         mailbox::{Message, Wake},
     },
 };
-use bus::{Bus, Received};
 use holdfast_cluster::{Change, Frame, Map, Name, Node, NodeOptions, Slots};
 use holdfast_store::{Io, RealIo, hash_slot};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    io,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -43,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(1);
 const EVENTS_MAX: usize = 1024;
 /// Messages that wait for that at most.
 const HELD_MAX: usize = 1 << 16;
+
+/// An entry of the group is a change of the map, and that has its limits.
+const PROTOCOL: Protocol = Protocol { preface: b"HFbus01\n", frame_max: 64 << 20 };
 
 const UNABLE: &str = "CLUSTERDOWN the node cannot write what it promises to others";
 
@@ -84,7 +85,7 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
         Arc::new(RealIo::new(Path::new(&server.config.text(Opt::Dir))).map_err(|e| cannot(&e))?);
     let node = Node::open(io.clone(), options.clone()).map_err(|e| cannot(&e))?;
     log!(Notice, "Node configuration loaded, I'm {}", node.name());
-    let listeners = bus::listen(&server.config)?;
+    let listeners = bus::listen(&server.config, bus_port(&server.config).ok_or(no_port)?)?;
     let (orders, mut inbox) = mpsc::unbounded_channel();
     server.cluster.take_orders(orders);
     let (end, mut ended) = mpsc::unbounded_channel();
@@ -96,7 +97,7 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
         let runtime = runtime.expect("a runtime, as the workers have");
         runtime.block_on(async move {
             let (sender, events) = channel(EVENTS_MAX);
-            let (bus, mut frames) = Bus::start(listeners);
+            let (bus, mut frames) = Bus::start(PROTOCOL, listeners);
             spawn_local(tick(sender.clone()));
             spawn_local(forward(async move || inbox.recv().await, sender.clone(), Event::Order));
             spawn_local(forward(async move || frames.recv().await, sender.clone(), Event::Frame));
@@ -200,7 +201,10 @@ impl Part {
             match event {
                 Event::Tick => self.tick(),
                 Event::Order(order) => self.carry_out(order),
-                Event::Frame((host, frame)) => self.receive(&host, frame),
+                Event::Frame((host, bytes)) => {
+                    // A newer node may send what this one does not know.
+                    Frame::decode(&bytes).into_iter().for_each(|frame| self.receive(&host, frame));
+                }
                 Event::Look => self.looks = false,
                 Event::End => break,
             }
@@ -319,7 +323,10 @@ impl Part {
             Some(node) => (node.take_done(), node.take_frames()),
             None => Default::default(),
         };
-        frames.into_iter().for_each(|(place, frame)| self.bus.send(place, frame.encode()));
+        for (place, frame) in frames {
+            // What is not sent is said again.
+            let _ = self.bus.send(place, frame.encode());
+        }
         for done in done {
             self.answer(done.number, done.outcome);
         }
@@ -370,7 +377,9 @@ impl Part {
             let frame = Frame::Publish { cluster: node.cluster(), channel, message }.encode();
             for (id, member) in node.map().members() {
                 if *id != node.id() && !member.address.host.is_empty() {
-                    self.bus.send((member.address.host.clone(), member.address.bus_port), frame.clone());
+                    let way = (member.address.host.clone(), member.address.bus_port);
+                    // What is lost is lost, as with Redis.
+                    let _ = self.bus.send(way, frame.clone());
                 }
             }
         }
@@ -492,9 +501,4 @@ fn is_covered(map: &Map) -> bool {
     owners.all(|owner| {
         owner.and_then(|owner| map.members().get(&owner)).is_some_and(|member| !member.has_failed)
     })
-}
-
-/// What a listener cannot do, as text.
-fn cannot_listen(port: u16, error: &io::Error) -> String {
-    format!("cannot listen on port {port} for the other nodes of the cluster: {error}")
 }

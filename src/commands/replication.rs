@@ -4,7 +4,8 @@
 use crate::{
     command::error::{NOT_INTEGER, NOT_POSITIVE, UNBLOCKED},
     commands::{backup::check_possible, prelude::*},
-    server::{mailbox::Wake, replication::Primary},
+    config::address::Address,
+    server::{mailbox::Wake, replica_set::CONNECTED, replication::Primary},
     session::{progress::Progress, snapshot::SnapshotRequest},
 };
 use holdfast_resp::parse_int;
@@ -75,6 +76,15 @@ pub static COMMANDS: &[Row] = &[
     }
     .by(Plain(role)),
     Command {
+        name: "sentinel",
+        arity: -2,
+        since: "2.8.4",
+        summary: "Tells clients that look for the leader of a replica set which server it is.",
+        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+        ..ADMIN
+    }
+    .by(Plain(sentinel)),
+    Command {
         name: "slaveof",
         syntax: "args<host-port(host port:i)|no-one(NO ONE)>",
         summary: "Sets a Redis server as a replica of another, or promotes it to being a master.",
@@ -115,6 +125,9 @@ const WAITAOF_ON_REPLICA: Stop = Stop::new(
     "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not \
      propagated.",
 );
+const NO_SET: Stop = Stop::new("ERR This server is no Sentinel, and not one of a replica set");
+const ELECTED: Stop =
+    Stop::new("ERR The server is one of a replica set, which elects its leader by itself: see FAILOVER");
 const BAD_TIMEOUT: Stop = Stop::new("ERR timeout is not an integer or out of range");
 const NEGATIVE_TIMEOUT: Stop = Stop::new("ERR timeout is negative");
 
@@ -137,12 +150,33 @@ fn role(call: &mut Call) -> Answer {
     call.out.array(3);
     call.out.bulk("master");
     call.out.int(offset as i64);
-    call.out.array(0);
+    let Some(set) = call.server().replica_set.clone() else {
+        call.out.array(0);
+        return Ok(Done);
+    };
+    let others = set.view().others;
+    call.out.array(others.len());
+    for other in others {
+        call.out.array(3);
+        call.out.bulk(&set.servers[other.at].host);
+        call.out.bulk(set.servers[other.at].port.to_string());
+        call.out.bulk(other.end.to_string());
+    }
+    Ok(Done)
+}
+
+fn sentinel(call: &mut Call) -> Answer {
+    let set = call.server().replica_set.clone().ok_or(NO_SET)?;
+    let args: Vec<&[u8]> = call.args.from(1).iter().collect();
+    set.sentinel(&args, &mut call.out)?;
     Ok(Done)
 }
 
 fn replicaof(call: &mut Call) -> Answer {
     let server = call.server();
+    if server.replica_set.is_some() {
+        return Err(ELECTED);
+    }
     let failed = |error: io::Error| Stop::from(format!("ERR REPLICAOF is not carried out: {error}"));
     if call.is(1, "no") && call.is(2, "one") {
         // What the primary has begun here comes to its end.
@@ -225,7 +259,7 @@ fn failover(call: &mut Call) -> Answer {
     if call.args.len() == 2 && call.is(1, "abort") {
         return Err(Stop::new("ERR No failover in progress."));
     }
-    let mut at = 1;
+    let (mut at, mut to) = (1, None);
     while at < call.args.len() {
         let more = call.args.len() - at - 1;
         at += if call.is(at, "timeout") && more >= 1 {
@@ -234,7 +268,7 @@ fn failover(call: &mut Call) -> Answer {
             }
             2
         } else if call.is(at, "to") && more >= 2 {
-            call.int(at + 2)?;
+            to = Some((call.args.at(at + 1), call.int(at + 2)?));
             3
         } else if call.is(at, "force") {
             1
@@ -242,7 +276,21 @@ fn failover(call: &mut Call) -> Answer {
             return Err(SYNTAX);
         };
     }
-    Err(Stop::new("ERR FAILOVER requires connected replicas."))
+    let Some(set) = call.server().replica_set.clone() else {
+        return Err(Stop::new("ERR FAILOVER requires connected replicas."));
+    };
+    let is_meant = |address: &Address| {
+        to.is_none_or(|(host, port)| address.host.as_bytes() == host && i64::from(address.port) == port)
+    };
+    let view = set.view();
+    let connected = view.heard_within(CONNECTED).filter(|other| is_meant(&set.servers[other.at]));
+    let to = match (connected.max_by_key(|other| other.end), to) {
+        (Some(other), _) => other.at,
+        (None, Some(_)) => return Err(Stop::new("ERR FAILOVER target HOST and PORT is not a replica.")),
+        (None, None) => return Err(Stop::new("ERR FAILOVER requires connected replicas.")),
+    };
+    set.hand_over(to);
+    call.reply_ok()
 }
 
 fn timeout(call: &Call, index: usize) -> Result<Option<Duration>, Stop> {
@@ -251,11 +299,13 @@ fn timeout(call: &Call, index: usize) -> Result<Option<Duration>, Stop> {
     Ok((ms > 0).then(|| Duration::from_millis(ms)))
 }
 
-/// No replica ever tells that it has what was written.
 fn wait(call: &mut Call) -> Answer {
     refuse_on_replica(call, WAIT_ON_REPLICA)?;
     let replicas = call.int(1)?;
     let timeout = timeout(call, 2)?;
+    if call.server().replica_set.is_some() {
+        return wait_for_others(call, (0, replicas), timeout, |call, _, count| call.out.int(count));
+    }
     if replicas <= 0 || call.session.in_exec {
         call.out.int(0);
         return Ok(Done);
@@ -274,6 +324,25 @@ fn waitaof(call: &mut Call) -> Answer {
         return Err(NOT_POSITIVE);
     }
     let timeout = timeout(call, 3)?;
+    let reply = |call: &mut Call, is_durable: bool, count: i64| {
+        call.out.array(2);
+        call.out.int(i64::from(is_durable));
+        call.out.int(count);
+    };
+    if call.server().replica_set.is_some() || local > 0 || replicas == 0 || call.session.in_exec {
+        let has_others = call.server().replica_set.is_some();
+        return wait_for_others(call, (local, if has_others { replicas } else { 0 }), timeout, reply);
+    }
+    wait_in_vain(call, timeout, |call| reply(call, false, 0))
+}
+
+/// Waits until what is written so far is durable here, if `local` is 1, and on so many other servers of the set, or the time is over.
+fn wait_for_others(
+    call: &mut Call,
+    (local, replicas): (i64, i64),
+    timeout: Option<Duration>,
+    reply: impl Fn(&mut Call, bool, i64),
+) -> Answer {
     let log = call.server().store.log();
     let (lsn, until) = match call.session.progress.take() {
         Some(Progress::Durable { lsn, until }) => (lsn, until),
@@ -283,23 +352,19 @@ fn waitaof(call: &mut Call) -> Answer {
             (lsn, timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
         }
     };
-    let is_durable = log.durable() >= lsn;
+    let set = call.server().replica_set.as_ref();
+    let (is_durable, is_agreed) = (log.durable_here() >= lsn, log.durable() >= lsn);
+    // A majority has what is agreed on, and one of them is this server.
+    let least = set.filter(|_| is_agreed).map_or(0, |set| set.servers.len() / 2);
+    let count = set.map_or(0, |set| set.view().count_with(lsn).max(least)) as i64;
     let is_late = until.is_some_and(|until| until <= Instant::now());
-    let missing = local > i64::from(is_durable);
-    if missing && !is_late && !call.session.in_exec && log.failed().is_none() {
+    let is_missing = local > i64::from(is_durable) || replicas > count;
+    if is_missing && !is_late && !call.session.in_exec && log.failed().is_none() {
         call.session.progress = Some(Progress::Durable { lsn, until });
         return Ok(Outcome::postpone(DURABLE_TICK));
     }
-    let reply = move |call: &mut Call| {
-        call.out.array(2);
-        call.out.int(i64::from(is_durable));
-        call.out.int(0);
-    };
-    if missing || replicas == 0 || call.session.in_exec {
-        reply(call);
-        return Ok(Done);
-    }
-    wait_in_vain(call, timeout, reply)
+    reply(call, is_durable, count);
+    Ok(Done)
 }
 
 /// Waits for replicas, of which there are none, until the time is over.

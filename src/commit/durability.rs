@@ -1,8 +1,10 @@
-//! Replies that wait for durability: one leaves only when what it depends on is durable (I-1).
+//! Replies that wait for durability: one leaves only when what it depends on is durable (I-1), and, if the server leads others, while
+//! none of them leads.
 //!
 //! [`Progress`] is shared: the log's callback moves the durable mark and wakes the workers that wait for it. Each worker has a
 //! [`DurabilityQueue`], where its connections wait; only that worker touches it, so it has no lock.
 
+use super::lease::Lease;
 use std::{
     cell::RefCell,
     cmp::Ordering,
@@ -27,6 +29,8 @@ pub struct Progress {
     durable: AtomicU64,
     failed: AtomicBool,
     workers: Vec<Arc<Awaited>>,
+    /// `None`: the server leads no others.
+    lease: Option<Arc<Lease>>,
 }
 
 /// What one worker waits for.
@@ -41,10 +45,13 @@ const NOTHING: Lsn = u64::MAX;
 
 impl Progress {
     /// For so many workers, nothing durable.
-    pub fn new(workers: usize) -> Self {
+    pub fn new(workers: usize, lease: Option<Arc<Lease>>) -> Arc<Progress> {
         let awaited = || Arc::new(Awaited { lowest: AtomicU64::new(NOTHING), reached: Notify::new() });
         let workers = (0..workers).map(|_| awaited()).collect();
-        Progress { durable: AtomicU64::new(0), failed: AtomicBool::new(false), workers }
+        let (durable, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let progress = Arc::new(Progress { durable, failed, workers, lease });
+        progress.lease.iter().for_each(|lease| lease.wakes(&progress));
+        progress
     }
 
     /// Everything below this position is durable.
@@ -65,6 +72,16 @@ impl Progress {
     pub fn fail(&self) {
         self.failed.store(true, SeqCst);
         self.workers.iter().for_each(|worker| worker.reached.notify_one());
+    }
+
+    /// Whether a reply that depends on everything below `lsn` may leave; `None`: not now.
+    fn outcome(&self, lsn: Lsn) -> Option<Result<(), LogFailed>> {
+        let is_told =
+            self.durable.load(SeqCst) >= lsn && self.lease.as_ref().is_none_or(|lease| lease.holds());
+        match is_told {
+            true => Some(Ok(())),
+            false => self.failed.load(SeqCst).then_some(Err(LogFailed)),
+        }
     }
 }
 
@@ -87,23 +104,26 @@ impl DurabilityQueue {
         DurabilityQueue { progress, awaited, waiting: RefCell::default() }
     }
 
-    /// Ready when everything below `lsn` is durable. Leaves the caller's waker here until then, so a caller that is
+    /// Ready when everything below `lsn` is durable, and may be told. Leaves the caller's waker here until then, so a caller that is
     /// polled again for the same position must remember that it waits.
     pub fn poll_durable(&self, lsn: Lsn, cx: &mut Context) -> Poll<Result<(), LogFailed>> {
+        if let Some(outcome) = self.progress.outcome(lsn) {
+            return Poll::Ready(outcome);
+        }
         // Whoever moves the mark looks at what is awaited then: it sees this, or we see the mark.
-        if !self.is_decided(lsn) && lsn < self.awaited.lowest.load(Relaxed) {
+        if lsn < self.awaited.lowest.load(Relaxed) {
             self.awaited.lowest.store(lsn, SeqCst);
         }
-        if !self.is_decided(lsn) {
-            self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
-            return Poll::Pending;
+        if let Some(outcome) = self.progress.outcome(lsn) {
+            return Poll::Ready(outcome);
         }
-        Poll::Ready(if self.progress.durable() >= lsn { Ok(()) } else { Err(LogFailed) })
+        self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
+        Poll::Pending
     }
 
-    /// Whether `lsn` is durable, or never will be.
+    /// Whether a reply that depends on `lsn` may leave, or never will.
     pub fn is_decided(&self, lsn: Lsn) -> bool {
-        self.progress.durable.load(SeqCst) >= lsn || self.progress.failed.load(SeqCst)
+        self.progress.outcome(lsn).is_some()
     }
 
     /// Wakes the worker's connections as the mark moves; runs as long as the worker.
@@ -173,7 +193,7 @@ mod tests {
 
     #[test]
     fn opens_in_order_and_not_early() {
-        let progress = Arc::new(Progress::new(1));
+        let progress = Progress::new(1, None);
         let queue = DurabilityQueue::new(progress.clone(), 0);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         for (lsn, count) in [30, 10, 20].into_iter().zip(&counts) {
@@ -201,7 +221,7 @@ mod tests {
     #[test]
     fn a_mark_that_moves_meanwhile_is_not_missed() {
         const ROUNDS: u64 = 30_000;
-        let progress = Arc::new(Progress::new(1));
+        let progress = Progress::new(1, None);
         let queue = DurabilityQueue::new(progress.clone(), 0);
         let (begun, moved) = (AtomicU64::new(0), AtomicU64::new(0));
         let spin_until = |counter: &AtomicU64, round| {

@@ -1,5 +1,6 @@
 //! The configuration: values of the options in [`options::SPECS`], from the command line, the file and CONFIG SET.
 
+pub mod address;
 pub mod events;
 pub mod file;
 pub mod kind;

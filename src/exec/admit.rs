@@ -74,9 +74,20 @@ impl Turn<'_> {
         match (needed, replication.is_replica()) {
             (false, false) => Ok(()),
             _ if session.is_primary => Ok(()),
+            (true, false) if self.has_replicas() => Ok(()),
             (true, _) => Err(NO_REPLICAS),
             (false, true) => Err(READONLY),
         }
+    }
+
+    /// Whether so many others of a replica set were heard of as writes need.
+    #[cold]
+    fn has_replicas(&self) -> bool {
+        let config = &self.worker.server.config;
+        let lag = Duration::from_secs(config.number(Opt::MinReplicasMaxLag) as u64);
+        let needed = config.number(Opt::MinReplicasToWrite) as usize;
+        let set = self.worker.server.replica_set.as_ref();
+        set.is_some_and(|set| set.view().heard_within(lag).count() >= needed)
     }
 
     /// Whether there is memory for data to grow; if not, an outcome that tries again, or that there will be none.

@@ -19,6 +19,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::atomic::Ordering::Relaxed,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -124,35 +125,74 @@ impl Listeners {
         };
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {
-            while let std::task::Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
+            while let Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
                 let moved = move_to(Addresses::of(&server.config), &mut addresses, &mut tcp, server);
                 // Who has asked waits for it.
                 let _ = answer.send(moved);
             }
-            for (listener, wrap) in &tcp {
-                while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
-                    let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
-                    let local = stream.local_addr().map_or_else(|_| String::new(), |addr| addr.to_string());
-                    if let Ok(stream) = stream.into_std() {
-                        let is_remote = !peer.ip().to_canonical().is_loopback();
-                        admit(server, &mut next_worker, wrap(stream), peer.to_string(), local, is_remote);
-                    }
-                }
-            }
-            if let (Some(listener), Some(socket)) = (&unix_listener, &unix) {
-                while let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
-                    let Ok((stream, _)) = accepted.inspect_err(report) else { return retry(cx) };
-                    let name = format!("{}:0", socket.path.display());
-                    if let Ok(stream) = stream.into_std() {
-                        admit(server, &mut next_worker, Socket::Unix(stream), name.clone(), name, false);
-                    }
-                }
-            }
-            std::task::Poll::Pending
+            poll_each(cx, &tcp, &unix_listener, &mut |socket, from| {
+                admit(server, &mut next_worker, socket, from, unix.as_ref());
+            })
         })
         .await;
         Ok(())
     }
+
+    /// Gives each client to `take`, with whether it comes from another machine, until it is dropped.
+    pub async fn accept_each(self, mut take: impl FnMut(Socket, bool)) -> io::Result<()> {
+        let tcp = register(self.tcp)?;
+        let unix_listener = match &self.unix {
+            Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
+            None => None,
+        };
+        std::future::poll_fn::<(), _>(|cx| {
+            poll_each(cx, &tcp, &unix_listener, &mut |socket, from| {
+                let is_remote = from.is_remote();
+                if let Socket::Tcp(socket) | Socket::Tls(socket) = &socket {
+                    tune(socket, 0);
+                }
+                take(socket, is_remote);
+            })
+        })
+        .await;
+        Ok(())
+    }
+}
+
+/// Where a client is, and where it was accepted; `None`: at the Unix socket.
+struct Peer(Option<(SocketAddr, String)>);
+
+impl Peer {
+    fn is_remote(&self) -> bool {
+        self.0.as_ref().is_some_and(|(peer, _)| !peer.ip().to_canonical().is_loopback())
+    }
+}
+
+/// Accepts all clients that wait.
+fn poll_each(
+    cx: &mut Context,
+    tcp: &Registered,
+    unix: &Option<tokio::net::UnixListener>,
+    take: &mut dyn FnMut(Socket, Peer),
+) -> Poll<()> {
+    for (listener, wrap) in tcp {
+        while let Poll::Ready(accepted) = listener.poll_accept(cx) {
+            let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
+            let local = stream.local_addr().map_or_else(|_| String::new(), |addr| addr.to_string());
+            if let Ok(stream) = stream.into_std() {
+                take(wrap(stream), Peer(Some((peer, local))));
+            }
+        }
+    }
+    if let Some(listener) = unix {
+        while let Poll::Ready(accepted) = listener.poll_accept(cx) {
+            let Ok((stream, _)) = accepted.inspect_err(report) else { return retry(cx) };
+            if let Ok(stream) = stream.into_std() {
+                take(Socket::Unix(stream), Peer(None));
+            }
+        }
+    }
+    Poll::Pending
 }
 
 type Registered = Vec<(tokio::net::TcpListener, Wrap)>;
@@ -196,24 +236,25 @@ fn report(error: &io::Error) {
 }
 
 /// Polls again in a while.
-fn retry(cx: &std::task::Context) -> std::task::Poll<()> {
+fn retry(cx: &Context) -> Poll<()> {
     let waker = cx.waker().clone();
     tokio::task::spawn_local(async move {
         tokio::time::sleep(ACCEPT_RETRY).await;
         waker.wake();
     });
-    std::task::Poll::Pending
+    Poll::Pending
 }
 
 /// Gives a new connection to a worker, or refuses it.
-fn admit(
-    server: &Server,
-    next_worker: &mut usize,
-    socket: Socket,
-    addr: String,
-    laddr: String,
-    is_remote: bool,
-) {
+fn admit(server: &Server, next_worker: &mut usize, socket: Socket, from: Peer, unix: Option<&UnixSocket>) {
+    let is_remote = from.is_remote();
+    let (addr, laddr) = from.0.map_or_else(
+        || {
+            let name = format!("{}:0", unix.expect("it came there").path.display());
+            (name.clone(), name)
+        },
+        |(peer, local)| (peer.to_string(), local),
+    );
     server.accepted.fetch_add(1, Relaxed);
     let config = &server.config;
     let refusal = if server.clients.count() as i64 >= config.number(Opt::MaxClients) {

@@ -1,5 +1,6 @@
 //! Connections: who accepts them, the event loop of each worker that serves them, and what they read and write.
 
+pub mod bus;
 mod connection;
 pub mod event_loop;
 mod handle;

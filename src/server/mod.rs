@@ -7,6 +7,7 @@ pub mod eviction;
 pub mod exporter;
 pub mod limits;
 pub mod mailbox;
+pub mod replica_set;
 pub mod replication;
 
 use crate::{
@@ -36,6 +37,7 @@ use crate::{
         cluster::{Cluster, Order},
         limits::OutputLimit,
         mailbox::Message,
+        replica_set::ReplicaSet,
         replication::{Primary, Replication},
     },
     transport::{acceptor::Acceptor, tls::Tls},
@@ -93,6 +95,8 @@ pub struct Server {
     pub replication: Replication,
     /// The server as a node of a cluster.
     pub cluster: Cluster,
+    /// The replica set that it leads.
+    pub replica_set: Option<Arc<ReplicaSet>>,
     /// What is sent to clients without their asking.
     pub push: Arc<Push>,
     /// How far the log is durable.
@@ -138,9 +142,11 @@ impl Server {
         table: &'static Table,
         config: Config,
         store: Arc<Store>,
+        replica_set: Option<Arc<ReplicaSet>>,
         mailboxes: Vec<UnboundedSender<Message>>,
     ) -> Arc<Server> {
-        let progress = Arc::new(Progress::new(mailboxes.len()));
+        let lease = replica_set.as_ref().map(|set| set.lease.clone());
+        let progress = Progress::new(mailboxes.len(), lease);
         let cluster = Cluster::new(&config);
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
@@ -165,6 +171,7 @@ impl Server {
             pause: Pause::new(),
             replication: Replication::new(),
             cluster,
+            replica_set,
             push,
             progress,
             writers,

@@ -49,7 +49,7 @@ impl World {
             file::set(&config, option, &[value]).expect("an option");
         }
         config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
-        let server = Server::new(&ROWS.table, config, Arc::new(store), vec![sender]);
+        let server = Server::new(&ROWS.table, config, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         World { sim, server, mailbox: Some(mailbox) }
     }

@@ -60,7 +60,7 @@ impl World {
         for (option, value) in settings.iter().chain(&[("enable-debug-command", "yes")]) {
             file::set(&config, option, &[value]).expect("an option");
         }
-        let server = Server::new(&ROWS.table, config, Arc::new(store), vec![sender]);
+        let server = Server::new(&ROWS.table, config, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         let wrong = load_libraries(&server.libraries, &server.store);
         if !wrong.is_empty() {

@@ -18,7 +18,7 @@ mod replica;
 pub use entries::EachBatch;
 pub use member::{Finished, Machine, Member, Options, Role};
 pub use message::Message;
-pub use replica::{Envelope, ReadLog, Replica};
+pub use replica::{Envelope, Other, ReadLog, Replica};
 
 /// Names a member, for ever: a number that is not 0 and is never given to another one, nor to the same one after it has lost its journal.
 pub type MemberId = u64;

@@ -16,13 +16,15 @@ use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    Config, RawNode, StateRole,
+    Config, Progress, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, MessageType},
 };
 use slog::{Discard, Logger, o};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
+    thread,
+    time::Duration,
 };
 
 /// Of the time in which nobody else is elected, what a leader relies on: nine intervals between ten ticks, and clocks that differ by a
@@ -30,6 +32,8 @@ use std::{
 const LEASE_TICKS: u64 = 8;
 /// Bytes of entries in a message, unless a single one has more.
 const MESSAGE_BYTES: u64 = 1 << 20;
+/// How often a commit looks whether another replica leads at last.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(1);
 /// Messages with entries that one replica is sent before it has answered.
 const IN_FLIGHT: usize = 256;
 
@@ -70,6 +74,17 @@ pub struct Replica {
     on_messages: Box<dyn Fn() + Send + Sync>,
 }
 
+/// Another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// Who it is.
+    pub id: MemberId,
+    /// Everything below is known to be durable there.
+    pub end: Lsn,
+    /// The age of the last sign of life that it has answered: microseconds.
+    pub silent_us: u64,
+}
+
 struct Inner {
     raft: RawNode<Entries>,
     io: Arc<dyn Io>,
@@ -89,6 +104,8 @@ struct Inner {
     /// What others have echoed of this leader's stamps, and when it became one.
     echoed: BTreeMap<MemberId, u64>,
     leads_since: u64,
+    /// It leads, and has told another one to.
+    hands_over: bool,
     outbox: Vec<Envelope>,
 }
 
@@ -157,6 +174,7 @@ impl Replica {
             heard: (0, 0),
             echoed: BTreeMap::new(),
             leads_since: 0,
+            hands_over: false,
             outbox: Vec::new(),
         };
         inner.draw_patience();
@@ -197,6 +215,9 @@ impl Replica {
             }
             inner.ticks += 1;
             inner.raft.tick();
+            if inner.hands_over && inner.raft.raft.lead_transferee.is_none() {
+                inner.state = State::Deposed;
+            }
             inner.draw_patience();
         })
     }
@@ -244,9 +265,43 @@ impl Replica {
         (inner.raft.store().end(), inner.agreed())
     }
 
-    /// Whether it led, and leads no more: its store is to be dropped, and then the replica.
+    /// The other replicas, as the leader knows them.
+    pub fn others(&self) -> Vec<Other> {
+        let inner = self.inner.lock();
+        let (own, now) = (inner.raft.raft.id, inner.io.monotonic_us());
+        let others = inner.raft.raft.prs().iter().filter(|(id, _)| **id != own);
+        let other = |(&id, progress): (&MemberId, &Progress)| Other {
+            id,
+            end: inner.raft.store().end_of(progress.matched).unwrap_or_default(),
+            silent_us: inner.echoed.get(&id).map_or(u64::MAX, |echo| now.saturating_sub(*echo)),
+        };
+        others.map(other).collect()
+    }
+
+    /// As the leader, has another replica lead as soon as it has all. Nothing is begun any more, and nothing that was read is told: who is
+    /// told to lead asks for votes at once, whatever a lease says. If that comes to nothing in time, this one leads no more all the same.
+    pub fn hand_over(&self, to: MemberId) {
+        let hand_over = |inner: &mut Inner| {
+            if inner.leads() && to != inner.raft.raft.id {
+                inner.hands_over = true;
+                inner.raft.transfer_leader(to);
+            }
+        };
+        // An error would be of what is done besides, and comes again.
+        let _ = self.with(hand_over);
+    }
+
+    /// Whether another replica is about to lead.
+    pub fn hands_over(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.hands_over && inner.leads()
+    }
+
+    /// Whether it led, and leads no more, or its log has failed: its store is to be dropped, and then the replica.
     pub fn is_deposed(&self) -> bool {
-        self.inner.lock().state == State::Deposed
+        let inner = self.inner.lock();
+        let has_failed = || inner.log().is_some_and(|log| log.failed().is_some());
+        inner.state == State::Deposed || (inner.state == State::Leads && has_failed())
     }
 
     /// As the one that is elected, leaves the log to a store, which is to be opened in this term and with this agreement, and told by
@@ -307,6 +362,9 @@ impl Replica {
 
 impl Groups for Replica {
     fn seal(&self) -> Result<Vec<u8>> {
+        while self.hands_over() {
+            thread::sleep(HAND_OVER_LOOK);
+        }
         let inner = self.inner.lock();
         if !inner.leads() {
             return Err(deposed());
@@ -538,7 +596,7 @@ impl Inner {
     }
 
     fn lease_us(&self) -> u64 {
-        if !self.leads() {
+        if !self.leads() || self.hands_over {
             return 0;
         }
         let own = self.raft.raft.id;

@@ -99,6 +99,7 @@ struct Counts {
     kills: u64,
     deposed: u64,
     rests: u64,
+    hand_overs: u64,
     cuts: u64,
 }
 
@@ -319,6 +320,7 @@ impl World {
         let chance = [self.rng.chance(2), self.rng.chance(2), self.rng.chance(3), self.rng.chance(150)];
         let (target, len) =
             (self.rng.below(KEYS), if self.rng.chance(20) { 30_000 } else { self.rng.below(300) });
+        let successor = (self.has_trouble && self.rng.chance(1000)).then(|| self.any());
         let server = self.servers.get_mut(&id).unwrap();
         let Some(up) = &mut server.up else { return };
         let Some(store) = &up.store else { return };
@@ -342,6 +344,15 @@ impl World {
             let known = self.acknowledged.get(&target).max(self.shown.get(&target));
             assert!(found.as_ref() >= known, "{id} reads {found:?} of key {target}, which is {known:?}");
             up.reads.extend(found.map(|write| (end, target, write)));
+        }
+        if up.replica.hands_over() {
+            // A thread would wait.
+            return;
+        }
+        if let Some(to) = successor {
+            up.replica.hand_over(to);
+            self.counts.hand_overs += u64::from(up.replica.hands_over());
+            return;
         }
         if chance[2] {
             let committed = self.at_risk(id, |server| {
@@ -519,7 +530,7 @@ fn a_lease_ends_before_another_leader_is_elected() {
     });
 }
 
-static TOTAL: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+static TOTAL: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
@@ -528,9 +539,8 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
         (0..TROUBLE).for_each(|_| world.step());
         world.settle();
         let counts = world.counts;
-        for (total, count) in
-            TOTAL.iter().zip([counts.terms, counts.deposed, counts.rests, counts.reads, counts.cuts])
-        {
+        let Counts { terms, deposed, rests, reads, hand_overs, cuts, .. } = counts;
+        for (total, count) in TOTAL.iter().zip([terms, deposed, rests, reads, hand_overs, cuts]) {
             total.fetch_add(count, Relaxed);
         }
         if std::env::var("HOLDFAST_SEED").is_ok() {
@@ -540,7 +550,11 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
     if seeds >= 20 {
         let total = TOTAL.each_ref().map(|total| total.load(Relaxed));
         assert!(
-            total[0] > 2 * seeds && total[1] > seeds / 4 && total[2] > seeds / 4 && total[3] > seeds,
+            total[0] > 2 * seeds
+                && total[1] > seeds / 4
+                && total[2] > seeds / 4
+                && total[3] > seeds
+                && total[4] > seeds,
             "{total:?}"
         );
     }

@@ -2,10 +2,13 @@
 
 use super::{STRING, View, lines};
 use crate::{
-    config::Opt,
-    server::replication::{Copying, Link, Status},
+    config::{Opt, address::Address},
+    server::{
+        replica_set::CONNECTED,
+        replication::{Copying, Link, Status},
+    },
 };
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 /// The section.
 pub(super) fn replication(view: &View, text: &mut String) {
@@ -16,9 +19,19 @@ pub(super) fn replication(view: &View, text: &mut String) {
     } else {
         lines!(text, "role": "master");
     }
-    lines!(text, "connected_slaves": 0);
-    if config.number(Opt::MinReplicasToWrite) > 0 && config.number(Opt::MinReplicasMaxLag) > 0 {
-        lines!(text, "min_slaves_good_slaves": 0);
+    let set = view.server.replica_set.as_ref().map(|set| (set, set.view()));
+    let replicas: Vec<_> = set.iter().flat_map(|(_, view)| view.heard_within(CONNECTED)).collect();
+    lines!(text, "connected_slaves": replicas.len());
+    let max_lag = config.number(Opt::MinReplicasMaxLag);
+    if config.number(Opt::MinReplicasToWrite) > 0 && max_lag > 0 {
+        let max_lag = Duration::from_secs(max_lag as u64);
+        lines!(text, "min_slaves_good_slaves": replicas.iter().filter(|other| other.silent <= max_lag).count());
+    }
+    for (number, other) in replicas.iter().enumerate() {
+        let Address { host, port, .. } = &set.as_ref().expect("it has replicas").0.servers[other.at];
+        let (end, lag) = (other.end, other.silent.as_secs());
+        write!(text, "slave{number}:ip={host},port={port},state=online,offset={end},lag={lag}\r\n")
+            .expect(STRING);
     }
     lines!(text,
         "master_failover_state": "no-failover",

@@ -1,16 +1,14 @@
-//! Connections between the nodes of a cluster: a node has one to each other node, by which it only sends.
+//! Connections between servers that belong together: a server has one to each other one, by which it only sends.
 //!
-//! A connection begins with [`PREFACE`]. Then come frames: four bytes of length, four of CRC-32C, and the frame. What cannot be sent is
-//! dropped, and said again by those who need it said: the group by its own rules, a server that joins by asking once more.
+//! A connection begins with a preface of eight bytes, which says what its frames are about. Then come frames: four bytes of length, four of
+//! CRC-32C, and the frame. What cannot be sent is dropped, and said again by those who need it said: a group by its own rules, a server
+//! that joins by asking once more.
 
-use super::cannot_listen;
 use crate::{
     admin::log::log,
     config::{Config, Opt},
     net::listener::listen_on_port,
-    server::cluster::bus_port,
 };
-use holdfast_cluster::Frame;
 use holdfast_io::crc32c;
 use std::{cell::Cell, collections::HashMap, io, net::TcpListener, rc::Rc, time::Duration};
 use tokio::{
@@ -21,49 +19,58 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-const PREFACE: &[u8; 8] = b"HFbus01\n";
-/// Bytes of a frame at most.
-const FRAME_MAX: usize = 64 << 20;
-/// Frames that wait for a node that does not take them, and that wait to be looked at.
+/// Frames that wait for a server that does not take them, and that wait to be looked at.
 const WAITING_MAX: usize = 1024;
-/// Connections from other nodes.
+/// Connections from other servers.
 const CONNECTIONS_MAX: usize = 4096;
 /// How long a connection may take to come about, and a frame to be taken.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node is left alone that could not be reached.
+/// How long a server is left alone that could not be reached.
 const RETRY: Duration = Duration::from_millis(200);
 /// A connection by which nothing was sent for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A frame, and the host that it has come from.
-pub type Received = (String, Frame);
+pub type Received = (String, Vec<u8>);
 
-/// The ways to other nodes.
+/// What goes over a bus.
+#[derive(Clone, Copy)]
+pub struct Protocol {
+    /// What a connection begins with.
+    pub preface: &'static [u8; 8],
+    /// Bytes of a frame at most.
+    pub frame_max: usize,
+}
+
+/// The ways to other servers.
 pub struct Bus {
+    protocol: Protocol,
     ways: HashMap<(String, u16), Sender<Vec<u8>>>,
     sent: Rc<Cell<u64>>,
 }
 
-/// Opens the sockets at which other nodes connect.
-pub fn listen(config: &Config) -> Result<Vec<TcpListener>, String> {
-    let port = bus_port(config).ok_or("there is no port for the other nodes of the cluster")?;
+/// Opens the sockets at which other servers connect.
+///
+/// # Errors
+/// The port is in use, or no address of the option `bind` is there.
+pub fn listen(config: &Config, port: u16) -> Result<Vec<TcpListener>, String> {
     let backlog = config.number(Opt::TcpBacklog) as i32;
     let listeners = listen_on_port(Opt::Bind, &config.text(Opt::Bind), port, backlog)?;
     if listeners.is_empty() {
-        return Err(cannot_listen(port, &io::ErrorKind::AddrNotAvailable.into()));
+        return Err(format!("cannot listen on port {port} for the other servers: no address is there"));
     }
     Ok(listeners)
 }
 
 impl Bus {
-    /// Takes frames from other nodes from now on, within a runtime.
-    pub fn start(listeners: Vec<TcpListener>) -> (Bus, Receiver<Received>) {
+    /// Takes frames from other servers from now on, within a runtime.
+    pub fn start(protocol: Protocol, listeners: Vec<TcpListener>) -> (Bus, Receiver<Received>) {
         let (sender, frames) = mpsc::channel(WAITING_MAX);
         let open = Rc::new(Cell::new(0));
         for listener in listeners {
-            spawn_local(accept(listener, sender.clone(), open.clone()));
+            spawn_local(accept(protocol, listener, sender.clone(), open.clone()));
         }
-        (Bus { ways: HashMap::new(), sent: Rc::default() }, frames)
+        (Bus { protocol, ways: HashMap::new(), sent: Rc::default() }, frames)
     }
 
     /// Frames that were sent.
@@ -71,25 +78,26 @@ impl Bus {
         self.sent.get()
     }
 
-    /// Sends a frame, if there is room for it on its way.
-    pub fn send(&mut self, place: (String, u16), frame: Vec<u8>) {
+    /// Sends a frame, if there is room for it on its way: whether there is.
+    pub fn send(&mut self, place: (String, u16), frame: Vec<u8>) -> bool {
         let way = self.ways.entry(place).or_insert_with_key(|(host, port)| {
             let (sender, frames) = mpsc::channel(WAITING_MAX);
-            spawn_local(carry(host.clone(), *port, frames, self.sent.clone()));
+            spawn_local(carry(self.protocol, host.clone(), *port, frames, self.sent.clone()));
             sender
         });
         // A way that is closed was idle: the next frame opens another one.
-        if let Err(mpsc::error::TrySendError::Closed(frame)) = way.try_send(frame) {
+        let sent = way.try_send(frame);
+        if let Err(mpsc::error::TrySendError::Closed(_)) = &sent {
             self.ways.retain(|_, way| !way.is_closed());
-            drop(frame);
         }
+        sent.is_ok()
     }
 }
 
-async fn accept(listener: TcpListener, frames: Sender<Received>, open: Rc<Cell<usize>>) {
+async fn accept(protocol: Protocol, listener: TcpListener, frames: Sender<Received>, open: Rc<Cell<usize>>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return log!(Warning, "the other nodes of the cluster cannot connect: {error}"),
+        Err(error) => return log!(Warning, "the other servers cannot connect: {error}"),
     };
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -103,24 +111,29 @@ async fn accept(listener: TcpListener, frames: Sender<Received>, open: Rc<Cell<u
         let (frames, open) = (frames.clone(), open.clone());
         spawn_local(async move {
             let host = peer.ip().to_canonical().to_string();
-            if let Err(error) = receive(stream, &host, &frames).await {
-                log!(Verbose, "a connection from node {host} ends: {error}");
+            if let Err(error) = receive(protocol, stream, &host, &frames).await {
+                log!(Verbose, "a connection from {host} ends: {error}");
             }
             open.set(open.get() - 1);
         });
     }
 }
 
-async fn receive(stream: TcpStream, host: &str, frames: &Sender<Received>) -> io::Result<()> {
+async fn receive(
+    protocol: Protocol,
+    stream: TcpStream,
+    host: &str,
+    frames: &Sender<Received>,
+) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let mut preface = [0; PREFACE.len()];
+    let mut preface = [0; 8];
     timeout(PATIENCE, stream.read_exact(&mut preface)).await??;
-    if &preface != PREFACE {
-        return Err(io::Error::other("it is no node's"));
+    if &preface != protocol.preface {
+        return Err(io::Error::other("it is not of those who belong together"));
     }
     loop {
         let (len, crc) = (stream.read_u32_le().await? as usize, stream.read_u32_le().await?);
-        if len > FRAME_MAX {
+        if len > protocol.frame_max {
             return Err(io::Error::other("a frame is not so long"));
         }
         // What has not come takes no memory.
@@ -129,23 +142,27 @@ async fn receive(stream: TcpStream, host: &str, frames: &Sender<Received>) -> io
         if read < len || crc32c(&bytes) != crc {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // A newer node may send what this one does not know.
-        let Some(frame) = Frame::decode(&bytes) else { continue };
-        if frames.send((host.to_owned(), frame)).await.is_err() {
+        if frames.send((host.to_owned(), bytes)).await.is_err() {
             return Ok(());
         }
     }
 }
 
-/// Sends frames to a node as long as there are any now and then.
-async fn carry(host: String, port: u16, mut frames: Receiver<Vec<u8>>, sent: Rc<Cell<u64>>) {
+/// Sends frames to a server as long as there are any now and then.
+async fn carry(
+    protocol: Protocol,
+    host: String,
+    port: u16,
+    mut frames: Receiver<Vec<u8>>,
+    sent: Rc<Cell<u64>>,
+) {
     let mut connection = None;
     while let Ok(Some(frame)) = timeout(IDLE, frames.recv()).await {
         if connection.is_none() {
-            connection = connect(&host, port).await.ok();
+            connection = connect(protocol, &host, port).await.ok();
         }
         let Some(stream) = &mut connection else {
-            // What waits is out of date when the node can be reached again.
+            // What waits is out of date when the server can be reached again.
             while frames.try_recv().is_ok() {}
             sleep(RETRY).await;
             continue;
@@ -161,10 +178,10 @@ async fn carry(host: String, port: u16, mut frames: Receiver<Vec<u8>>, sent: Rc<
     }
 }
 
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn connect(protocol: Protocol, host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
     stream.set_nodelay(true)?;
     let mut stream = stream;
-    stream.write_all(PREFACE).await?;
+    stream.write_all(protocol.preface).await?;
     Ok(stream)
 }

@@ -1,0 +1,194 @@
+//! What the servers of a replica set send to each other.
+
+use holdfast_consensus::{
+    Envelope,
+    code::{Decoder, Encoder, Malformed},
+};
+use holdfast_store::Lsn;
+
+/// What a data folder is to a replica set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is nothing in it.
+    Blank,
+    /// A server on its own has served it.
+    Data,
+    /// The others copy it.
+    Origin,
+    /// It is one of the set's.
+    Member,
+}
+
+/// Who is there, and what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Which of the servers it is for, by the sender's list.
+    pub to: u32,
+    /// What its sender has drawn at its start, by which it knows itself.
+    pub nonce: u64,
+    /// Which of the servers sends it; `None`: it does not know yet.
+    pub from: Option<u32>,
+    /// A checksum of the sender's list.
+    pub servers: u32,
+    /// The set; 0: it has none.
+    pub set: u64,
+    /// What its folder is.
+    pub kind: Kind,
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame {
+    /// Who is there.
+    Hello(Hello),
+    /// A folder is to be copied, by the one of the servers that it is for.
+    Offer {
+        /// The set that begins with it.
+        set: u64,
+        /// Who has it.
+        from: u32,
+        /// Whose copy it will be.
+        to: u32,
+        /// Where its log ends.
+        end: Lsn,
+        /// Its files, with their lengths.
+        files: Vec<(String, u64)>,
+    },
+    /// A part of a file is wanted.
+    Fetch {
+        /// The set.
+        set: u64,
+        /// Who wants it.
+        from: u32,
+        /// The file.
+        name: String,
+        /// Where the part begins.
+        offset: u64,
+    },
+    /// A part of a file, without the zeroes at its end.
+    Part {
+        /// The set.
+        set: u64,
+        /// The file.
+        name: String,
+        /// Where it begins.
+        offset: u64,
+        /// What it has.
+        bytes: Vec<u8>,
+    },
+    /// From a replica to another one.
+    Envelope {
+        /// The set.
+        set: u64,
+        /// What is in it.
+        envelope: Envelope,
+    },
+}
+
+/// That of a sender that does not know which one it is.
+const NOBODY: u32 = u32::MAX;
+
+impl Frame {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        match self {
+            Frame::Hello(Hello { to, nonce, from, servers, set, kind }) => {
+                out.u8(0).u32(*to).u64(*nonce).u32(from.unwrap_or(NOBODY)).u32(*servers).u64(*set);
+                out.u8(*kind as u8);
+            }
+            Frame::Offer { set, from, to, end, files } => {
+                out.u8(1).u64(*set).u32(*from).u32(*to).u64(*end);
+                for (name, len) in files {
+                    out.bytes(name.as_bytes()).u64(*len);
+                }
+            }
+            Frame::Fetch { set, from, name, offset } => {
+                out.u8(2).u64(*set).u32(*from).bytes(name.as_bytes()).u64(*offset);
+            }
+            Frame::Part { set, name, offset, bytes } => {
+                out.u8(3).u64(*set).bytes(name.as_bytes()).u64(*offset).bytes(bytes);
+            }
+            Frame::Envelope { set, envelope } => {
+                out.u8(4).u64(*set).bytes(&envelope.encode());
+            }
+        }
+        out.0
+    }
+
+    /// A frame of these bytes; `None`: they are none that this version knows.
+    pub fn decode(bytes: &[u8]) -> Option<Frame> {
+        Frame::read(Decoder(bytes)).ok()
+    }
+
+    fn read(mut bytes: Decoder) -> Result<Frame, Malformed> {
+        let frame = match bytes.u8()? {
+            0 => {
+                let (to, nonce, from) = (bytes.u32()?, bytes.u64()?, bytes.u32()?);
+                let (servers, set) = (bytes.u32()?, bytes.u64()?);
+                let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member];
+                let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
+                let from = (from != NOBODY).then_some(from);
+                Frame::Hello(Hello { to, nonce, from, servers, set, kind })
+            }
+            1 => {
+                let (set, from, to, end) = (bytes.u64()?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
+                let mut files = Vec::new();
+                while bytes.end().is_err() {
+                    files.push((text(&mut bytes)?, bytes.u64()?));
+                }
+                Frame::Offer { set, from, to, end, files }
+            }
+            2 => {
+                let (set, from) = (bytes.u64()?, bytes.u32()?);
+                Frame::Fetch { set, from, name: text(&mut bytes)?, offset: bytes.u64()? }
+            }
+            3 => {
+                let (set, name, offset) = (bytes.u64()?, text(&mut bytes)?, bytes.u64()?);
+                Frame::Part { set, name, offset, bytes: bytes.bytes()?.to_vec() }
+            }
+            4 => {
+                let set = bytes.u64()?;
+                Frame::Envelope { set, envelope: Envelope::decode(bytes.bytes()?).ok_or(Malformed)? }
+            }
+            _ => return Err(Malformed),
+        };
+        bytes.end().map(|()| frame)
+    }
+}
+
+fn text(bytes: &mut Decoder) -> Result<String, Malformed> {
+    String::from_utf8(bytes.bytes()?.to_vec()).map_err(|_| Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_read_as_it_was_written_and_no_other_bytes_are_one() {
+        let hello = Hello { to: 1, nonce: 2, from: None, servers: 3, set: 4, kind: Kind::Data };
+        let frames = [
+            Frame::Hello(hello.clone()),
+            Frame::Hello(Hello { from: Some(2), kind: Kind::Member, ..hello }),
+            Frame::Offer {
+                set: 1,
+                from: 0,
+                to: 2,
+                end: 4096,
+                files: vec![("heap".into(), 7), ("log/0".into(), 0)],
+            },
+            Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },
+            Frame::Part { set: 1, name: "heap".into(), offset: 5, bytes: vec![1, 2, 3] },
+        ];
+        for frame in frames {
+            let bytes = frame.encode();
+            assert_eq!(Frame::decode(&bytes), Some(frame));
+            for len in 0..bytes.len() {
+                // Fewer files are files, too.
+                assert!(bytes[0] == 1 || Frame::decode(&bytes[..len]).is_none());
+            }
+            assert!(Frame::decode(&[&bytes[..], &[9]].concat()).is_none());
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Who answers clients of a server that does not lead: tells who does, and refuses the rest, as a replica of Redis refuses writes. What is
+//! read there could be out of date, so nothing is.
+
+use crate::{
+    config::{Config, Opt},
+    net::listener::Listeners,
+    server::replica_set::ReplicaSet,
+    transport::{
+        stream::{Socket, Stream},
+        tls::Tls,
+    },
+    util::version::{REDIS_VERSION, VERSION},
+};
+use holdfast_resp::{Args, Limits, Parser, Proto, Writer};
+use std::{
+    cell::Cell,
+    fmt::Write,
+    future::poll_fn,
+    io, process,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+use tokio::{task::spawn_local, time::timeout};
+
+/// Bytes of a command, with what has arrived behind it.
+const INPUT_MAX: usize = 1 << 20;
+/// How long a client may take to take a reply, and to make a connection safe.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that say nothing for so long are closed.
+const IDLE: Duration = Duration::from_secs(300);
+
+const NOAUTH: &str = "NOAUTH Authentication required.";
+const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const READONLY: &str = "READONLY You can't write against a read only replica.";
+const MASTERDOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+
+/// Answers clients until it is dropped.
+pub struct Front {
+    set: std::sync::Arc<ReplicaSet>,
+    password: String,
+    is_protected: bool,
+    clients_max: i64,
+    clients: Cell<i64>,
+    next_id: Cell<i64>,
+    tls: Tls,
+    started: Instant,
+}
+
+/// What is known of a connection.
+struct Session {
+    id: i64,
+    proto: Proto,
+    is_authenticated: bool,
+    name: Vec<u8>,
+    is_over: bool,
+}
+
+impl Front {
+    /// With the options as they are.
+    ///
+    /// # Errors
+    /// The certificates cannot be used.
+    pub fn new(config: &Config, set: std::sync::Arc<ReplicaSet>) -> Result<Rc<Front>, String> {
+        let tls = Tls::default();
+        if config.number(Opt::TlsPort) > 0 {
+            tls.configure(config)?;
+        }
+        let password = config.text(Opt::RequirePass);
+        Ok(Rc::new(Front {
+            set,
+            is_protected: config.is_on(Opt::ProtectedMode) && password.is_empty(),
+            password,
+            clients_max: config.number(Opt::MaxClients),
+            clients: Cell::new(0),
+            next_id: Cell::new(1),
+            tls,
+            started: Instant::now(),
+        }))
+    }
+
+    /// Accepts clients.
+    pub async fn accept(self: Rc<Self>, listeners: Listeners) -> io::Result<()> {
+        listeners
+            .accept_each(|socket, is_remote| {
+                if self.clients.get() >= self.clients_max || (is_remote && self.is_protected) {
+                    return;
+                }
+                self.clients.set(self.clients.get() + 1);
+                let front = self.clone();
+                spawn_local(async move {
+                    // Whatever ends a connection, the client notices.
+                    let _ = front.serve(socket).await;
+                    front.clients.set(front.clients.get() - 1);
+                });
+            })
+            .await
+    }
+
+    async fn serve(&self, socket: Socket) -> io::Result<()> {
+        let mut stream = timeout(PATIENCE, Stream::open(socket, &self.tls)).await??;
+        let id = self.next_id.replace(self.next_id.get() + 1);
+        let is_authenticated = self.password.is_empty();
+        let mut session =
+            Session { id, proto: Proto::Resp2, is_authenticated, name: Vec::new(), is_over: false };
+        let (mut input, mut output, mut parser) = (Vec::new(), Vec::new(), Parser::new());
+        while !session.is_over {
+            input.reserve(16 << 10);
+            let read = timeout(IDLE, poll_fn(|cx| stream.poll_read(cx, &mut input))).await??;
+            if read == 0 {
+                return Ok(());
+            }
+            while !session.is_over {
+                let limits =
+                    Limits { max_bulk_len: INPUT_MAX as i64, unauthenticated: !session.is_authenticated };
+                let len = match parser.parse(&mut input, &limits) {
+                    Ok(Some(len)) => len,
+                    Ok(None) if input.len() < INPUT_MAX => break,
+                    Ok(None) => return Ok(()),
+                    Err(error) => {
+                        Writer::new(&mut output, session.proto).error(format!("ERR {error}"));
+                        session.is_over = true;
+                        break;
+                    }
+                };
+                let args = parser.args(&input);
+                if !args.is_empty() {
+                    self.answer(&args, &mut session, &mut output);
+                }
+                input.drain(..len);
+            }
+            let mut sent = 0;
+            while sent < output.len() {
+                sent += timeout(PATIENCE, poll_fn(|cx| stream.poll_write(cx, &output[sent..]))).await??;
+            }
+            timeout(PATIENCE, poll_fn(|cx| stream.poll_flush(cx))).await??;
+            output.clear();
+        }
+        stream.close().await;
+        Ok(())
+    }
+
+    fn answer(&self, args: &Args, session: &mut Session, output: &mut Vec<u8>) {
+        let name = args.at(0).to_ascii_lowercase();
+        let mut out = Writer::new(output, session.proto);
+        let is_free = matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset");
+        if !session.is_authenticated && !is_free {
+            return out.error(NOAUTH);
+        }
+        let is =
+            |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        match (&name[..], args.len()) {
+            (b"ping", 1) => out.simple("PONG"),
+            (b"ping", 2) | (b"echo", 2) => out.bulk(args.at(1)),
+            (b"quit", _) => {
+                session.is_over = true;
+                out.ok();
+            }
+            (b"reset", 1) => {
+                (session.proto, session.is_authenticated) = (Proto::Resp2, self.password.is_empty());
+                Writer::new(output, Proto::Resp2).simple("RESET");
+            }
+            (b"auth", 2 | 3) => match self.authenticate(args, 1, session) {
+                true => out.ok(),
+                false => out.error(WRONGPASS),
+            },
+            (b"hello", _) => self.hello(args, session, output),
+            (b"select", 2) | (b"readonly" | b"readwrite", 1) => out.ok(),
+            (b"client", 3) if is(1, "setname") => {
+                session.name = args.at(2).to_vec();
+                out.ok();
+            }
+            (b"client", 2) if is(1, "getname") => {
+                out.bulk_or_null(Some(&session.name).filter(|name| !name.is_empty()));
+            }
+            (b"client", 2) if is(1, "id") => out.int(session.id),
+            (b"client", 4) if is(1, "setinfo") => out.ok(),
+            (b"client", 3) if is(1, "reply") && is(2, "on") => out.ok(),
+            (b"command", _) => out.array(0),
+            (b"role", 1) => self.role(&mut out),
+            (b"info", _) => out.verbatim("txt", self.info()),
+            (b"sentinel", 2..) => {
+                let rest: Vec<&[u8]> = args.from(1).iter().collect();
+                if let Err(error) = self.set.sentinel(&rest, &mut out) {
+                    out.error(error);
+                }
+            }
+            (b"shutdown", 1 | 2) => {
+                // In order, as by a signal.
+                let _ =
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+                session.is_over = true;
+            }
+            _ => out.error(self.refusal()),
+        }
+    }
+
+    fn refusal(&self) -> &'static str {
+        let view = self.set.view();
+        match view.leader {
+            Some(leader) if view.own == Some(leader) => LOADING,
+            Some(_) => READONLY,
+            None => MASTERDOWN,
+        }
+    }
+
+    /// By the password of the default user: users are where there are data.
+    fn authenticate(&self, args: &Args, at: usize, session: &mut Session) -> bool {
+        let (user, password) = match args.len() - at {
+            1 => (&b"default"[..], args.at(at)),
+            _ => (args.at(at), args.at(at + 1)),
+        };
+        let is_right =
+            user == b"default" && (self.password.is_empty() || password == self.password.as_bytes());
+        session.is_authenticated |= is_right;
+        is_right
+    }
+
+    fn hello(&self, args: &Args, session: &mut Session, output: &mut Vec<u8>) {
+        let mut proto = session.proto;
+        match args.get(1) {
+            None => {}
+            Some(b"2") => proto = Proto::Resp2,
+            Some(b"3") => proto = Proto::Resp3,
+            Some(_) => return Writer::new(output, proto).error("NOPROTO unsupported protocol version"),
+        }
+        let mut at = 2;
+        while at < args.len() {
+            if args.at(at).eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
+                if !self.authenticate(&args.first(at + 3), at + 1, session) {
+                    return Writer::new(output, proto).error(WRONGPASS);
+                }
+                at += 3;
+            } else if args.at(at).eq_ignore_ascii_case(b"setname") && at + 1 < args.len() {
+                session.name = args.at(at + 1).to_vec();
+                at += 2;
+            } else {
+                let text = [b"ERR Syntax error in HELLO option '", args.at(at), b"'"].concat();
+                return Writer::new(output, proto).error(text);
+            }
+        }
+        if !session.is_authenticated {
+            return Writer::new(output, proto).error(NOAUTH);
+        }
+        session.proto = proto;
+        let mut out = Writer::new(output, proto);
+        out.map(7);
+        out.key("server").bulk("redis");
+        out.key("version").bulk(REDIS_VERSION);
+        out.key("proto").int(if proto == Proto::Resp3 { 3 } else { 2 });
+        out.key("id").int(session.id);
+        out.key("mode").bulk("standalone");
+        out.key("role").bulk("replica");
+        out.key("modules").array(0);
+    }
+
+    fn role(&self, out: &mut Writer) {
+        let view = self.set.view();
+        let leader = view.leader.map(|leader| &self.set.servers[leader]);
+        out.array(5);
+        out.bulk("slave");
+        out.bulk(leader.map_or("", |leader| &leader.host));
+        out.int(leader.map_or(0, |leader| leader.port.into()));
+        out.bulk(if leader.is_some() { "connected" } else { "connect" });
+        out.int(view.extent.1 as i64);
+    }
+
+    /// What of INFO can be told without data, named as in Redis.
+    fn info(&self) -> String {
+        let view = self.set.view();
+        let leader = view.leader.map(|leader| &self.set.servers[leader]);
+        let mut text = String::new();
+        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+            write!(text, "{name}:{value}\r\n").expect("a text takes all");
+        };
+        line("# Server\r\nredis_version", &REDIS_VERSION);
+        line("holdfast_version", &VERSION);
+        line("redis_mode", &"standalone");
+        line("process_id", &process::id());
+        line("uptime_in_seconds", &self.started.elapsed().as_secs());
+        line("\r\n# Clients\r\nconnected_clients", &self.clients.get());
+        line("\r\n# Persistence\r\nloading", &u8::from(view.leader.is_some() && view.leader == view.own));
+        line("\r\n# Replication\r\nrole", &"slave");
+        line("master_host", &leader.map_or("", |leader| &leader.host));
+        line("master_port", &leader.map_or(0, |leader| leader.port));
+        line("master_link_status", &if leader.is_some() { "up" } else { "down" });
+        line("master_sync_in_progress", &0);
+        line("slave_read_repl_offset", &view.extent.0);
+        line("slave_repl_offset", &view.extent.1);
+        line("slave_priority", &100);
+        line("slave_read_only", &1);
+        line("replica_announced", &1);
+        line("connected_slaves", &0);
+        line("\r\n# Replica_set\r\nreplica_set_servers", &self.set.servers.len());
+        line("replica_set_server", &view.own.map_or(0, |own| own + 1));
+        line("replica_set_leader", &view.leader.map_or(0, |leader| leader + 1));
+        text
+    }
+}

@@ -1,0 +1,377 @@
+//! The server's part in a replica set: a thread with a replica (`holdfast_consensus::Replica`), its clock, and its connections to the
+//! other servers (`crate::net::bus`). First it has the set [founded](founding), if it is not. Then it follows, and a [front] answers
+//! clients; once it is elected, the server opens its store and serves. One that leads no more begins again, as a new process
+//! would: nothing else takes back what its store has done in memory.
+
+mod founding;
+mod frame;
+pub mod front;
+mod standing;
+
+use crate::{
+    admin::log::log,
+    config::{Config, Opt},
+    net::bus::{self, Bus, Protocol},
+    server::replica_set::{Other, ReplicaSet, View},
+};
+use founding::Founding;
+use frame::Frame;
+use holdfast_consensus::{EachBatch, MemberId, Replica, Role};
+use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log};
+use standing::{JOURNAL, Standing};
+use std::{
+    env, fmt,
+    future::poll_fn,
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{self, Command},
+    sync::Arc,
+    task::Poll,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    sync::{
+        mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
+    time::{self, MissedTickBehavior},
+};
+
+/// A frame may hold a whole commit.
+const PROTOCOL: Protocol = Protocol { preface: b"HFset01\n", frame_max: 1 << 30 };
+/// How many ticks the engine waits for a leader before it elects another one.
+const ELECTION_TICKS: u64 = 10;
+/// Bytes of log after which a server that follows takes a checkpoint.
+const REST_BYTES: u64 = 128 << 20;
+/// How long a server waits before it begins again after a failure.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the store of the one that was elected is opened with.
+pub struct Elected {
+    /// Who shares its log.
+    pub replica: Arc<Replica>,
+    /// The term in which it leads.
+    pub replication: Replication,
+}
+
+/// The thread.
+pub struct Running {
+    thread: JoinHandle<()>,
+    end: UnboundedSender<()>,
+}
+
+impl Running {
+    /// Ends it.
+    pub fn end(self) {
+        // A thread that has ended needs no telling.
+        let _ = self.end.send(());
+        self.thread.join().expect("a panic ends the process");
+    }
+}
+
+/// Starts the thread, which tells when the server is elected. `io` is the data folder, which must be this process's, and the store there is
+/// opened with `options`.
+///
+/// # Errors
+/// There is no port for the other servers, or the folder is of another set.
+pub fn start(
+    config: &Config,
+    set: Arc<ReplicaSet>,
+    io: Arc<dyn Io>,
+    options: Options,
+) -> Result<(Running, oneshot::Receiver<Elected>), String> {
+    let listeners = bus::listen(
+        config,
+        bus_port(config).ok_or(
+            "replica-set: the other servers connect at port + 10000, which is none; set replica-set-port",
+        )?,
+    )?;
+    let dir = PathBuf::from(config.text(Opt::Dir));
+    let founding = Founding::new(set.clone(), dir, io.clone(), options.clone())?;
+    let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
+    let (end, ended) = mpsc::unbounded_channel();
+    let (electing, elected) = oneshot::channel();
+    let (woken, wakes) = mpsc::channel(1);
+    let (telling, successors) = mpsc::unbounded_channel();
+    set.tell_of_successors(telling);
+    let part = Part {
+        set,
+        io,
+        options,
+        tick,
+        founding,
+        replica: None,
+        electing: Some(electing),
+        rested: 0,
+        resting: None,
+        woken,
+        successor: None,
+    };
+    let thread = thread::Builder::new().name("replica-set".into()).spawn(move || {
+        let runtime =
+            Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
+        runtime
+            .expect("a runtime, as the workers have")
+            .block_on(part.run(listeners, wakes, successors, ended));
+    });
+    let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
+    Ok((Running { thread, end }, elected))
+}
+
+/// Refuses to serve the data folder of one of a replica set on its own: the others may have what it has not, and the other way round.
+///
+/// # Errors
+/// It is one.
+pub fn refuse_alone(dir: &Path) -> Result<(), String> {
+    match Standing::read(dir)? {
+        None => Ok(()),
+        Some(Standing { set, own, count, .. }) => Err(format!(
+            "the data folder {} is that of server {} of {count} of the replica set {set:016x}, and is served as that only: set the option \
+             replica-set",
+            dir.display(),
+            own + 1
+        )),
+    }
+}
+
+/// The port at which the other servers connect.
+fn bus_port(config: &Config) -> Option<u16> {
+    let port = match config.number(Opt::ReplicaSetPort) {
+        0 => {
+            let ports = [config.number(Opt::Port), config.number(Opt::TlsPort)];
+            ports.into_iter().find(|port| *port > 0)? + 10000
+        }
+        port => port,
+    };
+    u16::try_from(port).ok()
+}
+
+/// Begins again, as the process did at its start: connections, threads and memory are gone then.
+fn begin_again(why: &dyn fmt::Display) -> ! {
+    log!(Warning, "{why}: the server begins again");
+    let error = Command::new("/proc/self/exe").args(env::args_os().skip(1)).exec();
+    log!(Warning, "cannot begin again: {error}");
+    process::exit(1)
+}
+
+/// What the thread is woken by.
+enum Event {
+    End,
+    Tick,
+    Frame(Vec<u8>),
+    /// Another server is to lead.
+    HandOver(usize),
+    /// The replica has something to send.
+    Messages,
+}
+
+struct Part {
+    set: Arc<ReplicaSet>,
+    io: Arc<dyn Io>,
+    options: Options,
+    tick: Duration,
+    founding: Founding,
+    /// Once the set is founded.
+    replica: Option<Arc<Replica>>,
+    /// Until it is elected.
+    electing: Option<oneshot::Sender<Elected>>,
+    /// Where the log ended at the last checkpoint.
+    rested: Lsn,
+    /// The thread that takes one.
+    resting: Option<JoinHandle<()>>,
+    woken: mpsc::Sender<()>,
+    /// Who is to lead from the next tick but one on: the reply to who has asked for it leaves before, since none leaves after that.
+    successor: Option<(MemberId, bool)>,
+}
+
+impl Part {
+    async fn run(
+        mut self,
+        listeners: Vec<TcpListener>,
+        mut wakes: Receiver<()>,
+        mut successors: UnboundedReceiver<usize>,
+        mut ended: UnboundedReceiver<()>,
+    ) {
+        let (mut bus, mut frames) = Bus::start(PROTOCOL, listeners);
+        let mut ticks = time::interval(self.tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let event = poll_fn(|cx| {
+                if ended.poll_recv(cx).is_ready() {
+                    return Poll::Ready(Event::End);
+                }
+                if ticks.poll_tick(cx).is_ready() {
+                    return Poll::Ready(Event::Tick);
+                }
+                if let Poll::Ready(Some((_, bytes))) = frames.poll_recv(cx) {
+                    return Poll::Ready(Event::Frame(bytes));
+                }
+                if let Poll::Ready(Some(to)) = successors.poll_recv(cx) {
+                    return Poll::Ready(Event::HandOver(to));
+                }
+                // This end is a part of us, so it is never closed.
+                wakes.poll_recv(cx).map(|_| Event::Messages)
+            });
+            let done = match event.await {
+                Event::End => return,
+                Event::Tick => self.tick(),
+                Event::Frame(bytes) => self.receive(&bytes),
+                Event::HandOver(to) => {
+                    self.successor = Some((to as MemberId + 1, false));
+                    Ok(())
+                }
+                Event::Messages => Ok(()),
+            };
+            if let Err(error) = done.and_then(|()| self.work(&mut bus)) {
+                time::sleep(AGAIN).await;
+                begin_again(&error);
+            }
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        self.founding.tick()?;
+        if let Some(replica) = &self.replica {
+            replica.tick().map_err(|e| e.to_string())?;
+            match &mut self.successor {
+                Some((to, true)) => replica.hand_over(*to),
+                Some((_, is_due)) => *is_due = true,
+                None => {}
+            }
+            self.rest();
+        }
+        self.show();
+        Ok(())
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match Frame::decode(bytes) {
+            Some(Frame::Envelope { set, envelope }) => match &self.replica {
+                Some(replica)
+                    if self.founding.member_of() == Some(set) && envelope.message.to() == replica.id() =>
+                {
+                    replica.step(envelope).map_err(|e| e.to_string())
+                }
+                _ => Ok(()),
+            },
+            Some(frame) => self.founding.receive(frame),
+            // A newer server may send what this one does not know.
+            None => Ok(()),
+        }
+    }
+
+    /// Does what follows from what has happened.
+    fn work(&mut self, bus: &mut Bus) -> Result<(), String> {
+        let set = self.set.clone();
+        let place = |at: usize| (set.servers[at].host.clone(), set.servers[at].bus_port);
+        for (to, frame) in self.founding.take_frames() {
+            // It is said again.
+            let _ = bus.send(place(to), frame.encode());
+        }
+        if let Some(number) = self.founding.member_of() {
+            let replica = match self.replica.clone() {
+                Some(replica) => replica,
+                None => self.open()?,
+            };
+            for envelope in replica.take_messages() {
+                let to = envelope.message.to();
+                let frame = Frame::Envelope { set: number, envelope };
+                if !bus.send(place(to as usize - 1), frame.encode()) {
+                    replica.unreachable(to);
+                }
+            }
+            if replica.is_deposed() {
+                begin_again(&"another server leads, or may");
+            }
+            self.set.lease.renew(replica.lease_us());
+            self.elect(&replica);
+        }
+        Ok(())
+    }
+
+    /// Opens the replica of a set that is founded.
+    fn open(&mut self) -> Result<Arc<Replica>, String> {
+        let (io, options) = (self.io.clone(), self.options.clone());
+        let read_log = move |term, agreed, each: EachBatch| {
+            let agreement = Agreement { groups: None, agreed };
+            let replication = Some(Replication { term, agreement });
+            replay_log(io.clone(), &Options { replication, ..options.clone() }, each)
+        };
+        let woken = self.woken.clone();
+        let wake = move || {
+            // One that waits is enough.
+            let _ = woken.try_send(());
+        };
+        let tick_us = self.tick.as_micros() as u64;
+        let replica = Replica::open(self.io.clone(), JOURNAL, tick_us, Box::new(read_log), Box::new(wake));
+        let replica = replica.map_err(|e| e.to_string())?;
+        self.rested = replica.extent().0;
+        self.replica = Some(replica.clone());
+        Ok(replica)
+    }
+
+    fn elect(&mut self, replica: &Arc<Replica>) {
+        if self.electing.is_none() {
+            return;
+        }
+        if let Some((term, agreement)) = replica.lead() {
+            log!(Notice, "Elected in term {term}");
+            let replication = Replication { term, agreement };
+            let electing = self.electing.take().expect("it was not elected before");
+            // If nobody waits for it, the server ends.
+            let _ = electing.send(Elected { replica: replica.clone(), replication });
+        }
+    }
+
+    /// As one that follows, takes a checkpoint now and then, so that a start has little to replay: each server at another place of the log.
+    fn rest(&mut self) {
+        let (Some(replica), Some(own)) = (&self.replica, self.founding.own()) else { return };
+        if let Some(thread) = self.resting.take_if(|thread| thread.is_finished()) {
+            thread.join().expect("a panic ends the process");
+        }
+        let share = REST_BYTES / self.set.servers.len() as u64 * own as u64;
+        let end = replica.extent().0;
+        if (end + share) / REST_BYTES <= (self.rested + share) / REST_BYTES || self.resting.is_some() {
+            return;
+        }
+        let Some((term, agreement)) = replica.rest() else { return };
+        self.rested = end;
+        let replication = Some(Replication { term, agreement });
+        let options = Options { replication, background: false, ..self.options.clone() };
+        let (io, replica) = (self.io.clone(), replica.clone());
+        let take = move || {
+            let taken = Store::open_on(io, options).and_then(|store| store.checkpoint());
+            if let Err(error) = taken.and_then(|()| replica.resume()) {
+                thread::sleep(AGAIN);
+                begin_again(&error);
+            }
+        };
+        let thread = thread::Builder::new().name("checkpoint".into()).spawn(take);
+        self.resting = Some(thread.unwrap_or_else(|error| begin_again(&error)));
+    }
+
+    fn show(&self) {
+        let mut view = View { own: self.founding.own(), ..View::default() };
+        if let Some(replica) = &self.replica {
+            view.leader = match replica.role() {
+                Role::Leader => view.own,
+                Role::Follower { leader } => {
+                    (leader as usize).checked_sub(1).filter(|at| *at < self.set.servers.len())
+                }
+                Role::Leaderless => None,
+            };
+            view.extent = replica.extent();
+            if view.leader == view.own {
+                let other = |other: holdfast_consensus::Other| {
+                    let (at, silent) = (other.id as usize - 1, Duration::from_micros(other.silent_us));
+                    Other { at, end: other.end, silent }
+                };
+                view.others = replica.others().into_iter().map(other).collect();
+            }
+        }
+        self.set.show(view);
+    }
+}

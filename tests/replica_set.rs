@@ -1,0 +1,199 @@
+//! Servers with one log: founded by themselves, and nothing lost when one of them is killed, stopped or cut off.
+
+mod harness;
+
+use harness::{Client, Folder, Server, bulk, error, free_port, is_error, number, ok, run, wait_until};
+use holdfast_resp::Reply;
+use std::time::Instant;
+
+/// Servers of a set, or where one was.
+struct Set {
+    servers: Vec<Option<Server>>,
+    options: Vec<Vec<String>>,
+}
+
+impl Set {
+    fn start(count: usize) -> Set {
+        let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
+        let list: Vec<String> = ports.iter().map(|(port, bus)| format!("127.0.0.1:{port}@{bus}")).collect();
+        let options: Vec<Vec<String>> = ports
+            .iter()
+            .map(|(port, bus)| {
+                let (port, bus, list) = (port.to_string(), bus.to_string(), list.join(" "));
+                let words = [
+                    "--port",
+                    &port,
+                    "--bind",
+                    "127.0.0.1",
+                    "--replica-set-port",
+                    &bus,
+                    "--replica-set",
+                    &list,
+                ];
+                words.map(str::to_owned).to_vec()
+            })
+            .collect();
+        let mut set = Set { servers: (0..count).map(|_| None).collect(), options };
+        (0..count).for_each(|at| set.start_in(at, Folder::new()));
+        set
+    }
+
+    fn start_in(&mut self, at: usize, folder: Folder) {
+        let options: Vec<&str> = self.options[at].iter().map(String::as_str).collect();
+        self.servers[at] = Some(Server::start_in(folder, &options));
+    }
+
+    /// Kills a server, and returns its folder.
+    fn kill(&mut self, at: usize) -> Folder {
+        self.servers[at].take().expect("it runs").kill()
+    }
+
+    fn client(&self, at: usize) -> Option<Client> {
+        let folder = self.servers[at].as_ref()?.folder();
+        Client::connect(&folder.join("socket")).ok()
+    }
+
+    /// The server that leads and serves, and a connection to it.
+    fn leader(&self) -> (usize, Client) {
+        self.leader_but(usize::MAX)
+    }
+
+    /// The same of all but one.
+    fn leader_but(&self, except: usize) -> (usize, Client) {
+        let mut found = None;
+        let logs = || {
+            let logs = self.servers.iter().flatten().map(Server::log);
+            format!("a leader\n{}", logs.collect::<Vec<_>>().join("\n---\n"))
+        };
+        wait_until(logs, || {
+            for at in (0..self.servers.len()).filter(|at| *at != except) {
+                let Some(mut client) = self.client(at) else { continue };
+                if client.try_send(b"ROLE\r\n").is_err() {
+                    continue;
+                }
+                if let Some(Reply::Array(role)) = client.try_reply()
+                    && role[0] == bulk("master")
+                {
+                    found = Some((at, client));
+                    return true;
+                }
+            }
+            false
+        });
+        found.expect("it was waited for")
+    }
+}
+
+#[test]
+fn servers_found_a_set_and_one_of_them_leads() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(client.call("GET a"), bulk("1"));
+    for at in (0..3).filter(|at| *at != leader) {
+        let mut client = set.client(at).expect("it runs");
+        wait_until(|| "it knows who leads".into(), || is_error(&client.call("GET a"), "READONLY "));
+        assert_eq!(client.call("PING"), Reply::Simple("PONG".into()));
+        let port = &set.options[leader][1];
+        let found = client.call("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster");
+        assert_eq!(found, harness::bulks(["127.0.0.1", port]));
+        assert_eq!(client.info("role"), "slave");
+        assert_eq!(&client.info("master_port"), port);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_leaders_are_killed() {
+    let mut set = Set::start(3);
+    let mut written = 0;
+    for round in 0..4 {
+        let (leader, mut client) = set.leader();
+        for _ in 0..200 {
+            assert_eq!(client.call(&format!("SET key:{written} {written}")), ok());
+            written += 1;
+        }
+        let folder = set.kill(leader);
+        let killed = Instant::now();
+        let (next, mut client) = set.leader();
+        assert_ne!(next, leader);
+        println!("round {round}: {:?} until another one leads", killed.elapsed());
+        for key in 0..written {
+            assert_eq!(client.call(&format!("GET key:{key}")), bulk(key.to_string()));
+        }
+        set.start_in(leader, folder);
+    }
+}
+
+/// One that was stopped does not know that another one leads: it tells nothing that is out of date, and follows when it knows.
+#[test]
+fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
+    let set = Set::start(3);
+    let (old, mut stale) = set.leader();
+    assert_eq!(stale.call("SET a before"), ok());
+    let stopped = set.servers[old].as_ref().expect("it runs");
+    stopped.signal("STOP");
+    // It arrives when it goes on, before it hears anything of the others.
+    stale.send(b"GET a\r\nSET a lost\r\n");
+    let (new, mut client) = set.leader_but(old);
+    assert_ne!(new, old);
+    assert_eq!(client.call("GET a"), bulk("before"));
+    assert_eq!(client.call("SET a after"), ok());
+    stopped.signal("CONT");
+    // The connection ends without a reply, or one says that it does not lead.
+    assert_ne!(stale.try_reply(), Some(bulk("before")));
+    wait_until(
+        || stopped.log(),
+        || {
+            set.client(old).is_some_and(|mut client| {
+                client.try_send(b"GET a\r\n").is_ok()
+                    && client.try_reply().is_some_and(|reply| is_error(&reply, "READONLY "))
+            })
+        },
+    );
+    assert_eq!(client.call("GET a"), bulk("after"));
+}
+
+#[test]
+fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
+    let set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(number(&client.call("WAIT 2 10000")), Some(2));
+    assert_eq!(client.call("WAITAOF 1 2 10000"), harness::array([Reply::Int(1), Reply::Int(2)]));
+    let Reply::Array(role) = client.call("ROLE") else { panic!("no role") };
+    assert!(matches!(&role[2], Reply::Array(others) if others.len() == 2), "{role:?}");
+    assert_eq!(client.info("connected_slaves"), "2");
+    assert!(client.info("slave0").ends_with("lag=0"));
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 2"), ok());
+    assert_eq!(client.call("SET a 2"), ok());
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 3"), ok());
+    assert_eq!(client.call("SET a 3"), error("NOREPLICAS Not enough good replicas to write."));
+    assert_eq!(client.call("CONFIG SET min-replicas-to-write 0"), ok());
+    assert!(is_error(&client.call("REPLICAOF 127.0.0.1 1"), "ERR "));
+    assert!(is_error(&client.call("SENTINEL MONITOR a 127.0.0.1 1 2"), "ERR this is no Sentinel"));
+    let Reply::Array(masters) = client.call("SENTINEL MASTERS") else { panic!("no masters") };
+    let Reply::Array(fields) = &masters[0] else { panic!("no fields") };
+    assert!(fields.contains(&bulk(&set.options[leader][1])));
+
+    let to = (leader + 1) % 3;
+    let port = &set.options[to][1];
+    let before = Instant::now();
+    client.send(format!("FAILOVER TO 127.0.0.1 {port}\r\n").as_bytes());
+    // A busy machine may be late with the reply.
+    assert!(client.try_reply().is_none_or(|reply| reply == ok()));
+    let (next, mut client) = set.leader_but(leader);
+    println!("another one leads after {:?}", before.elapsed());
+    assert_eq!(next, to);
+    assert_eq!(client.call("GET a"), bulk("2"));
+}
+
+#[test]
+fn a_folder_of_a_set_is_not_served_alone() {
+    let mut set = Set::start(3);
+    let (leader, _) = set.leader();
+    let folder = set.kill(leader);
+    let output =
+        run(&["serve", "--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")]);
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(!output.status.success() && text.contains("of 3 of the replica set"), "{text}");
+}
