@@ -80,7 +80,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         }
     };
     tell_data_folder(&config);
-    let server = Server::new(&ROWS.table, config, Arc::new(store), set, mailboxes);
+    let store = Arc::new(store);
+    set.iter().for_each(|set| set.lead(store.clone()));
+    let server = Server::new(&ROWS.table, config, store, set, mailboxes);
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {
         log!(Warning, "cannot load {what}");

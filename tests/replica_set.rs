@@ -187,6 +187,72 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
     assert_eq!(client.call("GET a"), bulk("2"));
 }
 
+/// Writes as many keys again and again, each time with another value.
+fn overwrite(client: &mut Client, keys: usize, times: usize) {
+    for time in 0..times {
+        let sets: Vec<String> =
+            (0..keys).map(|key| format!("SET key:{key} {time}-{key}-{}\r\n", "x".repeat(1000))).collect();
+        client.send(sets.concat().as_bytes());
+        (0..keys).for_each(|_| assert_eq!(client.reply(), ok()));
+    }
+}
+
+/// Checks what [`overwrite`] has written last.
+fn check_overwritten(client: &mut Client, keys: usize, times: usize) {
+    for key in 0..keys {
+        let value = format!("{}-{key}-{}", times - 1, "x".repeat(1000));
+        assert_eq!(client.call(&format!("GET key:{key}")), bulk(value));
+    }
+}
+
+#[test]
+fn a_server_that_has_lost_its_data_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    let lost = (leader + 1) % 3;
+    drop(set.kill(lost));
+    overwrite(&mut client, 1000, 3);
+    set.start_in(lost, Folder::new());
+    // What is written while it is copied is not missing either.
+    overwrite(&mut client, 1000, 4);
+    assert_eq!(
+        number(&client.call("WAIT 2 20000")),
+        Some(2),
+        "{}",
+        set.servers[lost].as_ref().unwrap().log()
+    );
+    // Now it is one of the majority that must have all.
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 4);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
+#[test]
+fn a_server_that_is_too_far_behind_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 100, 2);
+    let behind = (leader + 1) % 3;
+    let folder = set.kill(behind);
+    // All of the log that it lacks is overwritten and freed.
+    overwrite(&mut client, 1000, 100);
+    assert_eq!(client.call("DEBUG RELOAD"), ok());
+    set.start_in(behind, folder);
+    assert_eq!(
+        number(&client.call("WAIT 2 20000")),
+        Some(2),
+        "{}",
+        set.servers[behind].as_ref().unwrap().log()
+    );
+    let log = set.servers[behind].as_ref().expect("it runs").log();
+    assert!(log.contains("Copying the data of"), "{log}");
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 100);
+}
+
 #[test]
 fn a_folder_of_a_set_is_not_served_alone() {
     let mut set = Set::start(3);

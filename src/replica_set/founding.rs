@@ -1,32 +1,32 @@
 //! How servers become a replica set. Each tells all others what its folder is; when all have said so, one of them is the origin: the
-//! one that has data, or else the first. Its store rests while the others copy it, file by file. When all have a copy, the set is founded, and
-//! never again: a server whose folder is blank then has lost its data.
+//! one that has data, or else the first. Its store rests while the others copy it. When all have a copy, the set is founded, and
+//! never again: a server whose folder is blank then has lost its data, and gets a copy of the leader's, as one does that is too far behind.
 
 use super::{
+    copying::{self, Copying, Offered},
     frame::{Frame, Hello, Kind},
-    standing::{JOURNAL, Standing, State, files, is_file, kind, remove_all},
+    giving::Giving,
+    standing::{JOURNAL, Standing, State, is_file, kind},
 };
 use crate::{admin::log::log, server::replica_set::ReplicaSet};
 use holdfast_consensus::{MemberId, Replica};
-use holdfast_io::{Durability, Error, File, Io, crc32c};
+use holdfast_io::{Error, Io, crc32c};
 use holdfast_store::{Lsn, Options, Store};
 use std::{
-    io,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-/// Bytes of a file that are asked for at once.
-const PART: u64 = 1 << 20;
 /// Files of a folder at most.
 const FILES_MAX: usize = 1 << 21;
 /// How long what another server has said of itself counts.
 const FRESH: Duration = Duration::from_secs(2);
-/// After what time a part is asked for again.
-const AGAIN: Duration = Duration::from_secs(1);
 /// How often one of the set's tells the others of itself, who may not be.
 const GREET: Duration = Duration::from_secs(1);
+
+/// The term with which a set begins, in which nobody has voted.
+const FIRST: (u64, MemberId) = (1, 0);
 
 /// How far this server is.
 pub struct Founding {
@@ -40,23 +40,15 @@ pub struct Founding {
     servers: u32,
     own: Option<usize>,
     heard: Vec<Option<(Instant, Hello)>>,
-    copy: Option<Copy>,
+    /// The number of the last entry of the replica.
+    last: u64,
+    copying: Option<Copying>,
+    /// The folder that others copy.
+    giving: Option<Giving>,
     greeted: Option<Instant>,
     /// What was logged last.
     told: String,
     outbox: Vec<(usize, Frame)>,
-}
-
-/// A folder that is being copied here.
-struct Copy {
-    set: u64,
-    from: usize,
-    end: Lsn,
-    files: Vec<(String, u64)>,
-    at: usize,
-    offset: u64,
-    file: Option<Arc<dyn File>>,
-    asked: Instant,
 }
 
 impl Founding {
@@ -70,7 +62,11 @@ impl Founding {
         io: Arc<dyn Io>,
         options: Options,
     ) -> Result<Founding, String> {
-        let standing = Standing::read(&dir)?;
+        let mut standing = Standing::read(&dir)?;
+        if let Some(standing) = &mut standing {
+            let installed = copying::install(&dir, standing);
+            installed.map_err(|e| format!("cannot put a copy in place in {}: {e}", dir.display()))?;
+        }
         let count = set.servers.len();
         if let Some(standing) = standing.as_ref().filter(|standing| standing.count != count) {
             return Err(format!(
@@ -86,6 +82,7 @@ impl Founding {
         Ok(Founding {
             own: standing.as_ref().map(|standing| standing.own),
             heard: vec![None; count],
+            last: 0,
             servers: crc32c(names.join(" ").as_bytes()),
             nonce: u64::from_le_bytes(nonce),
             set,
@@ -94,7 +91,8 @@ impl Founding {
             options,
             standing,
             kind,
-            copy: None,
+            copying: None,
+            giving: None,
             greeted: None,
             told: String::new(),
             outbox: Vec::new(),
@@ -116,26 +114,34 @@ impl Founding {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Time goes on.
+    /// Tells all servers of this one, of whose replica `last` is the number of the last entry; 0: there is none.
+    pub fn greet_all(&mut self, last: u64) {
+        self.last = last;
+        self.greeted = Some(Instant::now());
+        (0..self.set.servers.len()).for_each(|to| self.greet(to));
+    }
+
+    /// Time goes on. `last`: as above.
     ///
     /// # Errors
     /// The medium's.
-    pub fn tick(&mut self) -> Result<(), String> {
+    pub fn tick(&mut self, last: u64) -> Result<(), String> {
         let now = Instant::now();
         if self.kind != Kind::Member || self.greeted.is_none_or(|greeted| now >= greeted + GREET) {
-            self.greeted = Some(now);
-            (0..self.set.servers.len()).for_each(|to| self.greet(to));
+            self.greet_all(last);
+        }
+        match self.copying.as_mut().map(Copying::is_due) {
+            Some(None) => {
+                log!(Warning, "The copy does not come, and is given up");
+                self.copying = None;
+            }
+            Some(Some(true)) => self.ask(),
+            _ => {}
         }
         match self.kind {
             Kind::Member => Ok(()),
             Kind::Origin => self.offer(),
-            Kind::Blank | Kind::Data => {
-                if let Some(copy) = self.copy.as_mut().filter(|copy| now >= copy.asked + AGAIN) {
-                    copy.asked = now;
-                    self.ask();
-                }
-                self.decide(now)
-            }
+            Kind::Blank | Kind::Data => self.decide(now),
         }
     }
 
@@ -147,22 +153,25 @@ impl Founding {
             servers: self.servers,
             set: self.standing.as_ref().map_or(0, |standing| standing.set),
             kind: self.kind,
+            last: self.last,
         };
         self.outbox.push((to, Frame::Hello(hello)));
     }
 
-    /// Another server has sent something.
+    /// Another server has sent something. `term`: that of the replica, if there is one.
     ///
     /// # Errors
-    /// The medium's; or the option `replica-set` is another one than when the set was founded.
-    pub fn receive(&mut self, frame: Frame) -> Result<(), String> {
+    /// The medium's; or the option `replica-set` is another one than when the set was founded. Or a copy is to take the place of what there is, and
+    /// the server must begin again.
+    pub fn receive(&mut self, frame: Frame, term: u64) -> Result<(), String> {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
-            Frame::Offer { set, from, to, end, files } => {
-                self.take_offer(set, from as usize, to as usize, end, files)
+            Frame::Offer { set, from, to, base, voted, files } => {
+                let (from, to) = (from as usize, to as usize);
+                self.take_offer(to, Offered { set, from, base, voted, files }, term)
             }
-            Frame::Fetch { set, from, name, offset } => self.send_part(set, from as usize, name, offset),
-            Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes),
+            Frame::Fetch { set, from, name, offset } => self.give(set, from as usize, &name, offset),
+            Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, term),
             Frame::Envelope { .. } => Ok(()),
         }
     }
@@ -239,10 +248,10 @@ impl Founding {
             return Ok(());
         }
         if has(Kind::Member) {
-            self.tell(
-                "the others are a replica set, and the data of this server are not here: it takes no part until its folder is back"
-                    .into(),
-            );
+            self.tell(match self.kind {
+                Kind::Data => format!("{} has data that are not the replica set's: it takes no part", self.dir.display()),
+                _ => "the others are a replica set, and the data of this server are not here: a copy is asked for".into(),
+            });
             return Ok(());
         }
         let kinds: Option<Vec<Kind>> = (0..others.len())
@@ -291,140 +300,122 @@ impl Founding {
         if missing.is_empty() {
             return self.join(set, own, end);
         }
-        let files = files(&*self.io).map_err(|e| self.failed(&e))?;
+        if self.giving.is_none() {
+            let base = Replica::first_base(&self.voters(), end);
+            let giving = Giving::new(set, own, self.io.clone(), base, FIRST);
+            self.giving = Some(giving.map_err(|e| self.failed(&e))?);
+        }
+        let giving = self.giving.as_ref().expect("it is there");
         for to in missing {
             let is_blank = |(_, hello): &(Instant, Hello)| hello.kind == Kind::Blank;
             if self.heard[to].as_ref().is_some_and(is_blank) {
-                let (from, files) = (own as u32, files.clone());
-                self.outbox.push((to, Frame::Offer { set, from, to: to as u32, end, files }));
+                self.outbox.push((to, giving.offer(to)));
             }
         }
         Ok(())
+    }
+
+    fn voters(&self) -> Vec<MemberId> {
+        (1..=self.heard.len() as MemberId).collect()
     }
 
     /// Becomes one of the set's, with a folder that has all that the set begins with.
     fn join(&mut self, set: u64, own: usize, end: Lsn) -> Result<(), String> {
-        let count = self.heard.len();
-        let voters: Vec<MemberId> = (1..=count as MemberId).collect();
-        let id = own as MemberId + 1;
-        Replica::found(self.io.clone(), JOURNAL, id, &voters, end).map_err(|e| self.failed(&e))?;
-        self.standing = Some(Standing { set, own, count, state: State::Member });
+        let (id, base) = (own as MemberId + 1, Replica::first_base(&self.voters(), end));
+        Replica::adopt(self.io.clone(), JOURNAL, id, &base, FIRST).map_err(|e| self.failed(&e))?;
+        self.giving = None;
+        self.become_member(Standing { set, own, count: self.heard.len(), state: State::Member })
+    }
+
+    fn become_member(&mut self, standing: Standing) -> Result<(), String> {
+        let Standing { set, own, count, .. } = standing;
+        self.standing = Some(standing);
         self.write()?;
-        (self.kind, self.copy) = (Kind::Member, None);
-        log!(Notice, "This is server {id} of {count} of the replica set {set:016x}");
+        self.kind = Kind::Member;
+        log!(Notice, "This is server {} of {count} of the replica set {set:016x}", own + 1);
         Ok(())
     }
 
-    fn take_offer(
-        &mut self,
-        set: u64,
-        from: usize,
-        to: usize,
-        end: Lsn,
-        files: Vec<(String, u64)>,
-    ) -> Result<(), String> {
-        let is_known = from < self.heard.len() && self.own == Some(to) && set > 0;
-        let is_possible = files.len() < FILES_MAX && files.iter().all(|(name, _)| is_file(name));
-        let is_begun = self.copy.as_ref().is_some_and(|copy| copy.set == set);
-        if self.kind != Kind::Blank || !is_known || !is_possible || is_begun {
+    fn take_offer(&mut self, to: usize, offered: Offered, term: u64) -> Result<(), String> {
+        let (from, count) = (offered.from, self.heard.len());
+        let is_known = from < count && self.own == Some(to) && offered.set > 0;
+        let is_possible =
+            offered.files.len() < FILES_MAX && offered.files.iter().all(|(name, _)| is_file(name));
+        // One of the set's keeps to what it has promised in a later term.
+        let is_wanted = match self.kind {
+            Kind::Blank => true,
+            // And it has what a set begins with.
+            Kind::Member => {
+                self.member_of() == Some(offered.set) && offered.voted > FIRST && term <= offered.voted.0
+            }
+            Kind::Data | Kind::Origin => false,
+        };
+        if !is_wanted || !is_known || !is_possible || self.copying.is_some() {
             return Ok(());
         }
         log!(Notice, "Copying the data of {}", self.set.servers[from]);
-        let count = self.heard.len();
-        self.standing = Some(Standing { set, own: to, count, state: State::Copying });
-        self.write()?;
-        remove_all(&*self.io).map_err(|e| self.failed(&e))?;
-        self.copy = Some(Copy { set, from, end, files, at: 0, offset: 0, file: None, asked: Instant::now() });
-        self.go_on()
-    }
-
-    /// Asks for the next part; when there is none, the copy is whole.
-    fn go_on(&mut self) -> Result<(), String> {
-        let Some(copy) = &mut self.copy else { return Ok(()) };
-        let gone_on = copy.open_next(&*self.io);
-        if !gone_on.map_err(|e| self.failed(&e))? {
-            self.ask();
-            return Ok(());
-        }
-        let (set, end) = self.copy.as_ref().map(|copy| (copy.set, copy.end)).expect("it is whole");
-        ["log", ""]
-            .into_iter()
-            .try_for_each(|folder| self.io.sync_dir(folder))
-            .map_err(|e| self.failed(&e))?;
-        let own = self.own.expect("it was offered to it");
-        self.join(set, own, end)
+        let begun = Copying::begin(self.io.clone(), &self.dir, to, offered);
+        self.copying = Some(begun.map_err(|e| self.failed(&e))?);
+        self.ask();
+        Ok(())
     }
 
     fn ask(&mut self) {
-        let (Some(copy), Some(own)) = (&self.copy, self.own) else { return };
-        let (set, name, offset) = (copy.set, copy.files[copy.at].0.clone(), copy.offset);
-        self.outbox.push((copy.from, Frame::Fetch { set, from: own as u32, name, offset }));
+        if let Some(copying) = &self.copying {
+            self.outbox.push((copying.from, copying.fetch()));
+        }
     }
 
-    fn send_part(&mut self, set: u64, from: usize, name: String, offset: u64) -> Result<(), String> {
-        let is_offered = self.kind == Kind::Origin && self.standing.as_ref().is_some_and(|it| it.set == set);
-        if !is_offered || from >= self.heard.len() || !is_file(&name) {
+    /// As the origin.
+    fn give(&mut self, set: u64, from: usize, name: &str, offset: u64) -> Result<(), String> {
+        let Some(giving) =
+            self.giving.as_ref().filter(|_| self.member_of().is_none() && from < self.heard.len())
+        else {
             return Ok(());
-        }
-        let read = || -> io::Result<Vec<u8>> {
-            let file = self.io.open(&name, false)?;
-            let mut bytes = vec![0; file.len()?.saturating_sub(offset).min(PART) as usize];
-            file.read_at(&mut bytes, offset)?;
-            bytes.truncate(bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
-            Ok(bytes)
         };
-        let bytes = read().map_err(|e| self.failed(&e))?;
-        self.outbox.push((from, Frame::Part { set, name, offset, bytes }));
+        let part = if name.is_empty() {
+            Ok(Some(Frame::Part { set, name: String::new(), offset: 0, bytes: Vec::new() }))
+        } else {
+            giving.part(name, offset)
+        };
+        if let Some(part) = part.map_err(|e| self.failed(&e))? {
+            self.outbox.push((from, part));
+        }
+        Ok(())
+    }
+
+    fn take_part(
+        &mut self,
+        set: u64,
+        name: &str,
+        offset: u64,
+        bytes: &[u8],
+        term: u64,
+    ) -> Result<(), String> {
+        let Some(copying) = self.copying.as_mut().filter(|copying| copying.set == set) else { return Ok(()) };
+        if name.is_empty() && copying.is_whole() {
+            let copying = self.copying.take().expect("it is whole");
+            return self.finish(copying, term);
+        }
+        let taken = copying.take(name, offset, bytes);
+        if taken.map_err(|e| self.failed(&e))? {
+            self.ask();
+        }
         Ok(())
     }
 
-    fn take_part(&mut self, set: u64, name: &str, offset: u64, bytes: &[u8]) -> Result<(), String> {
-        let Some(copy) = &mut self.copy else { return Ok(()) };
-        let is_wanted = copy.set == set && copy.files[copy.at].0 == name && copy.offset == offset;
-        if !is_wanted || bytes.len() as u64 > PART {
-            return Ok(());
+    /// All that was copied was kept until the end.
+    fn finish(&mut self, copying: Copying, term: u64) -> Result<(), String> {
+        let is_of_use = self.kind == Kind::Blank || (self.kind == Kind::Member && term <= copying.voted.0);
+        let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
+        let (set, count) = (copying.set, self.heard.len());
+        copying.finish().map_err(|e| self.failed(&e))?;
+        let mut standing = Standing { set, own, count, state: State::Whole };
+        standing.write(&self.dir).map_err(|e| self.failed(&e))?;
+        if self.kind == Kind::Member {
+            return Err("a copy of the leader's data takes the place of what there is".into());
         }
-        let taken = copy.take(bytes);
-        taken.map_err(|e| self.failed(&e))?;
-        self.go_on()
-    }
-}
-
-impl Copy {
-    /// Opens the next file that has anything, if no file is open. True: there is none.
-    fn open_next(&mut self, io: &dyn Io) -> io::Result<bool> {
-        while self.file.is_none() {
-            let Some((name, len)) = self.files.get(self.at) else { return Ok(true) };
-            let file = io.open(name, true)?;
-            file.set_len(*len)?;
-            if *len > 0 {
-                self.file = Some(file);
-            } else {
-                file.sync()?;
-                self.at += 1;
-            }
-        }
-        Ok(false)
-    }
-
-    /// Takes the part that was asked for.
-    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let len = self.files[self.at].1;
-        let file = self.file.as_ref().expect("what was asked for is open");
-        let part = PART.min(len - self.offset);
-        if bytes.len() as u64 > part {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a part is too long"));
-        }
-        if !bytes.is_empty() {
-            file.write_at(&[bytes], self.offset, Durability::Volatile)?;
-        }
-        self.offset += part;
-        self.asked = Instant::now();
-        if self.offset == len {
-            file.sync()?;
-            (self.file, self.offset) = (None, 0);
-            self.at += 1;
-        }
-        Ok(())
+        copying::install(&self.dir, &mut standing).map_err(|e| self.failed(&e))?;
+        self.become_member(standing)
     }
 }

@@ -1,10 +1,9 @@
 //! What the servers of a replica set send to each other.
 
 use holdfast_consensus::{
-    Envelope,
+    Envelope, MemberId,
     code::{Decoder, Encoder, Malformed},
 };
-use holdfast_store::Lsn;
 
 /// What a data folder is to a replica set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +33,8 @@ pub struct Hello {
     pub set: u64,
     /// What its folder is.
     pub kind: Kind,
+    /// The number of its last entry; 0: it has none.
+    pub last: u64,
 }
 
 /// What is sent.
@@ -49,12 +50,14 @@ pub enum Frame {
         from: u32,
         /// Whose copy it will be.
         to: u32,
-        /// Where its log ends.
-        end: Lsn,
+        /// The base of its log.
+        base: Vec<u8>,
+        /// The term of who has it, and who that is.
+        voted: (u64, MemberId),
         /// Its files, with their lengths.
         files: Vec<(String, u64)>,
     },
-    /// A part of a file is wanted.
+    /// A part of a file is wanted; without a name: whether all was kept until now.
     Fetch {
         /// The set.
         set: u64,
@@ -65,7 +68,7 @@ pub enum Frame {
         /// Where the part begins.
         offset: u64,
     },
-    /// A part of a file, without the zeroes at its end.
+    /// A part of a file, without the zeroes at its end; without a name: all was kept.
     Part {
         /// The set.
         set: u64,
@@ -93,12 +96,12 @@ impl Frame {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
-            Frame::Hello(Hello { to, nonce, from, servers, set, kind }) => {
+            Frame::Hello(Hello { to, nonce, from, servers, set, kind, last }) => {
                 out.u8(0).u32(*to).u64(*nonce).u32(from.unwrap_or(NOBODY)).u32(*servers).u64(*set);
-                out.u8(*kind as u8);
+                out.u8(*kind as u8).u64(*last);
             }
-            Frame::Offer { set, from, to, end, files } => {
-                out.u8(1).u64(*set).u32(*from).u32(*to).u64(*end);
+            Frame::Offer { set, from, to, base, voted, files } => {
+                out.u8(1).u64(*set).u32(*from).u32(*to).bytes(base).u64(voted.0).u64(voted.1);
                 for (name, len) in files {
                     out.bytes(name.as_bytes()).u64(*len);
                 }
@@ -129,15 +132,16 @@ impl Frame {
                 let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member];
                 let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
                 let from = (from != NOBODY).then_some(from);
-                Frame::Hello(Hello { to, nonce, from, servers, set, kind })
+                Frame::Hello(Hello { to, nonce, from, servers, set, kind, last: bytes.u64()? })
             }
             1 => {
-                let (set, from, to, end) = (bytes.u64()?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
+                let (set, from, to) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
+                let (base, voted) = (bytes.bytes()?.to_vec(), (bytes.u64()?, bytes.u64()?));
                 let mut files = Vec::new();
                 while bytes.end().is_err() {
                     files.push((text(&mut bytes)?, bytes.u64()?));
                 }
-                Frame::Offer { set, from, to, end, files }
+                Frame::Offer { set, from, to, base, voted, files }
             }
             2 => {
                 let (set, from) = (bytes.u64()?, bytes.u32()?);
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_read_as_it_was_written_and_no_other_bytes_are_one() {
-        let hello = Hello { to: 1, nonce: 2, from: None, servers: 3, set: 4, kind: Kind::Data };
+        let hello = Hello { to: 1, nonce: 2, from: None, servers: 3, set: 4, kind: Kind::Data, last: 5 };
         let frames = [
             Frame::Hello(hello.clone()),
             Frame::Hello(Hello { from: Some(2), kind: Kind::Member, ..hello }),
@@ -175,7 +179,8 @@ mod tests {
                 set: 1,
                 from: 0,
                 to: 2,
-                end: 4096,
+                base: vec![7],
+                voted: (3, 1),
                 files: vec![("heap".into(), 7), ("log/0".into(), 0)],
             },
             Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },

@@ -3,9 +3,12 @@
 //! clients; once it is elected, the server opens its store and serves. One that leads no more begins again, as a new process
 //! would: nothing else takes back what its store has done in memory.
 
+mod copying;
 mod founding;
 mod frame;
 pub mod front;
+mod giving;
+mod lending;
 mod standing;
 
 use crate::{
@@ -18,6 +21,7 @@ use founding::Founding;
 use frame::Frame;
 use holdfast_consensus::{EachBatch, MemberId, Replica, Role};
 use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log};
+use lending::Lending;
 use standing::{JOURNAL, Standing};
 use std::{
     env, fmt,
@@ -104,6 +108,8 @@ pub fn start(
         tick,
         founding,
         replica: None,
+        lending: Lending::default(),
+        outbox: Vec::new(),
         electing: Some(electing),
         rested: 0,
         resting: None,
@@ -176,6 +182,9 @@ struct Part {
     founding: Founding,
     /// Once the set is founded.
     replica: Option<Arc<Replica>>,
+    lending: Lending,
+    /// What is to be sent, beside what the replica sends.
+    outbox: Vec<(usize, Frame)>,
     /// Until it is elected.
     electing: Option<oneshot::Sender<Elected>>,
     /// Where the log ended at the last checkpoint.
@@ -233,7 +242,7 @@ impl Part {
     }
 
     fn tick(&mut self) -> Result<(), String> {
-        self.founding.tick()?;
+        self.founding.tick(self.replica.as_ref().map_or(0, |replica| replica.last()))?;
         if let Some(replica) = &self.replica {
             replica.tick().map_err(|e| e.to_string())?;
             match &mut self.successor {
@@ -242,6 +251,7 @@ impl Part {
                 None => {}
             }
             self.rest();
+            self.lend();
         }
         self.show();
         Ok(())
@@ -257,7 +267,18 @@ impl Part {
                 }
                 _ => Ok(()),
             },
-            Some(frame) => self.founding.receive(frame),
+            Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
+                let part = self.lending.give(set, from as usize, &name, offset);
+                self.outbox.extend(part.map(|part| (from as usize, part)));
+                Ok(())
+            }
+            Some(frame) => {
+                if let Frame::Hello(hello) = &frame {
+                    self.lending.hear(hello, self.replica.as_deref(), self.io.monotonic_us());
+                }
+                let term = self.replica.as_ref().map_or(0, |replica| replica.term());
+                self.founding.receive(frame, term)
+            }
             // A newer server may send what this one does not know.
             None => Ok(()),
         }
@@ -267,15 +288,15 @@ impl Part {
     fn work(&mut self, bus: &mut Bus) -> Result<(), String> {
         let set = self.set.clone();
         let place = |at: usize| (set.servers[at].host.clone(), set.servers[at].bus_port);
-        for (to, frame) in self.founding.take_frames() {
+        self.outbox.extend(self.founding.take_frames());
+        if self.founding.member_of().is_some() && self.replica.is_none() {
+            self.open()?;
+        }
+        for (to, frame) in self.outbox.drain(..).filter(|(to, _)| *to < set.servers.len()) {
             // It is said again.
             let _ = bus.send(place(to), frame.encode());
         }
-        if let Some(number) = self.founding.member_of() {
-            let replica = match self.replica.clone() {
-                Some(replica) => replica,
-                None => self.open()?,
-            };
+        if let (Some(number), Some(replica)) = (self.founding.member_of(), self.replica.clone()) {
             for envelope in replica.take_messages() {
                 let to = envelope.message.to();
                 let frame = Frame::Envelope { set: number, envelope };
@@ -293,7 +314,7 @@ impl Part {
     }
 
     /// Opens the replica of a set that is founded.
-    fn open(&mut self) -> Result<Arc<Replica>, String> {
+    fn open(&mut self) -> Result<(), String> {
         let (io, options) = (self.io.clone(), self.options.clone());
         let read_log = move |term, agreed, each: EachBatch| {
             let agreement = Agreement { groups: None, agreed };
@@ -309,8 +330,12 @@ impl Part {
         let replica = Replica::open(self.io.clone(), JOURNAL, tick_us, Box::new(read_log), Box::new(wake));
         let replica = replica.map_err(|e| e.to_string())?;
         self.rested = replica.extent().0;
-        self.replica = Some(replica.clone());
-        Ok(replica)
+        log!(Notice, "Follows from entry {} on, LSN {}", replica.last(), replica.extent().0);
+        // Before the replica says anything: a leader that has just given a copy goes on behind it.
+        self.founding.greet_all(replica.last());
+        self.outbox.extend(self.founding.take_frames());
+        self.replica = Some(replica);
+        Ok(())
     }
 
     fn elect(&mut self, replica: &Arc<Replica>) {
@@ -351,6 +376,19 @@ impl Part {
         };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(take);
         self.resting = Some(thread.unwrap_or_else(|error| begin_again(&error)));
+    }
+
+    /// As the leader, gives copies to those who need them.
+    fn lend(&mut self) {
+        let (Some(replica), Some(set), Some(own)) =
+            (&self.replica, self.founding.member_of(), self.founding.own())
+        else {
+            return;
+        };
+        if let Some(store) = self.set.store().filter(|_| replica.lease_us() > 0) {
+            let offer = self.lending.tick((set, own), replica, store, &self.io);
+            self.outbox.extend(offer);
+        }
     }
 
     fn show(&self) {

@@ -29,8 +29,10 @@ pub struct Standing {
 pub enum State {
     /// The others copy it, and it rests: where its log ends, and who has a copy.
     Origin { end: Lsn, have: Vec<usize> },
-    /// It is a part of a copy.
-    Copying,
+    /// Beside it lies a copy that is whole, and takes its place.
+    Whole,
+    /// That is half done: nothing is left of what there was.
+    Cleared,
     /// It is one of the set's, with a journal.
     Member,
 }
@@ -58,7 +60,8 @@ impl Standing {
         let words: Vec<&str> = rest.split(' ').collect();
         let state = match words[..] {
             ["member"] => State::Member,
-            ["copying"] => State::Copying,
+            ["whole"] => State::Whole,
+            ["cleared"] => State::Cleared,
             ["origin", end, ref have @ ..] => {
                 let have = have.iter().map(|at| at.parse().ok()).collect::<Option<_>>()?;
                 State::Origin { end: end.parse().ok()?, have }
@@ -77,7 +80,8 @@ impl Standing {
         let mut text = format!("set {set:016x} server {} of {count}\n", own + 1);
         match state {
             State::Member => text.push_str("member"),
-            State::Copying => text.push_str("copying"),
+            State::Whole => text.push_str("whole"),
+            State::Cleared => text.push_str("cleared"),
             State::Origin { end, have } => {
                 write!(text, "origin {end}").expect("a text takes all");
                 have.iter().for_each(|at| write!(text, " {at}").expect("a text takes all"));
@@ -92,18 +96,17 @@ impl Standing {
     }
 }
 
-/// What the folder is.
+/// What the folder is, of which no copy is to be put in place.
 pub fn kind(standing: Option<&Standing>, io: &dyn Io) -> io::Result<Kind> {
     Ok(match standing.map(|standing| &standing.state) {
         Some(State::Origin { .. }) => Kind::Origin,
-        Some(State::Member) => Kind::Member,
-        Some(State::Copying) => Kind::Blank,
+        Some(_) => Kind::Member,
         None if io.list("")?.iter().any(|name| name == STORE[0] || name == "creating") => Kind::Data,
         None => Kind::Blank,
     })
 }
 
-/// The files of a store that rests, with their lengths: all that a copy needs.
+/// The files of a store, with their lengths: all that a copy needs.
 pub fn files(io: &dyn Io) -> io::Result<Vec<(String, u64)>> {
     let is_store = |name: &String| STORE[..2].contains(&name.as_str()) || name.starts_with("dictionary-");
     let mut names: Vec<String> = io.list("")?.into_iter().filter(is_store).collect();
@@ -121,19 +124,22 @@ pub fn is_file(name: &str) -> bool {
     }
 }
 
-/// Removes what there is of a store, of which the file must say that it is a copy in parts.
-pub fn remove_all(io: &dyn Io) -> io::Result<()> {
-    for name in io.list("")? {
-        if STORE.contains(&name.as_str()) || name.starts_with("dictionary-") {
-            io.remove(&name)?;
+/// Removes what there is of a store, and the journal.
+pub fn remove_store(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let is_store = |name: &str| STORE.contains(&name) || name.starts_with("dictionary-");
+        if name.to_str().is_some_and(is_store) {
+            fs::remove_file(dir.join(name))?;
         }
     }
     for folder in ["log", JOURNAL] {
-        for name in io.list(folder)? {
-            io.remove(&format!("{folder}/{name}"))?;
+        match fs::remove_dir_all(dir.join(folder)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
-    io.sync_dir("")
+    fs::File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]
@@ -145,7 +151,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
         assert_eq!(Standing::read(dir), Ok(None));
-        let states = [State::Member, State::Copying, State::Origin { end: 4096, have: vec![] }];
+        let states = [State::Member, State::Whole, State::Cleared, State::Origin { end: 4096, have: vec![] }];
         for state in states.into_iter().chain([State::Origin { end: 1 << 40, have: vec![1, 2] }]) {
             let standing = Standing { set: 0xABC, own: 2, count: 3, state };
             standing.write(dir).unwrap();

@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Opt, address::Address},
 };
 use holdfast_resp::Writer;
-use holdfast_store::{Io, Lsn};
+use holdfast_store::{Io, Lsn, Store};
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
@@ -62,6 +62,7 @@ pub struct ReplicaSet {
     pub lease: Arc<Lease>,
     view: Mutex<View>,
     successors: OnceLock<UnboundedSender<usize>>,
+    store: OnceLock<Arc<Store>>,
 }
 
 impl ReplicaSet {
@@ -96,6 +97,7 @@ impl ReplicaSet {
             lease,
             view: Mutex::default(),
             successors: OnceLock::new(),
+            store: OnceLock::new(),
         })))
     }
 
@@ -111,6 +113,16 @@ impl ReplicaSet {
     /// Shows what is known.
     pub fn show(&self, view: View) {
         *self.lock() = view;
+    }
+
+    /// The server leads, with this store.
+    pub fn lead(&self, store: Arc<Store>) {
+        assert!(self.store.set(store).is_ok(), "a server leads once, and begins again then");
+    }
+
+    /// The store of a server that leads.
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.store.get()
     }
 
     /// Who is told which server is to lead.

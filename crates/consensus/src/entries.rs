@@ -9,12 +9,13 @@ use crate::{
 };
 use holdfast_io::{Error, Result};
 use holdfast_log::{BATCH_HEADER, Log, Lsn, Replayed, SEAL, batch_len};
+use parking_lot::Mutex;
 use raft::{
     GetEntriesContext, RaftState, Storage, StorageError,
     eraftpb::{ConfState, Entry, HardState, Snapshot},
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -84,6 +85,8 @@ pub struct Entries {
     recent_bytes: usize,
     /// `None`: somebody else has it open.
     pub log: Option<Arc<Log>>,
+    /// Members that lack entries which are here no more.
+    behind: Mutex<BTreeSet<MemberId>>,
 }
 
 /// The entry that a group begins with, behind a log that ends at `end`.
@@ -96,6 +99,31 @@ fn first(end: Lsn) -> Place {
 /// The state that a group of `voters` begins with.
 pub fn first_base(voters: &[MemberId], end: Lsn) -> Snapshot {
     encode_base(&first(end), ConfState { voters: voters.to_vec(), ..ConfState::default() })
+}
+
+/// A base as bytes, for another member.
+pub fn base_to_bytes(base: &Snapshot) -> Vec<u8> {
+    let about = base.get_metadata();
+    let mut out = Encoder::default();
+    out.u64(about.index).u64(about.term).bytes(&base.data).numbers(&about.get_conf_state().voters);
+    out.0
+}
+
+/// The base of these bytes, and where it ends; `None`: they are none.
+pub fn base_of_bytes(bytes: &[u8]) -> Option<(Snapshot, Lsn)> {
+    let read = || -> std::result::Result<_, Malformed> {
+        let mut bytes = Decoder(bytes);
+        let mut base = Snapshot::default();
+        let about = base.mut_metadata();
+        (about.index, about.term) = (bytes.u64()?, bytes.u64()?);
+        base.data = bytes.bytes()?.to_vec().into();
+        let voters = bytes.numbers()?;
+        base.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
+        bytes.end()?;
+        let end = decode_base(&base)?.end;
+        Ok((base, end))
+    };
+    read().ok()
 }
 
 fn encode_base(place: &Place, members: ConfState) -> Snapshot {
@@ -128,6 +156,7 @@ impl Entries {
             recent: BTreeMap::new(),
             recent_bytes: 0,
             log: None,
+            behind: Mutex::default(),
         })
     }
 
@@ -234,15 +263,27 @@ impl Entries {
 
     /// Makes the last entry that ends at or below `from`, and is decided, the base.
     pub fn keep_from(&mut self, from: Lsn, decided: u64, members: &ConfState) -> Result<()> {
-        let known = self.places.partition_point(|place| place.end <= from && place.seal.index <= decided);
-        let Some(&place) = known.checked_sub(1).and_then(|last| self.places.get(last)) else { return Ok(()) };
-        if place.seal.index <= self.journal.snapshot().get_metadata().index {
+        let Some(base) = self.base_at(from, decided, members) else { return Ok(()) };
+        let index = base.get_metadata().index;
+        if index <= self.journal.snapshot().get_metadata().index {
             return Ok(());
         }
-        self.journal.set_snapshot(encode_base(&place, members.clone()))?;
-        let older = (place.seal.index - self.first().seal.index) as usize;
+        self.journal.set_snapshot(base)?;
+        let older = (index - self.first().seal.index) as usize;
         self.places.drain(..older.saturating_sub(OLDER_MAX));
         Ok(())
+    }
+
+    /// The base that a copy of the log begins with which is read from `from` on: the last entry that ends at or below, and is decided.
+    pub fn base_at(&self, from: Lsn, decided: u64, members: &ConfState) -> Option<Snapshot> {
+        let known = self.places.partition_point(|place| place.end <= from && place.seal.index <= decided);
+        let place = known.checked_sub(1).and_then(|last| self.places.get(last))?;
+        Some(encode_base(place, members.clone()))
+    }
+
+    /// The members that lack entries which are here no more, since this was asked last.
+    pub fn take_behind(&mut self) -> BTreeSet<MemberId> {
+        std::mem::take(&mut self.behind.lock())
     }
 
     /// The term and the vote.
@@ -344,7 +385,8 @@ impl Storage for Entries {
     }
 
     /// A member that needs what is not there any more needs a copy of the whole folder, which no message carries.
-    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, _: u64, to: u64) -> raft::Result<Snapshot> {
+        self.behind.lock().insert(to);
         Err(StorageError::SnapshotTemporarilyUnavailable.into())
     }
 }

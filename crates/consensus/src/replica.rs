@@ -9,19 +9,19 @@ use crate::{
     MemberId, Message, Role,
     code::{Decoder, Encoder},
     engine::{self, ELECTION_TICKS, Patience},
-    entries::{EachBatch, Entries, SEAL_LEN, first_base},
-    journal::Journal,
+    entries::{EachBatch, Entries, SEAL_LEN, base_of_bytes, base_to_bytes, first_base},
+    journal::{Journal, Records},
 };
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    Config, Progress, RawNode, StateRole,
-    eraftpb::{ConfState, Entry, EntryType, MessageType},
+    Config, Progress, ProgressState, RawNode, StateRole,
+    eraftpb::{ConfState, Entry, EntryType, HardState, MessageType},
 };
 use slog::{Discard, Logger, o};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -132,6 +132,72 @@ impl Replica {
     /// The medium's.
     pub fn found(io: Arc<dyn Io>, folder: &str, id: MemberId, voters: &[MemberId], end: Lsn) -> Result<()> {
         Journal::create(io, folder, id, first_base(voters, end)).map(drop)
+    }
+
+    /// Makes the journal of a replica whose log is a copy of the leader's, with the [base](Replica::base_at) that comes with it, as one that
+    /// has voted for this leader in its term.
+    ///
+    /// # Errors
+    /// The medium's, or `base` is none.
+    pub fn adopt(
+        io: Arc<dyn Io>,
+        folder: &str,
+        id: MemberId,
+        base: &[u8],
+        voted: (u64, MemberId),
+    ) -> Result<()> {
+        let (base, _) =
+            base_of_bytes(base).ok_or_else(|| Error::Unusable("what comes with a copy is no base".into()))?;
+        let (term, vote) = voted;
+        let commit = base.get_metadata().index;
+        let mut journal = Journal::create(io, folder, id, base)?;
+        let mut records = Records::default();
+        records.vote(&HardState { term, vote, commit, ..HardState::default() });
+        journal.append(records)
+    }
+
+    /// The base that a set of `voters` begins with, who all have the same log up to `end`, for [`Replica::adopt`].
+    pub fn first_base(voters: &[MemberId], end: Lsn) -> Vec<u8> {
+        base_to_bytes(&first_base(voters, end))
+    }
+
+    /// What a copy of the log begins with that is read from `from` on, and the term. `None`: this one does not lead, or has no base so old.
+    pub fn base_at(&self, from: Lsn) -> Option<(Vec<u8>, u64)> {
+        let inner = self.inner.lock();
+        let base =
+            inner.raft.store().base_at(from, inner.decided, &inner.members).filter(|_| inner.leads())?;
+        Some((base_to_bytes(&base), inner.raft.raft.term))
+    }
+
+    /// The term in which it is.
+    pub fn term(&self) -> u64 {
+        self.inner.lock().raft.raft.term
+    }
+
+    /// As the leader, the replicas that lack entries which are here no more, and so need a copy; since this was asked last.
+    pub fn take_behind(&self) -> BTreeSet<MemberId> {
+        self.inner.lock().raft.mut_store().take_behind()
+    }
+
+    /// The number of the last entry that is stored.
+    pub fn last(&self) -> u64 {
+        self.inner.lock().raft.store().last_number()
+    }
+
+    /// As the leader, has heard that the last entry of another replica is `last`, and sends it what follows, if that is more than it is known
+    /// to have. Whether it is.
+    pub fn has_last(&self, id: MemberId, last: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let last = last.min(inner.raft.store().last_number());
+        let is_leader = inner.leads();
+        let is_sent_nothing =
+            |it: &&mut Progress| is_leader && it.state != ProgressState::Replicate && it.next_idx <= last;
+        let Some(progress) = inner.raft.raft.mut_prs().get_mut(id).filter(is_sent_nothing) else {
+            return false;
+        };
+        progress.become_probe();
+        progress.next_idx = last + 1;
+        true
     }
 
     /// Opens the replica whose journal is in a folder. `on_messages` is called when there are messages to be taken, by a thread that

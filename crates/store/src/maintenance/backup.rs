@@ -102,6 +102,29 @@ impl Lease {
         })
     }
 
+    /// What is to be copied if it is to end at `moment`, a later one than the lease's, at which a batch ends.
+    ///
+    /// # Errors
+    /// The backup had to yield.
+    ///
+    /// # Panics
+    /// That moment is not durable.
+    pub fn plan_up_to(&self, moment: Lsn) -> Result<Plan> {
+        self.with(|pinned| {
+            let log = &self.maintenance.engine.shared.log;
+            assert!((pinned.moment..=log.durable()).contains(&moment), "it is durable, and later");
+            Plan { superblock: pinned.superblock.clone(), moment, segments: log.places(moment) }
+        })
+    }
+
+    /// From where on a start reads the log of what is copied.
+    ///
+    /// # Errors
+    /// The backup had to yield.
+    pub fn replays_from(&self) -> Result<Lsn> {
+        self.with(|pinned| pinned.superblock.checkpoint_lsn)
+    }
+
     /// Says that all is copied. Without an error, everything was kept until now.
     ///
     /// # Errors

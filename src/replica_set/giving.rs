@@ -1,0 +1,66 @@
+//! A data folder that another server copies: one that rests, or one moment of the leader's.
+
+use super::{
+    frame::Frame,
+    standing::{files, is_file},
+};
+use holdfast_consensus::MemberId;
+use holdfast_store::Io;
+use std::{io, sync::Arc};
+
+/// Bytes of a file that are asked for at once.
+pub const PART: u64 = 1 << 20;
+
+/// The folder.
+pub struct Giving {
+    set: u64,
+    from: usize,
+    folder: Arc<dyn Io>,
+    files: Vec<(String, u64)>,
+    base: Vec<u8>,
+    voted: (u64, MemberId),
+}
+
+impl Giving {
+    /// Of the server `from`. `base` and `voted` are for [`Replica::adopt`](holdfast_consensus::Replica::adopt).
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn new(
+        set: u64,
+        from: usize,
+        folder: Arc<dyn Io>,
+        base: Vec<u8>,
+        voted: (u64, MemberId),
+    ) -> io::Result<Giving> {
+        let files = files(&*folder)?;
+        Ok(Giving { set, from, folder, files, base, voted })
+    }
+
+    /// Tells another server of it.
+    pub fn offer(&self, to: usize) -> Frame {
+        Frame::Offer {
+            set: self.set,
+            from: self.from as u32,
+            to: to as u32,
+            base: self.base.clone(),
+            voted: self.voted,
+            files: self.files.clone(),
+        }
+    }
+
+    /// A part of a file; `None`: there is no such file.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn part(&self, name: &str, offset: u64) -> io::Result<Option<Frame>> {
+        let file = self.files.iter().find(|(known, _)| known == name);
+        let Some((_, len)) = file.filter(|(name, len)| is_file(name) && offset < *len) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; (len - offset).min(PART) as usize];
+        self.folder.open(name, false)?.read_at(&mut bytes, offset)?;
+        bytes.truncate(bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
+        Ok(Some(Frame::Part { set: self.set, name: name.to_owned(), offset, bytes }))
+    }
+}

@@ -1,0 +1,159 @@
+//! As the leader, gives another server a copy of its data: one that has lost its own, or is so far behind that what it lacks of the log is
+//! kept no longer.
+//!
+//! A server that has lost its data has also forgotten what it has promised: for whom it has voted, and what it has acknowledged. So the
+//! copy is of a moment at which every other server has answered this leader since then. Had the forgetful one voted for another
+//! candidate of a later term, that candidate, which is one of them, would have refused to answer; and what it had acknowledged to this leader,
+//! or an earlier one, this leader has.
+
+use super::{
+    frame::{Frame, Hello, Kind},
+    giving::Giving,
+};
+use crate::admin::log::log;
+use holdfast_consensus::{MemberId, Replica};
+use holdfast_store::{Begin, Io, Lease, Store};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// After what time without a question a copy is given up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a server that has got a copy may take to begin with it.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// What is lent.
+#[derive(Default)]
+pub struct Lending {
+    /// Who has lost its data: by what it knows itself, and when it was first heard of, in microseconds of the machine's clock.
+    blank: BTreeMap<usize, (u64, u64)>,
+    /// Who is too far behind.
+    behind: BTreeSet<usize>,
+    /// Who has got a copy, and has not been heard of since.
+    given: Vec<(usize, Instant)>,
+    lease: Option<(usize, Lease)>,
+    giving: Option<Giving>,
+    asked: Option<Instant>,
+}
+
+impl Lending {
+    /// Another server has said what it has.
+    pub fn hear(&mut self, hello: &Hello, replica: Option<&Replica>, now_us: u64) {
+        let Some(from) = hello.from.map(|from| from as usize) else { return };
+        if replica.is_some_and(|replica| replica.has_last(from as MemberId + 1, hello.last)) {
+            // It has its copy. If that is not enough, it lacks something again.
+            self.behind.remove(&from);
+            self.given.retain(|(to, _)| *to != from);
+        }
+        if hello.kind != Kind::Blank {
+            self.blank.remove(&from);
+        } else if self.blank.get(&from).is_none_or(|(nonce, _)| *nonce != hello.nonce) {
+            self.blank.insert(from, (hello.nonce, now_us));
+        }
+    }
+
+    /// Begins what can begin, and ends what nobody asks for any more. Returns what is to be sent, and to whom.
+    pub fn tick(
+        &mut self,
+        (set, own): (u64, usize),
+        replica: &Replica,
+        store: &Store,
+        io: &Arc<dyn Io>,
+    ) -> Option<(usize, Frame)> {
+        self.given.retain(|(_, at)| at.elapsed() < SETTLE);
+        let behind = replica.take_behind().into_iter().map(|id| id as usize - 1);
+        self.behind.extend(behind.filter(|at| self.given.iter().all(|(to, _)| to != at)));
+        if self.asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
+            log!(Warning, "Nobody asks for the copy any more");
+            self.end();
+        }
+        if self.lease.is_none() {
+            let others = replica.others();
+            let now = io.monotonic_us();
+            let has_answered = |id: MemberId, since: u64| {
+                let other = others.iter().find(|other| other.id == id);
+                other.is_some_and(|other| now.saturating_sub(other.silent_us) >= since)
+            };
+            let all_others_have = |at: usize, since: u64| {
+                others.iter().all(|other| other.id as usize - 1 == at || has_answered(other.id, since))
+            };
+            let blank = self.blank.iter().find(|(at, (_, since))| all_others_have(**at, *since));
+            let to = blank.map(|(at, _)| *at).or_else(|| self.behind.first().copied())?;
+            let Begin::Leased(lease) = store.begin_backup() else { return None };
+            self.lease = Some((to, lease));
+            self.asked = Some(Instant::now());
+        }
+        let (to, lease) = self.lease.as_ref()?;
+        if self.giving.is_none() {
+            match plan(lease, replica, store, io, (set, own)) {
+                Ok(giving) => self.giving = giving,
+                Err(error) => {
+                    log!(Warning, "cannot give a copy: {error}");
+                    self.end();
+                    return None;
+                }
+            }
+        }
+        self.giving.as_ref().map(|giving| (*to, giving.offer(*to)))
+    }
+
+    /// Answers who copies.
+    pub fn give(&mut self, set: u64, to: usize, name: &str, offset: u64) -> Option<Frame> {
+        let (_, lease) = self.lease.as_ref().filter(|(known, _)| *known == to)?;
+        let giving = self.giving.as_ref()?;
+        self.asked = Some(Instant::now());
+        let is_over = name.is_empty();
+        // What was kept before it was read was kept when it was read, too, if it is kept still.
+        let part = match giving.part(name, offset) {
+            Ok(part) => part,
+            Err(error) => {
+                log!(Warning, "cannot give a copy: {error}");
+                self.end();
+                return None;
+            }
+        };
+        if let Err(error) = lease.replays_from() {
+            log!(Warning, "cannot give a copy: {error}");
+            self.end();
+            return None;
+        }
+        if is_over {
+            self.given.push((to, Instant::now()));
+            self.end();
+            return Some(Frame::Part { set, name: String::new(), offset: 0, bytes: Vec::new() });
+        }
+        part
+    }
+
+    fn end(&mut self) {
+        if let Some((to, _)) = self.lease.take() {
+            self.behind.remove(&to);
+        }
+        (self.giving, self.asked) = (None, None);
+    }
+}
+
+/// What is copied; `None`: not all that the leader had when the lease began is agreed on yet.
+fn plan(
+    lease: &Lease,
+    replica: &Replica,
+    store: &Store,
+    io: &Arc<dyn Io>,
+    (set, own): (u64, usize),
+) -> Result<Option<Giving>, String> {
+    if lease.plan().map_err(|e| e.to_string())?.is_none() {
+        return Ok(None);
+    }
+    // An entry ends there: what is written at once here, or agreed on, is always an entry.
+    let moment = store.log().durable();
+    let from = lease.replays_from().map_err(|e| e.to_string())?;
+    let Some((base, term)) = replica.base_at(from) else {
+        return Err("it leads no more, or knows no entry that is so old".into());
+    };
+    let plan = lease.plan_up_to(moment).map_err(|e| e.to_string())?;
+    let folder = plan.view(io.clone());
+    Giving::new(set, own, folder, base, (term, replica.id())).map(Some).map_err(|e| e.to_string())
+}
