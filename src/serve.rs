@@ -97,7 +97,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
         (signals, Listeners::open(&server.config)?)
     };
-    let _pid_file = PidFile::write(&server.config.text(Opt::PidFile))?;
+    let pid_file = PidFile::write(&server.config.text(Opt::PidFile))?;
     let threads: io::Result<Vec<_>> = inboxes
         .into_iter()
         .enumerate()
@@ -146,10 +146,11 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     drop(runtime);
     drop(metrics);
     if let Some(member) = member {
-        // All that was acknowledged is durable on a majority. The others need no more, and may not be there to agree on more.
         member.end();
+        // All that was acknowledged is durable on a majority. To close the store, others would have to agree on more, who may not be there.
+        drop(pid_file);
         log!(Notice, "Holdfast is now ready to exit, bye bye...");
-        return served.map_err(|e| format!("cannot serve: {e}"));
+        process::exit(served.inspect_err(|e| log!(Warning, "cannot serve: {e}")).is_err().into());
     }
     log!(Notice, "Making everything durable before exiting.");
     let closed = close_store(server);

@@ -253,6 +253,25 @@ fn a_server_that_is_too_far_behind_gets_a_copy() {
     check_overwritten(&mut client, 1000, 100);
 }
 
+/// One after the other is stopped in order and started again, as for an upgrade.
+#[test]
+fn servers_are_restarted_in_turn_without_an_election() {
+    let mut set = Set::start(3);
+    let (mut leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    for round in 0..3 {
+        assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+        let stopping = Instant::now();
+        let folder = set.servers[leader].take().expect("it runs").stop();
+        let (next, mut new) = set.leader();
+        println!("another one leads after {:?}", stopping.elapsed());
+        assert_eq!(new.call(&format!("SET a {round}")), ok());
+        set.start_in(leader, folder);
+        (leader, client) = (next, new);
+    }
+    assert_eq!(client.call("GET a"), bulk("2"));
+}
+
 #[test]
 fn a_folder_of_a_set_is_not_served_alone() {
     let mut set = Set::start(3);

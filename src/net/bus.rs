@@ -10,7 +10,7 @@ use crate::{
     net::listener::listen_on_port,
 };
 use holdfast_io::crc32c;
-use std::{cell::Cell, collections::HashMap, io, net::TcpListener, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::HashMap, future::poll_fn, io, net::TcpListener, rc::Rc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
@@ -156,8 +156,16 @@ async fn carry(
     mut frames: Receiver<Vec<u8>>,
     sent: Rc<Cell<u64>>,
 ) {
-    let mut connection = None;
-    while let Ok(Some(frame)) = timeout(IDLE, frames.recv()).await {
+    let mut connection: Option<TcpStream> = None;
+    loop {
+        let next = poll_fn(|cx| {
+            // The other end says nothing: if there is anything to be read, it is the end, and what is written would be lost.
+            if connection.as_ref().is_some_and(|stream| stream.poll_read_ready(cx).is_ready()) {
+                connection = None;
+            }
+            frames.poll_recv(cx)
+        });
+        let Ok(Some(frame)) = timeout(IDLE, next).await else { return };
         if connection.is_none() {
             connection = connect(protocol, &host, port).await.ok();
         }

@@ -15,7 +15,7 @@ use crate::{
     admin::log::log,
     config::{Config, Opt},
     net::bus::{self, Bus, Protocol},
-    server::replica_set::{Other, ReplicaSet, View},
+    server::replica_set::{CONNECTED, Other, ReplicaSet, View},
 };
 use founding::Founding;
 use frame::Frame;
@@ -114,6 +114,7 @@ pub fn start(
         rested: 0,
         resting: None,
         woken,
+        is_leaving: false,
         successor: None,
     };
     let thread = thread::Builder::new().name("replica-set".into()).spawn(move || {
@@ -192,6 +193,8 @@ struct Part {
     /// The thread that takes one.
     resting: Option<JoinHandle<()>>,
     woken: mpsc::Sender<()>,
+    /// The server ends as soon as another one leads.
+    is_leaving: bool,
     /// Who is to lead from the next tick but one on: the reply to who has asked for it leaves before, since none leaves after that.
     successor: Option<(MemberId, bool)>,
 }
@@ -225,6 +228,7 @@ impl Part {
                 wakes.poll_recv(cx).map(|_| Event::Messages)
             });
             let done = match event.await {
+                Event::End if self.leaves() => Ok(()),
                 Event::End => return,
                 Event::Tick => self.tick(),
                 Event::Frame(bytes) => self.receive(&bytes),
@@ -234,7 +238,11 @@ impl Part {
                 }
                 Event::Messages => Ok(()),
             };
-            if let Err(error) = done.and_then(|()| self.work(&mut bus)) {
+            let done = done.and_then(|()| self.work(&mut bus));
+            if self.is_leaving && (done.is_err() || self.has_left()) {
+                return;
+            }
+            if let Err(error) = done {
                 time::sleep(AGAIN).await;
                 begin_again(&error);
             }
@@ -284,6 +292,24 @@ impl Part {
         }
     }
 
+    /// As the leader, has another server lead before this one ends. Whether there is one.
+    fn leaves(&mut self) -> bool {
+        let Some(replica) = self.replica.as_ref().filter(|replica| replica.lease_us() > 0) else {
+            return false;
+        };
+        let connected =
+            |other: &holdfast_consensus::Other| Duration::from_micros(other.silent_us) < CONNECTED;
+        let successor = replica.others().into_iter().filter(connected).max_by_key(|other| other.end);
+        successor.iter().for_each(|other| replica.hand_over(other.id));
+        self.is_leaving = successor.is_some();
+        self.is_leaving
+    }
+
+    /// Whether another server leads, or will not lead in time.
+    fn has_left(&self) -> bool {
+        self.replica.as_ref().is_none_or(|replica| !replica.hands_over())
+    }
+
     /// Does what follows from what has happened.
     fn work(&mut self, bus: &mut Bus) -> Result<(), String> {
         let set = self.set.clone();
@@ -304,7 +330,7 @@ impl Part {
                     replica.unreachable(to);
                 }
             }
-            if replica.is_deposed() {
+            if replica.is_deposed() && !self.is_leaving {
                 begin_again(&"another server leads, or may");
             }
             self.set.lease.renew(replica.lease_us());

@@ -16,7 +16,7 @@ use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    Config, Progress, ProgressState, RawNode, StateRole,
+    CAMPAIGN_TRANSFER, Config, Progress, ProgressState, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, HardState, MessageType},
 };
 use slog::{Discard, Logger, o};
@@ -485,9 +485,10 @@ impl Inner {
         let (kind, from, term) = (message.0.msg_type, message.from(), message.0.term);
         let is_of_use = match kind {
             MessageType::MsgAppend => self.takes(&message),
-            // Before it was stopped it may have promised a leader not to vote for another one so soon.
+            // Before it was stopped it may have promised a leader not to vote for another one so soon: but not one that hands over, or
+            // of an earlier term.
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
-                self.ticks >= ELECTION_TICKS as u64
+                self.ticks >= ELECTION_TICKS as u64 || message.0.context == CAMPAIGN_TRANSFER
             }
             MessageType::MsgPropose | MessageType::MsgSnapshot | MessageType::MsgReadIndex => false,
             _ => true,
