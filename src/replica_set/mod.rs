@@ -394,8 +394,8 @@ impl Part {
         let options = Options { replication, background: false, ..self.options.clone() };
         let (io, replica) = (self.io.clone(), replica.clone());
         let take = move || {
-            let taken = Store::open_on(io, options).and_then(|store| store.checkpoint());
-            if let Err(error) = taken.and_then(|()| replica.resume()) {
+            let taken = Store::open_on(io, options).and_then(|store| store.tend_as_follower());
+            if let Err(error) = taken.and_then(|_| replica.resume()) {
                 thread::sleep(AGAIN);
                 begin_again(&error);
             }

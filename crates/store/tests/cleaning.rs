@@ -287,3 +287,44 @@ fn the_segments_of_a_large_value_that_is_gone_are_freed_by_one_look_at_most() {
         store.check().expect("a sound store");
     }
 }
+
+/// As a server does that follows another one's log: what is dead is freed, nothing is appended, and nothing is lost.
+#[test]
+fn a_follower_frees_what_is_dead_and_appends_nothing() {
+    let mut sim = SimIo::new(1);
+    let options = Options { heap_bytes_max: 64 << 20, background: false, ..Options::default() };
+    let options = Options { segment_size: Some(64 << 10), ..options };
+    let key = |number: usize| format!("key-{number}").into_bytes();
+    let value = |write: usize| vec![write as u8; 20_000 + write % 500];
+    let mut last = [0; 20];
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut freed = 0;
+    for round in 0..8 {
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+        for write in 0..40 {
+            // Some are never written again, so that they live among what is dead.
+            let number = if round == 0 { write % 20 } else { random.usize(..15) };
+            last[number] = round * 40 + write;
+            let set = store.run(&[&key(number)], |_, writes| {
+                writes.set(0, &key(number), value(last[number]));
+                Ok(())
+            });
+            set.expect("room");
+        }
+        store.log().wait_durable(store.log().tail()).expect("a sound medium");
+        drop(store);
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+        let tail = store.log().tail();
+        freed += store.tend_as_follower().expect("a sound medium");
+        assert_eq!(store.log().tail(), tail);
+        drop(store);
+        sim = sim.crash();
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+        for (number, &last) in last.iter().enumerate() {
+            let (found, _) = store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).expect("a value");
+            assert_eq!(found.as_deref(), Some(&value(last)[..]), "key {number} in round {round}");
+        }
+        store.check().expect("a sound store");
+    }
+    assert!(freed > 30, "{freed}");
+}

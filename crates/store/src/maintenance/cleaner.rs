@@ -149,6 +149,23 @@ impl Cleaner {
         Ok(false)
     }
 
+    /// Frees the segments in which nothing lives, and appends nothing: what lives in others, or in batches that others share with them, is moved
+    /// by the server that appends. Returns how many. All entries are counted.
+    pub fn free_dead(&self, engine: &Engine, checkpoints: &Checkpoints) -> Result<usize> {
+        let log = &engine.shared.log;
+        let (tail, kept_from) = (log.tail(), checkpoints.lsn());
+        let mut freed = 0;
+        for segment in log.segments() {
+            let is_needed = segment.live_bytes > 0 || segment.end_lsn >= tail || segment.end_lsn > kept_from;
+            if !is_needed && nothing_lives(engine, segment.seq)? {
+                log.free_segment(segment.seq);
+                engine.counters.freed_segments.fetch_add(1, Relaxed);
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+
     /// Whether segments that hold something are to be emptied: because room in the log is short, or because garbage takes
     /// so much that this is worth its writes. Once so, until there is some more in hand.
     fn wants_room(&self, log: &Log, segments: &[SegmentInfo], wanted: u64) -> bool {
@@ -223,6 +240,22 @@ fn move_live<'s>(
     engine.shared.log.scan_segment(seq, scope, &mut |lsn, bytes| moving.collect(lsn, bytes))?;
     moving.move_collected()?;
     Ok(!moving.lacks_room)
+}
+
+/// Whether no item lives in the batches that a segment without live bytes shares with others.
+fn nothing_lives(engine: &Engine, seq: u64) -> Result<bool> {
+    let (now_ms, mut lives) = (engine.shared.io.now_ms(), false);
+    engine.shared.log.scan_segment(seq, Scope::Crossing, &mut |lsn, payload| {
+        for found in payload::items(payload) {
+            let (rel, item, _) = found.map_err(|what| corrupt_batch(lsn, what))?;
+            let (partition, digest) = (engine.partition_of(item.key), engine.shared.secret.digest(item.key));
+            let mut txn = Txn::begin(engine, &[partition], now_ms);
+            let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
+            lives |= txn.live_item(&item, digest, at).is_some();
+        }
+        Ok(())
+    })?;
+    Ok(!lives)
 }
 
 /// A segment that may be emptied, and what that costs: batches that it shares with others are moved as a whole.
