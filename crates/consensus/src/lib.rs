@@ -20,5 +20,6 @@ pub use member::{Finished, Machine, Member, Options, Role};
 pub use message::Message;
 pub use replica::{Envelope, Other, ReadLog, Replica};
 
-/// Names a member, for ever: a number that is not 0 and is never given to another one, nor to the same one after it has lost its journal.
+/// Names a member, for ever: a number that is not 0 and is never given to another one. Nor to the same one after it has lost its journal, unless
+/// all others have answered a leader since, whose copy it begins with ([`Replica::adopt`]).
 pub type MemberId = u64;
