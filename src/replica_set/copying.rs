@@ -8,6 +8,7 @@ use super::{
 };
 use holdfast_consensus::{MemberId, Replica};
 use holdfast_io::{Durability, File, Io};
+use holdfast_store::Lsn;
 use std::{
     fs, io,
     path::Path,
@@ -30,6 +31,8 @@ pub struct Copying {
     /// From which server.
     pub from: usize,
     own: usize,
+    /// Where its log ends.
+    pub end: Lsn,
     base: Vec<u8>,
     /// The term of who gives it, and who that is.
     pub voted: (u64, MemberId),
@@ -47,6 +50,8 @@ pub struct Offered {
     pub set: u64,
     /// From which server.
     pub from: usize,
+    /// Where its log ends.
+    pub end: Lsn,
     /// The base of its log.
     pub base: Vec<u8>,
     /// The term of who gives it, and who that is.
@@ -62,10 +67,23 @@ impl Copying {
     /// The medium's.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, own: usize, offered: Offered) -> io::Result<Copying> {
         remove(dir)?;
-        let Offered { set, from, base, voted, files } = offered;
+        let Offered { set, from, end, base, voted, files } = offered;
         let (asked, times) = (Instant::now(), 0);
-        let mut copying =
-            Copying { io, set, from, own, base, voted, files, at: 0, offset: 0, file: None, asked, times };
+        let mut copying = Copying {
+            io,
+            set,
+            from,
+            own,
+            end,
+            base,
+            voted,
+            files,
+            at: 0,
+            offset: 0,
+            file: None,
+            asked,
+            times,
+        };
         copying.open_next()?;
         Ok(copying)
     }

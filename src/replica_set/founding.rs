@@ -158,20 +158,20 @@ impl Founding {
         self.outbox.push((to, Frame::Hello(hello)));
     }
 
-    /// Another server has sent something. `term`: that of the replica, if there is one.
+    /// Another server has sent something.
     ///
     /// # Errors
     /// The medium's; or the option `replica-set` is another one than when the set was founded. Or a copy is to take the place of what there is, and
     /// the server must begin again.
-    pub fn receive(&mut self, frame: Frame, term: u64) -> Result<(), String> {
+    pub fn receive(&mut self, frame: Frame, replica: Option<&Replica>) -> Result<(), String> {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
-            Frame::Offer { set, from, to, base, voted, files } => {
+            Frame::Offer { set, from, to, nonce, end, base, voted, files } => {
                 let (from, to) = (from as usize, to as usize);
-                self.take_offer(to, Offered { set, from, base, voted, files }, term)
+                self.take_offer(to, nonce, Offered { set, from, end, base, voted, files }, replica)
             }
             Frame::Fetch { set, from, name, offset } => self.give(set, from as usize, &name, offset),
-            Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, term),
+            Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
             Frame::Envelope { .. } => Ok(()),
         }
     }
@@ -302,14 +302,17 @@ impl Founding {
         }
         if self.giving.is_none() {
             let base = Replica::first_base(&self.voters(), end);
-            let giving = Giving::new(set, own, self.io.clone(), base, FIRST);
+            let giving = Giving::new(set, own, self.io.clone(), end, base, FIRST);
             self.giving = Some(giving.map_err(|e| self.failed(&e))?);
         }
         let giving = self.giving.as_ref().expect("it is there");
         for to in missing {
             let is_blank = |(_, hello): &(Instant, Hello)| hello.kind == Kind::Blank;
             if self.heard[to].as_ref().is_some_and(is_blank) {
-                self.outbox.push((to, giving.offer(to)));
+                self.outbox.push((
+                    to,
+                    giving.offer(to, self.heard[to].as_ref().map_or(0, |(_, hello)| hello.nonce)),
+                ));
             }
         }
         Ok(())
@@ -336,17 +339,24 @@ impl Founding {
         Ok(())
     }
 
-    fn take_offer(&mut self, to: usize, offered: Offered, term: u64) -> Result<(), String> {
+    fn take_offer(
+        &mut self,
+        to: usize,
+        nonce: u64,
+        offered: Offered,
+        replica: Option<&Replica>,
+    ) -> Result<(), String> {
         let (from, count) = (offered.from, self.heard.len());
         let is_known = from < count && self.own == Some(to) && offered.set > 0;
         let is_possible =
             offered.files.len() < FILES_MAX && offered.files.iter().all(|(name, _)| is_file(name));
-        // One of the set's keeps to what it has promised in a later term.
         let is_wanted = match self.kind {
-            Kind::Blank => true,
-            // And it has what a set begins with.
+            // What another process was to get, which had this folder before, may lack what that has acknowledged since.
+            Kind::Blank => nonce == self.nonce,
             Kind::Member => {
-                self.member_of() == Some(offered.set) && offered.voted > FIRST && term <= offered.voted.0
+                self.member_of() == Some(offered.set)
+                    && nonce == 0
+                    && is_ahead(offered.end, offered.voted.0, replica)
             }
             Kind::Data | Kind::Origin => false,
         };
@@ -390,12 +400,12 @@ impl Founding {
         name: &str,
         offset: u64,
         bytes: &[u8],
-        term: u64,
+        replica: Option<&Replica>,
     ) -> Result<(), String> {
         let Some(copying) = self.copying.as_mut().filter(|copying| copying.set == set) else { return Ok(()) };
         if name.is_empty() && copying.is_whole() {
             let copying = self.copying.take().expect("it is whole");
-            return self.finish(copying, term);
+            return self.finish(copying, replica);
         }
         let taken = copying.take(name, offset, bytes);
         if taken.map_err(|e| self.failed(&e))? {
@@ -405,8 +415,9 @@ impl Founding {
     }
 
     /// All that was copied was kept until the end.
-    fn finish(&mut self, copying: Copying, term: u64) -> Result<(), String> {
-        let is_of_use = self.kind == Kind::Blank || (self.kind == Kind::Member && term <= copying.voted.0);
+    fn finish(&mut self, copying: Copying, replica: Option<&Replica>) -> Result<(), String> {
+        let is_of_use = self.kind == Kind::Blank
+            || (self.kind == Kind::Member && is_ahead(copying.end, copying.voted.0, replica));
         let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
         let (set, count) = (copying.set, self.heard.len());
         copying.finish().map_err(|e| self.failed(&e))?;
@@ -418,4 +429,9 @@ impl Founding {
         copying::install(&self.dir, &mut standing).map_err(|e| self.failed(&e))?;
         self.become_member(standing)
     }
+}
+
+/// Whether a copy whose log ends at `end`, by a leader of a term, takes nothing back of what a replica has acknowledged and promised.
+fn is_ahead(end: Lsn, term: u64, replica: Option<&Replica>) -> bool {
+    replica.is_some_and(|replica| replica.term() <= term && replica.extent().0 <= end)
 }

@@ -5,7 +5,7 @@ use super::{
     standing::{files, is_file},
 };
 use holdfast_consensus::MemberId;
-use holdfast_store::Io;
+use holdfast_store::{Io, Lsn};
 use std::{io, sync::Arc};
 
 /// Bytes of a file that are asked for at once.
@@ -17,12 +17,13 @@ pub struct Giving {
     from: usize,
     folder: Arc<dyn Io>,
     files: Vec<(String, u64)>,
+    end: Lsn,
     base: Vec<u8>,
     voted: (u64, MemberId),
 }
 
 impl Giving {
-    /// Of the server `from`. `base` and `voted` are for [`Replica::adopt`](holdfast_consensus::Replica::adopt).
+    /// Of the server `from`, whose log ends at `end` there. `base` and `voted` are for [`Replica::adopt`](holdfast_consensus::Replica::adopt).
     ///
     /// # Errors
     /// The medium's.
@@ -30,19 +31,22 @@ impl Giving {
         set: u64,
         from: usize,
         folder: Arc<dyn Io>,
+        end: Lsn,
         base: Vec<u8>,
         voted: (u64, MemberId),
     ) -> io::Result<Giving> {
         let files = files(&*folder)?;
-        Ok(Giving { set, from, folder, files, base, voted })
+        Ok(Giving { set, from, folder, files, end, base, voted })
     }
 
-    /// Tells another server of it.
-    pub fn offer(&self, to: usize) -> Frame {
+    /// Tells another server of it, which has asked for it by its `nonce`, or, 0, has not.
+    pub fn offer(&self, to: usize, nonce: u64) -> Frame {
         Frame::Offer {
             set: self.set,
             from: self.from as u32,
             to: to as u32,
+            nonce,
+            end: self.end,
             base: self.base.clone(),
             voted: self.voted,
             files: self.files.clone(),

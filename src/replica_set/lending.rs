@@ -34,9 +34,17 @@ pub struct Lending {
     behind: BTreeSet<usize>,
     /// Who has got a copy, and has not been heard of since.
     given: Vec<(usize, Instant)>,
-    lease: Option<(usize, Lease)>,
+    lease: Option<Loan>,
     giving: Option<Giving>,
     asked: Option<Instant>,
+}
+
+/// For whom a moment is kept.
+struct Loan {
+    to: usize,
+    /// By what it knows itself, if it has lost its data; else 0.
+    nonce: u64,
+    lease: Lease,
 }
 
 impl Lending {
@@ -47,6 +55,11 @@ impl Lending {
             // It has its copy. If that is not enough, it lacks something again.
             self.behind.remove(&from);
             self.given.retain(|(to, _)| *to != from);
+        }
+        // It has its copy, or has begun again, and may have acknowledged what is not in that copy.
+        let is_over = |nonce: u64| nonce > 0 && (nonce != hello.nonce || hello.kind == Kind::Member);
+        if self.lease.as_ref().is_some_and(|loan| loan.to == from && is_over(loan.nonce)) {
+            self.end();
         }
         if hello.kind != Kind::Blank {
             self.blank.remove(&from);
@@ -81,12 +94,13 @@ impl Lending {
                 others.iter().all(|other| other.id as usize - 1 == at || has_answered(other.id, since))
             };
             let blank = self.blank.iter().find(|(at, (_, since))| all_others_have(**at, *since));
-            let to = blank.map(|(at, _)| *at).or_else(|| self.behind.first().copied())?;
+            let blank = blank.map(|(at, (nonce, _))| (*at, *nonce));
+            let (to, nonce) = blank.or_else(|| self.behind.first().map(|at| (*at, 0)))?;
             let Begin::Leased(lease) = store.begin_backup() else { return None };
-            self.lease = Some((to, lease));
+            self.lease = Some(Loan { to, nonce, lease });
             self.asked = Some(Instant::now());
         }
-        let (to, lease) = self.lease.as_ref()?;
+        let Loan { to, nonce, lease } = self.lease.as_ref()?;
         if self.giving.is_none() {
             match plan(lease, replica, store, io, (set, own)) {
                 Ok(giving) => self.giving = giving,
@@ -97,12 +111,12 @@ impl Lending {
                 }
             }
         }
-        self.giving.as_ref().map(|giving| (*to, giving.offer(*to)))
+        self.giving.as_ref().map(|giving| (*to, giving.offer(*to, *nonce)))
     }
 
     /// Answers who copies.
     pub fn give(&mut self, set: u64, to: usize, name: &str, offset: u64) -> Option<Frame> {
-        let (_, lease) = self.lease.as_ref().filter(|(known, _)| *known == to)?;
+        let Loan { lease, .. } = self.lease.as_ref().filter(|loan| loan.to == to)?;
         let giving = self.giving.as_ref()?;
         self.asked = Some(Instant::now());
         let is_over = name.is_empty();
@@ -129,8 +143,9 @@ impl Lending {
     }
 
     fn end(&mut self) {
-        if let Some((to, _)) = self.lease.take() {
-            self.behind.remove(&to);
+        if let Some(loan) = self.lease.take() {
+            self.behind.remove(&loan.to);
+            self.blank.remove(&loan.to);
         }
         (self.giving, self.asked) = (None, None);
     }
@@ -155,5 +170,5 @@ fn plan(
     };
     let plan = lease.plan_up_to(moment).map_err(|e| e.to_string())?;
     let folder = plan.view(io.clone());
-    Giving::new(set, own, folder, base, (term, replica.id())).map(Some).map_err(|e| e.to_string())
+    Giving::new(set, own, folder, moment, base, (term, replica.id())).map(Some).map_err(|e| e.to_string())
 }

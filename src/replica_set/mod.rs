@@ -284,8 +284,7 @@ impl Part {
                 if let Frame::Hello(hello) = &frame {
                     self.lending.hear(hello, self.replica.as_deref(), self.io.monotonic_us());
                 }
-                let term = self.replica.as_ref().map_or(0, |replica| replica.term());
-                self.founding.receive(frame, term)
+                self.founding.receive(frame, self.replica.as_deref())
             }
             // A newer server may send what this one does not know.
             None => Ok(()),

@@ -509,7 +509,12 @@ fn a_lease_ends_before_another_leader_is_elected() {
         let leads = |id: &MemberId| world.servers[id].up.as_ref().is_some_and(|up| up.store.is_some());
         let Some(leader) = ids.iter().copied().find(leads) else { return };
         let others: Vec<_> = ids.iter().copied().filter(|id| *id != leader).collect();
-        if seed % 2 == 0 {
+        if seed % 3 == 2 {
+            // It has told another one to lead, and does not hear that this one does.
+            world.servers[&leader].up.as_ref().unwrap().replica.hand_over(others[0]);
+            world.send(leader);
+            world.parted.extend(others.iter().map(|&id| (id, leader)));
+        } else if seed % 3 == 0 {
             // Some want another leader, and could be it, but the others keep to this one.
             world.only_reads = true;
             (0..30).for_each(|_| world.step());

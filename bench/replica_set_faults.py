@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Kills, stops and empties the servers of a replica set while clients write and read, and checks what they were told.
+
+    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders]
+
+Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own. What they were told is
+linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
+began, and no more than the last write that had begun when it ended. (A write without a reply may have been done, so the next one
+is another number.) In the end all is read once more, and the folders of all servers are compared by their logs' ends.
+
+Prints how long no write was acknowledged after each fault of a leader: median, and the longest.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+KEYS = 8
+READERS = 2
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Connection:
+    """Plain RESP; the end of the connection is an OSError."""
+
+    def __init__(self, port, timeout=30):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        self.file = self.socket.makefile("rb")
+
+    def call(self, *words):
+        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+        return self.reply()
+
+    def reply(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise OSError("the connection has ended")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"$":
+            return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2]
+        if kind == b"*":
+            return [self.reply() for _ in range(int(rest))]
+        return Exception(rest.decode()) if kind == b"-" else rest
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+class Set:
+    def __init__(self, binary, folder, count=3):
+        self.binary, self.folder, self.count = binary, folder, count
+        self.ports = [(free_port(), free_port()) for _ in range(count)]
+        self.processes = [None] * count
+        for at in range(count):
+            self.start(at)
+
+    def start(self, at):
+        port, bus = self.ports[at]
+        servers = " ".join(f"127.0.0.1:{port}@{bus}" for port, bus in self.ports)
+        command = [self.binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--dir", self.folder / f"data-{at}"]
+        command += ["--replica-set-port", str(bus), "--replica-set", servers]
+        with open(self.folder / f"log-{at}", "ab") as log:
+            self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def kill(self, at):
+        self.processes[at].kill()
+        self.processes[at].wait()
+
+    def leader(self):
+        for at, (port, _) in enumerate(self.ports):
+            try:
+                connection = Connection(port, timeout=1)
+                role = connection.call(b"ROLE")
+                connection.close()
+                if isinstance(role, list) and role[0] == b"master":
+                    return at
+            except OSError:
+                pass
+        return None
+
+    def end(self):
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+class Key:
+    """What is known of a register, under a lock."""
+
+    def __init__(self, number):
+        self.name = b"register:%d" % number
+        self.lock = threading.Lock()
+        self.begun = self.acknowledged = self.shown = 0
+
+
+class Load:
+    def __init__(self, servers):
+        self.servers, self.is_over, self.wrong = servers, threading.Event(), []
+        self.keys = [Key(number) for number in range(KEYS)]
+        self.writes = self.reads = 0
+        self.acknowledged_at = time.monotonic()
+        self.gaps = []
+
+    def run(self, work):
+        connection, at = None, random.randrange(self.servers.count)
+        while not self.is_over.is_set():
+            try:
+                if connection is None:
+                    at = (at + 1) % self.servers.count
+                    connection = Connection(self.servers.ports[at][0])
+                if not work(connection):
+                    connection.close()
+                    connection = None
+                    time.sleep(0.01)
+            except OSError:
+                connection = None
+                time.sleep(0.01)
+
+    def writer(self, key):
+        def write(connection):
+            with key.lock:
+                key.begun += 1
+                value = key.begun
+            reply = connection.call(b"SET", key.name, b"%d" % value)
+            if reply != b"OK":
+                return False
+            with key.lock:
+                key.acknowledged = max(key.acknowledged, value)
+            self.writes += 1
+            now = time.monotonic()
+            self.gaps.append((self.acknowledged_at, now - self.acknowledged_at))
+            self.acknowledged_at = now
+            return True
+
+        self.run(write)
+
+    def reader(self):
+        def read(connection):
+            key = random.choice(self.keys)
+            with key.lock:
+                least = max(key.acknowledged, key.shown)
+            reply = connection.call(b"GET", key.name)
+            if isinstance(reply, Exception):
+                return False
+            value = int(reply or 0)
+            with key.lock:
+                if not least <= value <= key.begun:
+                    self.wrong.append(f"{key.name}: {value} was read, when it was {least} at least and {key.begun} at most")
+                key.shown = max(key.shown, value)
+            self.reads += 1
+            return True
+
+        self.run(read)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--binary", default="target/release/holdfast")
+    parser.add_argument("--only-leaders", action="store_true", help="kill -9 the leader, again and again")
+    args = parser.parse_args()
+    print(f"seed {args.seed}", flush=True)
+    rng = random.Random(args.seed)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
+    servers = Set(os.path.abspath(args.binary), folder)
+    load = Load(servers)
+    while servers.leader() is None:
+        time.sleep(0.1)
+    threads = [threading.Thread(target=load.writer, args=(key,)) for key in load.keys]
+    threads += [threading.Thread(target=load.reader) for _ in range(READERS)]
+    for thread in threads:
+        thread.start()
+    faults, until = {}, time.monotonic() + args.seconds
+    leaders_failed = []
+    while time.monotonic() < until and not load.wrong:
+        time.sleep(rng.uniform(0.5, 2.0))
+        leader = servers.leader()
+        at = leader if leader is not None and (args.only_leaders or rng.random() < 0.6) else rng.randrange(3)
+        fault = "kill" if args.only_leaders else rng.choice(["kill", "kill", "stop", "end", "empty"])
+        faults[fault] = faults.get(fault, 0) + 1
+        if at == leader and fault != "empty":
+            leaders_failed.append(time.monotonic())
+        process = servers.processes[at]
+        if fault == "stop":
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(rng.uniform(0.1, 4))
+            process.send_signal(signal.SIGCONT)
+            continue
+        if fault == "end":
+            process.terminate()
+            process.wait()
+        else:
+            servers.kill(at)
+        if fault == "empty":
+            shutil.rmtree(folder / f"data-{at}")
+        else:
+            time.sleep(rng.uniform(0, 2))
+        servers.start(at)
+        # The others are a majority only once this one has what they have.
+        while servers.leader() is None and time.monotonic() < until + 60:
+            time.sleep(0.05)
+        wait_for_all(servers, until + 60)
+    before = load.writes
+    time.sleep(5)
+    is_alive = load.writes > before
+    load.is_over.set()
+    for thread in threads:
+        thread.join()
+    gaps = [max((gap for at, gap in load.gaps if at <= failed + 1 and at + gap >= failed), default=0) for failed in leaders_failed]
+    last = Connection(servers.ports[servers.leader()][0])
+    for key in load.keys:
+        value = int(last.call(b"GET", key.name) or 0)
+        if not key.acknowledged <= value <= key.begun:
+            load.wrong.append(f"{key.name} is {value} in the end, and {key.acknowledged} was acknowledged")
+    servers.end()
+    print(f"{load.writes} writes, {load.reads} reads; faults: {faults}")
+    if gaps:
+        print(f"without an acknowledged write after a fault of the leader: median {statistics.median(gaps):.2f} s, at most {max(gaps):.2f} s ({len(gaps)} times)")
+    if load.wrong or not is_alive:
+        print("\n".join(load.wrong[:10] or ["nothing is written any more"]))
+        raise SystemExit(f"FAILED; the folders are left in {folder}")
+    shutil.rmtree(folder)
+    print("ok")
+
+
+def wait_for_all(servers, until):
+    """Waits until each server is known to have all."""
+    while time.monotonic() < until:
+        leader = servers.leader()
+        if leader is not None:
+            try:
+                connection = Connection(servers.ports[leader][0])
+                if connection.call(b"WAIT", b"2", b"5000") == b"2":
+                    return
+            except OSError:
+                pass
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
