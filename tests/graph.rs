@@ -226,17 +226,29 @@ fn scan(client: &mut Client, vertex: &str, direction: &str) -> Vec<String> {
     }
 }
 
-#[test]
-fn a_vertex_of_many_edges_is_read_in_steps_and_removed_in_one_over_kill_9() {
-    const EDGES: usize = 60_000;
-    let server = Server::start(&["--appendfsync", "always"]);
-    let mut client = server.client();
+/// Edges from a vertex to others, and from every third of those to it.
+fn add_hub(client: &mut Client, edges: usize) {
     let mut call = vec!["graph.addedge".to_owned()];
-    for number in 0..EDGES {
+    for number in 0..edges {
         let other = format!("v:{number}");
         call.extend(if number % 3 == 0 { [other, "hub".into()] } else { ["hub".into(), other] });
     }
-    assert_eq!(client.call_args(&call), Reply::Int(EDGES as i64));
+    assert_eq!(client.call_args(&call), Reply::Int(edges as i64));
+}
+
+fn degree(client: &mut Client, vertex: &str) -> u64 {
+    let Reply::Array(parts) = client.call(&format!("graph.degree {vertex}")) else { panic!("degrees") };
+    let counts =
+        parts.iter().filter_map(|part| if let Reply::Int(count) = part { Some(*count) } else { None });
+    counts.sum::<i64>() as u64
+}
+
+#[test]
+fn a_vertex_of_many_edges_is_read_in_steps_and_removed_by_one_call_over_kill_9() {
+    const EDGES: usize = 70_000;
+    let server = Server::start(&["--appendfsync", "always"]);
+    let mut client = server.client();
+    add_hub(&mut client, EDGES);
     client.run_script("graph.addedge v:7 v:8 hub v:0 => :2");
     let server = server.restart(Server::kill);
     let mut client = server.client();
@@ -251,9 +263,106 @@ fn a_vertex_of_many_edges_is_read_in_steps_and_removed_in_one_over_kill_9() {
         let Reply::Array(all) = client.call(&format!("graph.{command} hub")) else { panic!("neighbours") };
         assert!(all.iter().map(text).collect::<BTreeSet<_>>() == expected, "{word}");
     }
-    assert_eq!(client.call("graph.removevertex hub"), Reply::Int(EDGES as i64 + 1));
+    // Nothing may come between the commands of a transaction, so that it does not go on in steps.
+    client.run_script(
+        "multi => +OK
+         graph.removevertex hub => +QUEUED
+         graph.removevertex hub count 100 => +QUEUED
+         exec => [-ERR the vertex has more than 65536 neighbours; use COUNT to remove the edges in steps :100]",
+    );
+    assert_eq!(client.call("graph.removevertex hub count 1000"), Reply::Int(1000));
+    assert_eq!(client.call("graph.removevertex hub"), Reply::Int(EDGES as i64 + 1 - 1100));
     let server = server.restart(Server::kill);
     server.client().run_script("dbsize => :2\n graph.neighbors v:7 => [v:8]");
+}
+
+/// Others are served by the same worker meanwhile, and each edge is at both of its ends or at none, also after a kill amid
+/// it.
+#[test]
+fn many_edges_are_removed_in_steps_between_which_the_graph_is_whole() {
+    const EDGES: usize = 60_000;
+    let mut server = Server::start(&["--workers", "1"]);
+    let mut all_steps = 0;
+    for kill in [true, false] {
+        let (mut client, mut other) = (server.client(), server.client());
+        client.call("flushall");
+        add_hub(&mut client, EDGES);
+        client.send(b"graph.removevertex hub\r\n");
+        let (mut last, mut steps) = (EDGES as u64, 0);
+        while last > if kill { EDGES as u64 / 2 } else { 0 } {
+            let now = degree(&mut other, "hub");
+            assert!(now <= last);
+            steps += u64::from(now != last);
+            last = now;
+        }
+        all_steps += steps;
+        if kill {
+            server = server.restart(Server::kill);
+            let mut client = server.client();
+            let mut names = scan(&mut client, "hub", "out");
+            names.append(&mut scan(&mut client, "hub", "in"));
+            assert!(!names.is_empty() && names.len() < EDGES, "the kill came amid the removal");
+            let calls = ["exists".to_owned()].into_iter().chain(names.iter().cloned());
+            assert_eq!(client.call_args(&calls.collect::<Vec<_>>()), Reply::Int(names.len() as i64));
+            assert_eq!(client.call("dbsize"), Reply::Int(names.len() as i64 + 1));
+        } else {
+            assert_eq!(client.reply(), Reply::Int(EDGES as i64));
+            assert_eq!(client.call("dbsize"), Reply::Int(0));
+        }
+    }
+    assert!(all_steps > 20, "others have seen {all_steps} steps only");
+}
+
+#[test]
+fn what_is_refused_of_many_edges_has_changed_nothing() {
+    let port = harness::free_port().to_string();
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let mut client = server.client();
+    client.call("cluster addslotsrange 0 16383");
+    harness::wait_until(
+        || show(&client.call("cluster info")),
+        || show(&server.client().call("set {g}x 1")) == "+OK",
+    );
+    client.call("del {g}x");
+    let mut call = vec!["graph.addedge".to_owned()];
+    (0..600).for_each(|number| call.extend(["{g}hub".into(), format!("{{g}}{number:03}")]));
+    assert_eq!(client.call_args(&call), Reply::Int(600));
+    client.run_script(
+        "acl setuser user on nopass ~{g}hub ~{g}[0-4]* +@all => +OK
+         acl setuser all on nopass ~{g}* +@all => +OK
+         auth user x => +OK
+         graph.removevertex {g}hub => -NOPERM No permissions to access a key
+         graph.degree {g}hub => [out :600 in :0]
+         graph.removevertex {g}hub count 300 => :300
+         auth all x => +OK
+         graph.degree {g}hub => [out :300 in :0]
+         zadd {g}hub 1.5 odd => :1
+         graph.removevertex {g}hub => -WRONGTYPE Operation against a key holding the wrong kind of value
+         zrem {g}hub odd => :1
+         graph.addhalf {g}hub in elsewhere => :1
+         auth default x => +OK
+         graph.removevertex {g}hub => -CROSSSLOT Keys in request don't hash to the same slot
+         graph.degree {g}hub => [out :300 in :1]
+         graph.removehalf {g}hub in elsewhere => :1
+         auth all x => +OK
+         graph.removevertex {g}hub => :300
+         dbsize => :0",
+    );
+}
+
+/// Who tracks keys or listens to events learns of all steps.
+#[test]
+fn all_steps_of_a_removal_are_told() {
+    let server = Server::start(&["--notify-keyspace-events", "Ez"]);
+    let (mut client, mut listener) = (server.client(), server.client());
+    add_hub(&mut client, 600);
+    listener.call("subscribe __keyevent@0__:zrem");
+    assert_eq!(client.call("graph.removevertex hub"), Reply::Int(600));
+    let mut told: Vec<String> = (0..600 + 3).map(|_| show(&listener.reply())).collect();
+    assert!(listener.is_silent());
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), 601, "each neighbour once, and the vertex in each step");
 }
 
 /// While others look, each edge is at both of its ends or at none, whatever is added and removed, also by scripts and in

@@ -5,13 +5,15 @@ use crate::{
     command::error::NOT_POSITIVE,
     commands::{prelude::*, scan},
     exec::{cluster::check_unnamed, locking::PAGES_MAX},
+    session::progress::{Progress, Removal},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{
     Cold,
     graph::{self, Direction, Half},
+    zset::Zset,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound::Included};
 
 const ACCESS: KeyAccess = KeyAccess::RO.and(KeyAccess::ACCESS);
 const CHANGE: KeyAccess = KeyAccess::RW.and(KeyAccess::ACCESS).and(KeyAccess::UPDATE);
@@ -107,7 +109,7 @@ pub static COMMANDS: &[Row] = &[
         flags: Flags::WRITE.and(Flags::MOVABLE_KEYS),
         keys: &[KeySpec::one(CHANGE, 1), KeySpec::somewhere(CHANGE)],
         summary: "Removes a vertex from a directed graph, with all edges that begin or end there, or those to some of its neighbours.",
-        complexity: "O(N) where N is the number of neighbours of the vertex, or of those that are removed.",
+        complexity: "O(N*log(M)) where N is the number of neighbours that are removed and M how many neighbours these have. Many are removed in steps.",
         find_keys: Some(|_, found| found(1, CHANGE)),
         looks_beyond: |_| true,
         ..CHANGES
@@ -127,8 +129,12 @@ const TOO_MANY: Stop =
     Stop::new("ERR the vertex has more than 65536 neighbours; use COUNT to remove the edges in steps");
 const NO_KEY_RIGHTS: Stop = Stop::new("NOPERM No permissions to access a key");
 
-/// The most neighbours that a call of GRAPH.REMOVEVERTEX looks at: all keys are locked meanwhile.
-const REMOVED_MAX: u64 = 1 << 16;
+/// The neighbours that a run of GRAPH.REMOVEVERTEX removes. All keys are locked meanwhile, for about a millisecond.
+const STEP: u64 = 256;
+/// The most that it removes where it cannot go on in another run, which is within MULTI and scripts.
+const REMOVED_AT_ONCE: u64 = 1 << 16;
+/// The neighbours that a run looks at before any is removed.
+const CHECKED_AT_ONCE: u64 = 1 << 14;
 
 fn parse_direction(word: &[u8]) -> Option<Direction> {
     let directions: [(&[u8], Direction); 2] = [(b"out", Direction::Out), (b"in", Direction::In)];
@@ -251,27 +257,48 @@ fn scan_neighbours(call: &mut Call, txn: &mut Txn) -> Answer {
 
 /// GRAPH.REMOVEVERTEX. The keys of the neighbours are not named, so that whether the user may change them, and whether they
 /// are on this server, is looked at here.
+///
+/// Many neighbours are removed in several runs, which leave a whole graph each. Before the first one all of them are looked at,
+/// in several runs, too, so that a call that is refused has changed nothing.
 fn remove_vertex(call: &mut Call, txn: &mut Txn) -> Answer {
-    let args = call.args;
-    let count = match args.len() {
-        2 => None,
+    let (args, in_one) = (call.args, call.session.in_exec);
+    let wanted = match args.len() {
+        2 => u64::MAX,
         4 if call.is(2, "count") => {
             let count = parse_int(args.at(3)).and_then(|count| u64::try_from(count).ok());
-            Some(count.filter(|&count| count > 0).ok_or(NOT_POSITIVE)?.min(REMOVED_MAX))
+            let count = count.filter(|&count| count > 0).ok_or(NOT_POSITIVE)?;
+            if in_one { count.min(REMOVED_AT_ONCE) } else { count }
         }
         _ => return Err(SYNTAX),
     };
-    let (db, vertex) = (call.db(), args.at(1));
-    let neighbours = txn.graph_neighbours(db, vertex, count.unwrap_or(REMOVED_MAX + 1))?;
-    if count.is_none() && neighbours.len() as u64 > REMOVED_MAX {
+    let mut done = match call.session.progress {
+        Some(Progress::RemoveVertex(done)) => done,
+        _ => Removal::default(),
+    };
+    let (db, vertex, left) = (call.db(), args.at(1), wanted - done.neighbours);
+    let step = left.min(if in_one { REMOVED_AT_ONCE } else { STEP });
+    let first = Use::Scores { min: Included(1.0), max: Included(3.0), reverse: false, count: step };
+    let cold = txn.absent(db, [vertex], &[first], true, PAGES_MAX)?;
+    if !cold.is_empty() {
+        return Ok(Fetch(cold));
+    }
+    let neighbours = txn.graph_neighbours(db, vertex, step)?;
+    let all = txn.zset_at(db, vertex)?;
+    let count = all.map_or(0, Zset::len).min(left);
+    let goes_on = count > step;
+    if goes_on && in_one {
         return Err(TOO_MANY);
     }
-    let names = || neighbours.iter().map(|(name, _)| &name[..]);
-    let id = call.table().find(args.at(0)).expect("it is this command");
-    if !call.session.user.may_use_keys(id, args, names(), CHANGE) {
-        return Err(NO_KEY_RIGHTS);
+    if let Some(all) = all.filter(|_| goes_on && done.checked < count) {
+        let next = done.checked + CHECKED_AT_ONCE;
+        let neighbours = all.iter(done.checked..next.min(count), false);
+        check_neighbours(call, neighbours.map(|(name, _)| name))?;
+        done.checked = next;
+        call.session.progress = Some(Progress::RemoveVertex(done));
+        return Ok(Partial);
     }
-    check_unnamed(call.server(), call.session, vertex, names())?;
+    let names = || neighbours.iter().map(|(name, _)| &name[..]);
+    check_neighbours(call, names())?;
     let mut cold = txn.cold(db, names());
     let halves: Vec<Half> =
         names().map(|name| Half { vertex: name, direction: Direction::In, other: vertex }).collect();
@@ -282,7 +309,22 @@ fn remove_vertex(call: &mut Call, txn: &mut Txn) -> Answer {
     let changed = txn.graph_detach(db, vertex, names())?;
     // An edge from the vertex to itself has both of its halves there.
     let edges = neighbours.iter().map(|(name, halves)| if name == vertex { 1 } else { halves.count() });
-    let edges: u64 = edges.sum();
+    done.edges += edges.sum::<u64>();
+    done.neighbours += neighbours.len() as u64;
     notify(call, txn, &changed, false);
-    call.reply_int(edges as i64)
+    if goes_on {
+        call.session.progress = Some(Progress::RemoveVertex(done));
+        return Ok(Partial);
+    }
+    call.session.progress = None;
+    call.reply_int(done.edges as i64)
+}
+
+/// Whether neighbours are such as GRAPH.REMOVEVERTEX may change.
+fn check_neighbours<'k>(call: &Call, names: impl Iterator<Item = &'k [u8]> + Clone) -> Result<(), Stop> {
+    let id = call.table().find(call.args.at(0)).expect("it is this command");
+    if !call.session.user.may_use_keys(id, call.args, names.clone(), CHANGE) {
+        return Err(NO_KEY_RIGHTS);
+    }
+    check_unnamed(call.server(), call.session, call.args.at(1), names)
 }

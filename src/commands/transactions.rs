@@ -321,7 +321,8 @@ fn run_one(call: &mut Call, txn: &mut Txn, queued: &Queued, is_repeatable: bool)
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.
             Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
-            Wait(_) | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst | LockBusy => {
+            Wait(_) | Partial | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst
+            | LockBusy => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

@@ -23,6 +23,8 @@ pub enum Outcome {
     Wait(Option<Instant>),
     /// Nothing is written. Read these from the medium, then run the handler again with them.
     Fetch(Vec<Cold>),
+    /// A part of it is done, which is committed; nothing is written. Let others run, then run the handler again.
+    Partial,
     /// Nothing was executed: it is not the time. Try again then.
     Postpone(Instant),
     /// Nothing was executed: there is no room now for what it would write. Try again in the order of [`crate::commit::admission`].
@@ -83,8 +85,8 @@ impl Outcome {
 
     /// Whether it is for others to end the wait, and they may take their time.
     pub fn may_take_long(&self) -> bool {
-        use Outcome::{Busy, Postpone, Queue, Wait, WaitFor};
-        matches!(self, Wait(_) | Postpone(_) | Busy | Queue | WaitFor(_))
+        use Outcome::{Busy, Partial, Postpone, Queue, Wait, WaitFor};
+        matches!(self, Wait(_) | Partial | Postpone(_) | Busy | Queue | WaitFor(_))
     }
 
     /// Tries again in a while.

@@ -298,6 +298,7 @@ impl Turn<'_> {
             Outcome::Postpone(_) | Outcome::Busy => session.fetched = txn.take_fetched(),
             Outcome::Wait(_)
             | Outcome::WaitFor(_)
+            | Outcome::Partial
             | Outcome::Queue
             | Outcome::OnStack
             | Outcome::WaiterFirst
@@ -349,7 +350,7 @@ impl Turn<'_> {
                     answer = Err(strayed(command));
                 }
                 let over = match &answer {
-                    Ok(outcome) => outcome.is_final(),
+                    Ok(outcome) => outcome.is_final() || matches!(outcome, Outcome::Partial),
                     Err(stop) => matches!(stop, Stop::Error(_)),
                 };
                 if !over {

@@ -551,6 +551,7 @@ impl Host for Run<'_, '_, '_> {
                 }
                 Wait(_)
                 | WaitFor(_)
+                | Partial
                 | Postpone(_)
                 | Busy
                 | Queue

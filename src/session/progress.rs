@@ -30,6 +30,19 @@ pub enum Progress {
     GiveBack(Instant),
     /// MIGRATE.
     Migrate(Box<Migration>),
+    /// GRAPH.REMOVEVERTEX.
+    RemoveVertex(Removal),
     /// XREAD: for each of its streams, the ID after which it reads.
     Read(Vec<Id>),
+}
+
+/// What GRAPH.REMOVEVERTEX has done with the neighbours of a vertex.
+#[derive(Clone, Copy, Default)]
+pub struct Removal {
+    /// The first so many are such as it may change.
+    pub checked: u64,
+    /// So many are removed.
+    pub neighbours: u64,
+    /// And so many edges with them.
+    pub edges: u64,
 }

@@ -12,6 +12,7 @@ mod refusals;
 mod scripts;
 mod seen;
 mod served;
+mod steps;
 mod turns;
 mod writers;
 
@@ -99,9 +100,12 @@ impl World {
             let mut run = || turn.execute(session, args.args(), &mut out, wake, None);
             match if on_stack { run_on_stack(&worker, run) } else { run() } {
                 Outcome::Done | Outcome::Close => {
+                    self.session.progress = None;
                     return Some((out, turn.take_wait_lsn()));
                 }
                 Outcome::OnStack => on_stack = true,
+                // Others run meanwhile, among them the log.
+                Outcome::Partial => self.store().log().commit_once().ok().map(drop)?,
                 Outcome::Wait(_) => wake = Wake::Timeout,
                 Outcome::Fetch(cold) => {
                     let fetched: Vec<_> = cold.into_iter().map(|cold| fetch(self.store(), cold)).collect();

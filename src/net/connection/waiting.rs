@@ -48,6 +48,7 @@ impl Connection {
                 }
                 Outcome::OnStack => on_stack = true,
                 Outcome::Wait(until) => wake = self.wait(until).await?,
+                Outcome::Partial => self.let_others_run().await?,
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // Only the end of CLIENT PAUSE notifies; an attempt that comes too early is put off again.
@@ -103,8 +104,9 @@ impl Connection {
             };
             self.settle(turn, &outcome)?;
         }
-        // A command that was refused in the end leaves what was fetched for it.
+        // A command that was refused in the end leaves what was fetched for it, and how far it had come.
         self.session.fetched.clear();
+        self.session.progress = None;
         self.session.draws = None;
         Ok(has_waited)
     }

@@ -270,11 +270,13 @@ pub fn iter(arena: &Arena, obj: u64, ranks: Range<u64>, reverse: bool) -> Iter<'
 }
 
 /// Members in order; see [`iter`].
+#[derive(Clone)]
 pub struct Iter<'a> {
     source: Source<'a>,
     left: usize,
 }
 
+#[derive(Clone)]
 enum Source<'a> {
     Small { view: small::View<'a>, ranks: Range<usize>, reverse: bool },
     Large(&'a Arena, ordered::Iter<'a>),

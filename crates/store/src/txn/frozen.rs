@@ -86,10 +86,18 @@ impl Txn<'_> {
     /// Sees to it that a collection of a type, if there is one at the key, can be changed without waiting for the medium: to
     /// be called before something else is changed.
     pub fn warm(&mut self, db: u8, key: &[u8], ty: Type) -> Result<()> {
+        self.warm_object(db, key, ty).map(drop)
+    }
+
+    /// The same; returns the collection.
+    pub(crate) fn warm_object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
         let target = self.target(db, key);
         match self.find(target) {
-            Some(found) if found.word.ty() == ty => self.in_heap(target, found).map(drop),
-            _ => Ok(()),
+            Some(found) if found.word.ty() == ty => {
+                let obj = self.in_heap(target, found)?;
+                Ok(Some(Located { obj, is_view: false }))
+            }
+            _ => Ok(None),
         }
     }
 

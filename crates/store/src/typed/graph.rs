@@ -5,20 +5,21 @@
 //! An edge is written down at both of its ends: its *halves*.
 
 use crate::{
-    collections::{redo_max, zset},
+    collections::{
+        object::Encoding,
+        redo_max,
+        zset::{self, Writer},
+    },
     format::entry_word::Type,
     txn::{
         Txn,
         error::{Error, Result},
     },
-    typed::zset::{AddOptions, Zset},
+    typed::zset::Zset,
 };
-use std::{
-    collections::BTreeMap,
-    ops::{
-        Bound::{self, Included},
-        Range, RangeBounds,
-    },
+use std::ops::{
+    Bound::{self, Included},
+    Range, RangeBounds,
 };
 
 /// Which half of an edge a vertex has.
@@ -81,15 +82,22 @@ impl Halves {
         self.0.count_ones().into()
     }
 
-    fn with(self, direction: Direction, there: bool) -> Halves {
-        let bit = direction as u8;
-        Halves(if there { self.0 | bit } else { self.0 & !bit })
+    fn of(half: Direction) -> Halves {
+        Halves(half as u8)
+    }
+
+    fn and(self, others: Halves) -> Halves {
+        Halves(self.0 | others.0)
+    }
+
+    fn without(self, others: Halves) -> Halves {
+        Halves(self.0 & !others.0)
     }
 }
 
 /// The score of a member that only one half is there of.
 pub fn score(half: Direction) -> f64 {
-    Halves::NONE.with(half, true).score()
+    Halves::of(half).score()
 }
 
 /// Between which scores the members are that have a half.
@@ -126,8 +134,8 @@ pub struct Changed<'k> {
 const ELEMENTS_OF_VERTEX: usize = 4;
 const ELEMENTS_OF_SPLIT: usize = 16;
 
-/// By a vertex and its neighbour: the halves that are there, and those that are to be.
-type Entries<'k> = BTreeMap<(&'k [u8], &'k [u8]), (Halves, Halves)>;
+/// A vertex, its neighbour, and halves that the vertex has of the edges between them.
+type Entry<'k> = (&'k [u8], &'k [u8], Halves);
 
 /// What a transaction is to do with a vertex.
 #[derive(Default)]
@@ -138,81 +146,111 @@ struct Work {
 }
 
 impl Work {
-    fn of(member: &[u8]) -> Work {
-        Work { members: 1, bytes: member.len(), longest: member.len() }
+    fn of<'m>(members: impl IntoIterator<Item = &'m [u8]>) -> Work {
+        let mut work = Work::default();
+        for member in members {
+            work.members += 1;
+            work.bytes += member.len();
+            work.longest = work.longest.max(member.len());
+        }
+        work
     }
+}
 
-    fn add(&mut self, member: &[u8]) {
-        self.members += 1;
-        self.bytes += member.len();
-        self.longest = self.longest.max(member.len());
+/// The halves that a vertex has of the edges between it and another one; an error if it is a sorted set of something else.
+fn halves(vertex: Option<Zset>, other: &[u8]) -> Result<Halves> {
+    match vertex.and_then(|vertex| vertex.score(other)) {
+        None => Ok(Halves::NONE),
+        Some(score) => Halves::from_score(score).ok_or(Error::WrongType),
     }
+}
+
+/// Whether all scores of a sorted set are those of a vertex.
+fn is_vertex(zset: Zset) -> bool {
+    let count = |score: f64| {
+        let ranks = zset.ranks_by_score(Included(score), Included(score));
+        ranks.end - ranks.start
+    };
+    count(1.0) + count(2.0) + count(3.0) == zset.len()
 }
 
 impl Txn<'_> {
     /// The halves that a vertex has of the edges between it and another one; an error if it is a key of something else.
     pub fn graph_halves(&mut self, db: u8, vertex: &[u8], other: &[u8]) -> Result<Halves> {
-        match self.zset_at(db, vertex)?.and_then(|zset| zset.score(other)) {
-            None => Ok(Halves::NONE),
-            Some(score) => Halves::from_score(score).ok_or(Error::WrongType),
-        }
+        halves(self.zset_at(db, vertex)?, other)
     }
 
-    /// Sees to it that halves are there, or not there, one after the other. All are, or, without room for them, none.
+    /// Sees to it that halves are there, or not there. All are, or, without room for them, none.
     pub fn graph_set<'k>(
         &mut self,
         db: u8,
-        halves: impl IntoIterator<Item = Half<'k>>,
+        wanted: impl IntoIterator<Item = Half<'k>>,
         there: bool,
     ) -> Result<Changed<'k>> {
-        let mut changed = Changed::default();
-        // In the order of the keys, so that what is written does not depend on chance.
-        let mut entries = Entries::new();
-        for Half { vertex, direction, other } in halves {
-            let (_, now) = match entries.get_mut(&(vertex, other)) {
-                Some(entry) => entry,
-                None => {
-                    let old = self.graph_halves(db, vertex, other)?;
-                    entries.entry((vertex, other)).or_insert((old, old))
+        let entry = |half: Half<'k>| (half.vertex, half.other, Halves::of(half.direction));
+        let mut wanted: Vec<Entry> = wanted.into_iter().map(entry).collect();
+        // In the order of the keys, so that what is written does not depend on chance, and each vertex is looked up once.
+        wanted.sort_unstable_by_key(|&(vertex, other, _)| (vertex, other));
+        wanted.dedup_by(|next, kept| {
+            let is_same = (next.0, next.1) == (kept.0, kept.1);
+            if is_same {
+                kept.2 = kept.2.and(next.2);
+            }
+            is_same
+        });
+        let (mut changed, mut entries) = (Changed::default(), Vec::<Entry>::new());
+        for of_vertex in wanted.chunk_by(|one, next| one.0 == next.0) {
+            let vertex = self.zset_at(db, of_vertex[0].0)?;
+            for &(name, other, asked) in of_vertex {
+                let old = halves(vertex, other)?;
+                let now = if there { old.and(asked) } else { old.without(asked) };
+                let differs = |half| u64::from(old.has(half) != now.has(half));
+                changed.out_halves += differs(Direction::Out);
+                changed.in_halves += differs(Direction::In);
+                if now != old {
+                    entries.push((name, other, now));
                 }
-            };
-            let next = now.with(direction, there);
-            let counter = match direction {
-                Direction::Out => &mut changed.out_halves,
-                Direction::In => &mut changed.in_halves,
-            };
-            *counter += u64::from(next != *now);
-            *now = next;
+            }
         }
-        entries.retain(|_, (old, now)| old != now);
-
-        let mut works: BTreeMap<&'k [u8], Work> = BTreeMap::new();
-        entries.keys().for_each(|(vertex, other)| works.entry(vertex).or_default().add(other));
-        if works.is_empty() {
+        if entries.is_empty() {
             return Ok(changed);
         }
+        let by_vertex = || entries.chunk_by(|one, next| one.0 == next.0);
+        let works: Vec<_> = by_vertex()
+            .map(|of_vertex| (of_vertex[0].0, Work::of(of_vertex.iter().map(|&(_, other, _)| other))))
+            .collect();
         let redo = self.warm_vertices(db, &works)?;
         let heap = &self.shared().heap;
         if there && heap.allocated_bytes() + redo as u64 > heap.bytes_max() {
             return Err(Error::Full);
         }
         self.reserve_besides(redo)?;
-        for &vertex in works.keys() {
-            let of_vertex = entries.range((vertex, &[][..])..).take_while(|((of, _), _)| *of == vertex);
-            let of_vertex = of_vertex.map(|((_, other), (_, now))| (*other, *now));
-            let left = of_vertex.clone().filter(|(_, now)| *now != Halves::NONE);
-            let gone = of_vertex.filter(|(_, now)| *now == Halves::NONE);
-            let options = AddOptions { only_existing: !there, ..AddOptions::default() };
-            self.zset_add(db, vertex, options, left.map(|(other, now)| (other, now.score())))?;
-            self.zset_remove(db, vertex, gone.map(|(other, _)| other))?;
+        let make = there.then_some(Encoding::Listpack);
+        for of_vertex in by_vertex() {
+            let vertex = of_vertex[0].0;
+            self.change(db, vertex, Type::Zset, make, |arena, tx, context, obj| {
+                let mut writer = Writer::new(arena, tx, obj, context);
+                for &(_, other, now) in of_vertex {
+                    if now == Halves::NONE {
+                        writer.remove(other);
+                    } else {
+                        writer.insert(other, now.score())?;
+                    }
+                }
+                Ok(())
+            })?;
             changed.vertices.push(vertex);
         }
         Ok(changed)
     }
 
-    /// The first of a vertex's neighbours, `count` at most, and the halves that it has of the edges between them.
+    /// The first of a vertex's neighbours, `count` at most, and the halves that it has of the edges between them; an error if the
+    /// key has something else, be it behind the first ones.
     pub fn graph_neighbours(&mut self, db: u8, vertex: &[u8], count: u64) -> Result<Vec<(Vec<u8>, Halves)>> {
         let Some(zset) = self.zset_at(db, vertex)? else { return Ok(Vec::new()) };
+        if !is_vertex(zset) {
+            return Err(Error::WrongType);
+        }
         let halves = |score| Halves::from_score(score).ok_or(Error::WrongType);
         zset.iter(0..count, false).map(|(other, score)| Ok((other.to_vec(), halves(score)?))).collect()
     }
@@ -226,23 +264,25 @@ impl Txn<'_> {
         vertex: &'k [u8],
         neighbours: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<Vec<&'k [u8]>> {
-        let (mut works, mut count) = (BTreeMap::new(), 0);
+        let (mut works, mut count) = (Vec::new(), 0);
         for neighbour in neighbours {
             count += 1;
-            if neighbour != vertex
-                && self.type_of(db, neighbour) == Some(Type::Zset)
-                && self.zset_at(db, neighbour)?.is_some_and(|zset| zset.score(vertex).is_some())
-            {
-                works.insert(neighbour, Work::of(vertex));
+            let zset = match self.zset_at(db, neighbour) {
+                Err(Error::WrongType) => None,
+                found => found?,
+            };
+            if neighbour != vertex && zset.is_some_and(|zset| zset.score(vertex).is_some()) {
+                works.push((neighbour, Work::of([vertex])));
             }
         }
+        works.sort_unstable_by_key(|&(neighbour, _)| neighbour);
         let redo = self.warm_vertices(db, &works)?;
         self.warm(db, vertex, Type::Zset)?;
         self.reserve_besides(redo + redo_max(count, 0))?;
-        for neighbour in works.keys() {
+        let mut changed: Vec<&[u8]> = works.into_iter().map(|(neighbour, _)| neighbour).collect();
+        for neighbour in &changed {
             self.zset_remove(db, neighbour, [vertex])?;
         }
-        let mut changed: Vec<&[u8]> = works.into_keys().collect();
         if count > 0 {
             changed.push(vertex);
         }
@@ -255,13 +295,12 @@ impl Txn<'_> {
     }
 
     /// Has vertices in memory, and returns the bytes of log that what is to be done with them takes at most.
-    fn warm_vertices(&mut self, db: u8, works: &BTreeMap<&[u8], Work>) -> Result<usize> {
+    fn warm_vertices(&mut self, db: u8, works: &[(&[u8], Work)]) -> Result<usize> {
         let (mut elements, mut bytes, mut conversions) = (0, 0, 0);
         for (vertex, work) in works {
-            self.warm(db, vertex, Type::Zset)?;
             elements += 2 * work.members + ELEMENTS_OF_VERTEX;
             bytes += vertex.len() + work.bytes;
-            let Some(located) = self.object(db, vertex, Type::Zset)? else { continue };
+            let Some(located) = self.warm_object(db, vertex, Type::Zset)? else { continue };
             let (arena, context) = self.parts(vertex, located);
             match zset::packed_bytes(arena, located.obj) {
                 // It may be written anew.
