@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 32, ARGS = 4 };
+enum { WINDOW = 32, ARGS = 32 };
 
 static int rank, ranks;
 static hf_client client;
