@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What graphs and vectors take: the neighbours of one vertex, all at once and in steps, while they are added and removed; and an element of
-a vector, by the vector's length.
+"""What graphs and vectors take: the neighbours of one vertex, all at once and in steps, while they are added and removed, and how long others
+wait for that; an element of a vector, by the vector's length; and the memory of vectors.
 
     python3 bench/domain.py                             # 1,000,000 edges; vectors of 10 to 10,000,000 numbers
     python3 bench/domain.py --edges 100000 --binary target/debug/holdfast
@@ -9,14 +9,17 @@ a vector, by the vector's length.
 import argparse
 import pathlib
 import random
+import re
 import socket
 import statistics
+import threading
 import time
 
 import servers
 
 EDGES_A_CALL = 10_000
 LENGTHS = [10, 1_000, 100_000, 10_000_000]
+ALONE = 5_000  # Requests to each vector whose replies are awaited one by one.
 
 
 def encode(*args):
@@ -76,6 +79,29 @@ class Connection:
         return reply.split(b"\r\n", 3)[2], count
 
 
+class Other(threading.Thread):
+    """Another client, and the longest that it has waited for a reply, in seconds."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.connection, self.longest, self.is_over = Connection(port), 0, False
+
+    def run(self):
+        while not self.is_over:
+            started = time.perf_counter()
+            self.connection.integer(b"EXISTS", b"hub")
+            self.longest = max(self.longest, time.perf_counter() - started)
+            time.sleep(0.001)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over = True
+        self.join()
+
+
 def show(what, count, seconds):
     print(f"{what}: {count:,} in {seconds:.2f} s, {count / seconds:,.0f}/s", flush=True)
 
@@ -113,9 +139,11 @@ def graph(port, edges, runs):
             look()
             times.append(time.perf_counter() - started)
         show(what, edges, statistics.median(times))
-    started = time.perf_counter()
-    assert connection.integer(b"GRAPH.REMOVEVERTEX", b"hub") == edges
-    show("edges removed with their vertex, in one call", edges, time.perf_counter() - started)
+    with Other(port) as other:
+        started = time.perf_counter()
+        assert connection.integer(b"GRAPH.REMOVEVERTEX", b"hub") == edges
+        show("edges removed with their vertex, by one call", edges, time.perf_counter() - started)
+    print(f"the longest that another client of the same worker waited meanwhile: {other.longest * 1000:.1f} ms", flush=True)
 
 
 def cpu_seconds(process):
@@ -123,21 +151,31 @@ def cpu_seconds(process):
     return time.clock_gettime(~process << 3 | 2)
 
 
+def used_memory(server):
+    return int(re.search(rb"used_memory:(\d+)", server.command("INFO", "memory"))[1])
+
+
 def vectors(server, requests, runs):
     connection, rng = Connection(server.port), random.Random(1)
-    # In turns, so that what the machine does besides hits all alike.
-    times = {(length, write): [] for write in (False, True) for length in LENGTHS}
+    used = []
+    # In turns, so that what the machine does besides hits all alike. CPU seconds of the server a request, and seconds until its reply.
+    times = {(length, write): ([], []) for write in (False, True) for length in LENGTHS}
     for length in LENGTHS:
         connection.socket.sendall(encode(b"VEC.CREATE", b"v:%d" % length, b"DOUBLE", b"LEN", b"%d" % length))
         connection.receive(lambda parts: parts[-1].endswith(b"+OK\r\n"))
         # All its pages have something in them, and are in use.
-        blob = bytes(8 * 100_000)
+        blob = rng.randbytes(8 * 100_000)
         for first in range(0, length, 100_000):
             part = blob[:8 * min(100_000, length - first)]
             connection.socket.sendall(encode(b"VEC.SETRANGE", b"v:%d" % length, b"%d" % first, b"BLOB", part))
             connection.receive(lambda parts: parts[-1].endswith(b"+OK\r\n"))
+        used.append(used_memory(server))
+        share = connection.integer(b"MEMORY", b"USAGE", b"v:%d" % length) / (8 * length)
+        print(f"a vector of {length:,} numbers takes {share:.3f} of their bytes, by MEMORY USAGE", flush=True)
+    # Those before are small, and so is all else that grows: buffers.
+    print(f"used_memory grew by {(used[-1] - used[-2]) / (8 * LENGTHS[-1]):.3f} of the bytes of the last", flush=True)
     for _ in range(runs):
-        for (length, write), all_times in times.items():
+        for (length, write), (cpu_times, _) in times.items():
             name, calls = b"v:%d" % length, []
             for _ in range(requests):
                 index = b"%d" % rng.randrange(length)
@@ -149,14 +187,24 @@ def vectors(server, requests, runs):
                 # A reply is +OK, or an array of one string.
                 lines = len(window) * (1 if write else 3)
                 connection.receive(lambda parts: sum(part.count(b"\n") for part in parts) == lines)
-            all_times.append((cpu_seconds(server.process.pid) - started) / requests)
+            cpu_times.append((cpu_seconds(server.process.pid) - started) / requests)
     for write in (False, True):
-        first = statistics.median(times[LENGTHS[0], write])
-        for length in LENGTHS:
-            all_times = times[length, write]
-            middle = statistics.median(all_times)
-            print(f"{'VEC.SET' if write else 'VEC.GET'} of an element of {length:,}: {middle * 1e6:.2f} µs of CPU "
-                  f"[{min(all_times) * 1e6:.2f}..{max(all_times) * 1e6:.2f}], {middle / first:.2f} of the first", flush=True)
+        for _ in range(ALONE):
+            for length in LENGTHS:
+                index = b"%d" % rng.randrange(length)
+                call = encode(b"VEC.SET" if write else b"VEC.GET", b"v:%d" % length, index, *([b"0.5"] if write else []))
+                started = time.perf_counter()
+                connection.socket.sendall(call)
+                connection.receive(lambda parts: sum(part.count(b"\n") for part in parts) == (1 if write else 3))
+                times[length, write][1].append(time.perf_counter() - started)
+    for write in (False, True):
+        for at, what in enumerate(["of CPU, 100 requests at a time", "until the reply, one at a time"]):
+            first = statistics.median(times[LENGTHS[0], write][at])
+            for length in LENGTHS:
+                all_times = times[length, write][at]
+                middle = statistics.median(all_times)
+                print(f"{'VEC.SET' if write else 'VEC.GET'} of an element of {length:,}: {middle * 1e6:.2f} µs {what} "
+                      f"[{min(all_times) * 1e6:.2f}..{max(all_times) * 1e6:.2f}], {middle / first:.2f} of the shortest", flush=True)
 
 
 def main():
