@@ -122,9 +122,10 @@ fn info(client: &mut Client) -> String {
     text(&client.call("CLUSTER INFO"))
 }
 
-/// The client library is told of one node: after the first redirection it asks who has which slots, and then it is not redirected.
+/// The client library is told of one node, which it asks who has which slots, so that it is never redirected. Over RESP2 a node does
+/// not say that it is one; then the first redirection has it ask.
 #[test]
-fn the_client_library_is_redirected_once() {
+fn the_client_library_is_redirected_once_at_most() {
     let nodes = Nodes::create(3);
     let redirections = || -> u64 {
         let count = |port| {
@@ -134,7 +135,15 @@ fn the_client_library_is_redirected_once() {
         };
         nodes.ports().into_iter().map(count).sum()
     };
-    let config = holdfast_client::Config::new([address(nodes.ports()[0])]).expect("an address");
+    let mut config = holdfast_client::Config::new([address(nodes.ports()[0])]).expect("an address");
+    let client = holdfast_client::Client::new(config).expect("a client");
+    let set = |n: usize| client.submit(holdfast_client::Command::new("SET").arg(&format!("key:{n}")).arg("v"));
+    let ids: Vec<_> = (0..1000).map(|n| set(n).expect("there is room")).collect();
+    assert!(client.wait_all(&ids, None).expect("requests") && redirections() == 0);
+    assert!(ids.into_iter().all(|id| client.take(id) == Ok(ok())));
+
+    config = holdfast_client::Config::new([address(nodes.ports()[0])]).expect("an address");
+    config.protocol = holdfast_client::Protocol::Resp2;
     let client = holdfast_client::Client::new(config).expect("a client");
     let set = |n: usize| client.call(holdfast_client::Command::new("SET").arg(&format!("key:{n}")).arg("v"));
     let mut n = 0;

@@ -185,6 +185,7 @@ fn hello(call: &mut Call) -> Answer {
         call.set_proto(proto);
     }
     let id = call.session.client.id as i64;
+    let mode = call.server().cluster.mode();
     let proto = if call.session.proto == Proto::Resp3 { 3 } else { 2 };
     let out = &mut call.out;
     out.map(7);
@@ -192,7 +193,7 @@ fn hello(call: &mut Call) -> Answer {
     out.key("version").bulk(REDIS_VERSION);
     out.key("proto").int(proto);
     out.key("id").int(id);
-    out.key("mode").bulk("standalone");
+    out.key("mode").bulk(mode);
     out.key("role").bulk("master");
     out.key("modules").array(0);
     Ok(Done)

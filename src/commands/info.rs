@@ -130,7 +130,7 @@ fn server(view: &View, text: &mut String) {
         "redis_git_sha1": "00000000",
         "redis_git_dirty": 0,
         "redis_build_id": format!("{REDIS_VERSION}-holdfast-{VERSION}"),
-        "redis_mode": "standalone",
+        "redis_mode": server.cluster.mode(),
         "os": operating_system(),
         "arch_bits": usize::BITS,
         "monotonic_clock": "POSIX clock_gettime",

@@ -138,6 +138,11 @@ impl Cluster {
         self.is_on
     }
 
+    /// What the server is, as HELLO and INFO say it.
+    pub fn mode(&self) -> &'static str {
+        if self.is_on { "cluster" } else { "standalone" }
+    }
+
     /// Whether all keys of a slot are here, and may be used.
     #[inline]
     pub fn serves(&self, slot: u16) -> bool {

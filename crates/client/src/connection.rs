@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Executed},
     outbox::{Outbox, SLICES},
     request::{RequestId, Requests},
-    slots::{Owned, Redirect, parse_map},
+    slots::{ASK_FOR_MAP, Owned, Redirect, is_node, parse_map},
     transport::{Network, Transport},
 };
 use holdfast_resp::Reply;
@@ -60,6 +60,10 @@ pub struct Redirected {
 pub struct Shared {
     pub requests: Requests,
     pub redirected: Vec<Redirected>,
+    /// Whether the first server that is reached is to be asked who has which slots, if it is a node of a cluster.
+    pub asks_first: bool,
+    /// Whether a connection may hold requests back until it has been told.
+    pub holds: bool,
     /// Whether some server is to say who has which slots.
     pub map_is_asked: bool,
     /// What one has said of that.
@@ -104,6 +108,10 @@ pub struct Connection {
     pub arrived: u32,
     /// Whether the first of them is sent at once: others did not follow it the last time.
     pub eager: bool,
+    /// Whether the server that is being greeted is a node of a cluster.
+    is_node: bool,
+    /// Until when requests are held back.
+    holds_until: Option<Instant>,
 }
 
 impl Connection {
@@ -126,6 +134,8 @@ impl Connection {
             apart: false,
             arrived: 0,
             eager: true,
+            is_node: false,
+            holds_until: None,
         }
     }
 
@@ -179,12 +189,18 @@ impl Connection {
         match &self.link {
             Link::Down { until } if !self.outbox.is_empty() => *until,
             Link::Connecting { since, .. } | Link::Greeting { since, .. } => Some(*since + connect_timeout),
+            Link::Up(_) if self.outbox.is_held() => self.holds_until,
             _ => None,
         }
     }
 
     /// Connects if there is a reason to, and writes as much as goes.
     pub fn flush(&mut self, shared: &mut Shared, now: Instant) {
+        if self.outbox.is_held() && self.holds_until.is_some_and(|until| until <= now) {
+            // MOVED will tell where they belong.
+            self.outbox.release();
+            shared.asks_first = false;
+        }
         match &self.link {
             Link::Down { until } => {
                 if self.outbox.is_empty() || until.is_some_and(|until| until > now) {
@@ -269,6 +285,7 @@ impl Connection {
             if let Link::Greeting { transport, .. } = self.unlink() {
                 self.link = Link::Up(transport);
                 self.attempts = 0;
+                self.greeted(shared, now);
             }
         }
         let Link::Up(transport) = &mut self.link else { return Ok(()) };
@@ -283,6 +300,20 @@ impl Connection {
                 self.heard = now;
             }
             self.outbox.advance(written, shared.gives_back, &mut shared.requests);
+        }
+    }
+
+    /// Before the first request is sent, a node of a cluster is asked who has which slots. For one that is reached by a Unix socket
+    /// there may be no other way.
+    fn greeted(&mut self, shared: &mut Shared, now: Instant) {
+        if self.apart || !shared.asks_first || shared.map_is_asked {
+            return;
+        }
+        shared.asks_first = self.is_node && matches!(self.address, Address::Tcp { .. });
+        if shared.asks_first {
+            shared.pending_bytes += self.outbox.put_first(ASK_FOR_MAP);
+            self.holds_until = Some(now + shared.connect_timeout);
+            (shared.holds, shared.map_is_asked) = (true, true);
         }
     }
 
@@ -370,9 +401,15 @@ impl Connection {
                     self.refused(&String::from_utf8_lossy(&text), shared, now);
                     return Ok(());
                 }
-                Some(_) => {
-                    if let Link::Greeting { replies, .. } = &mut self.link {
+                Some(decoded) => {
+                    if let (Link::Greeting { replies, .. }, Decoded::Reply(reply)) = (&mut self.link, decoded)
+                    {
                         *replies += 1;
+                        if *replies == 1 {
+                            self.is_node = is_node(&reply);
+                            // What is lent may have to be sent to another node.
+                            shared.gives_back &= !self.is_node;
+                        }
                     }
                     self.write(shared, now);
                 }
@@ -405,10 +442,13 @@ impl Connection {
             (Some(id), result) => shared.requests.complete(id, result, filled),
             (None, Ok(Reply::Array(ranges))) => {
                 shared.map = parse_map(&ranges, &self.address);
-                shared.map_is_asked = false;
+                (shared.map_is_asked, shared.asks_first) = (false, false);
             }
-            // To ASKING, or from a server that is no node of a cluster any more.
-            (None, result) => shared.map_is_asked &= result.is_ok(),
+            // To ASKING, or from a server that is no node of a cluster any more, or does not tell this user.
+            (None, result) => {
+                shared.map_is_asked &= result.is_ok();
+                shared.asks_first &= result.is_ok();
+            }
         }
         if !whole {
             // The server has not waited for the rest, so there is no telling what it will make of that.

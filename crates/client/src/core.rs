@@ -5,9 +5,10 @@ use crate::{
     config::{Address, Config},
     connection::{Connection, Redirected, Shared},
     error::{Error, Executed},
+    outbox::Returned,
     poller::{Poller, Ready},
     request::{Outcome, Request, RequestId, Requests, State},
-    slots::{SlotMap, address_from, hash_slot},
+    slots::{ASK_FOR_MAP, SlotMap, address_from, hash_slot},
     transport::Sockets,
 };
 use std::{
@@ -21,7 +22,6 @@ const FLUSH_BYTES: usize = 32 << 10;
 const SERVERS_MAX: usize = 1024;
 /// Connections for requests that may take any time; more such requests share the last one.
 const APART_MAX: usize = 256;
-const CLUSTER_SLOTS: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 pub struct Core {
@@ -65,6 +65,8 @@ impl Core {
             shared: Shared {
                 requests: Requests::new(config.requests_max),
                 redirected: Vec::new(),
+                asks_first: true,
+                holds: false,
                 map_is_asked: false,
                 map: Vec::new(),
                 network,
@@ -94,13 +96,15 @@ impl Core {
         if held > 0 && held.saturating_add(command.bytes()) > self.bytes_max {
             return Err(Error::Full);
         }
-        let key = command.key.filter(|_| self.known > 1).and_then(|at| command.arg_bytes(at));
-        let mut server = key.map_or(0, |key| self.slots.server(hash_slot(key)));
+        let key = command.key.filter(|_| self.known > 1 || self.shared.asks_first);
+        let slot = key.and_then(|at| command.arg_bytes(at)).map(hash_slot);
+        let mut server = slot.map_or(0, |slot| self.slots.server(slot));
         if command.untimed && !command.waits_for_others() {
             server = self.apart(server);
         }
         let id = self.shared.requests.insert(Request {
             server,
+            slot,
             holds_lent: false,
             read_only: command.read_only,
             listed: command.listed,
@@ -192,6 +196,11 @@ impl Core {
                 slots.for_each(|slot| self.slots.assign(slot, server));
             }
         }
+        if self.shared.holds && !self.shared.map_is_asked {
+            self.shared.holds = false;
+            (0..self.servers.len()).for_each(|server| self.spread_held(server));
+            self.servers.iter_mut().for_each(|connection| connection.flush(&mut self.shared, now));
+        }
         while !self.shared.redirected.is_empty() {
             for redirected in mem::take(&mut self.shared.redirected) {
                 self.redirect(redirected, now);
@@ -211,6 +220,23 @@ impl Core {
         self.poller.timer_is_over(now);
         self.poller.set_timer(timer, now);
         self.poller.tell_completions(!self.shared.requests.completed.is_empty());
+    }
+
+    /// Hands what was held back for a server to those that have the keys, now that it has told who they are.
+    fn spread_held(&mut self, from: usize) {
+        if !self.servers[from].outbox.is_held() {
+            return;
+        }
+        let Some((held, bytes)) = self.servers[from].outbox.take_held() else { return };
+        self.shared.pending_bytes -= bytes;
+        for Returned { id, wire, .. } in held {
+            let (Some(wire), Some(request)) = (wire, self.shared.requests.in_flight_mut(id)) else {
+                continue;
+            };
+            let server = request.slot.map_or(from, |slot| self.slots.server(slot));
+            request.server = server;
+            self.shared.pending_bytes += self.servers[server].outbox.push_wire(Some(id), wire);
+        }
     }
 
     fn redirect(&mut self, redirected: Redirected, now: Instant) {
@@ -253,7 +279,7 @@ impl Core {
     /// Asks a server who has which slots: where one has moved, others may have, too.
     fn ask_for_map(&mut self, server: usize) {
         if !mem::replace(&mut self.shared.map_is_asked, true) {
-            let ask = Wire { bytes: CLUSTER_SLOTS.to_vec(), lent: Vec::new() };
+            let ask = Wire { bytes: ASK_FOR_MAP.to_vec(), lent: Vec::new() };
             self.shared.pending_bytes += self.servers[server].outbox.push_wire(None, ask);
         }
     }

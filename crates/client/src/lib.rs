@@ -38,9 +38,9 @@
 //! | the buffer for the reply ([`Command::into`], [`Client::iget`]) | until [`State::Done`] |
 //!
 //! The library keeps a request's bytes until the reply has come, since it may have to send them again. Only where there
-//! is one server are lent ones dropped once they are sent. If that server then says that another one has the key
+//! is one server, which has not said that it is a node of a cluster, are lent ones dropped once they are sent. If it then says that another one has the key
 //! (MOVED), the request ends with [`Error::Redirected`]: it was not executed, and the caller, who has the bytes, may
-//! send it again. With several servers, or after the first MOVED, what was lent is kept until the request is done.
+//! send it again. With several servers, a node, or after the first MOVED, what was lent is kept until the request is done.
 //!
 //! # A lost connection
 //!
@@ -75,6 +75,7 @@
 //! * *Connecting*, and for TLS a part of *Greeting*: for [`Config::connect_timeout`] at most.
 //! * *Greeting*: `HELLO 3 AUTH …`, `CLIENT SETNAME`, `SELECT`, whose replies are awaited before anything else is sent.
 //!   An error ends all requests that wait, with [`Error::Refused`].
+//!   A server that says of itself that it is a node of a cluster is asked who has which slots, once, before any request is sent; see below.
 //! * *Up*: requests are sent in the order in which they came, and replied to in this order.
 //!
 //! A request that may take any time ([`Command::untimed`]) has a connection of its own meanwhile, lest others wait behind it. If it
@@ -107,6 +108,10 @@
 //! Keys are spread over the servers of [`Config::servers`] by hash slot, in equal ranges and in their order, as in a
 //! Redis Cluster just made of them; a server that answers MOVED changes that for its slot. The first key of a command is its
 //! argument 1, unless [`Command::key`] says otherwise.
+//!
+//! The first server that is reached says in its reply to HELLO whether it is a node of a cluster. If so it is asked for CLUSTER SLOTS, and what was submitted
+//! waits for that, for [`Config::connect_timeout`] at most, and goes to the nodes that have the keys. One server alone is asked for nothing more. Over RESP2, and over a Unix socket, of which
+//! other nodes may not be within reach, MOVED tells instead.
 //!
 //! # Files
 //!

@@ -60,6 +60,8 @@ pub struct Outbox {
     /// How many of `pending` are sent in full, and how many of `lent` belong to those.
     pending_sent: usize,
     lent_of_sent: usize,
+    /// The position beyond which nothing is sent yet.
+    held_from: Option<u64>,
 }
 
 impl Outbox {
@@ -122,12 +124,45 @@ impl Outbox {
         bytes
     }
 
+    /// Puts a command of the client's own before the others, none of which is sent, and holds these back; returns its bytes.
+    pub fn put_first(&mut self, command: &[u8]) -> usize {
+        assert!(self.sent == self.base && self.lent_sent == 0, "nothing is sent");
+        let len = command.len() as u64;
+        self.copied.splice(..0, command.iter().copied());
+        for other in &mut self.pending {
+            other.start += len;
+            other.end += len;
+        }
+        self.lent.iter_mut().for_each(|piece| piece.at += len);
+        let end = self.base + len;
+        self.pending.push_front(Pending { id: None, start: self.base, end, lent: 0, bytes: command.len() });
+        self.held_from = Some(end);
+        command.len()
+    }
+
+    /// Whether some are held back.
+    pub fn is_held(&self) -> bool {
+        self.held_from.is_some()
+    }
+
+    /// Holds nothing back any more.
+    pub fn release(&mut self) {
+        self.held_from = None;
+    }
+
+    /// The same, and empties it as [`Outbox::clear`] does, once there are only callers' requests.
+    pub fn take_held(&mut self) -> Option<(Vec<Returned>, usize)> {
+        self.release();
+        self.pending.iter().all(|pending| pending.id.is_some()).then(|| self.clear())
+    }
+
     /// What is to be sent next, in as many slices as there is room for; returns how many, and their bytes.
     pub fn unsent_slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES]) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         let (mut at, mut next, mut skip) = (self.sent, self.lent_sent, self.piece_sent);
-        while count < SLICES {
-            let end = self.lent.get(next).map_or(self.end(), |piece| piece.at);
+        let held_from = self.held_from.unwrap_or(u64::MAX);
+        while count < SLICES && at < held_from {
+            let end = self.lent.get(next).map_or(self.end(), |piece| piece.at).min(held_from);
             let slice = if at < end {
                 let slice = &self.copied[(at - self.base) as usize..(end - self.base) as usize];
                 at = end;

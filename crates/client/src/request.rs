@@ -56,6 +56,8 @@ pub(crate) struct Outcome {
 pub(crate) struct Request {
     /// Its number of connection, for progress and cancelling.
     pub server: usize,
+    /// The hash slot of its key, if it was of interest.
+    pub slot: Option<u16>,
     /// Whether something that was lent for sending is still held.
     pub holds_lent: bool,
     pub read_only: bool,

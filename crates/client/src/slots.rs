@@ -57,6 +57,17 @@ impl SlotMap {
     }
 }
 
+/// Asks a node of a cluster who has which slots.
+pub(crate) const ASK_FOR_MAP: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+
+/// Whether a reply to HELLO is that of a node of a cluster.
+pub(crate) fn is_node(hello: &Reply) -> bool {
+    let text =
+        |reply: &Reply, text: &[u8]| matches!(reply, Reply::Bulk(is) | Reply::Simple(is) if is == text);
+    let Reply::Map(fields) = hello else { return false };
+    fields.iter().any(|(name, value)| text(name, b"mode") && text(value, b"cluster"))
+}
+
 /// A range of slots, with its last one, and the server that has them.
 pub(crate) type Owned = (RangeInclusive<u16>, Address);
 
@@ -140,6 +151,17 @@ mod tests {
         let mut counts = [0; 3];
         (0..SLOTS as u16).for_each(|slot| counts[map.server(slot)] += 1);
         assert_eq!(counts, [5462, 5461, 5461]);
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_say_so() {
+        let hello = |mode: &str| {
+            let text = |text: &str| Reply::Bulk(text.into());
+            Reply::Map(vec![(text("proto"), Reply::Int(3)), (text("mode"), text(mode))])
+        };
+        assert!(is_node(&hello("cluster")));
+        assert!(!is_node(&hello("standalone")));
+        assert!(!is_node(&Reply::Simple(b"OK".to_vec())));
     }
 
     #[test]

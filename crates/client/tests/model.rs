@@ -50,6 +50,11 @@ struct World {
     asked: BTreeMap<u16, u16>,
     /// Whether links break, refuse, and so on.
     faults: bool,
+    /// Whether servers say that they are nodes of a cluster.
+    is_cluster: bool,
+    /// How often they were asked for the slots, and whether they take their time to answer.
+    maps: u32,
+    late_map: bool,
     links: u32,
 }
 
@@ -62,6 +67,7 @@ impl World {
 impl World {
     /// The reply to CLUSTER SLOTS: right, out of date, or an error.
     fn map(&mut self, servers: u16) -> Vec<u8> {
+        self.maps += 1;
         if self.faults && self.rng.one_in(4) {
             return b"-ERR This instance has cluster support disabled\r\n".to_vec();
         }
@@ -119,6 +125,7 @@ impl Network for Servers {
             output: VecDeque::new(),
             broken: false,
             asking: false,
+            is_late: false,
         }))
     }
 }
@@ -137,6 +144,8 @@ struct Link {
     output: VecDeque<u8>,
     broken: bool,
     asking: bool,
+    /// Whether it gives no reply until another request comes.
+    is_late: bool,
 }
 
 impl Link {
@@ -152,7 +161,11 @@ impl Link {
             self.input.drain(..used);
             lost |= self.broken && world.rng.one_in(4);
             let mut reply = Vec::new();
+            self.is_late = args[0] == b"CLUSTER" && world.late_map;
             match &args[0][..] {
+                b"HELLO" if world.is_cluster => {
+                    reply.extend_from_slice(b"%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$7\r\ncluster\r\n");
+                }
                 b"HELLO" => reply.extend_from_slice(b"%1\r\n$5\r\nproto\r\n:3\r\n"),
                 b"ASKING" => {
                     self.asking = true;
@@ -215,7 +228,7 @@ impl Read for Link {
         if self.broken && (self.output.is_empty() || world.rng.one_in(2)) {
             return Ok(0);
         }
-        if self.output.is_empty() || world.rng.one_in(5) {
+        if self.output.is_empty() || self.is_late || world.rng.one_in(5) {
             return Err(ErrorKind::WouldBlock.into());
         }
         let most = if world.rng.one_in(2) { 10 } else { 1 << 20 };
@@ -286,6 +299,9 @@ impl Run {
             moved: BTreeMap::new(),
             asked: BTreeMap::new(),
             faults,
+            is_cluster: false,
+            maps: 0,
+            late_map: false,
             links: 0,
         };
         let world = Arc::new(Mutex::new(world));
@@ -309,6 +325,7 @@ fn run(seed: u64) -> [u64; 4] {
     let servers = 1 + rng.below(3) as u16;
     let faults = !rng.one_in(5);
     let Run { world, client, mut rng } = Run::new(seed, servers, faults);
+    lock(&world).is_cluster = rng.one_in(2);
     let mut requests = VecDeque::new();
     let count = 1 + rng.below(150) as usize;
     for number in 0..count {
@@ -433,6 +450,60 @@ fn without_faults_everything_is_answered_wherever_keys_are() {
         assert!(world.links <= 3 && world.fates.values().all(|fate| fate.executed == 1));
         assert_eq!(world.fates.len(), 200);
     }
+}
+
+/// A client that is told of one node of a cluster, whose keys are anywhere.
+fn of_a_cluster(seed: u64, connect_timeout: Duration) -> Run {
+    let Run { world, mut rng, .. } = Run::new(seed, 3, false);
+    {
+        let mut world = lock(&world);
+        world.is_cluster = true;
+        for number in 0..300 {
+            let slot = hash_slot(format!("k{number}").as_bytes());
+            world.moved.insert(slot, rng.below(3) as u16);
+        }
+    }
+    let mut config = Config::new(["host:1"]).unwrap();
+    config.network = Some(Box::new(Servers { world: Arc::clone(&world), count: 3 }));
+    config.connect_timeout = connect_timeout;
+    Run { world, client: Client::new(config).unwrap(), rng }
+}
+
+#[test]
+fn a_node_of_a_cluster_is_asked_for_the_slots_before_anything_is_sent() {
+    for seed in 0..20 {
+        let Run { world, client, .. } = of_a_cluster(seed, Duration::from_secs(20));
+        let set = |number: usize| {
+            let key = format!("k{number}");
+            client.iset(key.as_bytes(), Box::new(value(number))).expect("there is room")
+        };
+        // Some are there before the connection is, some come while the node is asked, and some later.
+        let mut ids: Vec<_> = (0..100).map(set).collect();
+        client.progress(Duration::ZERO);
+        ids.extend((100..200).map(set));
+        assert!(client.wait_all(&ids, Some(Duration::from_secs(20))).unwrap());
+        ids.extend((200..300).map(set));
+        assert!(client.wait_all(&ids, Some(Duration::from_secs(20))).unwrap());
+        assert!(ids.iter().all(|&id| client.take(id) == Ok(Reply::Simple(b"OK".to_vec()))));
+        let world = lock(&world);
+        assert_eq!(world.maps, 1);
+        assert!(world.links <= 3 && world.fates.len() == 300);
+        assert!(world.fates.values().all(|fate| fate.arrived == 1), "redirected: {:?}", world.fates);
+    }
+}
+
+#[test]
+fn a_node_that_does_not_tell_the_slots_is_not_waited_for_for_long() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let Run { world, client, .. } = of_a_cluster(1, TIMEOUT);
+    lock(&world).late_map = true;
+    let started = Instant::now();
+    let ids: Vec<_> = (0..100)
+        .map(|number| client.bset(format!("k{number}").as_bytes(), &value(number)).unwrap())
+        .collect();
+    assert!(client.wait_all(&ids, Some(Duration::from_secs(20))).unwrap());
+    assert!(ids.iter().all(|&id| client.take(id) == Ok(Reply::Simple(b"OK".to_vec()))));
+    assert!(started.elapsed() >= TIMEOUT && lock(&world).fates.values().all(|fate| fate.executed == 1));
 }
 
 #[test]
