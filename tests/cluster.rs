@@ -137,7 +137,8 @@ fn the_client_library_is_redirected_once_at_most() {
     };
     let mut config = holdfast_client::Config::new([address(nodes.ports()[0])]).expect("an address");
     let client = holdfast_client::Client::new(config).expect("a client");
-    let set = |n: usize| client.submit(holdfast_client::Command::new("SET").arg(&format!("key:{n}")).arg("v"));
+    let set =
+        |n: usize| client.submit(holdfast_client::Command::new("SET").arg(&format!("key:{n}")).arg("v"));
     let ids: Vec<_> = (0..1000).map(|n| set(n).expect("there is room")).collect();
     assert!(client.wait_all(&ids, None).expect("requests") && redirections() == 0);
     assert!(ids.into_iter().all(|id| client.take(id) == Ok(ok())));

@@ -303,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Before the first request is sent, a node of a cluster is asked who has which slots. For one that is reached by a Unix socket
-    /// there may be no other way.
+    /// Before the first request is sent, a node of a cluster is asked who has which slots; but not over a Unix socket, for the reply
+    /// names TCP ports, which the caller has chosen not to use.
     fn greeted(&mut self, shared: &mut Shared, now: Instant) {
         if self.apart || !shared.asks_first || shared.map_is_asked {
             return;
