@@ -276,41 +276,62 @@ fn a_vertex_of_many_edges_is_read_in_steps_and_removed_by_one_call_over_kill_9()
     server.client().run_script("dbsize => :2\n graph.neighbors v:7 => [v:8]");
 }
 
-/// Others are served by the same worker meanwhile, and each edge is at both of its ends or at none, also after a kill amid
-/// it.
+/// How often a test begins again whose moment has passed before it has come: the machine may be busy.
+const ATTEMPTS: usize = 20;
+
 #[test]
-fn many_edges_are_removed_in_steps_between_which_the_graph_is_whole() {
+fn many_edges_are_removed_in_steps_between_which_others_are_served() {
     const EDGES: usize = 60_000;
-    let mut server = Server::start(&["--workers", "1"]);
-    let mut all_steps = 0;
-    for kill in [true, false] {
+    let server = Server::start(&["--workers", "1"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let mut steps = 0;
+    for _ in 0..ATTEMPTS {
+        add_hub(&mut client, EDGES);
+        client.send(b"graph.removevertex hub\r\n");
+        let mut last = EDGES as u64;
+        while last > 0 {
+            let now = degree(&mut other, "hub");
+            assert!(now <= last);
+            steps += u64::from(now < last && now > 0);
+            last = now;
+        }
+        assert_eq!(client.reply(), Reply::Int(EDGES as i64));
+        assert_eq!(client.call("dbsize"), Reply::Int(0));
+        if steps > 20 {
+            return;
+        }
+    }
+    panic!("others have seen {steps} steps only");
+}
+
+#[test]
+fn a_kill_amid_the_removal_of_many_edges_leaves_a_whole_graph() {
+    const EDGES: usize = 60_000;
+    let mut server = Server::start(&[]);
+    for _ in 0..ATTEMPTS {
         let (mut client, mut other) = (server.client(), server.client());
         client.call("flushall");
         add_hub(&mut client, EDGES);
         client.send(b"graph.removevertex hub\r\n");
-        let (mut last, mut steps) = (EDGES as u64, 0);
-        while last > if kill { EDGES as u64 / 2 } else { 0 } {
-            let now = degree(&mut other, "hub");
-            assert!(now <= last);
-            steps += u64::from(now != last);
-            last = now;
-        }
-        all_steps += steps;
-        if kill {
-            server = server.restart(Server::kill);
-            let mut client = server.client();
-            let mut names = scan(&mut client, "hub", "out");
-            names.append(&mut scan(&mut client, "hub", "in"));
-            assert!(!names.is_empty() && names.len() < EDGES, "the kill came amid the removal");
-            let calls = ["exists".to_owned()].into_iter().chain(names.iter().cloned());
-            assert_eq!(client.call_args(&calls.collect::<Vec<_>>()), Reply::Int(names.len() as i64));
-            assert_eq!(client.call("dbsize"), Reply::Int(names.len() as i64 + 1));
-        } else {
-            assert_eq!(client.reply(), Reply::Int(EDGES as i64));
+        while degree(&mut other, "hub") == EDGES as u64 {}
+        server = server.restart(Server::kill);
+        let mut client = server.client();
+        let mut names = scan(&mut client, "hub", "out");
+        names.append(&mut scan(&mut client, "hub", "in"));
+        if names.is_empty() {
             assert_eq!(client.call("dbsize"), Reply::Int(0));
+            continue;
+        }
+        let calls = ["exists".to_owned()].into_iter().chain(names.iter().cloned());
+        assert_eq!(client.call_args(&calls.collect::<Vec<_>>()), Reply::Int(names.len() as i64));
+        assert_eq!(client.call("dbsize"), Reply::Int(names.len() as i64 + 1));
+        if names.len() < EDGES {
+            assert_eq!(client.call("graph.removevertex hub"), Reply::Int(names.len() as i64));
+            assert_eq!(client.call("dbsize"), Reply::Int(0));
+            return;
         }
     }
-    assert!(all_steps > 20, "others have seen {all_steps} steps only");
+    panic!("no kill came amid the removal");
 }
 
 #[test]
