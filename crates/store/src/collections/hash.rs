@@ -220,6 +220,34 @@ impl<'a> Writer<'a> {
         self.set_large(self.cx.hasher.hash(name), piece, value_piece, expiry)
     }
 
+    /// Gives an empty hash fields of different names, each with its value and expiry (0: none): by one write, if they are few and none
+    /// expires.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; some fields may be there then.
+    pub fn fill<'f>(
+        &mut self,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8], u64)> + Clone,
+    ) -> Result<(), Full> {
+        let limits = self.cx.limits;
+        let is_small = |(name, value, expires): (&[u8], &[u8], u64)| {
+            expires == 0 && name.len().max(value.len()) <= limits.hash_max_listpack_value
+        };
+        let few = fields.clone().take(limits.hash_max_listpack_entries + 1);
+        let count = few.clone().count();
+        if count > limits.hash_max_listpack_entries || !few.clone().all(is_small) {
+            return fields.into_iter().try_for_each(|(name, value, expires)| {
+                let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
+                self.set(name, value, expiry).map(drop)
+            });
+        }
+        let pieces: Vec<Piece> =
+            few.flat_map(|(name, value, _)| [Piece::new(name), Piece::new(value)]).collect();
+        Small::of(self.arena, self.obj).fill(self.arena, self.tx, &pieces)?;
+        object::add_count(self.arena, self.tx, self.obj, count as i64);
+        Ok(())
+    }
+
     /// Removes a field; false if it is not there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Writer { arena, tx, obj, cx } = self;

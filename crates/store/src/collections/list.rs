@@ -254,6 +254,34 @@ impl<'a> Writer<'a> {
         self.insert_at(&path, run, at, entry)
     }
 
+    /// Gives an empty list its elements: by one write, if one leaf holds them.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; some elements may be there then.
+    pub fn fill<'e>(&mut self, mut elements: impl Iterator<Item = &'e [u8]> + Clone) -> Result<(), Full> {
+        let (mut bytes, mut count) = (run::HEADER, 0);
+        let is_small = elements.clone().all(|element| {
+            bytes += New::Value(element).len();
+            count += 1;
+            bytes <= self.limit.bytes && count <= self.limit.entries
+        });
+        if !is_small || count == 0 {
+            return elements.try_for_each(|element| self.push(End::Back, element));
+        }
+        let mut entries = vec![0; bytes - run::HEADER];
+        let mut rest = &mut entries[..];
+        for element in elements {
+            let (entry, behind) = rest.split_at_mut(New::Value(element).len());
+            New::Value(element).encode(entry);
+            rest = behind;
+        }
+        let leaf = Run::create(self.arena, self.tx, 0, Room::MostBehind, New::Entries(&entries))?;
+        self.tree.plant(self.arena, self.tx, leaf.at);
+        self.count(count as i64);
+        self.settle();
+        Ok(())
+    }
+
     /// Inserts an element so that it has position `index`, which is at most the length of the list, of at least one
     /// element.
     ///

@@ -74,7 +74,7 @@ impl New<'_> {
     }
 
     /// Fills `out`, which is as long as they are, with them.
-    fn encode(self, out: &mut [u8]) {
+    pub fn encode(self, out: &mut [u8]) {
         match self {
             New::Entries(entries) => out.copy_from_slice(entries),
             New::Value(value) => {

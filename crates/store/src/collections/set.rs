@@ -164,6 +164,23 @@ impl<'a> Writer<'a> {
         added
     }
 
+    /// Gives an empty set different members: by one write, if they are few and not all integers.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; some members may be there then.
+    pub fn fill<'m>(&mut self, members: impl Iterator<Item = &'m [u8]> + Clone) -> Result<(), Full> {
+        let few = members.clone().take(self.cx.limits.set_max_listpack_entries + 1);
+        let (count, longest) = few.clone().fold((0, 0), |(n, len), member| (n + 1, member.len().max(len)));
+        if !self.fits_packed(count, longest) || few.clone().all(|member| parse_int(member).is_some()) {
+            return members.into_iter().try_for_each(|member| self.add(member).map(drop));
+        }
+        let pieces: Vec<Piece> = few.map(Piece::new).collect();
+        packed(self.obj).splice(self.arena, self.tx, 0, 0, &pieces)?;
+        object::set_encoding(self.arena, self.tx, self.obj, Encoding::Listpack);
+        object::add_count(self.arena, self.tx, self.obj, count as i64);
+        Ok(())
+    }
+
     /// Removes `member`; false if it is not there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let Writer { arena, tx, obj, cx } = self;

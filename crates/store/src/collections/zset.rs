@@ -14,6 +14,7 @@ mod small;
 mod tests;
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     ops::{Bound, Range},
 };
@@ -423,6 +424,28 @@ impl<'a> Writer<'a> {
             self.arena.write_changed_u64(self.tx, element, score.to_bits());
         }
         Ok(Some(old))
+    }
+
+    /// Gives an empty set different members with their scores, which are numbers: by one write, if they are few.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; some members may be there then.
+    pub fn fill<'m>(&mut self, members: impl Iterator<Item = (&'m [u8], f64)> + Clone) -> Result<(), Full> {
+        let limits = self.cx.limits;
+        // There is one zero.
+        let few =
+            members.clone().take(limits.zset_max_listpack_entries + 1).map(|(m, score)| (m, score + 0.0));
+        let mut few: Vec<Scored> = few.collect();
+        let fits = few.len() <= limits.zset_max_listpack_entries
+            && few.iter().all(|(member, _)| member.len() <= limits.zset_max_listpack_value)
+            && small::can_hold(&few);
+        if !fits || few.is_empty() {
+            return members.into_iter().try_for_each(|(member, score)| self.insert(member, score).map(drop));
+        }
+        few.sort_unstable_by(|a, b| if precedes(*a, *b) { Ordering::Less } else { Ordering::Greater });
+        small(self.obj).fill(self.arena, self.tx, &few)?;
+        self.count(few.len() as i64);
+        Ok(())
     }
 
     /// Removes a member; false if there was none.

@@ -141,7 +141,7 @@ impl Txn<'_> {
         Ok(new.expect("an object that is made if it is missing"))
     }
 
-    /// Makes a hash of these fields, with their values and expiries (0: none), the value of a key, whatever it held;
+    /// Makes a hash of these fields of different names, with their values and expiries (0: none), the value of a key, whatever it held;
     /// without fields the key is removed. Without room for all, the key is as it was.
     pub fn hash_replace<'f>(
         &mut self,
@@ -157,11 +157,7 @@ impl Txn<'_> {
             return Ok(());
         }
         self.replace(db, key, Type::Hash, Encoding::Listpack, |arena, tx, context, obj| {
-            let mut hash = Writer::new(arena, tx, obj, context);
-            fields.try_for_each(|(name, value, expires)| {
-                let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
-                hash.set(name, value, expiry).map(drop)
-            })
+            Writer::new(arena, tx, obj, context).fill(fields)
         })
     }
 

@@ -197,8 +197,7 @@ impl Txn<'_> {
             return Ok(());
         }
         self.replace(db, key, Type::List, Encoding::Listpack, |arena, tx, context, obj| {
-            let mut writer = Writer::new(arena, tx, obj, context);
-            elements.try_for_each(|element| writer.push(End::Back, element))
+            Writer::new(arena, tx, obj, context).fill(elements)
         })
     }
 

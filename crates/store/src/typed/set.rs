@@ -134,7 +134,7 @@ impl Txn<'_> {
         Ok(added.expect("an object that is made if it is missing"))
     }
 
-    /// Makes a set of these members the value of a key, whatever it held; without members the key is removed. Without room
+    /// Makes a set of these members, all different, the value of a key, whatever it held; without members the key is removed. Without room
     /// for all, the key is as it was.
     pub fn set_replace<'m>(
         &mut self,
@@ -150,8 +150,7 @@ impl Txn<'_> {
             return Ok(());
         }
         self.replace(db, key, Type::Set, Encoding::Intset, |arena, tx, context, obj| {
-            let mut set = Writer::new(arena, tx, obj, context);
-            members.try_for_each(|member| set.add(member).map(drop))
+            Writer::new(arena, tx, obj, context).fill(members)
         })
     }
 

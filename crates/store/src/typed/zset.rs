@@ -226,25 +226,24 @@ impl Txn<'_> {
         Ok(count.unwrap_or(0))
     }
 
-    /// Makes these members the value of a key, whatever it held; without members the key is removed. Without room for
+    /// Makes these members, all different, the value of a key, whatever it held; without members the key is removed. Without room for
     /// all, the key is as it was.
     pub fn zset_replace<M: AsRef<[u8]>>(
         &mut self,
         db: u8,
         key: &[u8],
-        members: impl IntoIterator<Item = (M, f64), IntoIter: Clone>,
+        members: impl IntoIterator<Item = (M, f64)>,
     ) -> Result<()> {
-        let mut members = members.into_iter();
-        let len = |member: M| member.as_ref().len();
-        let (count, bytes) = members.clone().fold((0, 0), |(n, bytes), (m, _)| (n + 2, bytes + len(m)));
-        if count == 0 {
+        let members: Vec<(M, f64)> = members.into_iter().collect();
+        if members.is_empty() {
             self.remove(db, key);
             return Ok(());
         }
-        self.reserve_elements(count, bytes)?;
+        let bytes = members.iter().map(|(member, _)| member.as_ref().len()).sum();
+        self.reserve_elements(2 * members.len() as u64, bytes)?;
         self.replace(db, key, Type::Zset, Encoding::Listpack, |arena, tx, context, obj| {
-            let mut writer = Writer::new(arena, tx, obj, context);
-            members.try_for_each(|(member, score)| writer.insert(member.as_ref(), score).map(drop))
+            let members = members.iter().map(|(member, score)| (member.as_ref(), *score));
+            Writer::new(arena, tx, obj, context).fill(members)
         })
     }
 }

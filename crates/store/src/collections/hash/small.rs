@@ -62,6 +62,12 @@ impl Small {
         }
     }
 
+    /// Gives an empty hash fields, names and values in turn, which do not expire.
+    pub fn fill(self, arena: &mut Arena, tx: &mut Tx, fields: &[Piece]) -> Result<(), Full> {
+        debug_assert!(!self.expires && self.entries(arena).is_empty());
+        self.packed.splice(arena, tx, 0, 0, fields)
+    }
+
     /// Gives the field at a position another expiry (0: none).
     pub fn set_expiry(self, arena: &mut Arena, tx: &mut Tx, at: usize, expires: u64) -> Result<(), Full> {
         debug_assert!(self.expires);

@@ -330,3 +330,28 @@ fn changes_of_a_small_hash_leave_little_redo() {
     assert!(redo[3] < 300);
     bench.destroy();
 }
+
+#[test]
+fn filled_at_once_is_as_field_by_field() {
+    let mut random = Random::new(11);
+    for round in 0..300 {
+        let (mut filled, mut set) = (Bench::new(16 << 20), Bench::new(16 << 20));
+        let wanted: HashMap<Vec<u8>, Stored> = (0..random.below([5, 200][round % 2]))
+            .map(|_| {
+                let expires = if round % 3 == 0 { random.below(2) * 1000 } else { 0 };
+                (text(&mut random), (text(&mut random), expires))
+            })
+            .collect();
+        let fields = || wanted.iter().map(|(name, (value, expires))| (&name[..], &value[..], *expires));
+        filled.writer().fill(fields()).unwrap();
+        for (name, value, expires) in fields() {
+            let expiry = if expires == 0 { Expiry::Clear } else { Expiry::At(expires) };
+            set.writer().set(name, value, expiry).unwrap();
+        }
+        filled.check();
+        assert_eq!(filled.all(), wanted);
+        assert_eq!(filled.encoding(), set.encoding());
+        filled.destroy();
+        set.destroy();
+    }
+}

@@ -300,3 +300,23 @@ fn elements_may_be_larger_than_extents() {
     assert_eq!(bench.all(), [&large[1..], &large[..300_000], &large, b"small", &large]);
     bench.destroy();
 }
+
+#[test]
+fn filled_at_once_is_as_element_by_element() {
+    let mut random = Random::new(11);
+    for round in 0..300 {
+        let size = [-2, -1, 3, 128][round % 4];
+        let (mut filled, mut pushed) = (Bench::new(16 << 20, size), Bench::new(16 << 20, size));
+        let wanted: Vec<Vec<u8>> =
+            (0..random.below([5, 300][round % 2])).map(|_| element(&mut random)).collect();
+        filled.writer().fill(wanted.iter().map(Vec::as_slice)).unwrap();
+        for element in &wanted {
+            pushed.writer().push(End::Back, element).unwrap();
+        }
+        assert_eq!(check(&filled.arena, filled.obj), Ok(wanted.len() as u64));
+        assert_eq!(filled.all(), wanted);
+        assert_eq!(filled.encoding(), pushed.encoding());
+        filled.destroy();
+        pushed.destroy();
+    }
+}

@@ -227,3 +227,23 @@ fn takes_little_memory_and_redo() {
     assert!(memory < 60 && redo < 150 && popped < 80);
     bench.destroy();
 }
+
+#[test]
+fn filled_at_once_is_as_member_by_member() {
+    let mut random = Random::new(11);
+    for round in 0..300 {
+        let (mut filled, mut added) = (Bench::new(16 << 20), Bench::new(16 << 20));
+        let member = if round % 3 == 0 { integer } else { text };
+        let wanted: HashSet<Vec<u8>> =
+            (0..random.below([5, 300][round % 2])).map(|_| member(&mut random)).collect();
+        filled.writer().fill(wanted.iter().map(Vec::as_slice)).unwrap();
+        for member in &wanted {
+            added.writer().add(member).unwrap();
+        }
+        filled.check();
+        assert_eq!(filled.members(), wanted);
+        assert_eq!(filled.encoding(), added.encoding());
+        filled.destroy();
+        added.destroy();
+    }
+}

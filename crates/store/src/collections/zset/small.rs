@@ -145,6 +145,16 @@ impl Small {
         Ok(())
     }
 
+    /// Gives an empty set its members, in their order, which [`can_hold`] has said to be few enough.
+    ///
+    /// # Errors
+    /// [`Full`] if the arena has no room; nothing has changed.
+    pub fn fill(self, arena: &mut Arena, tx: &mut Tx, members: &[Scored]) -> Result<(), Full> {
+        debug_assert!(self.view(arena).bytes.is_empty());
+        let live = members.iter().map(|(member, _)| ENTRY + member.len()).sum();
+        self.write(arena, tx, members.iter().copied(), members.len(), live, 0)
+    }
+
     /// Gives the member at `rank` another score, and the rank that goes with it.
     pub fn set_score(self, arena: &mut Arena, tx: &mut Tx, rank: usize, score: f64) {
         let view = self.view(arena);
@@ -194,25 +204,36 @@ impl Small {
 
     /// Moves what is alive to a block with room for one more entry of `need` bytes, and a quarter to spare.
     fn rebuild(self, arena: &mut Arena, tx: &mut Tx, need: usize) -> Result<(), Full> {
-        let view = self.view(arena);
-        let len = view.len();
+        // A copy, because the members are read while the arena changes.
+        let old = self.view(arena).bytes.to_vec();
+        let view = View { bytes: &old };
+        self.write(arena, tx, (0..view.len()).map(|rank| view.get(rank)), view.len(), view.live(), need)
+    }
+
+    /// Puts `len` members, whose entries have `live` bytes, into a new block with room for `need` bytes more, and a quarter to spare.
+    fn write<'m>(
+        self,
+        arena: &mut Arena,
+        tx: &mut Tx,
+        members: impl Iterator<Item = Scored<'m>>,
+        len: usize,
+        live: usize,
+        need: usize,
+    ) -> Result<(), Full> {
         let capacity = len + len / 4 + 2;
         let start = HEADER + 2 * capacity;
-        let live = view.live() + need;
-        let size = Arena::usable_size(start + live + live / 4);
-        let mut entries = Vec::with_capacity(live);
-        let mut content = Vec::with_capacity(start + live);
-        content.extend_from_slice(&(size as u32).to_le_bytes());
-        content.extend_from_slice(&(capacity as u16).to_le_bytes());
-        content.extend_from_slice(&(len as u16).to_le_bytes());
-        content.extend_from_slice(&((start + view.live()) as u16).to_le_bytes());
-        content.extend_from_slice(&[0; 2]);
-        for rank in 0..len {
-            content.extend_from_slice(&((start + entries.len()) as u16).to_le_bytes());
-            entries.extend_from_slice(&encode(view.get(rank)));
+        let with_room = live + need;
+        let size = Arena::usable_size(start + with_room + with_room / 4);
+        let mut content = vec![0; start];
+        content.reserve(live);
+        content[..4].copy_from_slice(&(size as u32).to_le_bytes());
+        let counts = [capacity as u16, len as u16, (start + live) as u16].map(u16::to_le_bytes);
+        content[4..10].copy_from_slice(counts.as_flattened());
+        for (rank, scored) in members.enumerate() {
+            let offset = (content.len() as u16).to_le_bytes();
+            content[HEADER + 2 * rank..][..2].copy_from_slice(&offset);
+            encode_into(&mut content, scored);
         }
-        content.resize(start, 0);
-        content.extend_from_slice(&entries);
         let block = arena.alloc(tx, size)?;
         arena.write(tx, block, &content);
         self.free(arena, tx);
@@ -256,9 +277,21 @@ fn partition_point(len: usize, mut below: impl FnMut(usize) -> bool) -> usize {
     low
 }
 
+/// Whether these members are within what the offsets of an empty set can name.
+pub fn can_hold(members: &[Scored]) -> bool {
+    View { bytes: &[] }.can_take(members.len(), members.iter().map(|(member, _)| member.len()).sum())
+}
+
 fn encode(scored: Scored) -> Vec<u8> {
-    let (member, score) = scored;
-    [&score.to_le_bytes()[..], &(member.len() as u16).to_le_bytes(), member].concat()
+    let mut entry = Vec::with_capacity(ENTRY + scored.0.len());
+    encode_into(&mut entry, scored);
+    entry
+}
+
+fn encode_into(out: &mut Vec<u8>, (member, score): Scored) {
+    out.extend_from_slice(&score.to_le_bytes());
+    out.extend_from_slice(&(member.len() as u16).to_le_bytes());
+    out.extend_from_slice(member);
 }
 
 fn set_counts(arena: &mut Arena, tx: &mut Tx, block: u64, count: usize, end: usize, dead: usize) {

@@ -270,3 +270,30 @@ fn a_full_arena_changes_nothing() {
         bench.destroy();
     }
 }
+
+#[test]
+fn filled_at_once_is_as_member_by_member() {
+    let mut random = Random::new(11);
+    for round in 0..300 {
+        let (mut filled, mut inserted) = (Bench::new(16 << 20, 128), Bench::new(16 << 20, 128));
+        for n in 0..random.below([5, 200][round % 2]) {
+            let len = if random.below(200) == 0 { 100 } else { random.below(20) };
+            let member = format!("{}{n}", "m".repeat(len as usize)).into_bytes();
+            inserted.insert(&member, [-0.0, 0.0, 1.5, f64::INFINITY][random.below(4) as usize]).unwrap();
+        }
+        let mut wanted = inserted.model.clone();
+        for at in (1..wanted.len()).rev() {
+            wanted.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        filled.writer().fill(wanted.iter().map(|(member, score)| (&member[..], *score))).unwrap();
+        filled.model.clone_from(&inserted.model);
+        filled.check();
+        filled.check_ranges(&mut random);
+        assert!(iter(&filled.arena, filled.obj, 0..u64::MAX, false).eq(inserted.scored(0..wanted.len())));
+        let encoding = |bench: &Bench| object::encoding(&bench.arena, bench.obj);
+        assert_eq!(encoding(&filled), encoding(&inserted));
+        for bench in [filled, inserted] {
+            bench.destroy();
+        }
+    }
+}
