@@ -9,7 +9,7 @@ use holdfast_rdb::{
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    rc::Rc,
+    sync::Arc,
 };
 
 /// Bytes that decoding may take for each byte of a payload with its strings decompressed, and besides.
@@ -83,7 +83,7 @@ fn write(value: &Value) -> Vec<u8> {
 fn stream(rng: &mut Rng) -> Stream {
     let entry = |at: u64, rng: &mut Rng| {
         let (names, values) = ([rng.bytes(5), rng.bytes(5)], [rng.bytes(20), rng.bytes(20)]);
-        Entry { id: (1, at), names: Rc::new(names.iter().collect()), values: values.iter().collect() }
+        Entry { id: (1, at), names: Arc::new(names.iter().collect()), values: values.iter().collect() }
     };
     let consumer = |name| Consumer { name: vec![name], seen_ms: 1, active_ms: Some(1) };
     let pending = |at| Pending { id: (1, at), consumer: at as usize % 2, delivered_ms: at, deliveries: 1 };

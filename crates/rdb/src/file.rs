@@ -123,6 +123,8 @@ pub struct Reader<R> {
     version: u16,
     is_valkey: bool,
     state: State,
+    /// The key that was read last.
+    key: Vec<u8>,
 }
 
 enum State {
@@ -130,12 +132,10 @@ enum State {
     /// A key was read, whose value is of this type.
     Value {
         kind: u8,
-        name: Vec<u8>,
     },
     Pieces {
         elements: Elements,
         is_first: bool,
-        name: Vec<u8>,
     },
     End,
 }
@@ -150,6 +150,7 @@ impl<R: Read> Reader<R> {
             version: 0,
             is_valkey: false,
             state: State::Records,
+            key: Vec::new(),
         };
         let magic = reader.get(|reader| reader.bytes::<9>()).map_err(|error| match error {
             FileError::Refused { .. } => refused(0, "no RDB file: it is too short"),
@@ -208,14 +209,14 @@ impl<R: Read> Reader<R> {
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         match std::mem::replace(&mut self.state, State::End) {
             State::Records => self.record(),
-            State::Value { kind, name } => {
+            State::Value { kind } => {
                 let begun = self.get(|reader| Elements::begin(reader, kind));
-                match self.of_key(&name, begun)? {
-                    Some(elements) => self.piece(elements, true, name),
+                match self.of_key(begun)? {
+                    Some(elements) => self.piece(elements, true),
                     None => {
                         self.state = State::Records;
                         let value = self.get(|reader| unless_empty(decode::whole(reader, kind)));
-                        let value = self.of_key(&name, value)?;
+                        let value = self.of_key(value)?;
                         Ok(Some(value.map_or(Record::Nothing, |value| Record::Value {
                             value,
                             is_first: true,
@@ -224,16 +225,16 @@ impl<R: Read> Reader<R> {
                     }
                 }
             }
-            State::Pieces { elements, is_first, name } => self.piece(elements, is_first, name),
+            State::Pieces { elements, is_first } => self.piece(elements, is_first),
             State::End => Ok(None),
         }
     }
 
-    fn piece(&mut self, mut elements: Elements, is_first: bool, name: Vec<u8>) -> Result<Option<Record>> {
+    fn piece(&mut self, mut elements: Elements, is_first: bool) -> Result<Option<Record>> {
         let value = self.get(|reader| unless_empty(elements.next(reader, PIECE)));
-        let value = self.of_key(&name, value)?;
+        let value = self.of_key(value)?;
         let is_last = elements.is_at_end();
-        self.state = if is_last { State::Records } else { State::Pieces { elements, is_first: false, name } };
+        self.state = if is_last { State::Records } else { State::Pieces { elements, is_first: false } };
         Ok(Some(match value {
             Some(value) => Record::Value { value, is_first, is_last },
             None if is_first => Record::Nothing,
@@ -290,7 +291,9 @@ impl<R: Read> Reader<R> {
                 kind => {
                     key.name = self.get(|reader| reader.string())?;
                     let kind = self.known(kind, &key.name)?;
-                    self.state = State::Value { kind, name: key.name.clone() };
+                    self.state = State::Value { kind };
+                    self.key.clear();
+                    self.key.extend_from_slice(&key.name);
                     return Ok(Some(Record::Key(key)));
                 }
             }
@@ -302,17 +305,19 @@ impl<R: Read> Reader<R> {
         const MODULE: u8 = 6;
         const MODULE_2: u8 = 7;
         const UNUSED: u8 = 8;
-        let of = show(key);
         match kind {
             MODULE | MODULE_2 => {
-                let id = self.get(|reader| reader.length())?;
+                let (id, of) = (self.get(|reader| reader.length())?, show(key));
                 let what = format!("the key {of} is of the module {}: modules are not known", module(id));
                 Err(self.refuse(what))
             }
             kind::HASH_METADATA_EARLY if self.is_valkey => Ok(kind::HASH_VALKEY),
             kind if kind <= kind::STREAM_3 && kind != UNUSED => Ok(kind),
             kind if kind <= kind::HASH_LISTPACK_EX && kind != UNUSED && !self.is_valkey => Ok(kind),
-            kind => Err(self.refuse(format!("the key {of} is of a type that is not known: {kind}"))),
+            kind => {
+                let of = show(key);
+                Err(self.refuse(format!("the key {of} is of a type that is not known: {kind}")))
+            }
         }
     }
 
@@ -341,11 +346,12 @@ impl<R: Read> Reader<R> {
     }
 
     /// Names the key that an error is about.
-    fn of_key<T>(&self, name: &[u8], result: Result<T>) -> Result<T> {
+    fn of_key<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error {
-            FileError::Refused { offset, what } => {
-                FileError::Refused { offset, what: format!("{what}, in the value of the key {}", show(name)) }
-            }
+            FileError::Refused { offset, what } => FileError::Refused {
+                offset,
+                what: format!("{what}, in the value of the key {}", show(&self.key)),
+            },
             error => error,
         })
     }

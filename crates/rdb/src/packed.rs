@@ -48,7 +48,7 @@ pub fn listpack(bytes: &[u8]) -> Result<Strings> {
     if total as usize != bytes.len() {
         return Err(LISTPACK);
     }
-    let mut entries = Strings::default();
+    let mut entries = Strings::with_capacity(usize::from(count).min(bytes.len()), bytes.len());
     while rest.len() > 1 {
         let before = rest.len();
         add(&mut entries, listpack_entry(&mut rest)?)?;
@@ -158,7 +158,7 @@ pub fn ziplist(bytes: &[u8]) -> Result<Strings> {
     if total as usize != bytes.len() {
         return Err(ZIPLIST);
     }
-    let mut entries = Strings::default();
+    let mut entries = Strings::with_capacity(usize::from(count).min(bytes.len()), bytes.len());
     let (mut last, mut len) = (bytes.len() - rest.len(), 0);
     while rest.len() > 1 {
         last = bytes.len() - rest.len();

@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, HashSet},
-    rc::Rc,
+    sync::Arc,
 };
 
 const NODE: Error = Error::Malformed("unsound node of a stream");
@@ -57,7 +57,7 @@ pub struct Entry {
     /// Its ID.
     pub id: Id,
     /// The names of its fields, at least one. Entries that follow each other may share them.
-    pub names: Rc<Strings>,
+    pub names: Arc<Strings>,
     /// Their values.
     pub values: Strings,
 }
@@ -198,7 +198,7 @@ fn read_node(key: &[u8], bytes: &[u8], entries: &mut Vec<Entry>) -> Result<()> {
     for _ in 0..items.count()? {
         master.push(items.text()?)?;
     }
-    let master = Rc::new(master);
+    let master = Arc::new(master);
     if items.number()? != 0 || live + deleted == 0 {
         return Err(NODE);
     }
@@ -217,7 +217,7 @@ fn read_node(key: &[u8], bytes: &[u8], entries: &mut Vec<Entry>) -> Result<()> {
                 own.push(items.text()?)?;
                 values.push(items.text()?)?;
             }
-            names = Rc::new(own);
+            names = Arc::new(own);
             2 * values.len() + 4
         };
         if items.number()? != len as i64 || values.is_empty() {

@@ -14,6 +14,11 @@ pub struct Strings {
 }
 
 impl Strings {
+    /// None so far, with room for so many of so many bytes together.
+    pub(crate) fn with_capacity(count: usize, bytes: usize) -> Strings {
+        Strings { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(count) }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -49,6 +54,15 @@ impl Strings {
 
     /// Whether no two of those in every `step`-th place are the same.
     pub(crate) fn are_different(&self, step: usize) -> bool {
+        /// So few are compared with each other sooner than hashed.
+        const FEW: usize = 24;
+        if self.len().div_ceil(step) <= FEW {
+            let places = || (0..self.len()).step_by(step);
+            return places().all(|at| {
+                let string = self.get(at);
+                places().take_while(|before| *before < at).all(|before| self.get(before) != string)
+            });
+        }
         let mut table = vec![u32::MAX; (2 * self.len().div_ceil(step)).next_power_of_two()];
         let hasher = RandomState::new();
         (0..self.len()).step_by(step).all(|at| {

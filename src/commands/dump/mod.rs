@@ -140,7 +140,7 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
             call.notify(Class::GENERIC, "del", key);
         }
     } else {
-        store(txn, db, key, value)?;
+        store(txn, db, key, &value)?;
         if expires.is_some() {
             txn.set_expiry(db, key, expires)?;
         }
@@ -156,9 +156,9 @@ fn restore(call: &mut Call, txn: &mut Txn) -> Answer {
 }
 
 /// Makes a value that of a key, whatever it held.
-fn store(txn: &mut Txn, db: u8, key: &[u8], value: Value) -> Result<(), Stop> {
+pub fn store(txn: &mut Txn, db: u8, key: &[u8], value: &Value) -> Result<(), Stop> {
     match value {
-        Value::String(value) => txn.set(db, key, &value, false)?,
+        Value::String(value) => txn.set(db, key, value, false)?,
         Value::List(elements) => txn.list_replace(db, key, elements.iter())?,
         Value::Set(members) => txn.set_replace(db, key, members.iter())?,
         Value::Zset(members) => txn.zset_replace(db, key, members.iter())?,
@@ -167,7 +167,7 @@ fn store(txn: &mut Txn, db: u8, key: &[u8], value: Value) -> Result<(), Stop> {
             txn.hash_replace(db, key, fields)?;
         }
         Value::Stream(stream) => {
-            if !txn.stream_replace(db, key, &streams::draft(&stream))? {
+            if !txn.stream_replace(db, key, &streams::draft(stream))? {
                 return Err(BAD_FORMAT);
             }
         }

@@ -5,7 +5,7 @@ use holdfast_rdb::{
     stream::{self as rdb, Entry, Pending},
 };
 use holdfast_store::stream::{Draft, Group, Id, Stream};
-use std::{collections::HashMap, rc::Rc};
+use std::{collections::HashMap, sync::Arc};
 
 fn pair(id: Id) -> rdb::Id {
     (id.ms, id.seq)
@@ -17,11 +17,11 @@ fn id((ms, seq): rdb::Id) -> Id {
 
 /// What is in a stream.
 pub fn export(stream: Stream) -> rdb::Stream {
-    let mut names = Rc::new(Strings::default());
+    let mut names = Arc::new(Strings::default());
     let entries = stream.range(Id::MIN, Id::MAX, false).map(|entry| {
         let own = || entry.fields().map(|(name, _)| name);
         if !names.iter().eq(own()) {
-            names = Rc::new(own().collect());
+            names = Arc::new(own().collect());
         }
         let values = entry.fields().map(|(_, value)| value).collect();
         Entry { id: pair(entry.id), names: names.clone(), values }
