@@ -61,7 +61,9 @@ fn main() -> ExitCode {
             Ok(())
         }
         Ok(cli::Request::Serve(config)) => serve::serve(*config, None),
-        Ok(cli::Request::Import(request)) => import::import(*request, serve::serve),
+        Ok(cli::Request::Import(request)) => {
+            import::import(*request, import::Means { open: serve::open_to_fill, serve: serve::serve })
+        }
         Ok(cli::Request::Check(dir)) if backup::is_folder_of_backups(&dir) => backup::check(&dir),
         Ok(cli::Request::Check(dir)) => check::check(&dir),
         Ok(cli::Request::Backup(request)) => backup::backup(&request),

@@ -212,6 +212,17 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     }
 }
 
+/// Opens the store of the data folder as a server with these options does, to write only.
+pub fn open_to_fill(config: &Config) -> Result<Store, String> {
+    open_log(config)?;
+    let (io, options) = (open_folder(config, None)?, store_options(config)?);
+    let dir = config.text(Opt::Dir);
+    replica_set::refuse_alone(Path::new(&dir))?;
+    let store = open_store(&dir, io, Options { keeps_copies: false, ..options })?;
+    tell_data_folder(config);
+    Ok(store)
+}
+
 /// How the store is opened, by the options.
 fn store_options(config: &Config) -> Result<Options, String> {
     let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
@@ -222,6 +233,7 @@ fn store_options(config: &Config) -> Result<Options, String> {
     };
     let process = Some(allocator::PROCESS);
     let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, process, ..Options::default() };
+    options.keeps_copies = keeps_copies;
     options.compression = apply::codec(config);
     options.disk_bytes_max = max_disk(config);
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;

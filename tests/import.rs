@@ -204,7 +204,7 @@ fn what_a_killed_import_has_left_goes_with_the_next() {
     let (file, data) = (folder.join("many.rdb"), folder.join("data"));
     fs::write(&file, rdb(many_keys())).unwrap();
     // From then on it heeds signals.
-    let begun = folder.join("data.importing/socket");
+    let begun = folder.join("data.importing/data");
     let start = || {
         let mut process = spawn(&["import", &file, "--dir", &data]);
         wait_until(|| "the import has begun".into(), || Path::new(&begun).exists());
@@ -243,6 +243,52 @@ fn what_a_killed_import_has_left_goes_with_the_next() {
         );
         assert_eq!(folder.read(&format!("data.importing/{name}")), b"mine");
     }
+}
+
+#[test]
+fn what_is_there_twice_is_refused() {
+    let hash = |name: &str, fields: &[usize]| {
+        let mut bytes = vec![4, name.len() as u8];
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(0x80);
+        bytes.extend_from_slice(&(fields.len() as u32).to_be_bytes());
+        for field in fields {
+            let field = format!("{field:06}");
+            bytes.extend([&[6], field.as_bytes(), &[1], b"v"].concat());
+        }
+        bytes
+    };
+    // So many fields come in pieces.
+    let fields: Vec<usize> = (0..5000).collect();
+    let twice: Vec<usize> = (0..5000).map(|n| n % 4999).collect();
+    let file = |parts: &[Vec<u8>]| [&b"REDIS0011"[..], &parts.concat(), &[0xFF], &[0; 8]].concat();
+    let strings = |keys: &[&str]| rdb(keys.iter().map(|key| key.to_string()))[9..].to_vec();
+    let string = |key: &str| strings(&[key])[..9 + key.len() - 1].to_vec();
+    let far = [vec![0xFE, 16], string("key")].concat();
+    for (bytes, error) in [
+        (file(&[string("a"), string("b"), string("a")]), "the key \"a\" is there already"),
+        (file(&[string("a"), hash("a", &[1, 2])]), "the key \"a\" is there already"),
+        (file(&[hash("a", &[1, 2]), string("a")]), "the key \"a\" is there already"),
+        (file(&[string("h"), hash("h", &fields)]), "the key \"h\" is there already"),
+        (file(&[hash("h", &fields), hash("h", &fields)]), "the key \"h\" is there already"),
+        (file(&[hash("h", &twice)]), "the key \"h\" has an element twice"),
+        (file(&[far]), "the number of a database is refused: ERR DB index is out of range"),
+    ] {
+        let folder = Folder::new();
+        fs::write(folder.join("file.rdb"), bytes).unwrap();
+        let (is_done, text) = import(&folder.join("file.rdb"), &folder);
+        assert!(!is_done && text.contains(error), "{error}: {text}");
+        assert_eq!(names_in(&folder), ["file.rdb"], "{error}");
+    }
+    let folder = Folder::new();
+    fs::write(folder.join("file.rdb"), file(&[string("a"), hash("h", &fields), vec![0xFE, 15], string("a")]))
+        .unwrap();
+    let (is_done, text) = import(&folder.join("file.rdb"), &folder);
+    assert!(is_done && text == "keys: 3\nok\n", "{text}");
+    let server = start_in(folder);
+    let mut client = server.client();
+    assert_eq!(number(&client.call("HLEN h")), Some(5000));
+    assert_eq!(client.call("HGET h 004999"), harness::bulk("v"));
 }
 
 /// What an import says of keys that have arrived, before the name of the server.

@@ -21,12 +21,12 @@ use std::{
 /// What was imported.
 #[derive(Default)]
 pub struct Summary {
-    keys: u64,
-    expired: u64,
-    empty: u64,
-    libraries: u64,
-    commands: u64,
-    notes: Vec<String>,
+    pub(super) keys: u64,
+    pub(super) expired: u64,
+    pub(super) empty: u64,
+    pub(super) libraries: u64,
+    pub(super) commands: u64,
+    pub(super) notes: Vec<String>,
 }
 
 impl fmt::Display for Summary {
@@ -47,6 +47,12 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "ok")
     }
+}
+
+/// Whether a key has expired: such keys are left out when a server loads a file.
+pub fn has_expired(key: &Key) -> bool {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    key.expires_ms.is_some_and(|at| u128::from(at) <= now())
 }
 
 /// Takes everything and does nothing with it: what is not sound has been found then.
@@ -131,12 +137,6 @@ impl Feed {
     fn other<A: AsRef<[u8]>>(&mut self, args: &[A], what: &'static str) -> Result<(), Stopped> {
         self.check_interruption()?;
         self.pipelines[0].send(args, What::Other(what), Outcome::Any)
-    }
-
-    /// Whether the key has expired, as it is when a server loads a file.
-    fn is_expired(&self) -> bool {
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        self.skip_expired && self.key.expires_ms.is_some_and(|at| u128::from(at) <= now())
     }
 
     fn whole(&mut self, value: &Value) -> Result<(), Stopped> {
@@ -273,7 +273,7 @@ impl Sink for Feed {
                 self.summary.empty += 1;
                 Ok(())
             }
-            Record::Value { is_last, .. } if self.is_expired() => {
+            Record::Value { is_last, .. } if self.skip_expired && has_expired(&self.key) => {
                 self.summary.expired += u64::from(is_last);
                 Ok(())
             }

@@ -1,10 +1,12 @@
 //! `holdfast import`: what Redis or Valkey has saved, put into a new data folder or into a server that runs.
 //!
-//! Either way a server takes it as commands over a connection ([`target`]): for a new folder, one that this process runs
-//! for the time being in a folder beside it ([`unfinished`]), which gets its name only when all is there. Files are read by
-//! [`source`], and what is in them becomes commands in [`feed`].
+//! Files are read by [`source`]. A new folder is made beside its place ([`unfinished`]) and gets its name only when all is there: keys are
+//! written into its store directly ([`fill`]). What only a server can take, the commands of an append-only file and libraries of functions, goes over
+//! a connection ([`target`]) to one that this process runs in that folder for the time being, and so does all that goes into a server
+//! that runs: it becomes commands in [`feed`].
 
 mod feed;
+mod fill;
 mod secure;
 mod source;
 mod target;
@@ -17,6 +19,7 @@ use crate::{
 };
 pub use feed::Feed;
 use feed::Summary;
+use holdfast_store::Store;
 pub use secure::Secure;
 use source::{Failure, Source};
 pub use source::{Sink, Stopped};
@@ -64,9 +67,15 @@ pub enum Destination {
     },
 }
 
-/// How a server for the time being is run: with these options, and with a clock that stands still, if it is to. It returns
-/// when the server has ended.
-pub type Serve = fn(Config, Option<u64>) -> Result<(), String>;
+/// What the program lends an import that makes a folder.
+#[derive(Clone, Copy)]
+pub struct Means {
+    /// Opens the store of a data folder, which these options name.
+    pub open: fn(&Config) -> Result<Store, String>,
+    /// Runs a server for the time being: with these options, and with a clock that stands still, if it is to. It returns when the
+    /// server has ended.
+    pub serve: fn(Config, Option<u64>) -> Result<(), String>,
+}
 
 /// While the commands of an append-only file are executed again, nothing may expire: a command that has made a key stay may
 /// come later. So this is the time then, in milliseconds: a day after the beginning, since a worker subtracts from it how long
@@ -79,10 +88,10 @@ const CONNECTIONS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Imports, and prints what was imported.
-pub fn import(request: Request, serve: Serve) -> Result<(), String> {
+pub fn import(request: Request, means: Means) -> Result<(), String> {
     let source = Source::find(&request.from)?;
     let summary = match request.to {
-        Destination::Folder(config) => into_folder(&source, *config, serve)?,
+        Destination::Folder(config) => into_folder(&source, *config, means)?,
         Destination::Server { address, user, password, replace } => {
             into_server(&source, &address, &Login { user, password }, replace)?
         }
@@ -91,7 +100,7 @@ pub fn import(request: Request, serve: Serve) -> Result<(), String> {
     Ok(())
 }
 
-fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary, String> {
+fn into_folder(source: &Source, config: Config, means: Means) -> Result<Summary, String> {
     let dir = PathBuf::from(config.text(Opt::Dir));
     let shown = dir.display();
     match fs::read_dir(&dir) {
@@ -108,38 +117,101 @@ fn into_folder(source: &Source, config: Config, serve: Serve) -> Result<Summary,
     }
     let unfinished = Unfinished::new(&dir)?;
     prepare(&config, &unfinished.data(), &unfinished.socket());
-    let clock = source.has_commands().then_some(STOPPED_AT_MS);
+    let imported = if source.has_commands() {
+        by_server(config, &unfinished, means, Some(STOPPED_AT_MS), |server, connections| {
+            let target = Target { address: server, login: &Login::default(), replace: false, connections };
+            // The server is told of interruptions, and ends.
+            feed(source, &target, false, Arc::default()).map_err(|unfed| unfed.what)
+        })
+    } else {
+        directly(source, config, &unfinished, means)
+    };
+    let summary = imported.map_err(|failure| match failure {
+        Unmade::Interrupted => format!("interrupted: {shown} was not made"),
+        Unmade::Because(what) => what,
+        // What a damaged file seems to hold may be refused before the damage is met.
+        Unmade::Refused(what) => verify(source).err().unwrap_or(what),
+    })?;
+    unfinished.finish(&dir).map_err(|e| format!("cannot give the new data folder its name, {shown}: {e}"))?;
+    Ok(summary)
+}
+
+/// Why a folder was not made.
+enum Unmade {
+    Interrupted,
+    Because(String),
+    /// What was read was not taken.
+    Refused(String),
+}
+
+impl From<String> for Unmade {
+    fn from(what: String) -> Unmade {
+        Unmade::Because(what)
+    }
+}
+
+/// Writes keys into the store of the new folder, and has a server load the libraries, if there are any.
+fn directly(
+    source: &Source,
+    config: Config,
+    unfinished: &Unfinished,
+    means: Means,
+) -> Result<Summary, Unmade> {
+    let interrupted = on_interruption().map_err(|e| format!("cannot start: {e}"))?;
+    let store = (means.open)(&config)?;
+    let threads = worker_count(config.number(Opt::Workers)).min(CONNECTIONS_MAX);
+    let (read, filled) = fill::fill(&store, threads, &interrupted, |filler| source.read(filler));
+    match (read, filled.failure) {
+        (Err(Failure::File(what)), _) => return Err(Unmade::Because(what)),
+        (_, Some(what)) => return Err(Unmade::Refused(what)),
+        (Err(Failure::Sink(_)), None) => return Err(Unmade::Interrupted),
+        (Ok(()), None) => {}
+    }
+    store.close().map_err(|e| format!("cannot make everything durable: {e}"))?;
+    drop(store);
+    if !filled.libraries.is_empty() {
+        by_server(config, unfinished, means, None, |server, _| {
+            let failed = |e: io::Error| format!("a library of functions: {e}");
+            let mut server = server.connect(PATIENCE).map_err(failed)?;
+            filled
+                .libraries
+                .iter()
+                .try_for_each(|source| server.call(&[b"FUNCTION", b"LOAD", source]).map(drop).map_err(failed))
+        })?;
+    }
+    Ok(filled.summary)
+}
+
+/// Runs a server in the new folder, has it take what `send` sends to its address, by so many connections at most, and ends it in order, so
+/// that all is durable.
+fn by_server<T>(
+    config: Config,
+    unfinished: &Unfinished,
+    means: Means,
+    clock: Option<u64>,
+    send: impl FnOnce(&Address, usize) -> Result<T, String>,
+) -> Result<T, Unmade> {
     let connections = worker_count(config.number(Opt::Workers)).min(CONNECTIONS_MAX);
-    let server = thread::Builder::new().name("server".into()).spawn(move || serve(config, clock));
+    let server = thread::Builder::new().name("server".into()).spawn(move || (means.serve)(config, clock));
     let server = server.map_err(|e| format!("cannot start a thread: {e}"))?;
     let address = Address::Unix(unfinished.socket());
-    let fed = loop {
+    let sent = loop {
         if server.is_finished() {
-            break Err(Unfed {
-                what: "the server that was to take the data has ended".into(),
-                sent: Sent::default(),
-            });
+            break Err("the server that was to take the data has ended".into());
         }
         if address.connect(PATIENCE).is_ok() {
-            // The server is told of interruptions, and ends.
-            let interrupted = Arc::new(AtomicBool::new(false));
-            let target = Target { address: &address, login: &Login::default(), replace: false, connections };
-            break feed(source, &target, clock.is_none(), interrupted);
+            break send(&address, connections);
         }
         thread::sleep(LOOK_EVERY);
     };
-    // It ends in order, so that all is durable, or has ended already.
+    // It has ended already if somebody has asked it to, by a signal, since nobody else can.
     let asked = address.connect(PATIENCE).and_then(Connection::shut_down);
     server.join().expect("a panic ends the process")?;
-    let summary = match (fed, asked) {
-        (Ok(summary), Ok(())) => summary,
-        // Nobody else could have asked it to.
-        (_, Err(_)) => return Err(format!("interrupted: {shown} was not made")),
-        // What a damaged file seems to hold may be refused before the damage is met.
-        (Err(unfed), Ok(())) => return Err(verify(source).err().unwrap_or(unfed.what)),
-    };
-    unfinished.finish(&dir).map_err(|e| format!("cannot give the new data folder its name, {shown}: {e}"))?;
-    Ok(summary)
+    match (sent, asked) {
+        (_, Err(_)) => Err(Unmade::Interrupted),
+        (Err(what), Ok(())) => Err(Unmade::Refused(what)),
+        (Ok(done), Ok(())) => Ok(done),
+    }
 }
 
 /// Reads everything; the error says what is wrong with the files.

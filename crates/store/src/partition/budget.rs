@@ -54,6 +54,7 @@ pub struct Process {
 /// The RAM that a store may take, and what takes it, in bytes.
 pub(crate) struct Budget {
     heap: Arc<Heap>,
+    keeps_copies: bool,
     process: Option<Process>,
     partitions: usize,
     max: AtomicUsize,
@@ -90,9 +91,16 @@ pub(crate) struct Taken {
 }
 
 impl Budget {
-    pub fn new(heap: Arc<Heap>, process: Option<Process>, partitions: usize, max: usize) -> Budget {
+    pub fn new(
+        heap: Arc<Heap>,
+        process: Option<Process>,
+        partitions: usize,
+        max: usize,
+        keeps_copies: bool,
+    ) -> Budget {
         let budget = Budget {
             heap,
+            keeps_copies,
             process,
             partitions,
             max: AtomicUsize::new(max),
@@ -180,6 +188,7 @@ impl Budget {
     #[inline]
     pub fn copy_max(&self) -> usize {
         match self.max() {
+            _ if !self.keeps_copies => 0,
             usize::MAX => usize::MAX,
             _ => self.copies_max() / COPY_SHARE,
         }

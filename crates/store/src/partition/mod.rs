@@ -82,7 +82,7 @@ pub(crate) struct Partition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
     /// Keys that were there.
-    pub(crate) hits: u64,
+    pub hits: u64,
     pub(crate) misses: u64,
     /// Values found in the cache.
     pub(crate) cached: u64,

@@ -6,6 +6,7 @@ mod begin;
 pub mod check;
 mod copy;
 mod direct;
+mod fill;
 mod heap;
 mod keyspace;
 mod memory;

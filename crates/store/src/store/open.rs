@@ -246,7 +246,8 @@ fn assemble(
     replayed: u64,
     options: &Options,
 ) -> Result<Maintenance> {
-    let budget = Budget::new(heap.clone(), options.process, arenas.len(), options.memory_bytes_max);
+    let (max, keeps_copies) = (options.memory_bytes_max, options.keeps_copies);
+    let budget = Budget::new(heap.clone(), options.process, arenas.len(), max, keeps_copies);
     let compression = Compression::new(options.compression);
     let shared = Shared::new(io, log, heap, superblock.secret(), budget, compression);
     let shared = Arc::new(shared);

@@ -25,6 +25,8 @@ pub struct Options {
     pub heap_bytes_max: u64,
     /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
     pub memory_bytes_max: usize,
+    /// Whether RAM keeps copies of values that were written or read. Who writes only needs none.
+    pub keeps_copies: bool,
     /// If all RAM of the process counts against `memory_bytes_max`: copies of items then yield to what else the process holds.
     pub process: Option<Process>,
     /// The heap lies in storage-class memory as it is, and transactions change it so; `None`: in a file that checkpoints write. It may
@@ -55,6 +57,7 @@ impl Default for Options {
             disk_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
+            keeps_copies: true,
             process: None,
             home: None,
             appendfsync: Appendfsync::Always,

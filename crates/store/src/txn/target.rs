@@ -117,8 +117,9 @@ impl<'k> Known<'k> {
 
     fn find_next(&self, key: &[u8]) -> Option<Expected> {
         let is_it = |at: &usize| self.many.get(*at).is_some_and(|known| ptr::eq(known.key, key));
-        // Who looks at them once more begins again.
-        let at = [self.next.get(), 0].into_iter().find(is_it)?;
+        // Who looks at one once more stays with it, and who looks at all once more begins again.
+        let next = self.next.get();
+        let at = [next, next.wrapping_sub(1), 0].into_iter().find(is_it)?;
         self.next.set(at + 1);
         Some(self.many[at].expected)
     }
