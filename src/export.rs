@@ -11,7 +11,7 @@ use crate::{
     commands::dump::{EncodeStream, serialize},
     import::{Address, Login},
     script::library,
-    server::exporter::{Exporter, Part},
+    server::exporter::{Exporter, Part, Teller},
     util::{
         progress::Progress,
         version::{REDIS_VERSION, VERSION},
@@ -158,6 +158,7 @@ fn export_server(mut server: ServerLink, mut pace: Pace, request: &Request) -> R
     let process = Exporter::start(&server.dir, &version, "keys,functions", &server.plan);
     let mut process = process.map_err(|e| format!("cannot start a process: {e}"))?;
     let runtime = Builder::new_current_thread().enable_time().build().map_err(|e| e.to_string())?;
+    let mut progress = Progress::counting("keys");
     let told = loop {
         let part = runtime.block_on(async { timeout(LOOK_EVERY, process.parts.recv()).await });
         match part {
@@ -167,6 +168,7 @@ fn export_server(mut server: ServerLink, mut pace: Pace, request: &Request) -> R
                 let waited = pace.wait(bytes.len() as u64, &mut || server.look());
                 waited.map_err(|e| e.to_string())?;
             }
+            Ok(Some(Part::Progress { done, all })) => progress.show(done, all),
             Ok(Some(Part::End(ended))) => {
                 // Whether all was kept is asked in any case: if it was not, what was read may be anything.
                 let kept = server.end().map_err(|e| e.to_string());
@@ -175,6 +177,7 @@ fn export_server(mut server: ServerLink, mut pace: Pace, request: &Request) -> R
             Ok(None) => unreachable!("the thread tells of the end"),
         }
     };
+    progress.end();
     new.finish(&request.file).map_err(cannot_write)?;
     println!("{told}ok");
     Ok(())
@@ -225,15 +228,16 @@ pub fn export_moment(request: &Moment) -> Result<(), String> {
     };
     let store = Store::open_on(view, options).map_err(|e| check::describe(dir, e))?;
     store.verify_heap().map_err(|e| check::describe(dir, e))?;
+    let mut teller = Teller::new();
     let written = match request.version {
         Some(version) => Ok(version),
-        None if request.parts.keys => version_needed(&store),
+        None if request.parts.keys => version_needed(&store, &mut |done, all| teller.tell(done, all)),
         None => Ok(REDIS_7_2),
     };
     let written = written.and_then(|version| {
         // The standard output as Rust has it would look for the ends of lines.
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        write(&store, out, version, request.parts, &mut |_, _| ())
+        write(&store, out, version, request.parts, &mut |done, all| teller.tell(done, all))
     });
     let summary = written.map_err(|failure| failure.describe(dir, "cannot send"))?;
     eprint!("{summary}");
@@ -284,11 +288,15 @@ fn databases(store: &Store) -> impl Iterator<Item = (u8, u8)> + Clone {
     (0..DATABASES as u8).map(|logical| (logical, store.database(logical)))
 }
 
-/// The oldest version of the format that has room for all values, from 11 on.
-fn version_needed(store: &Store) -> Result<u16, Failure> {
+/// The oldest version of the format that has room for all values, from 11 on. `on_key` as for [`write`].
+fn version_needed(store: &Store, on_key: &mut dyn FnMut(u64, u64)) -> Result<u16, Failure> {
     let mut version = REDIS_7_2;
+    let all = databases(store).map(|(_, db)| store.len(db)).sum();
+    let mut keys = 0;
     for (_, db) in databases(store) {
         store.visit_keys(db, |txn, key| {
+            on_key(keys, all);
+            keys += 1;
             // Of a hash a newer one may be needed.
             if version == REDIS_7_2 && txn.type_of(db, key) == Some(Type::Hash) {
                 if let Some(payload) = payload(store, txn, db, key, encode::stream)? {

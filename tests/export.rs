@@ -9,7 +9,11 @@ use harness::{
     transfers::call,
     wait_until,
 };
-use std::{fs, thread};
+use std::{
+    fs,
+    process::{Command, Stdio},
+    thread,
+};
 
 fn start_in(folder: Folder) -> Server {
     Server::start_in(folder, &["--appendfsync", "no"])
@@ -165,6 +169,17 @@ fn an_export_of_a_server_that_needs_its_room_is_no_file() {
     let (is_done, text) = program(&["export", "--from", &socket, &file]);
     assert!(is_done && text == "version of the format: 11\nkeys: 20\nok\n", "{text}");
     assert_eq!(fs::metadata(&file).expect("the file").len() >> 20, 20);
+    fs::remove_file(&file).expect("the file");
+    // On a terminal it shows how far it is.
+    let holdfast = env!("CARGO_BIN_EXE_holdfast");
+    let command = format!("{holdfast} export --from {socket} --rate 10mb {file}");
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output();
+    let text = String::from_utf8(output.expect("script runs").stdout).expect("UTF-8");
+    assert!(
+        text.contains(" % of 20 keys\r")
+            && text.ends_with("\rversion of the format: 11\r\nkeys: 20\r\nok\r\n"),
+        "{text:?}"
+    );
     fs::remove_file(&file).expect("the file");
     let (is_done, text) = thread::scope(|scope| {
         let export = scope.spawn(|| program(&["export", "--from", &socket, "--rate", "1mb", &file]));

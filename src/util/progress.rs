@@ -27,7 +27,9 @@ impl Progress {
 
     /// The same of things that are no bytes.
     pub fn counting(what: &'static str) -> Progress {
-        Progress { what: Some(what), ..Progress::new() }
+        let mut progress = Progress::new();
+        progress.what = Some(what);
+        progress
     }
 
     /// Shows how many of how many are done, if it is time to.
@@ -52,7 +54,14 @@ impl Progress {
     pub fn end(&mut self) {
         if self.has_bar {
             eprint!("\r{:1$}\r", "", line(0, 1, self.what).chars().count() + 20);
+            self.has_bar = false;
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

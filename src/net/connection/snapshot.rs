@@ -122,6 +122,7 @@ impl Connection {
                     self.output.open.extend_from_slice(&bytes);
                     self.drain().await?;
                 }
+                Ok(Some(Part::Progress { .. })) => {}
                 Ok(Some(Part::End(ended))) => {
                     // Whether all was kept is asked in any case: if it was not, what was read may be anything.
                     let kept = lease.end().map_err(|error| error.to_string());
