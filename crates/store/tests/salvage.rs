@@ -6,7 +6,7 @@ mod history;
 #[allow(dead_code)]
 mod seeds;
 
-use history::{State, Value, apply, dump, random_ops, run_batch};
+use history::{FAR, Op, State, Value, apply, dump, random_ops, run_batch};
 use holdfast_io::{Durability, Error, Io};
 use holdfast_store::{
     Admission, Codec, Doubt, Finding, HomeMethod, LostKey, Lsn, Options, SalvagedKey, SimIo, Store, salvage,
@@ -415,6 +415,58 @@ fn damaged_log_of_a_home(seed: u64) {
     }
     let found = Found::in_folder(Arc::new(written.sim.clone())).expect("the superblock is sound");
     assert!(found.intact.is_empty() && !found.damage.is_empty());
+}
+
+/// Each page of a heap is damaged in turn, which has expiries, and collections that lie in several pages.
+#[test]
+fn what_needs_a_damaged_page_is_not_told_as_intact() {
+    let sim = SimIo::new(1);
+    let options = Options {
+        partitions: 1,
+        segment_size: Some(64 << 10),
+        log_bytes_max: (64 << 10) * 128,
+        heap_bytes_max: HEAP_MAX,
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
+    store.attach();
+    let (mut now, mut batches) = (State::new(), Vec::new());
+    for n in 0..400u64 {
+        let key = format!("key:{n}").into_bytes();
+        batches
+            .push(vec![Op::Set(0, key.clone(), b"value".into(), false), Op::Expire(0, key, Some(FAR + n))]);
+    }
+    for n in 0..10 {
+        let key = format!("hash:{n}").into_bytes();
+        let field = |n: u64| format!("field:{n}").into_bytes();
+        let set = |n| Op::HashSet(0, key.clone(), field(n), vec![b'v'; 100], Some(0));
+        (0..300).for_each(|n| batches.push(vec![set(n)]));
+    }
+    for mut ops in batches {
+        run_batch(&store, &mut ops).expect("the power is on");
+        ops.iter().for_each(|op| apply(&mut now, op));
+        store.log().commit_once().expect("a sound medium");
+    }
+    store.close().expect("a sound medium");
+    let (mut doubts, mut broken) = (0, 0);
+    for page in 0..len_of(&sim, "heap") / 4096 {
+        sim.flip_bit("heap", page * 4096 + 2000, 1);
+        let found = Found::in_folder(Arc::new(sim.clone())).expect("the superblock is sound");
+        sim.flip_bit("heap", page * 4096 + 2000, 1);
+        for key in &found.intact {
+            let (_, expires_ms) = &now[&(key.db, key.key.clone())];
+            assert_eq!(key.expires_ms, *expires_ms, "{key:?} of page {page} is told as intact");
+        }
+        let hashes: Vec<SalvagedKey> =
+            found.intact.iter().filter(|key| key.key.starts_with(b"hash:")).cloned().collect();
+        for (key, value) in &put(&hashes) {
+            assert_eq!(now.get(key), Some(value), "{key:?} of page {page} is told as intact");
+        }
+        doubts += found.uncertain_keys(|doubt| doubt == Doubt::Expiry).len();
+        broken += found.lost.iter().filter(|lost| lost.key.is_some()).count();
+    }
+    assert!(doubts > 0 && broken > 0, "{doubts} {broken}");
 }
 
 #[test]
