@@ -233,7 +233,6 @@ fn store_options(config: &Config) -> Result<Options, String> {
     };
     let process = Some(allocator::PROCESS);
     let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, process, ..Options::default() };
-    options.keeps_copies = keeps_copies;
     options.compression = apply::codec(config);
     options.disk_bytes_max = max_disk(config);
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;

@@ -187,6 +187,7 @@ fn hello(call: &mut Call) -> Answer {
     let id = call.session.client.id as i64;
     let mode = call.server().cluster.mode();
     let proto = if call.session.proto == Proto::Resp3 { 3 } else { 2 };
+    let role = if call.server().replication.is_replica() { "replica" } else { "master" };
     let out = &mut call.out;
     out.map(7);
     out.key("server").bulk("redis");
@@ -194,7 +195,7 @@ fn hello(call: &mut Call) -> Answer {
     out.key("proto").int(proto);
     out.key("id").int(id);
     out.key("mode").bulk(mode);
-    out.key("role").bulk("master");
+    out.key("role").bulk(role);
     out.key("modules").array(0);
     Ok(Done)
 }

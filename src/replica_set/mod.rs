@@ -24,10 +24,10 @@ use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log
 use lending::Lending;
 use standing::{JOURNAL, Standing};
 use std::{
-    env, fmt,
+    env, fmt, fs,
     future::poll_fn,
     net::TcpListener,
-    os::unix::process::CommandExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{self, Command},
     sync::Arc,
@@ -159,9 +159,19 @@ fn bus_port(config: &Config) -> Option<u16> {
 /// Begins again, as the process did at its start: connections, threads and memory are gone then.
 fn begin_again(why: &dyn fmt::Display) -> ! {
     log!(Warning, "{why}: the server begins again");
-    let error = Command::new("/proc/self/exe").args(env::args_os().skip(1)).exec();
+    let mut args = env::args_os();
+    let name = args.next().unwrap_or_default();
+    let error = Command::new(own_program()).arg0(name).args(args).exec();
     log!(Warning, "cannot begin again: {error}");
     process::exit(1)
+}
+
+/// The program that this process executes, by its name if that is still it, and not a newer one.
+fn own_program() -> PathBuf {
+    const SELF: &str = "/proc/self/exe";
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let own = identity(Path::new(SELF));
+    env::current_exe().ok().filter(|path| identity(path) == own).unwrap_or_else(|| SELF.into())
 }
 
 /// What the thread is woken by.
