@@ -16,7 +16,7 @@ use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    CAMPAIGN_TRANSFER, Config, Progress, ProgressState, RawNode, StateRole,
+    CAMPAIGN_TRANSFER, Config, Progress, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, HardState, MessageType},
 };
 use slog::{Discard, Logger, o};
@@ -190,11 +190,9 @@ impl Replica {
         let mut inner = self.inner.lock();
         let last = last.min(inner.raft.store().last_number());
         let is_leader = inner.leads();
-        let is_sent_nothing =
-            |it: &&mut Progress| is_leader && it.state != ProgressState::Replicate && it.next_idx <= last;
-        let Some(progress) = inner.raft.raft.mut_prs().get_mut(id).filter(is_sent_nothing) else {
-            return false;
-        };
+        // What it was sent lies below.
+        let lacks = |it: &&mut Progress| is_leader && it.next_idx <= last;
+        let Some(progress) = inner.raft.raft.mut_prs().get_mut(id).filter(lacks) else { return false };
         progress.become_probe();
         progress.next_idx = last + 1;
         true
