@@ -6,6 +6,9 @@ use harness::{Client, Folder, Server, bulk, error, free_port, is_error, number, 
 use holdfast_resp::Reply;
 use std::time::Instant;
 
+/// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
+const TIMEOUT: &str = "3000";
+
 /// Servers of a set, or where one was.
 struct Set {
     servers: Vec<Option<Server>>,
@@ -27,6 +30,8 @@ impl Set {
                     "127.0.0.1",
                     "--replica-set-port",
                     &bus,
+                    "--replica-set-timeout",
+                    TIMEOUT,
                     "--replica-set",
                     &list,
                 ];
