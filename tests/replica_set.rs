@@ -141,7 +141,8 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
     let stopped = set.servers[old].as_ref().expect("it runs");
     stopped.signal("STOP");
     // It arrives when it goes on, before it hears anything of the others.
-    stale.iter_mut().for_each(|client| client.send(b"GET a\r\nSET a lost\r\n"));
+    first.send(b"SET a lost\r\n");
+    stale.iter_mut().for_each(|client| client.send(b"GET a\r\n"));
     let (new, mut client) = set.leader_but(old);
     assert_ne!(new, old);
     assert_eq!(client.call("GET a"), bulk("before"));
@@ -151,6 +152,7 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
     for client in &mut stale {
         assert_ne!(client.try_reply(), Some(bulk("before")));
     }
+    assert_ne!(first.try_reply(), Some(ok()));
     wait_until(
         || stopped.log(),
         || {
