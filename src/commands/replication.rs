@@ -77,7 +77,7 @@ pub static COMMANDS: &[Row] = &[
     .by(Plain(role)),
     Command {
         name: "sentinel",
-        arity: -2,
+        syntax: "question [master-name]",
         since: "2.8.4",
         summary: "Tells clients that look for the leader of a replica set which server it is.",
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),

@@ -68,7 +68,8 @@ impl Standing {
             }
             _ => return None,
         };
-        (set > 0 && (1..=count).contains(&own)).then_some(Standing { set, own: own - 1, count, state })
+        let is_possible = set > 0 && (1..=count).contains(&own);
+        is_possible.then(|| Standing { set, own: own - 1, count, state })
     }
 
     /// Has the file say it, durably.

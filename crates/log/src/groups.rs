@@ -60,6 +60,11 @@ pub trait Groups: Send + Sync {
 }
 
 impl Log {
+    /// Whether other servers have it, too.
+    pub fn is_shared(&self) -> bool {
+        self.groups.is_some()
+    }
+
     /// Everything below is durable on this server's medium.
     pub fn durable_here(&self) -> Lsn {
         self.durable_here.load(Ordering::Acquire)

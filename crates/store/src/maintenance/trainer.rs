@@ -17,9 +17,13 @@ use std::{
 const TICK: Duration = Duration::from_secs(1);
 
 impl Maintenance {
-    /// Makes a dictionary, if there are enough samples and it pays; whether it did. Values are compressed with it once it is durable.
+    /// Makes a dictionary, if there are enough samples and it pays; whether it did. Values are compressed with it once it is durable. Not for a
+    /// log that other servers have, too: they would not have the dictionary.
     pub fn train(&self) -> Result<bool> {
         let shared = &self.engine.shared;
+        if shared.log.is_shared() {
+            return Ok(false);
+        }
         let samples = shared.compression.take_samples();
         let Some(dictionary) = samples.and_then(|samples| shared.compression.train(&samples)) else {
             return Ok(false);
