@@ -48,7 +48,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     open_log(&config)?;
     let runtime = build_runtime()?;
     // From the start on, so that who renames log files need not know whether the server serves already.
-    let hang_ups = {
+    let mut hang_ups = {
         let _context = runtime.enter();
         signal(SignalKind::hangup()).map_err(|e| format!("cannot start: {e}"))?
     };
@@ -68,7 +68,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         None => (open_store(&config.text(Opt::Dir), io, options)?, None),
         Some(set) => {
             let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
-            match follow(&config, set, elected, (io, options))? {
+            match follow(&config, set, elected, &mut hang_ups, (io, options))? {
                 Some(store) => (store, Some(member)),
                 None => {
                     service::tell(State::Ends);
@@ -202,10 +202,7 @@ fn open_log_file(config: &Config) -> Result<(), String> {
 /// cannot be opened leaves the old one in use.
 async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     while hang_ups.recv().await.is_some() {
-        match open_log_file(&server.config) {
-            Ok(()) => log!(Notice, "Received SIGHUP: the log file and the certificates are opened again"),
-            Err(e) => log!(Warning, "Received SIGHUP: {e}; the old one stays in use"),
-        }
+        reopen_log(&server.config, "the log file and the certificates are opened again");
         if server.tls.configure(&server.config).is_err() {
             log!(Warning, "TLS: the certificates that were loaded before stay in use");
         }
@@ -221,6 +218,13 @@ pub fn open_to_fill(config: &Config) -> Result<Store, String> {
     let store = open_store(&dir, io, Options { keeps_copies: false, ..options })?;
     tell_data_folder(config);
     Ok(store)
+}
+
+fn reopen_log(config: &Config, done: &str) {
+    match open_log_file(config) {
+        Ok(()) => log!(Notice, "Received SIGHUP: {done}"),
+        Err(e) => log!(Warning, "Received SIGHUP: {e}; the old one stays in use"),
+    }
 }
 
 /// How the store is opened, by the options.
@@ -294,6 +298,7 @@ fn follow(
     config: &Config,
     set: Arc<ReplicaSet>,
     elected: oneshot::Receiver<Elected>,
+    hang_ups: &mut Signal,
     (io, options): (Arc<dyn Io>, Options),
 ) -> Result<Option<Store>, String> {
     let front = Front::new(config, set)?;
@@ -322,9 +327,14 @@ fn follow(
         signals.notify(move || signalled.notify_one());
         tokio::task::spawn_local(front.accept(listeners));
         let (mut lead, mut ended) = (pin!(lead), pin!(shutdown.notified()));
-        std::future::poll_fn(|cx| match ended.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(None)),
-            Poll::Pending => lead.as_mut().poll(cx),
+        std::future::poll_fn(|cx| {
+            while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
+                reopen_log(config, "the log file is opened again");
+            }
+            match ended.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(None)),
+                Poll::Pending => lead.as_mut().poll(cx),
+            }
         })
         .await
     })

@@ -103,6 +103,12 @@ fn servers_found_a_set_and_one_of_them_leads() {
         let found = client.call("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster");
         assert_eq!(found, harness::bulks(["127.0.0.1", port]));
         assert_eq!(client.info("role"), "slave");
+        let server = set.servers[at].as_ref().expect("it runs");
+        server.signal("HUP");
+        wait_until(
+            || server.log(),
+            || server.log().contains("Received SIGHUP: the log file is opened again"),
+        );
         assert_eq!(&client.info("master_port"), port);
     }
 }
