@@ -329,11 +329,7 @@ fn waitaof(call: &mut Call) -> Answer {
         call.out.int(i64::from(is_durable));
         call.out.int(count);
     };
-    if call.server().replica_set.is_some() || local > 0 || replicas == 0 || call.session.in_exec {
-        let has_others = call.server().replica_set.is_some();
-        return wait_for_others(call, (local, if has_others { replicas } else { 0 }), timeout, reply);
-    }
-    wait_in_vain(call, timeout, |call| reply(call, false, 0))
+    wait_for_others(call, (local, replicas), timeout, reply)
 }
 
 /// Waits until what is written so far is durable here, if `local` is 1, and on so many other servers of the set, or the time is over.
@@ -358,10 +354,14 @@ fn wait_for_others(
     let least = set.filter(|_| is_agreed).map_or(0, |set| set.servers.len() / 2);
     let count = set.map_or(0, |set| set.view().count_with(lsn).max(least)) as i64;
     let is_late = until.is_some_and(|until| until <= Instant::now());
-    let is_missing = local > i64::from(is_durable) || replicas > count;
+    let lacks_local = local > i64::from(is_durable);
+    let is_missing = lacks_local || (set.is_some() && replicas > count);
     if is_missing && !is_late && !call.session.in_exec && log.failed().is_none() {
         call.session.progress = Some(Progress::Durable { lsn, until });
         return Ok(Outcome::postpone(DURABLE_TICK));
+    }
+    if set.is_none() && replicas > 0 && !lacks_local && !call.session.in_exec {
+        return wait_in_vain(call, timeout, |call| reply(call, is_durable, 0));
     }
     reply(call, is_durable, count);
     Ok(Done)
