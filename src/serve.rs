@@ -22,7 +22,7 @@ use crate::{
         replica_set::ReplicaSet,
     },
     service::{self, State},
-    util::{allocator, version::VERSION},
+    util::{allocator, runtime, version::VERSION},
 };
 use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
 use holdfast_store::{HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
@@ -37,7 +37,7 @@ use std::{
     thread,
 };
 use tokio::{
-    runtime::{Builder, LocalOptions, LocalRuntime},
+    runtime::LocalRuntime,
     signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, mpsc, oneshot},
 };
@@ -159,9 +159,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
 }
 
 fn build_runtime() -> Result<LocalRuntime, String> {
-    let runtime =
-        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
-    runtime.map_err(|e| format!("cannot start: {e}"))
+    runtime::local().map_err(|e| format!("cannot start: {e}"))
 }
 
 /// Makes the server the replica that it was when it ended, or that its options say.

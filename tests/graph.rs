@@ -9,6 +9,18 @@ use std::collections::BTreeSet;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
+/// A node of a cluster that has all slots.
+fn node() -> Server {
+    let port = harness::free_port().to_string();
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let mut client = server.client();
+    client.call("cluster addslotsrange 0 16383");
+    let serves = || show(&server.client().call("set x 1")) == "+OK";
+    harness::wait_until(|| show(&client.call("cluster info")), serves);
+    client.call("del x");
+    server
+}
+
 #[test]
 fn edges_come_and_go() {
     let server = Server::start(&[]);
@@ -191,14 +203,8 @@ fn who_may_not_change_a_neighbour_cannot() {
 
 #[test]
 fn on_a_node_of_a_cluster_edges_stay_within_a_slot() {
-    let port = harness::free_port().to_string();
-    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let server = node();
     let mut client = server.client();
-    client.call("cluster addslotsrange 0 16383");
-    harness::wait_until(
-        || show(&client.call("cluster info")),
-        || show(&server.client().call("set x 1")) == "+OK",
-    );
     client.run_script(
         "graph.addedge a b => -CROSSSLOT Keys in request don't hash to the same slot
          graph.addedge {g}a {g}b {g}c {g}a => :2
@@ -336,15 +342,8 @@ fn a_kill_amid_the_removal_of_many_edges_leaves_a_whole_graph() {
 
 #[test]
 fn what_is_refused_of_many_edges_has_changed_nothing() {
-    let port = harness::free_port().to_string();
-    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let server = node();
     let mut client = server.client();
-    client.call("cluster addslotsrange 0 16383");
-    harness::wait_until(
-        || show(&client.call("cluster info")),
-        || show(&server.client().call("set {g}x 1")) == "+OK",
-    );
-    client.call("del {g}x");
     let mut call = vec!["graph.addedge".to_owned()];
     (0..600).for_each(|number| call.extend(["{g}hub".into(), format!("{{g}}{number:03}")]));
     assert_eq!(client.call_args(&call), Reply::Int(600));

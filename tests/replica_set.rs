@@ -58,6 +58,12 @@ impl Set {
         Client::connect(&folder.join("socket")).ok()
     }
 
+    /// Waits until all have what the leader has; `late` is the one that may take long.
+    fn wait_for_all(&self, leader: &mut Client, late: usize) {
+        let log = || self.servers[late].as_ref().expect("it runs").log();
+        assert_eq!(number(&leader.call("WAIT 2 20000")), Some(2), "{}", log());
+    }
+
     /// The server that leads and serves, and a connection to it.
     fn leader(&self) -> (usize, Client) {
         self.leader_but(usize::MAX)
@@ -234,12 +240,7 @@ fn a_server_that_has_lost_its_data_gets_a_copy() {
     set.start_in(lost, Folder::new());
     // What is written while it is copied is not missing either.
     overwrite(&mut client, 1000, 4);
-    assert_eq!(
-        number(&client.call("WAIT 2 20000")),
-        Some(2),
-        "{}",
-        set.servers[lost].as_ref().unwrap().log()
-    );
+    set.wait_for_all(&mut client, lost);
     // Now it is one of the majority that must have all.
     drop(set.kill(leader));
     let (_, mut client) = set.leader();
@@ -258,12 +259,7 @@ fn a_server_that_is_too_far_behind_gets_a_copy() {
     overwrite(&mut client, 1000, 100);
     assert_eq!(client.call("DEBUG RELOAD"), ok());
     set.start_in(behind, folder);
-    assert_eq!(
-        number(&client.call("WAIT 2 20000")),
-        Some(2),
-        "{}",
-        set.servers[behind].as_ref().unwrap().log()
-    );
+    set.wait_for_all(&mut client, behind);
     let log = set.servers[behind].as_ref().expect("it runs").log();
     assert!(log.contains("Copying the data of"), "{log}");
     drop(set.kill(leader));

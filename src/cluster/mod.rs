@@ -5,13 +5,14 @@ mod export;
 
 use crate::{
     admin::log::log,
-    config::Opt,
+    config::{Opt, address::bus_port},
     net::bus::{self, Bus, Protocol, Received},
     server::{
         Server,
-        cluster::{Export, ExportState, Order, TICK, View, bus_port, node_options},
+        cluster::{Export, ExportState, Order, TICK, View, node_options},
         mailbox::{Message, Wake},
     },
+    util::runtime,
 };
 use holdfast_cluster::{Change, Frame, Map, Name, Node, NodeOptions, Slots};
 use holdfast_store::{Io, RealIo, hash_slot};
@@ -27,7 +28,6 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    runtime::{Builder, LocalOptions},
     sync::mpsc::{self, Receiver, Sender, channel},
     task::spawn_local,
     time::{self, Instant, MissedTickBehavior},
@@ -85,16 +85,14 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
         Arc::new(RealIo::new(Path::new(&server.config.text(Opt::Dir))).map_err(|e| cannot(&e))?);
     let node = Node::open(io.clone(), options.clone()).map_err(|e| cannot(&e))?;
     log!(Notice, "Node configuration loaded, I'm {}", node.name());
-    let listeners = bus::listen(&server.config, bus_port(&server.config).ok_or(no_port)?)?;
+    let listeners = bus::listen(&server.config, bus_port(&server.config, Opt::ClusterPort).ok_or(no_port)?)?;
     let (orders, mut inbox) = mpsc::unbounded_channel();
     server.cluster.take_orders(orders);
     let (end, mut ended) = mpsc::unbounded_channel();
     let server = server.clone();
     let (shown, is_shown) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().name("cluster".into()).spawn(move || {
-        let runtime =
-            Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
-        let runtime = runtime.expect("a runtime, as the workers have");
+        let runtime = runtime::local().expect("a runtime, as the workers have");
         runtime.block_on(async move {
             let (sender, events) = channel(EVENTS_MAX);
             let (bus, mut frames) = Bus::start(PROTOCOL, listeners);

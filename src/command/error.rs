@@ -21,6 +21,14 @@ impl Stop {
     pub const fn new(text: &'static str) -> Self {
         Stop::Error(Cow::Borrowed(text.as_bytes()))
     }
+
+    /// What it says, for who does not wait.
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Stop::Error(text) => String::from_utf8_lossy(text),
+            Stop::Cold(_) | Stop::LockBusy | Stop::Busy => "the store is busy".into(),
+        }
+    }
 }
 
 impl From<String> for Stop {
@@ -57,6 +65,19 @@ impl From<holdfast_store::Error> for Stop {
     }
 }
 
+/// The client has to authenticate first.
+pub const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
+/// It has not done so.
+pub const WRONGPASS: Stop = Stop::new("WRONGPASS invalid username-password pair or user is disabled.");
+/// HELLO names another protocol than 2 or 3.
+pub const NOPROTO: Stop = Stop::new("NOPROTO unsupported protocol version");
+/// The server is a replica.
+pub const READONLY: Stop = Stop::new("READONLY You can't write against a read only replica.");
+/// It is one, and its data may be out of date.
+pub const MASTERDOWN: Stop =
+    Stop::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+/// Its data are not there yet.
+pub const LOADING: Stop = Stop::new("LOADING Redis is loading the dataset in memory");
 /// The arguments are not what the command expects.
 pub const SYNTAX: Stop = Stop::new("ERR syntax error");
 /// An argument should be an integer.

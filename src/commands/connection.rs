@@ -1,7 +1,13 @@
 //! PING, ECHO, HELLO, AUTH, SELECT, QUIT, RESET.
 
-use crate::{acl, commands::prelude::*, config::Opt, util::version::REDIS_VERSION};
-use holdfast_resp::{Proto, parse_int};
+use crate::{
+    acl,
+    command::error::{NOPROTO, WRONGPASS},
+    commands::prelude::*,
+    config::Opt,
+    util::version::REDIS_VERSION,
+};
+use holdfast_resp::{Proto, Writer, parse_int};
 
 /// Works before authentication and while a script runs.
 const ALWAYS: Flags = ROW.flags.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
@@ -62,7 +68,6 @@ pub static COMMANDS: &[Row] = &[
         .by(Plain(select)),
 ];
 
-const WRONGPASS: Stop = Stop::new("WRONGPASS invalid username-password pair or user is disabled.");
 const NO_PASSWORD_SET: Stop = Stop::new(
     "ERR AUTH <password> called without any password configured for the default user. \
      Are you sure your configuration is correct?",
@@ -71,7 +76,6 @@ const HELLO_NOAUTH: Stop = Stop::new(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
      option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
-const NOPROTO: Stop = Stop::new("NOPROTO unsupported protocol version");
 const PROTO_NOT_INTEGER: Stop = Stop::new("ERR Protocol version is not an integer or out of range");
 const BAD_NAME: Stop = Stop::new("ERR Client names cannot contain spaces, newlines or special characters.");
 
@@ -186,9 +190,14 @@ fn hello(call: &mut Call) -> Answer {
     }
     let id = call.session.client.id as i64;
     let mode = call.server().cluster.mode();
-    let proto = if call.session.proto == Proto::Resp3 { 3 } else { 2 };
     let role = if call.server().replication.is_replica() { "replica" } else { "master" };
-    let out = &mut call.out;
+    hello_reply(&mut call.out, id, mode, role);
+    Ok(Done)
+}
+
+/// The reply to HELLO.
+pub fn hello_reply(out: &mut Writer, id: i64, mode: &str, role: &str) {
+    let proto = if out.proto() == Proto::Resp3 { 3 } else { 2 };
     out.map(7);
     out.key("server").bulk("redis");
     out.key("version").bulk(REDIS_VERSION);
@@ -197,7 +206,6 @@ fn hello(call: &mut Call) -> Answer {
     out.key("mode").bulk(mode);
     out.key("role").bulk(role);
     out.key("modules").array(0);
-    Ok(Done)
 }
 
 /// Gives the connection a name; an empty one takes it away.

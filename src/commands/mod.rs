@@ -52,6 +52,7 @@ mod vectors;
 mod zsets;
 
 use crate::exec::handler::{Row, Rows};
+pub use connection::hello_reply;
 pub use info::human;
 use std::sync::LazyLock;
 

@@ -1,8 +1,9 @@
-//! Where a server of a replica set is, as its options name it.
+//! Where a server of a replica set is, as its options name it; and where those that belong together connect to each other.
 
+use super::{Config, Opt};
 use std::{fmt, str::FromStr};
 
-/// What is added to the port for clients to get that for the other servers of the set, if no other one is named.
+/// What is added to the port for clients to get that for other servers, if no other one is named.
 const BUS_PORT_OFFSET: u16 = 10000;
 
 /// Where a server of the set is.
@@ -41,6 +42,17 @@ impl fmt::Display for Address {
             true => write!(f, "[{host}]:{port}@{bus_port}"),
             false => write!(f, "{host}:{port}@{bus_port}"),
         }
+    }
+}
+
+/// The port at which other servers connect: what `option` says, or by the port for clients. `None`: that is too large, or there is none.
+pub fn bus_port(config: &Config, option: Opt) -> Option<u16> {
+    match config.number(option) {
+        0 => {
+            let ports = [Opt::Port, Opt::TlsPort].map(|opt| config.number(opt) as u16);
+            ports.into_iter().find(|port| *port > 0)?.checked_add(BUS_PORT_OFFSET)
+        }
+        port => u16::try_from(port).ok(),
     }
 }
 

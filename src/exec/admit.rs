@@ -3,7 +3,7 @@
 
 use crate::{
     admin::refusals::Cause,
-    command::error::{DISK_FULL, LOG_FAILED_TEXT, OUT_OF_MEMORY, Stop},
+    command::error::{DISK_FULL, LOG_FAILED_TEXT, OUT_OF_MEMORY, READONLY, Stop},
     config::Opt,
     exec::{answer::Outcome, turn::Turn},
     server::eviction,
@@ -16,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const READONLY: Stop = Stop::new("READONLY You can't write against a read only replica.");
 const NO_REPLICAS: Stop = Stop::new("NOREPLICAS Not enough good replicas to write.");
 /// Bytes of arguments that a command or a transaction writes at most: a batch of the log has less than 4 GiB, and what is
 /// written besides takes a part of it.

@@ -3,7 +3,12 @@
 use crate::{
     acl::{Context, Denied},
     clients::client::flag,
-    command::{Command, Flags, error::Stop, keys::CallKeys, table::CommandId},
+    command::{
+        Command, Flags,
+        error::{LOADING, MASTERDOWN, NOAUTH, Stop},
+        keys::CallKeys,
+        table::CommandId,
+    },
     config::Opt,
     exec::{answer::Outcome, call::wrong_arity, handler::Handler, turn::Turn},
     session::Session,
@@ -11,11 +16,7 @@ use crate::{
 use holdfast_resp::{Args, Proto, Writer};
 use std::time::Duration;
 
-const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
 const MONITOR_ONLY: Stop = Stop::new("ERR Replica can't interact with the keyspace");
-const LOADING: Stop = Stop::new("LOADING Redis is loading the dataset in memory");
-const MASTERDOWN: Stop =
-    Stop::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 const NOT_IN_MULTI: Stop = Stop::new("ERR Command not allowed inside a transaction");
 
 /// Bytes of a command that an error shows.

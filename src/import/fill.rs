@@ -231,8 +231,8 @@ impl Sink for Filler<'_> {
                 match u8::try_from(number).ok().filter(|number| usize::from(*number) < DATABASES) {
                     Some(number) => self.db = self.store.database(number),
                     None => {
-                        let refused = text(NO_DATABASE);
-                        self.failure.set(format!("the number of a database is refused: {refused}"));
+                        let refused: Stop = NO_DATABASE;
+                        self.failure.set(format!("the number of a database is refused: {}", refused.text()));
                         return Err(Stopped);
                     }
                 }
@@ -332,7 +332,7 @@ fn write(store: &Store, group: &Group) -> Result<(), String> {
     loop {
         let names = group.jobs.iter().map(|job| group.name(job));
         let txn = store.begin_filling(group.db, group.partition, names, group.elements, group.size);
-        let mut txn = txn.map_err(|e| text(e.into()))?;
+        let mut txn = txn.map_err(|e| Stop::from(e).text().into_owned())?;
         txn.supply(mem::take(&mut fetched));
         let written =
             group.jobs.iter().try_for_each(|job| write_job(&mut txn, group, job).map_err(|why| (job, why)));
@@ -352,7 +352,7 @@ fn write(store: &Store, group: &Group) -> Result<(), String> {
         };
         let key = What::Key { name: group.name(job).to_vec(), is_last: true };
         return Err(match refusal {
-            Refusal::Stop(stop) => format!("{key} is refused: {}", text(stop)),
+            Refusal::Stop(stop) => format!("{key} is refused: {}", stop.text()),
             Refusal::Because(why) => format!("{key} {why}"),
         });
     }
@@ -417,12 +417,4 @@ fn add_piece(txn: &mut Txn, db: u8, key: &[u8], piece: &Value, before: u64) -> h
         }
         Value::String(_) | Value::Stream(_) => unreachable!("only other collections come in pieces"),
     })
-}
-
-/// The text of an error.
-fn text(stop: Stop) -> String {
-    match stop {
-        Stop::Error(text) => String::from_utf8_lossy(&text).into_owned(),
-        Stop::Cold(_) | Stop::LockBusy | Stop::Busy => "the store is busy".into(),
-    }
 }

@@ -10,6 +10,7 @@ use crate::{
     figures::health::{Severity, problems, worst},
     net::listener::listen_on_port,
     server::Server,
+    util::runtime,
 };
 use http_body_util::Full;
 use hyper::{
@@ -35,7 +36,6 @@ use std::{
 };
 use tokio::{
     net::TcpStream,
-    runtime::{Builder, LocalOptions},
     sync::{Semaphore, oneshot},
     task::spawn_local,
     time::{sleep, timeout},
@@ -131,8 +131,7 @@ impl Drop for Port {
 
 /// Answers until `stopped`.
 fn run(sockets: Vec<TcpListener>, shown: Shown, stopped: oneshot::Receiver<()>) -> io::Result<()> {
-    let runtime =
-        Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+    let runtime = runtime::local()?;
     let desk =
         Rc::new(Desk { shown, last: RefCell::default(), places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) });
     runtime.block_on(async {

@@ -187,9 +187,8 @@ async fn carry(
 }
 
 async fn connect(protocol: Protocol, host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
+    let mut stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
     stream.set_nodelay(true)?;
-    let mut stream = stream;
     stream.write_all(protocol.preface).await?;
     Ok(stream)
 }

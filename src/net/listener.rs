@@ -75,6 +75,12 @@ struct UnixSocket {
     path: PathBuf,
 }
 
+impl UnixSocket {
+    fn register(&self) -> io::Result<tokio::net::UnixListener> {
+        tokio::net::UnixListener::from_std(self.listener.try_clone()?)
+    }
+}
+
 impl Drop for UnixSocket {
     fn drop(&mut self) {
         // If it is gone already, all the better.
@@ -119,10 +125,7 @@ impl Listeners {
         let Listeners { mut addresses, tcp, unix } = self;
         let mut tcp = register(tcp)?;
         let mut requests = server.acceptor.begin();
-        let unix_listener = match &unix {
-            Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
-            None => None,
-        };
+        let unix_listener = unix.as_ref().map(UnixSocket::register).transpose()?;
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {
             while let Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
@@ -141,10 +144,7 @@ impl Listeners {
     /// Gives each client to `take`, with whether it comes from another machine, until it is dropped.
     pub async fn accept_each(self, mut take: impl FnMut(Socket, bool)) -> io::Result<()> {
         let tcp = register(self.tcp)?;
-        let unix_listener = match &self.unix {
-            Some(socket) => Some(tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?),
-            None => None,
-        };
+        let unix_listener = self.unix.as_ref().map(UnixSocket::register).transpose()?;
         std::future::poll_fn::<(), _>(|cx| {
             poll_each(cx, &tcp, &unix_listener, &mut |socket, from| {
                 let is_remote = from.is_remote();

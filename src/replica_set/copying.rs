@@ -4,7 +4,7 @@
 use super::{
     frame::Frame,
     giving::PART,
-    standing::{self, JOURNAL, Standing, State},
+    standing::{JOURNAL, Standing, State, remove_folder, remove_store},
 };
 use holdfast_consensus::{MemberId, Replica};
 use holdfast_io::{Durability, File, Io};
@@ -66,7 +66,7 @@ impl Copying {
     /// # Errors
     /// The medium's.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, own: usize, offered: Offered) -> io::Result<Copying> {
-        remove(dir)?;
+        remove_folder(&dir.join(COPY))?;
         let Offered { set, from, end, base, voted, files } = offered;
         let (asked, times) = (Instant::now(), 0);
         let mut copying = Copying {
@@ -164,24 +164,13 @@ impl Copying {
     }
 }
 
-/// Removes a copy that is not whole.
-///
-/// # Errors
-/// The medium's.
-pub fn remove(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir.join(COPY)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// Puts a copy that is whole in the place of what there is, in steps that may be done again. Nobody has a file open.
 ///
 /// # Errors
 /// The medium's.
 pub fn install(dir: &Path, standing: &mut Standing) -> io::Result<()> {
     if standing.state == State::Whole {
-        standing::remove_store(dir)?;
+        remove_store(dir)?;
         standing.state = State::Cleared;
         standing.write(dir)?;
     }
@@ -196,7 +185,7 @@ pub fn install(dir: &Path, standing: &mut Standing) -> io::Result<()> {
             }
         }
         fs::File::open(dir)?.sync_all()?;
-        remove(dir)?;
+        remove_folder(&dir.join(COPY))?;
         standing.state = State::Member;
         standing.write(dir)?;
     }

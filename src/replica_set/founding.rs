@@ -76,14 +76,13 @@ impl Founding {
             ));
         }
         let kind = kind(standing.as_ref(), &*io).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let names: Vec<String> = set.servers.iter().map(ToString::to_string).collect();
         let mut nonce = [0; 8];
         io.random(&mut nonce);
         Ok(Founding {
             own: standing.as_ref().map(|standing| standing.own),
             heard: vec![None; count],
             last: 0,
-            servers: crc32c(names.join(" ").as_bytes()),
+            servers: crc32c(set.list().as_bytes()),
             nonce: u64::from_le_bytes(nonce),
             set,
             dir,
@@ -170,7 +169,7 @@ impl Founding {
                 let (from, to) = (from as usize, to as usize);
                 self.take_offer(to, nonce, Offered { set, from, end, base, voted, files }, replica)
             }
-            Frame::Fetch { set, from, name, offset } => self.give(set, from as usize, &name, offset),
+            Frame::Fetch { from, name, offset, .. } => self.give(from as usize, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
             Frame::Envelope { .. } => Ok(()),
         }
@@ -180,7 +179,7 @@ impl Founding {
         if hello.servers != self.servers {
             self.tell(format!(
                 "another server has another list of servers in its option replica-set than this one ({})",
-                self.set.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+                self.set.list()
             ));
             return Ok(());
         }
@@ -307,12 +306,10 @@ impl Founding {
         }
         let giving = self.giving.as_ref().expect("it is there");
         for to in missing {
-            let is_blank = |(_, hello): &(Instant, Hello)| hello.kind == Kind::Blank;
-            if self.heard[to].as_ref().is_some_and(is_blank) {
-                self.outbox.push((
-                    to,
-                    giving.offer(to, self.heard[to].as_ref().map_or(0, |(_, hello)| hello.nonce)),
-                ));
+            if let Some((_, hello)) = &self.heard[to]
+                && hello.kind == Kind::Blank
+            {
+                self.outbox.push((to, giving.offer(to, hello.nonce)));
             }
         }
         Ok(())
@@ -324,8 +321,8 @@ impl Founding {
 
     /// Becomes one of the set's, with a folder that has all that the set begins with.
     fn join(&mut self, set: u64, own: usize, end: Lsn) -> Result<(), String> {
-        let (id, base) = (own as MemberId + 1, Replica::first_base(&self.voters(), end));
-        Replica::adopt(self.io.clone(), JOURNAL, id, &base, FIRST).map_err(|e| self.failed(&e))?;
+        let id = own as MemberId + 1;
+        Replica::found(self.io.clone(), JOURNAL, id, &self.voters(), end).map_err(|e| self.failed(&e))?;
         self.giving = None;
         self.become_member(Standing { set, own, count: self.heard.len(), state: State::Member })
     }
@@ -377,20 +374,10 @@ impl Founding {
     }
 
     /// As the origin.
-    fn give(&mut self, set: u64, from: usize, name: &str, offset: u64) -> Result<(), String> {
-        let Some(giving) =
-            self.giving.as_ref().filter(|_| self.member_of().is_none() && from < self.heard.len())
-        else {
-            return Ok(());
-        };
-        let part = if name.is_empty() {
-            Ok(Some(Frame::Part { set, name: String::new(), offset: 0, bytes: Vec::new() }))
-        } else {
-            giving.part(name, offset)
-        };
-        if let Some(part) = part.map_err(|e| self.failed(&e))? {
-            self.outbox.push((from, part));
-        }
+    fn give(&mut self, from: usize, name: &str, offset: u64) -> Result<(), String> {
+        let Some(giving) = self.giving.as_ref().filter(|_| from < self.heard.len()) else { return Ok(()) };
+        let part = giving.part(name, offset).map_err(|e| self.failed(&e))?;
+        self.outbox.extend(part.map(|part| (from, part)));
         Ok(())
     }
 

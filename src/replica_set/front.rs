@@ -2,6 +2,8 @@
 //! read there could be out of date, so nothing is.
 
 use crate::{
+    command::error::{LOADING, MASTERDOWN, NOAUTH, NOPROTO, READONLY, Stop, WRONGPASS},
+    commands::hello_reply,
     config::{Config, Opt},
     net::listener::Listeners,
     server::replica_set::ReplicaSet,
@@ -18,6 +20,7 @@ use std::{
     future::poll_fn,
     io, process,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{task::spawn_local, time::timeout};
@@ -29,15 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections that say nothing for so long are closed.
 const IDLE: Duration = Duration::from_secs(300);
 
-const NOAUTH: &str = "NOAUTH Authentication required.";
-const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const READONLY: &str = "READONLY You can't write against a read only replica.";
-const MASTERDOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
-const LOADING: &str = "LOADING Redis is loading the dataset in memory";
-
 /// Answers clients until it is dropped.
 pub struct Front {
-    set: std::sync::Arc<ReplicaSet>,
+    set: Arc<ReplicaSet>,
     password: String,
     is_protected: bool,
     clients_max: i64,
@@ -61,7 +58,7 @@ impl Front {
     ///
     /// # Errors
     /// The certificates cannot be used.
-    pub fn new(config: &Config, set: std::sync::Arc<ReplicaSet>) -> Result<Rc<Front>, String> {
+    pub fn new(config: &Config, set: Arc<ReplicaSet>) -> Result<Rc<Front>, String> {
         let tls = Tls::default();
         if config.number(Opt::TlsPort) > 0 {
             tls.configure(config)?;
@@ -145,7 +142,7 @@ impl Front {
         let mut out = Writer::new(output, session.proto);
         let is_free = matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset");
         if !session.is_authenticated && !is_free {
-            return out.error(NOAUTH);
+            return out.error(NOAUTH.text().as_ref());
         }
         let is =
             |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
@@ -162,7 +159,7 @@ impl Front {
             }
             (b"auth", 2 | 3) => match self.authenticate(args, 1, session) {
                 true => out.ok(),
-                false => out.error(WRONGPASS),
+                false => out.error(WRONGPASS.text().as_ref()),
             },
             (b"hello", _) => self.hello(args, session, output),
             (b"select", 2) | (b"readonly" | b"readwrite", 1) => out.ok(),
@@ -191,11 +188,11 @@ impl Front {
                     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
                 session.is_over = true;
             }
-            _ => out.error(self.refusal()),
+            _ => out.error(self.refusal().text().as_ref()),
         }
     }
 
-    fn refusal(&self) -> &'static str {
+    fn refusal(&self) -> Stop {
         let view = self.set.view();
         match view.leader {
             Some(leader) if view.own == Some(leader) => LOADING,
@@ -222,13 +219,13 @@ impl Front {
             None => {}
             Some(b"2") => proto = Proto::Resp2,
             Some(b"3") => proto = Proto::Resp3,
-            Some(_) => return Writer::new(output, proto).error("NOPROTO unsupported protocol version"),
+            Some(_) => return Writer::new(output, proto).error(NOPROTO.text().as_ref()),
         }
         let mut at = 2;
         while at < args.len() {
             if args.at(at).eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
                 if !self.authenticate(&args.first(at + 3), at + 1, session) {
-                    return Writer::new(output, proto).error(WRONGPASS);
+                    return Writer::new(output, proto).error(WRONGPASS.text().as_ref());
                 }
                 at += 3;
             } else if args.at(at).eq_ignore_ascii_case(b"setname") && at + 1 < args.len() {
@@ -240,18 +237,10 @@ impl Front {
             }
         }
         if !session.is_authenticated {
-            return Writer::new(output, proto).error(NOAUTH);
+            return Writer::new(output, proto).error(NOAUTH.text().as_ref());
         }
         session.proto = proto;
-        let mut out = Writer::new(output, proto);
-        out.map(7);
-        out.key("server").bulk("redis");
-        out.key("version").bulk(REDIS_VERSION);
-        out.key("proto").int(if proto == Proto::Resp3 { 3 } else { 2 });
-        out.key("id").int(session.id);
-        out.key("mode").bulk("standalone");
-        out.key("role").bulk("replica");
-        out.key("modules").array(0);
+        hello_reply(&mut Writer::new(output, proto), session.id, "standalone", "replica");
     }
 
     fn role(&self, out: &mut Writer) {

@@ -53,11 +53,15 @@ impl Giving {
         }
     }
 
-    /// A part of a file; `None`: there is no such file.
+    /// A part of a file; without a name, that all was kept until now, which the caller knows. `None`: there is no such file.
     ///
     /// # Errors
     /// The medium's.
     pub fn part(&self, name: &str, offset: u64) -> io::Result<Option<Frame>> {
+        let part = |bytes| Frame::Part { set: self.set, name: name.to_owned(), offset, bytes };
+        if name.is_empty() {
+            return Ok(Some(part(Vec::new())));
+        }
         let file = self.files.iter().find(|(known, _)| known == name);
         let Some((_, len)) = file.filter(|(name, len)| is_file(name) && offset < *len) else {
             return Ok(None);
@@ -65,6 +69,6 @@ impl Giving {
         let mut bytes = vec![0; (len - offset).min(PART) as usize];
         self.folder.open(name, false)?.read_at(&mut bytes, offset)?;
         bytes.truncate(bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
-        Ok(Some(Frame::Part { set: self.set, name: name.to_owned(), offset, bytes }))
+        Ok(Some(part(bytes)))
     }
 }

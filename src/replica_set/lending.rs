@@ -11,7 +11,7 @@ use super::{
     giving::Giving,
 };
 use crate::admin::log::log;
-use holdfast_consensus::{MemberId, Replica};
+use holdfast_consensus::{MemberId, Other, Replica};
 use holdfast_store::{Begin, Io, Lease, Store};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -86,12 +86,9 @@ impl Lending {
         if self.lease.is_none() {
             let others = replica.others();
             let now = io.monotonic_us();
-            let has_answered = |id: MemberId, since: u64| {
-                let other = others.iter().find(|other| other.id == id);
-                other.is_some_and(|other| now.saturating_sub(other.silent_us) >= since)
-            };
             let all_others_have = |at: usize, since: u64| {
-                others.iter().all(|other| other.id as usize - 1 == at || has_answered(other.id, since))
+                let has_answered = |other: &Other| now.saturating_sub(other.silent_us) >= since;
+                others.iter().all(|other| other.id as usize - 1 == at || has_answered(other))
             };
             let blank = self.blank.iter().find(|(at, (_, since))| all_others_have(**at, *since));
             let blank = blank.map(|(at, (nonce, _))| (*at, *nonce));
@@ -105,8 +102,7 @@ impl Lending {
             match plan(lease, replica, store, io, (set, own)) {
                 Ok(giving) => self.giving = giving,
                 Err(error) => {
-                    log!(Warning, "cannot give a copy: {error}");
-                    self.end();
+                    self.fail(&error);
                     return None;
                 }
             }
@@ -115,31 +111,30 @@ impl Lending {
     }
 
     /// Answers who copies.
-    pub fn give(&mut self, set: u64, to: usize, name: &str, offset: u64) -> Option<Frame> {
+    pub fn give(&mut self, to: usize, name: &str, offset: u64) -> Option<Frame> {
         let Loan { lease, .. } = self.lease.as_ref().filter(|loan| loan.to == to)?;
         let giving = self.giving.as_ref()?;
         self.asked = Some(Instant::now());
-        let is_over = name.is_empty();
-        // What was kept before it was read was kept when it was read, too, if it is kept still.
-        let part = match giving.part(name, offset) {
-            Ok(part) => part,
-            Err(error) => {
-                log!(Warning, "cannot give a copy: {error}");
-                self.end();
-                return None;
+        let part = giving.part(name, offset).map_err(|e| e.to_string());
+        // What is kept still was kept when it was read.
+        match part.and_then(|part| lease.check().map(|()| part).map_err(|e| e.to_string())) {
+            Ok(part) => {
+                if name.is_empty() {
+                    self.given.push((to, Instant::now()));
+                    self.end();
+                }
+                part
             }
-        };
-        if let Err(error) = lease.replays_from() {
-            log!(Warning, "cannot give a copy: {error}");
-            self.end();
-            return None;
+            Err(error) => {
+                self.fail(&error);
+                None
+            }
         }
-        if is_over {
-            self.given.push((to, Instant::now()));
-            self.end();
-            return Some(Frame::Part { set, name: String::new(), offset: 0, bytes: Vec::new() });
-        }
-        part
+    }
+
+    fn fail(&mut self, error: &str) {
+        log!(Warning, "cannot give a copy: {error}");
+        self.end();
     }
 
     fn end(&mut self) {
@@ -159,16 +154,12 @@ fn plan(
     io: &Arc<dyn Io>,
     (set, own): (u64, usize),
 ) -> Result<Option<Giving>, String> {
-    if lease.plan().map_err(|e| e.to_string())?.is_none() {
-        return Ok(None);
-    }
     // An entry ends there: what is written at once here, or agreed on, is always an entry.
     let moment = store.log().durable();
-    let from = lease.replays_from().map_err(|e| e.to_string())?;
-    let Some((base, term)) = replica.base_at(from) else {
+    let Some(plan) = lease.plan_up_to(moment).map_err(|e| e.to_string())? else { return Ok(None) };
+    let Some((base, term)) = replica.base_at(plan.replays_from()) else {
         return Err("it leads no more, or knows no entry that is so old".into());
     };
-    let plan = lease.plan_up_to(moment).map_err(|e| e.to_string())?;
     let folder = plan.view(io.clone());
     Giving::new(set, own, folder, moment, base, (term, replica.id())).map(Some).map_err(|e| e.to_string())
 }

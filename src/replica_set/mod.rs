@@ -13,9 +13,10 @@ mod standing;
 
 use crate::{
     admin::log::log,
-    config::{Config, Opt},
+    config::{Config, Opt, address::bus_port},
     net::bus::{self, Bus, Protocol},
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
+    util::runtime,
 };
 use founding::Founding;
 use frame::Frame;
@@ -36,7 +37,6 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    runtime::{Builder, LocalOptions},
     sync::{
         mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender},
         oneshot,
@@ -87,12 +87,10 @@ pub fn start(
     io: Arc<dyn Io>,
     options: Options,
 ) -> Result<(Running, oneshot::Receiver<Elected>), String> {
-    let listeners = bus::listen(
-        config,
-        bus_port(config).ok_or(
-            "replica-set: the other servers connect at port + 10000, which is none; set replica-set-port",
-        )?,
-    )?;
+    let no_port =
+        "replica-set: the other servers connect at port + 10000, which is none; set replica-set-port";
+    let port = bus_port(config, Opt::ReplicaSetPort).ok_or(no_port)?;
+    let listeners = bus::listen(config, port)?;
     let dir = PathBuf::from(config.text(Opt::Dir));
     let founding = Founding::new(set.clone(), dir, io.clone(), options.clone())?;
     let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
@@ -118,11 +116,8 @@ pub fn start(
         successor: None,
     };
     let thread = thread::Builder::new().name("replica-set".into()).spawn(move || {
-        let runtime =
-            Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
-        runtime
-            .expect("a runtime, as the workers have")
-            .block_on(part.run(listeners, wakes, successors, ended));
+        let runtime = runtime::local().expect("a runtime, as the workers have");
+        runtime.block_on(part.run(listeners, wakes, successors, ended));
     });
     let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
     Ok((Running { thread, end }, elected))
@@ -142,18 +137,6 @@ pub fn refuse_alone(dir: &Path) -> Result<(), String> {
             own + 1
         )),
     }
-}
-
-/// The port at which the other servers connect.
-fn bus_port(config: &Config) -> Option<u16> {
-    let port = match config.number(Opt::ReplicaSetPort) {
-        0 => {
-            let ports = [config.number(Opt::Port), config.number(Opt::TlsPort)];
-            ports.into_iter().find(|port| *port > 0)? + 10000
-        }
-        port => port,
-    };
-    u16::try_from(port).ok()
 }
 
 /// Begins again, as the process did at its start: connections, threads and memory are gone then.
@@ -286,7 +269,7 @@ impl Part {
                 _ => Ok(()),
             },
             Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
-                let part = self.lending.give(set, from as usize, &name, offset);
+                let part = self.lending.give(from as usize, &name, offset);
                 self.outbox.extend(part.map(|part| (from as usize, part)));
                 Ok(())
             }

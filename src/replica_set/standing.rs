@@ -1,6 +1,7 @@
 //! What a data folder is to a replica set: the file `replica-set` in it says so.
 
 use super::frame::Kind;
+use crate::config::file::replace;
 use holdfast_store::{Io, Lsn};
 use std::{fmt::Write, fs, io, path::Path};
 
@@ -89,11 +90,7 @@ impl Standing {
             }
         }
         text.push('\n');
-        let new = dir.join("replica-set.new");
-        fs::write(&new, text)?;
-        fs::File::open(&new)?.sync_all()?;
-        fs::rename(&new, dir.join(FILE))?;
-        fs::File::open(dir)?.sync_all()
+        replace(&dir.join(FILE), text.as_bytes())
     }
 }
 
@@ -125,6 +122,14 @@ pub fn is_file(name: &str) -> bool {
     }
 }
 
+/// Removes a folder with all that is in it, if there is one.
+pub fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Removes what there is of a store, and the journal.
 pub fn remove_store(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
@@ -134,12 +139,7 @@ pub fn remove_store(dir: &Path) -> io::Result<()> {
             fs::remove_file(dir.join(name))?;
         }
     }
-    for folder in ["log", JOURNAL] {
-        match fs::remove_dir_all(dir.join(folder)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
+    ["log", JOURNAL].into_iter().try_for_each(|folder| remove_folder(&dir.join(folder)))?;
     fs::File::open(dir)?.sync_all()
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     commit::durability::Lsn,
-    config::{Config, Opt},
+    config::{Config, Opt, address::bus_port},
 };
 use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS, Slots};
 use std::{
@@ -24,8 +24,6 @@ use tokio::sync::mpsc::UnboundedSender;
 pub const TICK: Duration = Duration::from_millis(100);
 /// Transfers that are told of once they have ended.
 const EXPORTS_MAX: usize = 32;
-/// What is added to the port for clients to get that for nodes, if no other one is named.
-const BUS_PORT_OFFSET: i64 = 10000;
 
 /// What a node knows of its cluster.
 #[derive(Clone, Default)]
@@ -211,18 +209,6 @@ impl Cluster {
     }
 }
 
-/// The port at which other nodes connect; `None`: there is none, since the port for clients is too large, or there is none.
-pub fn bus_port(config: &Config) -> Option<u16> {
-    let port = match config.number(Opt::ClusterPort) {
-        0 => {
-            let ports = [config.number(Opt::Port), config.number(Opt::TlsPort)];
-            ports.into_iter().find(|port| *port > 0)? + BUS_PORT_OFFSET
-        }
-        port => port,
-    };
-    u16::try_from(port).ok()
-}
-
 /// How the options say that a node takes part.
 pub fn node_options(config: &Config) -> Option<NodeOptions> {
     let or = |announced, own: u16| match config.number(announced) as u16 {
@@ -233,7 +219,7 @@ pub fn node_options(config: &Config) -> Option<NodeOptions> {
         host: config.text(Opt::ClusterAnnounceIp),
         port: or(Opt::ClusterAnnouncePort, config.number(Opt::Port) as u16),
         tls_port: or(Opt::ClusterAnnounceTlsPort, config.number(Opt::TlsPort) as u16),
-        bus_port: or(Opt::ClusterAnnounceBusPort, bus_port(config)?),
+        bus_port: or(Opt::ClusterAnnounceBusPort, bus_port(config, Opt::ClusterPort)?),
     };
     let timeout = config.number(Opt::ClusterNodeTimeout) as u64 / TICK.as_millis() as u64;
     Some(NodeOptions { address, timeout })

@@ -101,6 +101,11 @@ impl ReplicaSet {
         })))
     }
 
+    /// Its servers, as the option names them.
+    pub fn list(&self) -> String {
+        self.servers.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")
+    }
+
     fn lock(&self) -> MutexGuard<'_, View> {
         self.view.lock().expect("no holder panics")
     }

@@ -4,10 +4,9 @@
 //! A replica stays one over a restart: the file `replica-of` in the data folder names its primary, and says whether the data are
 //! being replaced by the primary's, as they must not be served then.
 
-use crate::clients::client::Client;
+use crate::{clients::client::Client, config::file::replace};
 use std::{
     fmt, fs, io,
-    io::Write,
     path::{Path, PathBuf},
     str::FromStr,
     sync::{
@@ -391,15 +390,8 @@ impl Role {
     }
 
     fn write(&self, dir: &Path) -> io::Result<()> {
-        let new = dir.join("replica-of.new");
-        let mut file = fs::File::create(&new)?;
-        writeln!(file, "{}", self.primary)?;
-        if self.is_loading {
-            writeln!(file, "loading")?;
-        }
-        file.sync_all()?;
-        fs::rename(&new, dir.join(FILE))?;
-        fs::File::open(dir)?.sync_all()
+        let loading = if self.is_loading { "loading\n" } else { "" };
+        replace(&dir.join(FILE), format!("{}\n{loading}", self.primary).as_bytes())
     }
 
     fn remove(dir: &Path) -> io::Result<()> {

@@ -6,4 +6,5 @@ pub mod extended;
 pub mod glob;
 pub mod progress;
 pub mod random;
+pub mod runtime;
 pub mod version;

@@ -109,8 +109,8 @@ pub fn base_to_bytes(base: &Snapshot) -> Vec<u8> {
     out.0
 }
 
-/// The base of these bytes, and where it ends; `None`: they are none.
-pub fn base_of_bytes(bytes: &[u8]) -> Option<(Snapshot, Lsn)> {
+/// The base of these bytes; `None`: they are none.
+pub fn base_of_bytes(bytes: &[u8]) -> Option<Snapshot> {
     let read = || -> std::result::Result<_, Malformed> {
         let mut bytes = Decoder(bytes);
         let mut base = Snapshot::default();
@@ -120,8 +120,8 @@ pub fn base_of_bytes(bytes: &[u8]) -> Option<(Snapshot, Lsn)> {
         let voters = bytes.numbers()?;
         base.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
         bytes.end()?;
-        let end = decode_base(&base)?.end;
-        Ok((base, end))
+        decode_base(&base)?;
+        Ok(base)
     };
     read().ok()
 }

@@ -146,7 +146,7 @@ impl Replica {
         base: &[u8],
         voted: (u64, MemberId),
     ) -> Result<()> {
-        let (base, _) =
+        let base =
             base_of_bytes(base).ok_or_else(|| Error::Unusable("what comes with a copy is no base".into()))?;
         let (term, vote) = voted;
         let commit = base.get_metadata().index;

@@ -23,6 +23,11 @@ impl Plan {
         self.moment
     }
 
+    /// From where on a start reads the log of what is copied.
+    pub fn replays_from(&self) -> Lsn {
+        self.superblock.checkpoint_lsn
+    }
+
     /// A text, for the way between two processes.
     pub fn encode(&self) -> String {
         let mut text =

@@ -97,32 +97,33 @@ impl Lease {
                 log.request_durable(pinned.moment);
                 return None;
             }
-            let segments = log.places(pinned.moment);
-            Some(Plan { superblock: pinned.superblock.clone(), moment: pinned.moment, segments })
+            Some(self.plan_of(pinned, pinned.moment))
         })
     }
 
-    /// What is to be copied if it is to end at `moment`, a later one than the lease's, at which a batch ends.
+    /// What is to be copied if it is to end at `moment`, at which a batch ends; `None`: that is before the lease's.
     ///
     /// # Errors
     /// The backup had to yield.
     ///
     /// # Panics
     /// That moment is not durable.
-    pub fn plan_up_to(&self, moment: Lsn) -> Result<Plan> {
-        self.with(|pinned| {
-            let log = &self.maintenance.engine.shared.log;
-            assert!((pinned.moment..=log.durable()).contains(&moment), "it is durable, and later");
-            Plan { superblock: pinned.superblock.clone(), moment, segments: log.places(moment) }
-        })
+    pub fn plan_up_to(&self, moment: Lsn) -> Result<Option<Plan>> {
+        assert!(moment <= self.maintenance.engine.shared.log.durable(), "it is durable");
+        self.with(|pinned| (pinned.moment <= moment).then(|| self.plan_of(pinned, moment)))
     }
 
-    /// From where on a start reads the log of what is copied.
+    fn plan_of(&self, pinned: &Pinned, moment: Lsn) -> Plan {
+        let segments = self.maintenance.engine.shared.log.places(moment);
+        Plan { superblock: pinned.superblock.clone(), moment, segments }
+    }
+
+    /// Whether all is kept that is to be copied.
     ///
     /// # Errors
     /// The backup had to yield.
-    pub fn replays_from(&self) -> Result<Lsn> {
-        self.with(|pinned| pinned.superblock.checkpoint_lsn)
+    pub fn check(&self) -> Result<()> {
+        self.with(|_| ())
     }
 
     /// Says that all is copied. Without an error, everything was kept until now.
@@ -130,7 +131,7 @@ impl Lease {
     /// # Errors
     /// The backup had to yield: what was copied may be of different moments.
     pub fn end(self) -> Result<()> {
-        self.with(|_| ())?;
+        self.check()?;
         self.maintenance.backups.ended.fetch_add(1, Relaxed);
         Ok(())
     }

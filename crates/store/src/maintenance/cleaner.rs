@@ -248,10 +248,8 @@ fn nothing_lives(engine: &Engine, seq: u64) -> Result<bool> {
     engine.shared.log.scan_segment(seq, Scope::Crossing, &mut |lsn, payload| {
         for found in payload::items(payload) {
             let (rel, item, _) = found.map_err(|what| corrupt_batch(lsn, what))?;
-            let (partition, digest) = (engine.partition_of(item.key), engine.shared.secret.digest(item.key));
-            let mut txn = Txn::begin(engine, &[partition], now_ms);
-            let at = lsn + (holdfast_log::BATCH_HEADER + rel) as u64;
-            lives |= txn.live_item(&item, digest, at).is_some();
+            let (partition, lsn, digest) = locate(engine, lsn, rel, item.key);
+            lives |= Txn::begin(engine, &[partition], now_ms).live_item(&item, digest, lsn).is_some();
         }
         Ok(())
     })?;
@@ -335,6 +333,12 @@ struct Moving<'s, 'r> {
     lacks_room: bool,
 }
 
+/// Where the record of a key is whose item begins at `rel` in the payload of the batch at an LSN, and what it is looked up by.
+fn locate(engine: &Engine, batch: Lsn, rel: usize, key: &[u8]) -> (u16, Lsn, Digest) {
+    let lsn = batch + (holdfast_log::BATCH_HEADER + rel) as u64;
+    (engine.partition_of(key), lsn, engine.shared.secret.digest(key))
+}
+
 struct FoundRecord {
     partition: u16,
     lsn: Lsn,
@@ -350,12 +354,8 @@ impl Moving<'_, '_> {
             let (rel, item, len) = found.map_err(|what| corrupt_batch(lsn, what))?;
             let start = self.records.len();
             self.records.extend_from_slice(&payload[rel..rel + len]);
-            self.found.push(FoundRecord {
-                partition: self.engine.partition_of(item.key),
-                lsn: lsn + (holdfast_log::BATCH_HEADER + rel) as u64,
-                digest: self.engine.shared.secret.digest(item.key),
-                bytes: start..start + len,
-            });
+            let (partition, lsn, digest) = locate(self.engine, lsn, rel, item.key);
+            self.found.push(FoundRecord { partition, lsn, digest, bytes: start..start + len });
             if self.records.len() >= COLLECTED_BYTES {
                 self.move_collected()?;
             }
