@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Client, Folder, Server, bulk, error, free_port, is_error, number, ok, run, wait_until};
 use holdfast_resp::Reply;
-use std::time::Instant;
+use std::{fs, time::Instant};
 
 /// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
 const TIMEOUT: &str = "3000";
@@ -152,6 +152,7 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
     stale.iter_mut().for_each(|client| assert_eq!(client.call("PING"), Reply::Simple("PONG".into())));
     let stopped = set.servers[old].as_ref().expect("it runs");
     stopped.signal("STOP");
+    wait_until(|| "it stops".into(), || has_stopped(stopped));
     // It arrives when it goes on, before it hears anything of the others.
     first.send(b"SET a lost\r\n");
     stale.iter_mut().for_each(|client| client.send(b"GET a\r\n"));
@@ -209,6 +210,15 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
     println!("another one leads after {:?}", before.elapsed());
     assert_eq!(next, to);
     assert_eq!(client.call("GET a"), bulk("2"));
+}
+
+/// Whether all threads of a server have stopped: each does so by itself after the signal.
+fn has_stopped(server: &Server) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
+    tasks.into_iter().all(|task| {
+        let stat = fs::read_to_string(task.expect("a thread").path().join("stat")).expect("its state");
+        stat.rsplit(')').next().expect("what follows its name").trim_start().starts_with('T')
+    })
 }
 
 /// Writes as many keys again and again, each time with another value.
