@@ -1,6 +1,6 @@
 //! `holdfast check`: verifies a data folder offline, and leaves it as it is.
 
-use crate::util::progress::Progress;
+use crate::{replica_set, util::progress::Progress};
 use holdfast_store::{OpenError, Options, Store};
 use std::{path::Path, process};
 
@@ -52,6 +52,10 @@ pub fn check(dir: &Path) -> Result<(), String> {
         report.items, report.live_bytes, report.frozen, report.compressed
     );
     println!("heap: {} bytes, {} pages in the last checkpoint", report.heap_bytes, report.heap_pages);
+    println!("log: ends at LSN {}, in epoch {}", store.log().tail(), store.log().epoch());
+    if let Some(whose) = replica_set::whose(dir)? {
+        println!("of {whose}: its log may have what the others have not agreed on");
+    }
     println!("ok");
     Ok(())
 }

@@ -17,6 +17,13 @@ struct Set {
 
 impl Set {
     fn start(count: usize) -> Set {
+        let mut set = Set::new(count);
+        (0..count).for_each(|at| set.start_in(at, Folder::new()));
+        set
+    }
+
+    /// None of them is started.
+    fn new(count: usize) -> Set {
         let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let list: Vec<String> = ports.iter().map(|(port, bus)| format!("127.0.0.1:{port}@{bus}")).collect();
         let options: Vec<Vec<String>> = ports
@@ -38,9 +45,7 @@ impl Set {
                 words.map(str::to_owned).to_vec()
             })
             .collect();
-        let mut set = Set { servers: (0..count).map(|_| None).collect(), options };
-        (0..count).for_each(|at| set.start_in(at, Folder::new()));
-        set
+        Set { servers: (0..count).map(|_| None).collect(), options }
     }
 
     fn start_in(&mut self, at: usize, folder: Folder) {
@@ -296,13 +301,79 @@ fn servers_are_restarted_in_turn_without_an_election() {
     assert_eq!(client.call("GET a"), bulk("2"));
 }
 
+/// Runs the program, which must end well.
+fn program(args: &[&str]) -> String {
+    let output = run(args);
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    assert!(output.status.success(), "{args:?}: {text}");
+    text
+}
+
+/// Whoever leads, a backup goes on where the last one of another leader has ended.
 #[test]
-fn a_folder_of_a_set_is_not_served_alone() {
+fn backups_of_a_set_are_restored_and_served_alone_or_begin_another_set() {
     let mut set = Set::start(3);
-    let (leader, _) = set.leader();
+    let backups = Folder::new();
+    let to = backups.join("backups");
+    for round in 1..4 {
+        let (leader, mut client) = set.leader();
+        overwrite(&mut client, 1000, round);
+        // So that each of them counts as many checkpoints.
+        assert_eq!(client.call("DEBUG RELOAD"), ok());
+        program(&[
+            "backup",
+            "--from",
+            &set.servers[leader].as_ref().expect("it runs").folder().join("socket"),
+            &to,
+        ]);
+        let folder = set.kill(leader);
+        let told = program(&["check", &folder.join("data")]);
+        assert!(told.contains(" of 3 of the replica set "), "{told}");
+        set.leader();
+        set.start_in(leader, folder);
+    }
+    program(&["check", &to]);
+    for round in 1..4 {
+        let folder = Folder::new();
+        program(&["restore", &to, &folder.join("data"), "--backup", &round.to_string()]);
+        // What was restored goes on, and starts again with nothing to replay.
+        let server = Server::start_in(folder, &[]);
+        check_overwritten(&mut server.client(), 1000, round);
+        assert_eq!(server.client().call("SET a 1"), ok());
+        let folder = server.stop();
+        let server = Server::start_in(folder, &[]);
+        assert_eq!(server.client().call("SET b 1"), ok());
+        let folder = server.kill();
+        if round < 3 {
+            program(&["check", &folder.join("data")]);
+            continue;
+        }
+        let mut folder = Some(folder);
+        let mut set = Set::new(3);
+        (0..3).for_each(|at| set.start_in(at, folder.take().unwrap_or_else(Folder::new)));
+        let (leader, mut client) = set.leader();
+        check_overwritten(&mut client, 1000, round);
+        overwrite(&mut client, 100, 2);
+        set.wait_for_all(&mut client, (leader + 1) % 3);
+        drop(set.kill(leader));
+        let (_, mut client) = set.leader();
+        assert_eq!((client.call("GET a"), client.call("GET b")), (bulk("1"), bulk("1")));
+        check_overwritten(&mut client, 100, 2);
+    }
+}
+
+#[test]
+fn a_folder_of_a_set_is_served_alone_only_if_the_set_is_given_up() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 100, 1);
     let folder = set.kill(leader);
     let output =
         run(&["serve", "--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")]);
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(!output.status.success() && text.contains("of 3 of the replica set"), "{text}");
+    fs::remove_file(folder.join("data/replica-set")).expect("the file that says so");
+    let server = Server::start_in(folder, &[]);
+    check_overwritten(&mut server.client(), 100, 1);
+    assert_eq!(server.client().call("SET a 1"), ok());
 }

@@ -25,9 +25,6 @@ const FRESH: Duration = Duration::from_secs(2);
 /// How often one of the set's tells the others of itself, who may not be.
 const GREET: Duration = Duration::from_secs(1);
 
-/// The term with which a set begins, in which nobody has voted.
-const FIRST: (u64, MemberId) = (1, 0);
-
 /// How far this server is.
 pub struct Founding {
     set: Arc<ReplicaSet>,
@@ -274,13 +271,13 @@ impl Founding {
         let end = || {
             let store = Store::open_on(self.io.clone(), self.options.clone())?;
             store.close()?;
-            Ok(store.log().tail())
+            Ok((store.log().tail(), store.log().epoch()))
         };
-        let end = end().map_err(|e: Error| self.failed(&e))?;
+        let (end, epoch) = end().map_err(|e: Error| self.failed(&e))?;
         let mut set = [0; 8];
         self.io.random(&mut set);
         let set = u64::from_le_bytes(set).max(1);
-        let (count, state) = (self.heard.len(), State::Origin { end, have: Vec::new() });
+        let (count, state) = (self.heard.len(), State::Origin { end, epoch, have: Vec::new() });
         self.standing = Some(Standing { set, own, count, state });
         self.write()?;
         self.kind = Kind::Origin;
@@ -290,18 +287,21 @@ impl Founding {
 
     /// As the origin, has the others copy the folder, or takes it that all have.
     fn offer(&mut self) -> Result<(), String> {
-        let Some(Standing { set, own, state: State::Origin { end, have }, .. }) = self.standing.clone()
+        let Some(Standing { set, own, state: State::Origin { end, epoch, have }, .. }) =
+            self.standing.clone()
         else {
             return Ok(());
         };
+        let base = Replica::first_base(&self.voters(), end);
+        // Nobody has voted in it.
+        let voted = (epoch.into(), 0);
         let missing: Vec<usize> =
             (0..self.heard.len()).filter(|at| *at != own && !have.contains(at)).collect();
         if missing.is_empty() {
-            return self.join(set, own, end);
+            return self.join(set, own, &base, voted);
         }
         if self.giving.is_none() {
-            let base = Replica::first_base(&self.voters(), end);
-            let giving = Giving::new(set, own, self.io.clone(), end, base, FIRST);
+            let giving = Giving::new(set, own, self.io.clone(), end, base, voted);
             self.giving = Some(giving.map_err(|e| self.failed(&e))?);
         }
         let giving = self.giving.as_ref().expect("it is there");
@@ -320,9 +320,9 @@ impl Founding {
     }
 
     /// Becomes one of the set's, with a folder that has all that the set begins with.
-    fn join(&mut self, set: u64, own: usize, end: Lsn) -> Result<(), String> {
+    fn join(&mut self, set: u64, own: usize, base: &[u8], voted: (u64, MemberId)) -> Result<(), String> {
         let id = own as MemberId + 1;
-        Replica::found(self.io.clone(), JOURNAL, id, &self.voters(), end).map_err(|e| self.failed(&e))?;
+        Replica::adopt(self.io.clone(), JOURNAL, id, base, voted).map_err(|e| self.failed(&e))?;
         self.giving = None;
         self.become_member(Standing { set, own, count: self.heard.len(), state: State::Member })
     }

@@ -128,15 +128,25 @@ pub fn start(
 /// # Errors
 /// It is one.
 pub fn refuse_alone(dir: &Path) -> Result<(), String> {
-    match Standing::read(dir)? {
+    match whose(dir)? {
         None => Ok(()),
-        Some(Standing { set, own, count, .. }) => Err(format!(
-            "the data folder {} is that of server {} of {count} of the replica set {set:016x}, and is served as that only: set the option \
-             replica-set",
-            dir.display(),
-            own + 1
+        Some(whose) => Err(format!(
+            "the data folder {} is that of {whose}, and is served as that only: set the option replica-set. If the others are lost for \
+             ever, remove the file replica-set there: then it is a server's on its own",
+            dir.display()
         )),
     }
+}
+
+/// Of which server of which replica set a data folder is. `None`: of none.
+///
+/// # Errors
+/// The folder cannot be read, or does not say it as it must.
+pub fn whose(dir: &Path) -> Result<Option<String>, String> {
+    let name = |Standing { set, own, count, .. }| {
+        format!("server {} of {count} of the replica set {set:016x}", own + 1)
+    };
+    Ok(Standing::read(dir)?.map(name))
 }
 
 /// Begins again, as the process did at its start: connections, threads and memory are gone then.

@@ -28,8 +28,8 @@ pub struct Standing {
 /// How far a folder has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The others copy it, and it rests: where its log ends, and who has a copy.
-    Origin { end: Lsn, have: Vec<usize> },
+    /// The others copy it, and it rests: where its log ends and in which epoch, and who has a copy.
+    Origin { end: Lsn, epoch: u32, have: Vec<usize> },
     /// Beside it lies a copy that is whole, and takes its place.
     Whole,
     /// That is half done: nothing is left of what there was.
@@ -63,9 +63,9 @@ impl Standing {
             ["member"] => State::Member,
             ["whole"] => State::Whole,
             ["cleared"] => State::Cleared,
-            ["origin", end, ref have @ ..] => {
+            ["origin", end, epoch, ref have @ ..] => {
                 let have = have.iter().map(|at| at.parse().ok()).collect::<Option<_>>()?;
-                State::Origin { end: end.parse().ok()?, have }
+                State::Origin { end: end.parse().ok()?, epoch: epoch.parse().ok()?, have }
             }
             _ => return None,
         };
@@ -84,8 +84,8 @@ impl Standing {
             State::Member => text.push_str("member"),
             State::Whole => text.push_str("whole"),
             State::Cleared => text.push_str("cleared"),
-            State::Origin { end, have } => {
-                write!(text, "origin {end}").expect("a text takes all");
+            State::Origin { end, epoch, have } => {
+                write!(text, "origin {end} {epoch}").expect("a text takes all");
                 have.iter().for_each(|at| write!(text, " {at}").expect("a text takes all"));
             }
         }
@@ -152,8 +152,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
         assert_eq!(Standing::read(dir), Ok(None));
-        let states = [State::Member, State::Whole, State::Cleared, State::Origin { end: 4096, have: vec![] }];
-        for state in states.into_iter().chain([State::Origin { end: 1 << 40, have: vec![1, 2] }]) {
+        let states = [
+            State::Member,
+            State::Whole,
+            State::Cleared,
+            State::Origin { end: 4096, epoch: 1, have: vec![] },
+        ];
+        for state in states.into_iter().chain([State::Origin { end: 1 << 40, epoch: 7, have: vec![1, 2] }]) {
             let standing = Standing { set: 0xABC, own: 2, count: 3, state };
             standing.write(dir).unwrap();
             assert_eq!(Standing::read(dir), Ok(Some(standing)));
@@ -164,7 +169,7 @@ mod tests {
             "set 0 server 1 of 3\nmember\n",
             "set 1 server 4 of 3\nmember\n",
             "set 1 server 0 of 3\nmember\n",
-            "set 1 server 1 of 3\norigin\n",
+            "set 1 server 1 of 3\norigin 4096\n",
             "set 1 server 1 of 3\nmember\nmember\n",
         ] {
             fs::write(dir.join(FILE), text).unwrap();

@@ -126,16 +126,9 @@ fn deposed() -> Error {
 }
 
 impl Replica {
-    /// Makes the journal of one of `voters`, who all have the same log up to `end`, and nothing behind it.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn found(io: Arc<dyn Io>, folder: &str, id: MemberId, voters: &[MemberId], end: Lsn) -> Result<()> {
-        Journal::create(io, folder, id, first_base(voters, end)).map(drop)
-    }
-
-    /// Makes the journal of a replica whose log is a copy of the leader's, with the [base](Replica::base_at) that comes with it, as one that
-    /// has voted for this leader in its term.
+    /// Makes the journal of a replica whose log is a copy of another one's, with the base that comes with it: [that of a
+    /// leader](Replica::base_at), as one that has voted for it in its term; or [that of a new set](Replica::first_base), in the epoch of the log,
+    /// with no vote (0).
     ///
     /// # Errors
     /// The medium's, or `base` is none.

@@ -105,7 +105,6 @@ struct Counts {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mut rng = Rng(seed);
         let first = SimIo::new(seed);
         let store = Store::open_on(Arc::new(first.clone()), options(None)).unwrap();
         let set = store.run(&[&key(0)], |_, writes| {
@@ -114,17 +113,23 @@ impl World {
         });
         set.unwrap();
         store.log().wait_durable(store.log().tail()).unwrap();
+        World::begin(Rng(seed), &first, store)
+    }
+
+    /// A set that begins with a store.
+    fn begin(mut rng: Rng, first: &SimIo, store: Store) -> World {
         store.close().unwrap();
-        let end = store.log().tail();
+        let (end, epoch) = (store.log().tail(), store.log().epoch());
         drop(store);
         let count = if rng.chance(4) { 5 } else { 3 };
         let voters: Vec<MemberId> = (1..=count).collect();
+        let base = Replica::first_base(&voters, end);
         let mut servers = BTreeMap::new();
         for &id in &voters {
             let io = first.fork();
             // Each has its own luck.
             io.random(&mut vec![0; id as usize]);
-            Replica::found(Arc::new(io.clone()), FOLDER, id, &voters, end).unwrap();
+            Replica::adopt(Arc::new(io.clone()), FOLDER, id, &base, (epoch.into(), 0)).unwrap();
             let pace = 19 + rng.below(3);
             servers.insert(id, Server { io, up: None, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 });
         }
@@ -453,11 +458,6 @@ impl World {
                 self.send(id);
             }
         }
-        let all = |store: &Store| -> Vec<_> {
-            (0..KEYS)
-                .map(|number| store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).unwrap().0)
-                .collect()
-        };
         let up = self.servers[&leader].up.as_ref().unwrap();
         let (store, extent) = (up.store.as_ref().unwrap(), up.replica.extent());
         assert_eq!(extent.0, extent.1, "{leader} waits for others");
@@ -484,6 +484,12 @@ impl World {
             assert!(without_marks(other) == without_marks(log.clone()), "{id} has another log");
         }
     }
+}
+
+/// All that it has.
+fn all(store: &Store) -> Vec<Option<Vec<u8>>> {
+    let get = |number| store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).unwrap().0;
+    (0..KEYS).map(get).collect()
 }
 
 /// The bytes of a log without the durable marks of batches, which are each server's own.
@@ -532,6 +538,55 @@ fn a_lease_ends_before_another_leader_is_elected() {
             world.parted.extend(others.iter().map(|&id| (leader, id)));
         }
         (0..200).for_each(|_| world.step());
+    });
+}
+
+/// Without the others, the folder of one of a set is that of a server on its own, which goes on in the epoch of its log; and another set begins with
+/// it.
+#[test]
+fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
+    with_seeds(6, |seed| {
+        let mut world = World::new(seed);
+        (0..1000).for_each(|_| world.step());
+        world.settle();
+        let id = world.any();
+        let folder = world.servers.remove(&id).unwrap().io.fork();
+        let mut truth = None;
+        let mut last_epoch = 1;
+        // The first time it replays what the set has written, and then nothing.
+        for life in 0..3 {
+            let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
+            let found = all(&store);
+            if let Some(truth) = truth {
+                assert!(found == truth, "life {life}");
+            }
+            for (&key, &write) in &world.acknowledged {
+                assert!(
+                    found[key as usize].as_deref().map(write_of) >= Some(write),
+                    "key {key}, life {life}"
+                );
+            }
+            assert!(store.log().epoch() > 1 && store.log().epoch() >= last_epoch, "life {life}");
+            last_epoch = store.log().epoch();
+            if life == 1 {
+                let write = world.next_write;
+                let set = store.run(&[&key(1)], |_, writes| {
+                    writes.set(0, &key(1), value(write, 10));
+                    Ok(())
+                });
+                set.unwrap();
+                world.next_write += 1;
+            }
+            truth = Some(all(&store));
+            store.check().unwrap();
+            store.close().unwrap();
+        }
+        let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
+        let mut next = World::begin(Rng(seed), &folder, store);
+        (next.next_write, next.acknowledged) = (world.next_write, world.acknowledged);
+        (0..1000).for_each(|_| next.step());
+        next.settle();
+        assert!(next.leaders.keys().all(|term| *term > u64::from(last_epoch)));
     });
 }
 

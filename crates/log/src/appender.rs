@@ -71,6 +71,10 @@ impl Appender {
         }
     }
 
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// Appends a batch in this server's epoch; returns its LSN.
     #[inline]
     pub fn append(&self, payload: &[u8], durable: Lsn) -> Lsn {

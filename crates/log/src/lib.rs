@@ -77,7 +77,8 @@ pub struct LogOptions {
     pub max_segments: u32,
     /// Written to each segment, so that files of different stores are not mixed up.
     pub store_id: [u8; 16],
-    /// The term in which this server appends: 1 or more, and never less than in an earlier life of the log.
+    /// The term in which this server appends: 1 or more. A log that is shared must be of no later one; one that is not goes on in its own, if
+    /// that is later.
     pub epoch: u32,
     /// Seeds the checksums of batches, so that nobody who does not know it can make one.
     pub crc_seed: u32,
@@ -290,6 +291,11 @@ impl Log {
     #[inline]
     pub fn tail(&self) -> Lsn {
         self.appender.tail()
+    }
+
+    /// The term in which it appends.
+    pub fn epoch(&self) -> u32 {
+        self.appender.epoch()
     }
 
     /// Number of batches written since it was opened.

@@ -269,8 +269,8 @@ pub(crate) fn replay(
 
 impl Segments {
     fn replay(
-        self,
-        options: LogOptions,
+        mut self,
+        mut options: LogOptions,
         from: Lsn,
         durable: Lsn,
         marked: Lsn,
@@ -295,7 +295,10 @@ impl Segments {
             Ok(())
         })?;
         report.bytes = report.tail - from;
-        if report.epoch > options.epoch {
+        if options.agreement.is_none() {
+            options.epoch = options.epoch.max(report.epoch);
+            self.epoch = options.epoch;
+        } else if report.epoch > options.epoch {
             let (found, asked) = (report.epoch, options.epoch);
             return Err(Error::Unusable(format!("the log is of epoch {found}, which is later than {asked}")));
         }

@@ -79,7 +79,7 @@ pub(crate) struct Segments {
     payload_reciprocal: u64,
     max_segments: u32,
     store_id: [u8; 16],
-    epoch: u32,
+    pub epoch: u32,
     /// Locked before the table.
     pub pins: Mutex<Pins>,
     table: RwLock<Table>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fixture::{Batches, Rng, SEGMENT_PAYLOAD, open, options, payload, replay, seeds};
 use holdfast_io::{Durability, Error, Fault, Io, SimIo};
-use holdfast_log::{Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
+use holdfast_log::{Agreement, Appendfsync, FIRST_LSN, Log, LogOptions, Lsn, Scope, batch_len};
 
 /// A closed log over several segments; also its end.
 fn sample(io: &SimIo, seed: u64) -> (Batches, Lsn) {
@@ -125,7 +125,18 @@ fn an_epoch_never_goes_back() {
     log.close().expect("close");
     let stale = log.tail();
     drop(log);
-    assert!(matches!(open_at(2), Err(Error::Unusable(_))), "an earlier epoch");
+    let shared =
+        LogOptions { epoch: 2, agreement: Some(Agreement { groups: None, agreed: stale }), ..options() };
+    assert!(
+        matches!(open(Arc::new(io.clone()), shared, FIRST_LSN), Err(Error::Unusable(_))),
+        "an earlier term"
+    );
+    // It goes on in its own.
+    let (log, ..) = open_at(2).expect("a log that is not shared");
+    assert_eq!(log.epoch(), 3);
+    log.close().expect("close");
+    assert_eq!(log.tail(), stale);
+    drop(log);
     // A sound batch of an earlier epoch, where the next one would be.
     let other = SimIo::new(2);
     let log = Log::create(Arc::new(other.clone()), options()).expect("a new log");

@@ -360,6 +360,36 @@ fn a_folder_takes_the_backups_of_one_history() {
     back_up(&restored, &target, &SimIo::new(4), &mut |_| Ok(())).expect("a backup in a new folder");
 }
 
+/// Servers that share a log count their own checkpoints: what one has backed up is not overwritten by the backup of another one.
+#[test]
+fn backups_of_servers_that_share_a_log_leave_each_other_alone() {
+    let (sim, folder) = (SimIo::new(1), SimIo::new(2));
+    let (store, mut model, mut rng) = (open(&sim).expect("a store"), Model::default(), Rng(1));
+    go_on(&store, &mut model, &mut rng, 50).expect("a sound medium");
+    let other = sim.fork();
+    (0..40).for_each(|_| store.checkpoint().expect("a sound medium"));
+    let (first, _) = back_up(&store, &sim, &folder, &mut |_| Ok(())).expect("a backup");
+    let before = model.clone();
+    drop(store);
+    // The other one leads from there on, until what the first one has backed up is freed.
+    let store = open(&other).expect("a store");
+    for _ in 0..40 {
+        (0..200).for_each(|_| {
+            write(&store, &mut model, &mut rng);
+            store.log().wait_durable(store.log().tail()).expect("a sound medium");
+        });
+        store.checkpoint().expect("a sound medium");
+        while store.clean().expect("a sound medium") {}
+    }
+    let (second, _) = back_up(&store, &other, &folder, &mut |_| Ok(())).expect("a backup");
+    let heaps: Vec<String> =
+        folder.list("").expect("a folder").into_iter().filter(|name| name.starts_with("heap-")).collect();
+    assert!(heaps.len() == 2 && heaps[1] == format!("{}-1", heaps[0]), "{heaps:?}");
+    verify(&folder).expect("sound backups");
+    assert!(restored(&folder, first).expect("that of the first") == before);
+    assert!(restored(&folder, second).expect("that of the other") == model);
+}
+
 /// The power of either machine is cut at any operation of a backup.
 #[test]
 fn a_power_cut_during_a_backup_harms_neither_side() {

@@ -195,13 +195,24 @@ impl BackupFolder {
     }
 
     fn copy_heap(&self, source: &dyn Io, superblock: &Superblock, on_step: OnStep) -> Result<BackupFile> {
-        let name = format!("heap-{}", superblock.generation);
+        let name = self.unused_heap_name(superblock.generation);
         let from = source.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
         let to = self.create(&name)?;
         let len = copy_checkpoint(from, to.clone(), &superblock.heap, on_step)?;
         // As it lies on the medium.
         let crc = checksum(&*to, len, &mut |_, _| Ok(()))?;
         Ok(BackupFile { place: HEAP.to_owned(), name, len, crc })
+    }
+
+    /// Of servers that share a log, each counts its own checkpoints: an earlier backup may have another one of this number.
+    fn unused_heap_name(&self, generation: u64) -> String {
+        let files = || self.backups.values().flat_map(|manifest| &manifest.files);
+        let names = (0u32..).map(|other| match other {
+            0 => format!("heap-{generation}"),
+            other => format!("heap-{generation}-{other}"),
+        });
+        let mut unused = names.filter(|name| files().all(|file| file.name != *name));
+        unused.next().expect("there are fewer backups")
     }
 
     fn copy_segment(

@@ -1,6 +1,6 @@
 //! What is to be copied.
 
-use crate::format::{EPOCH, superblock::Superblock};
+use crate::format::superblock::Superblock;
 use data_encoding::HEXLOWER;
 use holdfast_io::{BLOCK, Error, Result};
 use holdfast_log::{LogIdentity, Lsn, SegmentPlace};
@@ -89,9 +89,13 @@ impl Plan {
     }
 
     pub(crate) fn identity(&self) -> LogIdentity {
-        let Superblock { segment_size, store_id, .. } = self.superblock;
-        LogIdentity { segment_size, store_id, epoch: EPOCH, crc_seed: self.superblock.crc_seed() }
+        identity(&self.superblock)
     }
+}
+
+pub(crate) fn identity(superblock: &Superblock) -> LogIdentity {
+    let Superblock { segment_size, store_id, epoch, .. } = *superblock;
+    LogIdentity { segment_size, store_id, epoch, crc_seed: superblock.crc_seed() }
 }
 
 pub(crate) fn encode_superblock(superblock: &Superblock) -> String {

@@ -3,12 +3,13 @@
 use super::{
     folder::{BackupFolder, OnStep, check_crc, copy_all, finish_restore},
     manifest::{BackupFile, Manifest},
+    plan::identity,
     view::View,
 };
-use crate::format::{EPOCH, HEAP, payload, superblock::Superblock};
+use crate::format::{HEAP, payload, superblock::Superblock};
 use holdfast_io::{BLOCK, Durability, Error, Io, Result};
 use holdfast_log::{
-    Appendfsync, DamagedLog, FOLDER, LogIdentity, LogOptions, Lsn, SegmentCopier, SegmentPlace, batch_len,
+    Appendfsync, DamagedLog, FOLDER, LogOptions, Lsn, SegmentCopier, SegmentPlace, batch_len,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -120,12 +121,12 @@ impl BackupFolder {
 
     /// Where the log of a base is to be cut; `None`: it has no state up to there.
     fn cut(&self, base: &Base, until: Until) -> Result<Option<Lsn>> {
-        let Superblock { checkpoint_lsn, segment_size, store_id, .. } = base.manifest.superblock;
+        let Superblock { checkpoint_lsn, segment_size, store_id, epoch, .. } = base.manifest.superblock;
         let options = LogOptions {
             segment_size,
             max_segments: 1 << 20,
             store_id,
-            epoch: EPOCH,
+            epoch,
             crc_seed: base.manifest.superblock.crc_seed(),
             appendfsync: Appendfsync::Always,
             max_pending_bytes: 1 << 20,
@@ -171,7 +172,6 @@ impl BackupFolder {
     /// # Errors
     /// Something is damaged or missing; what `on_step` returns.
     pub fn restore_point(&self, point: &RestorePoint, target: &dyn Io, on_step: OnStep) -> Result<()> {
-        let Superblock { segment_size, store_id, .. } = point.manifest.superblock;
         let payload = payload_of(&point.manifest.superblock);
         let last = (point.lsn - 1) / payload;
         for file in &point.manifest.files {
@@ -188,8 +188,7 @@ impl BackupFolder {
             // The log ends in it.
             let view = self.view_of(point.manifest.clone());
             let place = SegmentPlace::read(&*view, &file.place)?;
-            let crc_seed = point.manifest.superblock.crc_seed();
-            let identity = LogIdentity { segment_size, store_id, epoch: EPOCH, crc_seed };
+            let identity = identity(&point.manifest.superblock);
             let mut at = 0;
             SegmentCopier::new(view, identity, point.lsn).copy(&place, &mut |bytes| {
                 let written = to.write_at(&[bytes], at, Durability::Volatile);

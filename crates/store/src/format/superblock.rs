@@ -4,7 +4,7 @@
 //! either copy alone is enough. A start makes both the same before anything else is written: whatever is torn when the
 //! first of them is written anew, the other one is of the generation whose slots and segments are kept.
 
-use crate::format::{bytes_written::BytesWritten, digest::Secret};
+use crate::format::{EPOCH, bytes_written::BytesWritten, digest::Secret};
 use holdfast_heap::{HeapRoot, HomeMethod};
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Result};
 use holdfast_log::Lsn;
@@ -23,6 +23,8 @@ const WRITTEN_AT: usize = 152;
 const HISTORY_AT: usize = 256;
 /// Where the method is by which the heap's home is changed: [`METHODS`], or 0.
 const METHOD_AT: usize = 272;
+/// Where the epoch is; 0: [`EPOCH`].
+const EPOCH_AT: usize = 276;
 /// The methods, numbered from 1 on.
 const METHODS: [HomeMethod; 4] = [HomeMethod::Cow, HomeMethod::Lat, HomeMethod::Latb, HomeMethod::None];
 /// The formats that this version reads; it writes the last one. Format 1 had no frozen collections, format 2 no strings in the heap, format 3
@@ -51,6 +53,8 @@ pub(crate) struct Superblock {
     pub written: BytesWritten,
     /// Which history of the store this is: a copy that was restored begins another one. Zero: that of a folder that never was.
     pub history: [u8; 16],
+    /// The term in which the log was appended to at this checkpoint: what is in it is of no later one.
+    pub epoch: u32,
 }
 
 /// What the medium has.
@@ -113,6 +117,7 @@ impl Superblock {
         let number =
             |method| 1 + METHODS.iter().position(|known| *known == method).expect("one of them") as u8;
         block[METHOD_AT] = self.home.map_or(0, number);
+        block[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&self.epoch.to_le_bytes());
         let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
         block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
         block
@@ -145,6 +150,7 @@ impl Superblock {
             known_since_ms: u64_at(144),
             written: BytesWritten::decode(&block[WRITTEN_AT..]),
             history: block[HISTORY_AT..HISTORY_AT + 16].try_into().expect("sixteen bytes"),
+            epoch: u32_at(EPOCH_AT).max(EPOCH),
         })
     }
 

@@ -190,6 +190,7 @@ impl Checkpoints {
         next.generation += 1;
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
+        next.epoch = log.epoch();
         if let Some(finished) = &finished {
             next.heap = *finished.root();
         }

@@ -164,6 +164,7 @@ pub(super) fn move_heap(
         generation: superblock.generation + 1,
         checkpoint_lsn: log.tail(),
         durable_lsn: log.durable(),
+        epoch: log.epoch(),
         home: options.home,
         ..superblock.clone()
     };

@@ -8,7 +8,7 @@ use crate::{
     cache::pool::Pool,
     engine::Engine,
     format::{
-        HEAP,
+        EPOCH, HEAP,
         bytes_written::BytesWritten,
         compress::Compression,
         creating,
@@ -116,6 +116,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         known_since_ms: io.now_ms(),
         written: BytesWritten::default(),
         history: [0; 16],
+        epoch: EPOCH,
     };
     let log = Log::create(io.clone(), log_options(&superblock, &options))?;
     superblock.checkpoint_lsn = log.tail();

@@ -1,7 +1,7 @@
 //! How a store is opened, and what a start found.
 
 use crate::{
-    format::{EPOCH, compress::Codec, superblock::Superblock},
+    format::{compress::Codec, superblock::Superblock},
     partition::budget::Process,
 };
 use holdfast_heap::HomeMethod;
@@ -125,7 +125,7 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
         segment_size: superblock.segment_size,
         max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
         store_id: superblock.store_id,
-        epoch: options.replication.as_ref().map_or(EPOCH, |replication| replication.term),
+        epoch: options.replication.as_ref().map_or(superblock.epoch, |replication| replication.term),
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
         max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
