@@ -201,8 +201,8 @@ fn open_log_file(config: &Config) -> Result<(), String> {
 async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     while hang_ups.recv().await.is_some() {
         reopen_log(&server.config, "the log file and the certificates are opened again");
-        if server.tls.configure(&server.config).is_err() {
-            log!(Warning, "TLS: the certificates that were loaded before stay in use");
+        if let Err(error) = apply::secure(&server) {
+            log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
         }
     }
 }
@@ -323,11 +323,14 @@ fn follow(
     runtime.block_on(async {
         let signalled = shutdown.clone();
         signals.notify(move || signalled.notify_one());
-        tokio::task::spawn_local(front.accept(listeners));
+        tokio::task::spawn_local(front.clone().accept(listeners));
         let (mut lead, mut ended) = (pin!(lead), pin!(shutdown.notified()));
         std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
-                reopen_log(config, "the log file is opened again");
+                reopen_log(config, "the log file and the certificates are opened again");
+                if let Err(error) = front.configure(config) {
+                    log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
+                }
             }
             match ended.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Ok(None)),

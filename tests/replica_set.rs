@@ -2,103 +2,9 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, bulk, error, free_port, is_error, number, ok, run, wait_until};
+use harness::{Client, Folder, Server, Set, bulk, error, is_error, number, ok, run, wait_until};
 use holdfast_resp::Reply;
 use std::{fs, time::Instant};
-
-/// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
-const TIMEOUT: &str = "3000";
-
-/// Servers of a set, or where one was.
-struct Set {
-    servers: Vec<Option<Server>>,
-    options: Vec<Vec<String>>,
-}
-
-impl Set {
-    fn start(count: usize) -> Set {
-        let mut set = Set::new(count);
-        (0..count).for_each(|at| set.start_in(at, Folder::new()));
-        set
-    }
-
-    /// None of them is started.
-    fn new(count: usize) -> Set {
-        let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
-        let list: Vec<String> = ports.iter().map(|(port, bus)| format!("127.0.0.1:{port}@{bus}")).collect();
-        let options: Vec<Vec<String>> = ports
-            .iter()
-            .map(|(port, bus)| {
-                let (port, bus, list) = (port.to_string(), bus.to_string(), list.join(" "));
-                let words = [
-                    "--port",
-                    &port,
-                    "--bind",
-                    "127.0.0.1",
-                    "--replica-set-port",
-                    &bus,
-                    "--replica-set-timeout",
-                    TIMEOUT,
-                    "--replica-set",
-                    &list,
-                ];
-                words.map(str::to_owned).to_vec()
-            })
-            .collect();
-        Set { servers: (0..count).map(|_| None).collect(), options }
-    }
-
-    fn start_in(&mut self, at: usize, folder: Folder) {
-        let options: Vec<&str> = self.options[at].iter().map(String::as_str).collect();
-        self.servers[at] = Some(Server::start_in(folder, &options));
-    }
-
-    /// Kills a server, and returns its folder.
-    fn kill(&mut self, at: usize) -> Folder {
-        self.servers[at].take().expect("it runs").kill()
-    }
-
-    fn client(&self, at: usize) -> Option<Client> {
-        let folder = self.servers[at].as_ref()?.folder();
-        Client::connect(&folder.join("socket")).ok()
-    }
-
-    /// Waits until all have what the leader has; `late` is the one that may take long.
-    fn wait_for_all(&self, leader: &mut Client, late: usize) {
-        let log = || self.servers[late].as_ref().expect("it runs").log();
-        assert_eq!(number(&leader.call("WAIT 2 20000")), Some(2), "{}", log());
-    }
-
-    /// The server that leads and serves, and a connection to it.
-    fn leader(&self) -> (usize, Client) {
-        self.leader_but(usize::MAX)
-    }
-
-    /// The same of all but one.
-    fn leader_but(&self, except: usize) -> (usize, Client) {
-        let mut found = None;
-        let logs = || {
-            let logs = self.servers.iter().flatten().map(Server::log);
-            format!("a leader\n{}", logs.collect::<Vec<_>>().join("\n---\n"))
-        };
-        wait_until(logs, || {
-            for at in (0..self.servers.len()).filter(|at| *at != except) {
-                let Some(mut client) = self.client(at) else { continue };
-                if client.try_send(b"ROLE\r\n").is_err() {
-                    continue;
-                }
-                if let Some(Reply::Array(role)) = client.try_reply()
-                    && role[0] == bulk("master")
-                {
-                    found = Some((at, client));
-                    return true;
-                }
-            }
-            false
-        });
-        found.expect("it was waited for")
-    }
-}
 
 #[test]
 fn servers_found_a_set_and_one_of_them_leads() {
@@ -118,7 +24,7 @@ fn servers_found_a_set_and_one_of_them_leads() {
         server.signal("HUP");
         wait_until(
             || server.log(),
-            || server.log().contains("Received SIGHUP: the log file is opened again"),
+            || server.log().contains("Received SIGHUP: the log file and the certificates are opened again"),
         );
         assert_eq!(&client.info("master_port"), port);
     }

@@ -1,10 +1,11 @@
 //! TLS: who gets in with which certificates, how certificates are exchanged, and that all bytes arrive.
 
+mod certificates;
 mod harness;
 
+use certificates::{Authority, certificates};
 use harness::{Folder, PATIENCE, Server, ok, text, wait_until};
 use holdfast_resp::{Reply, write_command};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::{
     fs,
     io::{self, Read, Write},
@@ -18,36 +19,6 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
 };
-
-/// Who signs.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// Writes a certificate for `name` and its key to `NAME.crt` and `NAME.key`.
-    fn sign(&self, folder: &Folder, file: &str, name: &str) {
-        let key = KeyPair::generate().unwrap();
-        let certificate =
-            CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
-        fs::write(folder.join(&format!("{file}.crt")), certificate.pem()).unwrap();
-        fs::write(folder.join(&format!("{file}.key")), key.serialize_pem()).unwrap();
-    }
-}
-
-/// A folder with certificates of a server and a client, and who has signed them.
-fn certificates() -> (Folder, Authority) {
-    let folder = Folder::new();
-    let authority = Authority::new();
-    fs::write(folder.join("ca.crt"), authority.0.pem()).unwrap();
-    authority.sign(&folder, "server", "localhost");
-    authority.sign(&folder, "client", "client");
-    (folder, authority)
-}
 
 /// A server that listens for TLS only, beside the socket of the tests; and its port.
 fn start(folder: Folder, options: &[&str]) -> (Server, u16) {

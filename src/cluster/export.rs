@@ -13,11 +13,12 @@ use crate::{
     command::error::Stop,
     commands::dump::serialize,
     config::Opt,
-    import::{Address, Connection, Login},
+    import::{Connection, Login},
     server::{
         Server,
         cluster::{Export, Order, View},
     },
+    transport::blocking::connect_tcp,
 };
 use holdfast_cluster::{Change, Member, Slots};
 use holdfast_rdb::encode;
@@ -157,14 +158,22 @@ impl Transfer<'_> {
     fn connect(&mut self) -> Result<(), Failure> {
         let (server, view) = (self.server, self.server.cluster.view());
         let member = receiver(&view, self.export).ok_or("the other node is not known any more")?;
-        if member.address.port == 0 {
-            return Err("the other node has no port without TLS".into());
-        }
-        let address = Address::Tcp(member.address.host.clone(), member.address.port);
+        let trust = &server.cluster.trust;
+        let port = match trust.is_tls() {
+            true => {
+                Some(member.address.tls_port).filter(|port| *port > 0).ok_or("the other node has no tls-port")
+            }
+            false => Some(member.address.port)
+                .filter(|port| *port > 0)
+                .ok_or("the other node has no port without TLS"),
+        };
+        let socket = connect_tcp(&member.address.host, port?, PATIENCE)?;
+        let socket = trust.open(socket, PATIENCE)?;
+        socket.set_patience(PATIENCE, PATIENCE)?;
         let (user, password) = (server.config.text(Opt::MasterUser), server.config.text(Opt::MasterAuth));
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         let login = Login { user: given(user), password: given(password) };
-        let mut target = address.connect(PATIENCE).and_then(|target| target.log_in(&login))?;
+        let mut target = Connection::over(socket).log_in(&login)?;
         // It takes nothing before it has heard of the transfer.
         let version = view.map.version();
         while map_version(&mut target)? < version {

@@ -42,8 +42,10 @@ const EVENTS_MAX: usize = 1024;
 /// Messages that wait for that at most.
 const HELD_MAX: usize = 1 << 16;
 
-/// An entry of the group is a change of the map, and that has its limits.
-const PROTOCOL: Protocol = Protocol { preface: b"HFbus01\n", frame_max: 64 << 20 };
+/// What a connection to another node begins with.
+const PREFACE: &[u8; 8] = b"HFbus02\n";
+/// Bytes of a frame at most: an entry of the group is a change of the map, and that has its limits.
+const FRAME_MAX: usize = 64 << 20;
 
 const UNABLE: &str = "CLUSTERDOWN the node cannot write what it promises to others";
 
@@ -95,7 +97,9 @@ pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
         let runtime = runtime::local().expect("a runtime, as the workers have");
         runtime.block_on(async move {
             let (sender, events) = channel(EVENTS_MAX);
-            let (bus, mut frames) = Bus::start(PROTOCOL, listeners);
+            let trust = server.cluster.trust.clone();
+            let protocol = Protocol { trust, preface: PREFACE, frame_max: FRAME_MAX };
+            let (bus, mut frames) = Bus::start(protocol, listeners);
             spawn_local(tick(sender.clone()));
             spawn_local(forward(async move || inbox.recv().await, sender.clone(), Event::Order));
             spawn_local(forward(async move || frames.recv().await, sender.clone(), Event::Frame));

@@ -112,6 +112,11 @@ options! {
     TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Live, "File of those who sign certificates of clients, in PEM";
     TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Live, "Folder of such files";
     TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Live, "Whether clients must have certificates";
+    TlsReplication "tls-replication", YES_NO, "no", Live, "Whether the servers of a replica set speak TLS to each other, and a replica to its primary, with certificates that an authority of tls-ca-cert-file has signed";
+    TlsCluster "tls-cluster", YES_NO, "no", Live, "Whether the nodes of a cluster speak TLS to each other, in the same way";
+    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", Live, "File of the certificates that the server shows to others when it connects to them; empty: tls-cert-file";
+    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", Live, "File of the key that goes with those";
+    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", Live, "The passphrase of that key, if it is encrypted";
     TlsProtocols "tls-protocols", Kind::Words, "", Live, "TLSv1.2, TLSv1.3; empty: both";
     TlsCiphers "tls-ciphers", Kind::Text, "", Live, "Cipher suites of TLS 1.2 by OpenSSL's names; empty: all that are safe";
     TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Live, "Cipher suites of TLS 1.3; empty: all";
@@ -159,7 +164,7 @@ options! {
     MaxMemorySamples "maxmemory-samples", Kind::Int { min: 1, max: i32::MAX as i64 }, "5", Live, "Keys that are looked at for each that is evicted, at most 64";
 
     // Replication.
-    MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", Live, "The password that a replica gives its primary";
+    MasterAuth "masterauth" or "primaryauth", Kind::Secret, "", Live, "The password that a replica gives its primary, and by which the servers of a replica set, and the nodes of a cluster, know each other";
     MasterUser "masteruser" or "primaryuser", Kind::Secret, "", Live, "The user that a replica is to its primary; empty: the default user";
     ReplTimeout "repl-timeout", Kind::Int { min: 1, max: i32::MAX as i64 }, "60", Live, "Seconds that a primary may be silent until the link to it is made anew";
     ReplicaAnnounceIp "replica-announce-ip" or "slave-announce-ip", Kind::Text, "", Live, "The address that a replica tells its primary; empty: the one it connects from";
@@ -280,12 +285,7 @@ options! {
     SocketMarkId "socket-mark-id", COUNT, "0", NoEffectAtStart, "Sockets are not marked";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", YES_NO, "yes", NoEffect, "Writes always stop after a write error";
     Supervised "supervised", Kind::Choice(&["no", "upstart", "systemd", "auto"]), "no", NoEffectAtStart, "The process stays in the foreground, and tells systemd how it is doing wherever that asks";
-    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", NoEffect, "The server connects to others without TLS";
-    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", NoEffect, "The server connects to others without TLS";
-    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Secret, "", NoEffect, "The server connects to others without TLS";
-    TlsCluster "tls-cluster", YES_NO, "no", NoEffect, "Nodes speak to each other without TLS";
     TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", NoEffect, "Keys are agreed on elliptic curves only";
-    TlsReplication "tls-replication", YES_NO, "no", NoEffect, "The server connects to others without TLS";
     TlsSessionCacheTimeout "tls-session-cache-timeout", COUNT, "300", NoEffect, "Sessions go when there are too many";
 }
 

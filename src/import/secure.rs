@@ -1,23 +1,18 @@
-//! TLS of a client. A thread passes bytes between a socket within the process and the server, so that all else is as without TLS.
+//! TLS of a client.
 
+use crate::transport::blocking::{BlockingSocket, open_tls};
 use std::{
     fs,
     io::{self, ErrorKind},
     net::TcpStream,
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
-    thread,
+    sync::Arc,
     time::Duration,
 };
-use tokio::{io::copy_bidirectional, runtime::Builder};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        ClientConfig, RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-    },
+use tokio_rustls::rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 
 /// Where the certificates of authorities lie on common systems.
@@ -39,36 +34,10 @@ pub struct Secure {
 impl Secure {
     /// Shakes hands with the server at the other end of `socket`, which may be silent for so long. What is written to the socket that this
     /// returns gets there.
-    pub fn open(&self, host: &str, socket: TcpStream, patience: Duration) -> io::Result<UnixStream> {
+    pub fn open(&self, host: &str, socket: TcpStream, patience: Duration) -> io::Result<BlockingSocket> {
         let name = self.name.as_deref().unwrap_or(host).to_owned();
         let name = ServerName::try_from(name).map_err(|e| io::Error::new(ErrorKind::InvalidInput, e))?;
-        let connector = TlsConnector::from(Arc::new(self.config()?));
-        let (ours, theirs) = UnixStream::pair()?;
-        let (sender, shaken) = mpsc::channel();
-        socket.set_nonblocking(true)?;
-        theirs.set_nonblocking(true)?;
-        let runtime = Builder::new_current_thread().enable_io().build()?;
-        thread::Builder::new().name("tls".into()).spawn(move || {
-            runtime.block_on(async {
-                let open = async {
-                    let socket = tokio::net::TcpStream::from_std(socket)?;
-                    Ok((tokio::net::UnixStream::from_std(theirs)?, connector.connect(name, socket).await?))
-                };
-                let opened: io::Result<_> = open.await;
-                let (opened, result) = match opened {
-                    Ok(opened) => (Some(opened), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
-                // Both ends are seen by those who read and write there.
-                let _ = sender.send(result);
-                if let Some((mut inside, mut server)) = opened {
-                    let _ = copy_bidirectional(&mut inside, &mut server).await;
-                }
-            });
-        })?;
-        let silent = |_| io::Error::new(ErrorKind::TimedOut, "the server does not answer as one of TLS does");
-        shaken.recv_timeout(patience).map_err(silent)??;
-        Ok(ours)
+        open_tls(Arc::new(self.config()?).into(), name, socket, patience)
     }
 
     fn config(&self) -> io::Result<ClientConfig> {

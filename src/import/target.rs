@@ -5,11 +5,11 @@ use super::{
     secure::Secure,
     source::{Place, Stopped},
 };
+use crate::transport::blocking::{BlockingSocket, connect_tcp};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fmt,
     io::{self, BufWriter, ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
     path::PathBuf,
     str::FromStr,
@@ -92,98 +92,24 @@ pub struct Login {
     pub password: Option<String>,
 }
 
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    fn try_clone(&self) -> io::Result<Socket> {
-        Ok(match self {
-            Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
-            Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
-        })
-    }
-
-    fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        let patience = Some(patience);
-        match self {
-            Socket::Tcp(socket) => {
-                socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience))
-            }
-            Socket::Unix(socket) => {
-                socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience))
-            }
-        }
-    }
-
-    fn shut_down(&self) {
-        // It may be shut down already.
-        let _ = match self {
-            Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),
-            Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
-        };
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.read(out),
-            Socket::Unix(socket) => socket.read(out),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.write(bytes),
-            Socket::Unix(socket) => socket.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Address {
     /// Connects to a server that may be silent for so long.
     pub fn connect(&self, patience: Duration) -> io::Result<Connection> {
         let socket = match self {
-            Address::Tcp(host, port) => {
-                let socket = connect_tcp(host, *port, patience)?;
-                socket.set_nodelay(true)?;
-                Socket::Tcp(socket)
-            }
+            Address::Tcp(host, port) => BlockingSocket::Tcp(connect_tcp(host, *port, patience)?),
             Address::Tls(host, port, secure) => {
-                let socket = connect_tcp(host, *port, patience)?;
-                socket.set_nodelay(true)?;
-                Socket::Unix(secure.open(host, socket, patience)?)
+                secure.open(host, connect_tcp(host, *port, patience)?, patience)?
             }
-            Address::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
+            Address::Unix(path) => BlockingSocket::Unix(UnixStream::connect(path)?),
         };
-        socket.set_patience(patience)?;
-        Ok(Connection { replies: Replies { socket, input: Vec::new(), next: 0 } })
+        socket.set_patience(patience, patience)?;
+        Ok(Connection::over(socket))
     }
-}
-
-/// Connects to the first address of a host that answers.
-fn connect_tcp(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
 }
 
 /// Replies as they arrive.
 struct Replies {
-    socket: Socket,
+    socket: BlockingSocket,
     input: Vec<u8>,
     /// Where the next one begins.
     next: usize,
@@ -225,8 +151,8 @@ pub struct Connection {
 
 impl Connection {
     /// One over a socket that is connected.
-    pub fn over(socket: UnixStream) -> Connection {
-        Connection { replies: Replies { socket: Socket::Unix(socket), input: Vec::new(), next: 0 } }
+    pub fn over(socket: BlockingSocket) -> Connection {
+        Connection { replies: Replies { socket, input: Vec::new(), next: 0 } }
     }
 
     /// Sends a command and waits for the reply; one that is an error is an error.
@@ -401,7 +327,7 @@ fn error_in(reply: &Reply) -> Option<String> {
 
 /// A connection on which commands are sent without waiting, until something fails.
 pub struct Pipeline {
-    socket: BufWriter<Socket>,
+    socket: BufWriter<BlockingSocket>,
     expected: SyncSender<Expected>,
     checker: JoinHandle<Sent>,
     failed: Arc<AtomicBool>,

@@ -1,18 +1,30 @@
 //! Connections between servers that belong together: a server has one to each other one, by which it only sends.
 //!
-//! A connection begins with a preface of eight bytes, which says what its frames are about. Then come frames: four bytes of length, four of
-//! CRC-32C, and the frame. What cannot be sent is dropped, and said again by those who need it said: a group by its own rules, a server
+//! A connection begins with what makes sure of both ends ([`Trust`]), by a preface that says what its frames are about. Then come frames: four
+//! bytes of length, four of CRC-32C, and the frame. What cannot be sent is dropped, and said again by those who need it said: a group by its own rules, a server
 //! that joins by asking once more.
 
 use crate::{
     admin::log::log,
     config::{Config, Opt},
     net::listener::listen_on_port,
+    transport::trust::{Link, Trust},
 };
 use holdfast_io::crc32c;
-use std::{cell::Cell, collections::HashMap, future::poll_fn, io, net::TcpListener, rc::Rc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    future::poll_fn,
+    io,
+    io::ErrorKind::{InvalidData, PermissionDenied},
+    net::TcpListener,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf},
     net::TcpStream,
     sync::mpsc::{self, Receiver, Sender},
     task::spawn_local,
@@ -33,9 +45,11 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A frame, and the host that it has come from.
 pub type Received = (String, Vec<u8>);
 
-/// What goes over a bus.
-#[derive(Clone, Copy)]
+/// What goes over a bus, and between whom.
+#[derive(Clone)]
 pub struct Protocol {
+    /// Who may take part.
+    pub trust: Arc<Trust>,
     /// What a connection begins with.
     pub preface: &'static [u8; 8],
     /// Bytes of a frame at most.
@@ -67,8 +81,18 @@ impl Bus {
     pub fn start(protocol: Protocol, listeners: Vec<TcpListener>) -> (Bus, Receiver<Received>) {
         let (sender, frames) = mpsc::channel(WAITING_MAX);
         let open = Rc::new(Cell::new(0));
+        let is_remote = |listener: &TcpListener| listener.local_addr().is_ok_and(|at| !at.ip().is_loopback());
+        if protocol.trust.is_open()
+            && let Some(at) = listeners.iter().find(|it| is_remote(it)).and_then(|it| it.local_addr().ok())
+        {
+            log!(
+                Warning,
+                "whoever reaches port {} can pass for one of these servers: set masterauth on all of them, or let them speak TLS",
+                at.port()
+            );
+        }
         for listener in listeners {
-            spawn_local(accept(protocol, listener, sender.clone(), open.clone()));
+            spawn_local(accept(protocol.clone(), listener, sender.clone(), open.clone()));
         }
         (Bus { protocol, ways: HashMap::new(), sent: Rc::default() }, frames)
     }
@@ -82,7 +106,7 @@ impl Bus {
     pub fn send(&mut self, place: (String, u16), frame: Vec<u8>) -> bool {
         let way = self.ways.entry(place).or_insert_with_key(|(host, port)| {
             let (sender, frames) = mpsc::channel(WAITING_MAX);
-            spawn_local(carry(self.protocol, host.clone(), *port, frames, self.sent.clone()));
+            spawn_local(carry(self.protocol.clone(), host.clone(), *port, frames, self.sent.clone()));
             sender
         });
         // A way that is closed was idle: the next frame opens another one.
@@ -108,10 +132,10 @@ async fn accept(protocol: Protocol, listener: TcpListener, frames: Sender<Receiv
             continue;
         }
         open.set(open.get() + 1);
-        let (frames, open) = (frames.clone(), open.clone());
+        let (protocol, frames, open) = (protocol.clone(), frames.clone(), open.clone());
         spawn_local(async move {
             let host = peer.ip().to_canonical().to_string();
-            if let Err(error) = receive(protocol, stream, &host, &frames).await {
+            if let Err(error) = receive(&protocol, stream, &host, &frames).await {
                 log!(Verbose, "a connection from {host} ends: {error}");
             }
             open.set(open.get() - 1);
@@ -120,17 +144,13 @@ async fn accept(protocol: Protocol, listener: TcpListener, frames: Sender<Receiv
 }
 
 async fn receive(
-    protocol: Protocol,
+    protocol: &Protocol,
     stream: TcpStream,
     host: &str,
     frames: &Sender<Received>,
 ) -> io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut preface = [0; 8];
-    timeout(PATIENCE, stream.read_exact(&mut preface)).await??;
-    if &preface != protocol.preface {
-        return Err(io::Error::other("it is not of those who belong together"));
-    }
+    let mut stream =
+        BufReader::new(timeout(PATIENCE, protocol.trust.accept(protocol.preface, stream)).await??);
     loop {
         let (len, crc) = (stream.read_u32_le().await? as usize, stream.read_u32_le().await?);
         if len > protocol.frame_max {
@@ -156,20 +176,36 @@ async fn carry(
     mut frames: Receiver<Vec<u8>>,
     sent: Rc<Cell<u64>>,
 ) {
-    let mut connection: Option<TcpStream> = None;
+    let mut connection: Option<Box<dyn Link>> = None;
+    let mut told = String::new();
     loop {
         let next = poll_fn(|cx| {
             // The other end says nothing: if there is anything to be read, it is the end, and what is written would be lost.
-            if connection.as_ref().is_some_and(|stream| stream.poll_read_ready(cx).is_ready()) {
+            let mut said = [0];
+            if connection
+                .as_mut()
+                .is_some_and(|link| Pin::new(link).poll_read(cx, &mut ReadBuf::new(&mut said)).is_ready())
+            {
                 connection = None;
             }
             frames.poll_recv(cx)
         });
         let Ok(Some(frame)) = timeout(IDLE, next).await else { return };
         if connection.is_none() {
-            connection = connect(protocol, &host, port).await.ok();
+            match connect(&protocol, &host, port).await {
+                Ok(link) => (connection, told) = (Some(link), String::new()),
+                // That it is not there is nothing to tell.
+                Err(error) if matches!(error.kind(), PermissionDenied | InvalidData) => {
+                    let error = error.to_string();
+                    if error != told {
+                        log!(Warning, "cannot speak to {host}:{port}: {error}");
+                        told = error;
+                    }
+                }
+                Err(_) => {}
+            }
         }
-        let Some(stream) = &mut connection else {
+        let Some(link) = &mut connection else {
             // What waits is out of date when the server can be reached again.
             while frames.try_recv().is_ok() {}
             sleep(RETRY).await;
@@ -179,16 +215,19 @@ async fn carry(
         bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&crc32c(&frame).to_le_bytes());
         bytes.extend_from_slice(&frame);
-        match timeout(PATIENCE, stream.write_all(&bytes)).await {
+        let write = async {
+            link.write_all(&bytes).await?;
+            link.flush().await
+        };
+        match timeout(PATIENCE, write).await {
             Ok(Ok(())) => sent.set(sent.get() + 1),
             _ => connection = None,
         }
     }
 }
 
-async fn connect(protocol: Protocol, host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
+async fn connect(protocol: &Protocol, host: &str, port: u16) -> io::Result<Box<dyn Link>> {
+    let stream = timeout(PATIENCE, TcpStream::connect((host, port))).await??;
     stream.set_nodelay(true)?;
-    stream.write_all(protocol.preface).await?;
-    Ok(stream)
+    timeout(PATIENCE, protocol.trust.connect(protocol.preface, stream)).await?
 }

@@ -1,11 +1,10 @@
 //! What the primary writes while its data are copied. It would be kept by the primary, which gives up when that takes too much memory; so it
 //! is taken at once, and kept here in a file until it is its turn.
 
-use crate::admin::log::log;
+use crate::{admin::log::log, transport::blocking::BlockingSocket};
 use std::{
     fs::{self, File},
     io::{self, ErrorKind, Read},
-    net::TcpStream,
     os::unix::fs::FileExt,
     path::Path,
     sync::{
@@ -41,7 +40,7 @@ impl Backlog {
     ///
     /// # Errors
     /// There can be no file, or no thread.
-    pub fn begin(socket: TcpStream, dir: &Path) -> io::Result<Backlog> {
+    pub fn begin(socket: BlockingSocket, dir: &Path) -> io::Result<Backlog> {
         let path = dir.join("replica-backlog");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
         fs::remove_file(&path)?;
@@ -87,7 +86,7 @@ impl Drop for Backlog {
 
 impl Shared {
     /// Takes what arrives until it is over, or the connection is: who reads from it then finds that out, too.
-    fn keep(&self, mut socket: TcpStream) {
+    fn keep(&self, mut socket: BlockingSocket) {
         let (mut chunk, mut written) = (vec![0; CHUNK], 0);
         while !self.is_over.load(Relaxed) && written < BYTES_MAX {
             match socket.read(&mut chunk) {
@@ -99,7 +98,7 @@ impl Shared {
                             "cannot keep what the primary writes while its data are copied: {error}"
                         );
                         // Bytes are missing now.
-                        let _ = socket.shutdown(std::net::Shutdown::Both);
+                        socket.shut_down();
                         return;
                     }
                     written += len as u64;

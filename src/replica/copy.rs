@@ -8,6 +8,7 @@ use crate::{
         Server,
         replication::{Copying, Order},
     },
+    transport::blocking::BlockingSocket,
 };
 use holdfast_rdb::file::{FileError, Reader, Record};
 use std::{
@@ -150,7 +151,7 @@ impl Waiting<'_> {
 /// Puts what is in a file in the place of all that there is.
 fn load(server: &Arc<Server>, order: &Order, path: &Path, waiting: &mut Waiting) -> Result<u64, Broken> {
     let (inside, socket) = Inside::open(server, order)?;
-    let mut connection = Connection::over(socket);
+    let mut connection = Connection::over(BlockingSocket::Unix(socket));
     connection.call(&[b"FLUSHALL"])?;
     connection.call(&[b"FUNCTION", b"FLUSH"])?;
     drop((connection, inside));
@@ -160,7 +161,7 @@ fn load(server: &Arc<Server>, order: &Order, path: &Path, waiting: &mut Waiting)
     for _ in 0..server.workers.len().min(CONNECTIONS_MAX) {
         let (inside, socket) = Inside::open(server, order)?;
         insides.push(inside);
-        pipelines.push(Connection::over(socket).pipeline(failed.clone())?);
+        pipelines.push(Connection::over(BlockingSocket::Unix(socket)).pipeline(failed.clone())?);
     }
     let mut feed = Feed::new(pipelines, true, false, Arc::default());
     let mut keys = 0;

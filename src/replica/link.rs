@@ -7,11 +7,14 @@ use crate::{
         Server,
         replication::{Order, Primary},
     },
+    transport::{
+        blocking::{BlockingSocket, connect_tcp},
+        trust::Trust,
+    },
 };
 use holdfast_resp::write_command;
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -24,13 +27,13 @@ const CHUNK: usize = 256 << 10;
 const LINE_MAX: usize = 64 << 10;
 
 /// The sending side, which several threads use.
-pub type Sender = Arc<Mutex<TcpStream>>;
+pub type Sender = Arc<Mutex<BlockingSocket>>;
 
 /// A connection to the primary.
 pub struct Link {
     server: Arc<Server>,
     order: Order,
-    socket: TcpStream,
+    socket: BlockingSocket,
     sender: Sender,
     /// What has arrived and is not used.
     pub input: Vec<u8>,
@@ -61,21 +64,11 @@ impl Link {
     pub fn open(server: &Arc<Server>, order: &Order, primary: &Primary) -> io::Result<Link> {
         let config = &server.config;
         let patience = Duration::from_secs(config.number(Opt::ReplTimeout) as u64);
-        let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
-        let mut found = None;
-        for address in (&primary.host[..], primary.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(socket) => {
-                    found = Some(socket);
-                    break;
-                }
-                Err(error) => failure = error,
-            }
-        }
-        let socket = found.ok_or(failure)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(TICK))?;
-        socket.set_write_timeout(Some(patience))?;
+        let socket = connect_tcp(&primary.host, primary.port, patience)?;
+        let trust = Trust::new(Opt::TlsReplication);
+        trust.configure(config).map_err(io::Error::other)?;
+        let socket = trust.open(socket, patience)?;
+        socket.set_patience(TICK, patience)?;
         let sender = Arc::new(Mutex::new(socket.try_clone()?));
         let (server, order, heard) = (server.clone(), order.clone(), Instant::now());
         let mut link =

@@ -60,9 +60,7 @@ impl Front {
     /// The certificates cannot be used.
     pub fn new(config: &Config, set: Arc<ReplicaSet>) -> Result<Rc<Front>, String> {
         let tls = Tls::default();
-        if config.number(Opt::TlsPort) > 0 {
-            tls.configure(config)?;
-        }
+        tls.configure(config)?;
         let password = config.text(Opt::RequirePass);
         Ok(Rc::new(Front {
             set,
@@ -74,6 +72,15 @@ impl Front {
             tls,
             started: Instant::now(),
         }))
+    }
+
+    /// Has connections from now on be as the options and the files of certificates say.
+    ///
+    /// # Errors
+    /// The certificates cannot be used.
+    pub fn configure(&self, config: &Config) -> Result<(), String> {
+        self.tls.configure(config)?;
+        self.set.trust.configure(config)
     }
 
     /// Accepts clients.

@@ -44,8 +44,10 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-/// A frame may hold a whole commit.
-const PROTOCOL: Protocol = Protocol { preface: b"HFset01\n", frame_max: 1 << 30 };
+/// What a connection to another server begins with.
+const PREFACE: &[u8; 8] = b"HFset02\n";
+/// Bytes of a frame at most, which may hold a whole commit.
+const FRAME_MAX: usize = 1 << 30;
 /// How many ticks the engine waits for a leader before it elects another one.
 const ELECTION_TICKS: u64 = 10;
 /// Bytes of log after which a server that follows takes a checkpoint.
@@ -210,7 +212,9 @@ impl Part {
         mut successors: UnboundedReceiver<usize>,
         mut ended: UnboundedReceiver<()>,
     ) {
-        let (mut bus, mut frames) = Bus::start(PROTOCOL, listeners);
+        let trust = self.set.trust.clone();
+        let protocol = Protocol { trust, preface: PREFACE, frame_max: FRAME_MAX };
+        let (mut bus, mut frames) = Bus::start(protocol, listeners);
         let mut ticks = time::interval(self.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {

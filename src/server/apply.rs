@@ -15,6 +15,19 @@ pub fn apply_all(server: &Server) -> Result<(), String> {
     })
 }
 
+/// Has connections from now on be as the options and the files of certificates say.
+pub fn secure(server: &Server) -> Result<(), String> {
+    server.tls.configure(&server.config)?;
+    trust(server)
+}
+
+/// The same of those to other servers.
+fn trust(server: &Server) -> Result<(), String> {
+    let set = server.replica_set.iter().map(|set| &set.trust);
+    let cluster = server.cluster.is_on().then_some(&server.cluster.trust);
+    set.chain(cluster).try_for_each(|trust| trust.configure(&server.config))
+}
+
 /// Follows a new value of an option; the error says why it cannot. Most options are looked at where they matter, and need
 /// nothing here.
 pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
@@ -23,7 +36,7 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         Opt::Bind => listen(server, "Failed to bind to specified addresses.")?,
         Opt::Port => listen(server, "Unable to listen on this port. Check server logs.")?,
         Opt::TlsPort => {
-            server.tls.configure(config)?;
+            secure(server)?;
             listen(server, "Unable to listen on this port. Check server logs.")?;
         }
         Opt::TlsCertFile
@@ -37,7 +50,13 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         | Opt::TlsCiphersuites
         | Opt::TlsPreferServerCiphers
         | Opt::TlsSessionCaching
-        | Opt::TlsSessionCacheSize => server.tls.configure(config)?,
+        | Opt::TlsSessionCacheSize => secure(server)?,
+        Opt::MasterAuth
+        | Opt::TlsClientCertFile
+        | Opt::TlsClientKeyFile
+        | Opt::TlsClientKeyFilePass
+        | Opt::TlsCluster
+        | Opt::TlsReplication => trust(server)?,
         Opt::MaxClients => limits::allow_clients(config)?,
         Opt::RequirePass => server.acl.set_password(&config.text(Opt::RequirePass)),
         Opt::ClientOutputBufferLimit => {

@@ -4,6 +4,7 @@
 use crate::{
     commit::durability::Lsn,
     config::{Config, Opt, address::bus_port},
+    transport::trust::Trust,
 };
 use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS, Slots};
 use std::{
@@ -101,6 +102,8 @@ pub enum Route {
 
 /// The server as a node of a cluster.
 pub struct Cluster {
+    /// Who the other nodes are.
+    pub trust: Arc<Trust>,
     is_on: bool,
     routes: Box<[AtomicU8]>,
     is_ok: AtomicBool,
@@ -120,6 +123,7 @@ impl Cluster {
             (0..if is_on { SLOTS } else { 0 }).map(|_| AtomicU8::new(Route::Elsewhere as u8)).collect();
         let view = RwLock::default();
         Cluster {
+            trust: Arc::new(Trust::new(Opt::TlsCluster)),
             is_on,
             routes,
             is_ok: AtomicBool::new(false),

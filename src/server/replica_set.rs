@@ -4,6 +4,7 @@
 use crate::{
     commit::lease::Lease,
     config::{Config, Opt, address::Address},
+    transport::trust::Trust,
 };
 use holdfast_resp::Writer;
 use holdfast_store::{Io, Lsn, Store};
@@ -58,6 +59,8 @@ pub struct ReplicaSet {
     pub name: String,
     /// Its servers.
     pub servers: Vec<Address>,
+    /// How they know each other.
+    pub trust: Arc<Trust>,
     /// Until when what was read may be told.
     pub lease: Arc<Lease>,
     view: Mutex<View>,
@@ -89,11 +92,14 @@ impl ReplicaSet {
                 "the data of its servers lie in one folder, on a drive: medium block, and one dir",
             );
         }
+        let trust = Arc::new(Trust::new(Opt::TlsReplication));
+        trust.configure(config).map_err(|e| format!("tls-replication: {e}"))?;
         let lease = Arc::new(Lease::new(io.clone()));
         let name = config.text(Opt::ReplicaSetName);
         Ok(Some(Arc::new(ReplicaSet {
             name,
             servers,
+            trust,
             lease,
             view: Mutex::default(),
             successors: OnceLock::new(),

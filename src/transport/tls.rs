@@ -17,7 +17,9 @@ use tokio::{net::TcpStream, time};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        CipherSuite, RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
+        CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite,
+        SupportedProtocolVersion,
+        client::{WebPkiServerVerifier, danger::ServerCertVerifier},
         crypto::{CryptoProvider, ring},
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
         server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier},
@@ -57,30 +59,7 @@ pub async fn accept(tls: &Tls, stream: TcpStream) -> io::Result<Box<TlsStream<Tc
 }
 
 fn configure(config: &Config) -> Result<ServerConfig, String> {
-    let text = |opt| config.text(opt);
-    let chain = certificates(&text(Opt::TlsCertFile), "tls-cert-file")?;
-    let key_file = text(Opt::TlsKeyFile);
-    let key = private_key(&key_file, &text(Opt::TlsKeyFilePass))
-        .map_err(|e| format!("cannot read the key of 'tls-key-file' {key_file}: {e}"))?;
-
-    let provider = CryptoProvider {
-        cipher_suites: cipher_suites(&text(Opt::TlsCiphers), &text(Opt::TlsCiphersuites))?,
-        ..ring::default_provider()
-    };
-    let provider = Arc::new(provider);
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&protocols(&text(Opt::TlsProtocols))?)
-        .map_err(|e| e.to_string())?;
-    let clients = config.choice(Opt::TlsAuthClients);
-    let builder = if clients == "no" {
-        builder.with_no_client_auth()
-    } else {
-        let roots = Arc::new(authorities(&text(Opt::TlsCaCertFile), &text(Opt::TlsCaCertDir))?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-        let verifier = if clients == "optional" { verifier.allow_unauthenticated() } else { verifier };
-        builder.with_client_cert_verifier(verifier.build().map_err(|e| e.to_string())?)
-    };
-    let mut tls = builder.with_single_cert(chain, key).map_err(|e| format!("certificate and key: {e}"))?;
+    let mut tls = configure_server(config, &config.choice(Opt::TlsAuthClients))?;
     tls.ignore_client_order = config.is_on(Opt::TlsPreferServerCiphers);
     tls.session_storage = match config.number(Opt::TlsSessionCacheSize) {
         size if size > 0 && config.is_on(Opt::TlsSessionCaching) => {
@@ -90,6 +69,66 @@ fn configure(config: &Config) -> Result<ServerConfig, String> {
     };
     Ok(tls)
 }
+
+/// For other servers, with whom each end shows a certificate: as who accepts, and as who connects. `verifier` makes who verifies
+/// the certificates of those who accept.
+pub fn configure_peers(
+    config: &Config,
+    verifier: impl FnOnce(Arc<WebPkiServerVerifier>) -> Arc<dyn ServerCertVerifier>,
+) -> Result<(ServerConfig, ClientConfig), String> {
+    let acceptor = configure_server(config, "yes")?;
+    let provider = provider(config)?;
+    let inner = WebPkiServerVerifier::builder_with_provider(authorities(config)?, provider.clone());
+    let inner = inner.build().map_err(|e| e.to_string())?;
+    let own = (Opt::TlsCertFile, Opt::TlsKeyFile, Opt::TlsKeyFilePass);
+    let (chain, key) = match config.text(Opt::TlsClientCertFile).is_empty() {
+        true => identity(config, own)?,
+        false => {
+            identity(config, (Opt::TlsClientCertFile, Opt::TlsClientKeyFile, Opt::TlsClientKeyFilePass))?
+        }
+    };
+    let connector = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&protocols(&config.text(Opt::TlsProtocols))?)
+        .map_err(|e| e.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier(inner))
+        .with_client_auth_cert(chain, key)
+        .map_err(|e| format!("certificate and key: {e}"))?;
+    Ok((acceptor, connector))
+}
+
+/// For those who connect, who must show a certificate, or may, or need not: `yes`, `optional` or `no`.
+fn configure_server(config: &Config, clients: &str) -> Result<ServerConfig, String> {
+    let (chain, key) = identity(config, (Opt::TlsCertFile, Opt::TlsKeyFile, Opt::TlsKeyFilePass))?;
+    let provider = provider(config)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&protocols(&config.text(Opt::TlsProtocols))?)
+        .map_err(|e| e.to_string())?;
+    let builder = if clients == "no" {
+        builder.with_no_client_auth()
+    } else {
+        let verifier = WebPkiClientVerifier::builder_with_provider(authorities(config)?, provider);
+        let verifier = if clients == "optional" { verifier.allow_unauthenticated() } else { verifier };
+        builder.with_client_cert_verifier(verifier.build().map_err(|e| e.to_string())?)
+    };
+    builder.with_single_cert(chain, key).map_err(|e| format!("certificate and key: {e}"))
+}
+
+fn provider(config: &Config) -> Result<Arc<CryptoProvider>, String> {
+    let cipher_suites = cipher_suites(&config.text(Opt::TlsCiphers), &config.text(Opt::TlsCiphersuites))?;
+    Ok(Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() }))
+}
+
+/// What the files of these options hold: certificates, their key, and its passphrase.
+fn identity(config: &Config, (cert, key, pass): (Opt, Opt, Opt)) -> Result<Identity, String> {
+    let chain = certificates(&config.text(cert), cert.spec().name)?;
+    let file = config.text(key);
+    let name = key.spec().name;
+    let key = private_key(&file, &config.text(pass));
+    Ok((chain, key.map_err(|e| format!("cannot read the key of '{name}' {file}: {e}"))?))
+}
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The key in a file, by its passphrase if it has one.
 fn private_key(file: &str, passphrase: &str) -> Result<PrivateKeyDer<'static>, String> {
@@ -123,8 +162,9 @@ fn certificates(file: &str, option: &str) -> Result<Vec<CertificateDer<'static>>
     all.and_then(|all| if all.is_empty() { Err(failed("there are none".into())) } else { Ok(all) })
 }
 
-/// Those who may sign the certificates of clients.
-fn authorities(file: &str, folder: &str) -> Result<RootCertStore, String> {
+/// Those who may sign the certificates of others.
+fn authorities(config: &Config) -> Result<Arc<RootCertStore>, String> {
+    let (file, folder) = (config.text(Opt::TlsCaCertFile), config.text(Opt::TlsCaCertDir));
     if file.is_empty() && folder.is_empty() {
         return Err("either 'tls-ca-cert-file' or 'tls-ca-cert-dir' must be specified unless 'tls-auth-clients' is no".into());
     }
@@ -136,10 +176,10 @@ fn authorities(file: &str, folder: &str) -> Result<RootCertStore, String> {
         Ok::<_, String>(())
     };
     if !file.is_empty() {
-        add(file, "tls-ca-cert-file")?;
+        add(&file, "tls-ca-cert-file")?;
     }
     if !folder.is_empty() {
-        let entries = fs::read_dir(Path::new(folder))
+        let entries = fs::read_dir(Path::new(&folder))
             .map_err(|e| format!("cannot read the folder of 'tls-ca-cert-dir' {folder}: {e}"))?;
         for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
             // Other things may lie there as well.
@@ -148,7 +188,7 @@ fn authorities(file: &str, folder: &str) -> Result<RootCertStore, String> {
             }
         }
     }
-    Ok(roots)
+    Ok(Arc::new(roots))
 }
 
 fn protocols(names: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {

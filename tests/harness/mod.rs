@@ -11,6 +11,7 @@ mod redis;
 pub mod sample;
 mod script;
 mod server;
+mod set;
 pub mod transfers;
 
 pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
@@ -19,6 +20,7 @@ pub use random::{Rng, long_form, seed};
 pub use redis::Redis;
 pub use script::show;
 pub use server::{Server, check, free_port, run};
+pub use set::Set;
 
 use std::{
     thread,

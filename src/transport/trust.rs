@@ -1,0 +1,243 @@
+//! How servers that belong together make sure of each other, before one of them sends anything: by certificates, if they speak TLS, and by
+//! a password that all of them know, the option `masterauth`.
+//!
+//! Neither tells the other one the password. Each draws a nonce, and proves by HMAC-SHA256 (RFC 2104) over both nonces that it knows
+//! it:
+//!
+//! | from | bytes | what |
+//! |---|---|---|
+//! | who connects | 8 | the preface, which says what the connection is for |
+//! | | 32 | its nonce |
+//! | who accepts | 32 | its nonce |
+//! | | 32 | its proof |
+//! | who connects | 32 | its proof |
+//!
+//! Without a password both know the empty one. Certificates are to be signed by an authority of `tls-ca-cert-file` or `tls-ca-cert-dir`, at both
+//! ends; which name they have does not matter, as with Redis.
+
+use super::{
+    blocking::{BlockingSocket, open_tls},
+    tls,
+};
+use crate::config::{Config, Opt};
+use hmac::{Hmac, Mac};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::Sha256;
+use std::{
+    io::{self, ErrorKind},
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsAcceptor, TlsConnector,
+    rustls::{
+        CertificateError, DigitallySignedStruct, Error, SignatureScheme,
+        client::{
+            WebPkiServerVerifier,
+            danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        },
+        pki_types::{CertificateDer, ServerName, UnixTime},
+    },
+};
+
+/// A connection to a server that is one of ours.
+pub trait Link: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Link for T {}
+
+/// What a server knows of the others.
+pub struct Trust {
+    /// The option that says whether they speak TLS.
+    is_tls: Opt,
+    means: RwLock<Arc<Means>>,
+}
+
+/// The current options. Connections keep those that they began with.
+#[derive(Default)]
+struct Means {
+    password: String,
+    tls: Option<(TlsAcceptor, TlsConnector)>,
+}
+
+/// At which end of a connection a server is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Connects,
+    Accepts,
+}
+
+type Bytes32 = [u8; 32];
+
+impl Trust {
+    /// With TLS if the option `is_tls` says so. Nothing is known before it is [configured](Trust::configure).
+    pub fn new(is_tls: Opt) -> Trust {
+        Trust { is_tls, means: RwLock::default() }
+    }
+
+    /// Goes by the options as they are now.
+    ///
+    /// # Errors
+    /// A certificate or a key cannot be used; all is as it was.
+    pub fn configure(&self, config: &Config) -> Result<(), String> {
+        let tls = config.is_on(self.is_tls).then(|| {
+            let (acceptor, connector) = tls::configure_peers(config, |inner| Arc::new(AnyName(inner)))?;
+            Ok::<_, String>((Arc::new(acceptor).into(), Arc::new(connector).into()))
+        });
+        let means = Means { password: config.text(Opt::MasterAuth), tls: tls.transpose()? };
+        *self.means.write().expect("no holder panics") = Arc::new(means);
+        Ok(())
+    }
+
+    /// Whether nobody who reaches the port is turned away.
+    pub fn is_open(&self) -> bool {
+        let means = self.means();
+        means.password.is_empty() && means.tls.is_none()
+    }
+
+    fn means(&self) -> Arc<Means> {
+        self.means.read().expect("no holder panics").clone()
+    }
+
+    /// Makes sure of who has connected.
+    ///
+    /// # Errors
+    /// It is none of ours, or wants something else than `preface` says.
+    pub async fn accept(&self, preface: &[u8; 8], stream: TcpStream) -> io::Result<Box<dyn Link>> {
+        let means = self.means();
+        let mut stream: Box<dyn Link> = match &means.tls {
+            None => Box::new(stream),
+            Some((acceptor, _)) => Box::new(acceptor.accept(stream).await?),
+        };
+        let (mut wanted, mut theirs) = ([0; 8], Bytes32::default());
+        stream.read_exact(&mut wanted).await?;
+        if wanted != *preface {
+            return Err(refused(
+                "it is none of those who belong together, or speaks TLS, and this one does not",
+            ));
+        }
+        stream.read_exact(&mut theirs).await?;
+        let ours = nonce();
+        let proof = |end| means.proof(end, preface, &theirs, &ours);
+        stream.write_all(&[ours, proof(End::Accepts).finalize().into_bytes().into()].concat()).await?;
+        stream.flush().await?;
+        let mut known = Bytes32::default();
+        stream.read_exact(&mut known).await?;
+        proof(End::Connects).verify_slice(&known).map_err(|_| refused(ANOTHER_PASSWORD))?;
+        Ok(stream)
+    }
+
+    /// Makes sure of whom it was that took a connection to a port for clients, who may be silent for so long: by the certificate only, if they
+    /// speak TLS.
+    ///
+    /// # Errors
+    /// It does not speak TLS, or is none of ours.
+    pub fn open(&self, socket: std::net::TcpStream, patience: Duration) -> io::Result<BlockingSocket> {
+        match &self.means().tls {
+            None => Ok(BlockingSocket::Tcp(socket)),
+            Some((_, connector)) => {
+                let name = ServerName::from(socket.peer_addr()?.ip());
+                open_tls(connector.clone(), name, socket, patience)
+            }
+        }
+    }
+
+    /// Whether they speak TLS.
+    pub fn is_tls(&self) -> bool {
+        self.means().tls.is_some()
+    }
+
+    /// Makes sure of whom it was that took a connection.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub async fn connect(&self, preface: &[u8; 8], stream: TcpStream) -> io::Result<Box<dyn Link>> {
+        let means = self.means();
+        let mut stream: Box<dyn Link> = match &means.tls {
+            None => Box::new(stream),
+            Some((_, connector)) => {
+                let name = ServerName::from(stream.peer_addr()?.ip());
+                Box::new(connector.connect(name, stream).await?)
+            }
+        };
+        let ours = nonce();
+        stream.write_all(&[&preface[..], &ours].concat()).await?;
+        stream.flush().await?;
+        let (mut theirs, mut known) = (Bytes32::default(), Bytes32::default());
+        stream.read_exact(&mut theirs).await?;
+        stream.read_exact(&mut known).await?;
+        let proof = |end| means.proof(end, preface, &ours, &theirs);
+        proof(End::Accepts).verify_slice(&known).map_err(|_| refused(ANOTHER_PASSWORD))?;
+        stream.write_all(&proof(End::Connects).finalize().into_bytes()).await?;
+        stream.flush().await?;
+        Ok(stream)
+    }
+}
+
+const ANOTHER_PASSWORD: &str =
+    "it has another password (masterauth), or speaks TLS, and only one of the two does";
+
+impl Means {
+    fn proof(&self, end: End, preface: &[u8; 8], connects: &Bytes32, accepts: &Bytes32) -> Hmac<Sha256> {
+        let key = self.password.as_bytes();
+        let mac = <Hmac<Sha256> as Mac>::new_from_slice(key).expect("a key may have any length");
+        mac.chain_update([end as u8]).chain_update(preface).chain_update(connects).chain_update(accepts)
+    }
+}
+
+fn nonce() -> Bytes32 {
+    let mut nonce = Bytes32::default();
+    getrandom(&mut nonce, GetRandomFlags::empty()).expect("Linux has getrandom since 3.17");
+    nonce
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
+
+/// Takes a certificate that one of our authorities has signed, whatever name it has.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer,
+        intermediates: &[CertificateDer],
+        name: &ServerName,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.0.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
+            // It is looked at last.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
