@@ -241,3 +241,226 @@ impl ServerCertVerifier for AnyName {
         self.0.supported_verify_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::util::runtime;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    use std::{fs, future::poll_fn, path::Path, pin::pin, time::Instant};
+    use tempfile::TempDir;
+    use tokio::{net::TcpListener, time::timeout};
+    use tokio_rustls::rustls::{
+        ClientConfig, ServerConfig,
+        crypto::ring,
+        pki_types::{PrivateKeyDer, pem::PemObject},
+    };
+
+    const PREFACE: &[u8; 8] = b"testing\n";
+    /// How long an end that has gone on is waited for in vain.
+    const SILENCE: Duration = Duration::from_secs(5);
+
+    /// Certificates of a server, and of who has signed them.
+    fn certificates() -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["a name".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "a name");
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let files =
+            [("ca.crt", authority.pem()), ("own.crt", certificate.pem()), ("own.key", key.serialize_pem())];
+        files.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+        folder
+    }
+
+    fn config(password: &str, folder: Option<&Path>) -> Config {
+        let config = Config::default();
+        let set = |opt, word: &str| config.set(opt, &[word]).unwrap();
+        set(Opt::MasterAuth, password);
+        if let Some(folder) = folder {
+            set(Opt::TlsReplication, "yes");
+            let files =
+                [(Opt::TlsCertFile, "own.crt"), (Opt::TlsKeyFile, "own.key"), (Opt::TlsCaCertFile, "ca.crt")];
+            files.iter().for_each(|&(opt, name)| set(opt, folder.join(name).to_str().unwrap()));
+        }
+        config
+    }
+
+    fn trust(password: &str, folder: Option<&Path>) -> Trust {
+        let trust = Trust::new(Opt::TlsReplication);
+        trust.configure(&config(password, folder)).unwrap();
+        trust
+    }
+
+    /// Connects two ends, and has each do its part. What comes of the first is told.
+    fn meet<T>(
+        judge: impl AsyncFnOnce(TcpStream) -> io::Result<T>,
+        other: impl AsyncFnOnce(TcpStream) -> io::Result<()>,
+        judge_accepts: bool,
+    ) -> io::Result<T> {
+        runtime::local().unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let connected = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            let (judges, others) = if judge_accepts { (accepted, connected) } else { (connected, accepted) };
+            let (mut judge, mut other) = (pin!(judge(judges)), pin!(other(others)));
+            let mut is_over = false;
+            let both = poll_fn(|cx| {
+                // What comes of it is the other end's to say.
+                is_over = is_over || other.as_mut().poll(cx).is_ready();
+                judge.as_mut().poll(cx)
+            });
+            timeout(SILENCE, both).await.expect("it judges")
+        })
+    }
+
+    #[test]
+    fn ends_that_know_the_same_meet_and_others_do_not() {
+        let (one, two) = (certificates(), certificates());
+        let known = [("", None), ("a", None), ("b", None), ("a", Some(one.path())), ("a", Some(two.path()))];
+        for accepting in known {
+            for connecting in known {
+                let (accepts, connects) =
+                    (trust(accepting.0, accepting.1), trust(connecting.0, connecting.1));
+                let accepted = meet(
+                    async |stream| accepts.accept(PREFACE, stream).await.map(drop),
+                    async |stream| connects.connect(PREFACE, stream).await.map(drop),
+                    true,
+                );
+                assert_eq!(accepted.is_ok(), accepting == connecting, "{accepted:?}");
+            }
+        }
+    }
+
+    /// One that judges by itself: the other end takes whatever it gets.
+    #[test]
+    fn each_end_judges_by_itself() {
+        let accepts = trust("a", None);
+        let lenient = async |mut stream: TcpStream| {
+            stream.write_all(&[&PREFACE[..], &[1; 32]].concat()).await?;
+            let mut said = [0; 64];
+            stream.read_exact(&mut said).await?;
+            stream.write_all(&said[32..]).await
+        };
+        let began = Instant::now();
+        let accepted = meet(async |stream| accepts.accept(PREFACE, stream).await.map(drop), lenient, true);
+        assert_eq!(accepted.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let connects = trust("a", None);
+        let lenient = async |mut stream: TcpStream| {
+            let mut said = [0; 40];
+            stream.read_exact(&mut said).await?;
+            stream.write_all(&[[2; 32], [3; 32]].concat()).await
+        };
+        let connected =
+            meet(async |stream| connects.connect(PREFACE, stream).await.map(drop), lenient, false);
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert!(began.elapsed() < SILENCE);
+    }
+
+    /// Another purpose is refused before anything is told.
+    #[test]
+    fn who_wants_something_else_is_told_nothing() {
+        let (accepts, connects) = (trust("a", None), trust("a", None));
+        let accepted = meet(
+            async |stream| accepts.accept(b"another\n", stream).await.map(drop),
+            async |stream| connects.connect(PREFACE, stream).await.map(drop),
+            true,
+        );
+        assert_eq!(accepted.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_certificate_is_asked_for_at_either_end() {
+        let (own, stranger) = (certificates(), certificates());
+        // Takes any certificate, and shows none.
+        let nobody = || {
+            let provider = Arc::new(ring::default_provider());
+            let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+            let verifier = Arc::new(Anybody);
+            let builder = builder.unwrap().dangerous().with_custom_certificate_verifier(verifier);
+            TlsConnector::from(Arc::new(builder.with_no_client_auth()))
+        };
+        let accepts = trust("a", Some(own.path()));
+        let knows = trust("a", None);
+        let accepted = meet(
+            async |stream| accepts.accept(PREFACE, stream).await.map(drop),
+            async |stream| {
+                let name = ServerName::from(stream.peer_addr()?.ip());
+                let mut stream = nobody().connect(name, stream).await?;
+                // It does know the password.
+                let ours = [1; 32];
+                stream.write_all(&[&PREFACE[..], &ours].concat()).await?;
+                let mut theirs = Bytes32::default();
+                stream.read_exact(&mut theirs).await?;
+                let proof = knows.means().proof(End::Connects, PREFACE, &ours, &theirs);
+                stream.write_all(&proof.finalize().into_bytes()).await
+            },
+            true,
+        );
+        accepted.expect_err("it has shown no certificate");
+        // Shows one of somebody else's, and asks for none.
+        let connects = trust("a", Some(own.path()));
+        let connected = meet(
+            async |stream| connects.connect(PREFACE, stream).await.map(drop),
+            async |stream| {
+                let chain = vec![CertificateDer::from_pem_file(stranger.path().join("own.crt")).unwrap()];
+                let key = PrivateKeyDer::from_pem_file(stranger.path().join("own.key")).unwrap();
+                let provider = Arc::new(ring::default_provider());
+                let builder =
+                    ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+                let server = builder.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+                let mut stream = TlsAcceptor::from(Arc::new(server)).accept(stream).await?;
+                let mut said = [0; 40];
+                stream.read_exact(&mut said).await?;
+                let ours = [2; 32];
+                let theirs = said[8..].try_into().unwrap();
+                let proof = knows.means().proof(End::Accepts, PREFACE, &theirs, &ours);
+                stream.write_all(&[ours, proof.finalize().into_bytes().into()].concat()).await
+            },
+            false,
+        );
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    /// Takes any certificate.
+    #[derive(Debug)]
+    struct Anybody;
+
+    impl ServerCertVerifier for Anybody {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer,
+            _: &[CertificateDer],
+            _: &ServerName,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            ring::default_provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+}
