@@ -6,9 +6,8 @@ use super::{
     giving::PART,
     standing::{JOURNAL, Standing, State, remove_folder, remove_store},
 };
-use holdfast_consensus::{MemberId, Replica};
+use holdfast_consensus::{EntryId, MemberId, Replica};
 use holdfast_io::{Durability, File, Io};
-use holdfast_store::Lsn;
 use std::{
     fs, io,
     path::Path,
@@ -31,8 +30,8 @@ pub struct Copying {
     /// From which server.
     pub from: usize,
     own: usize,
-    /// Where its log ends.
-    pub end: Lsn,
+    /// The last entry of its log.
+    pub last: EntryId,
     base: Vec<u8>,
     /// The term of who gives it, and who that is.
     pub voted: (u64, MemberId),
@@ -50,8 +49,8 @@ pub struct Offered {
     pub set: u64,
     /// From which server.
     pub from: usize,
-    /// Where its log ends.
-    pub end: Lsn,
+    /// The last entry of its log.
+    pub last: EntryId,
     /// The base of its log.
     pub base: Vec<u8>,
     /// The term of who gives it, and who that is.
@@ -67,14 +66,14 @@ impl Copying {
     /// The medium's.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, own: usize, offered: Offered) -> io::Result<Copying> {
         remove_folder(&dir.join(COPY))?;
-        let Offered { set, from, end, base, voted, files } = offered;
+        let Offered { set, from, last, base, voted, files } = offered;
         let (asked, times) = (Instant::now(), 0);
         let mut copying = Copying {
             io,
             set,
             from,
             own,
-            end,
+            last,
             base,
             voted,
             files,

@@ -9,9 +9,9 @@ use super::{
     standing::{JOURNAL, Standing, State, is_file, kind},
 };
 use crate::{admin::log::log, server::replica_set::ReplicaSet};
-use holdfast_consensus::{MemberId, Replica};
+use holdfast_consensus::{Extract, MemberId, Replica};
 use holdfast_io::{Error, Io, crc32c};
-use holdfast_store::{Lsn, Options, Store};
+use holdfast_store::{Options, Store};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -162,9 +162,9 @@ impl Founding {
     pub fn receive(&mut self, frame: Frame, replica: Option<&Replica>) -> Result<(), String> {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
-            Frame::Offer { set, from, to, nonce, end, base, voted, files } => {
+            Frame::Offer { set, from, to, nonce, last, base, voted, files } => {
                 let (from, to) = (from as usize, to as usize);
-                self.take_offer(to, nonce, Offered { set, from, end, base, voted, files }, replica)
+                self.take_offer(to, nonce, Offered { set, from, last, base, voted, files }, replica)
             }
             Frame::Fetch { from, name, offset, .. } => self.give(from as usize, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
@@ -301,7 +301,8 @@ impl Founding {
             return self.join(set, own, &base, voted);
         }
         if self.giving.is_none() {
-            let giving = Giving::new(set, own, self.io.clone(), end, base, voted);
+            // Who copies it has nothing yet.
+            let giving = Giving::new(set, own, self.io.clone(), Extract { base, last: (0, 0), voted });
             self.giving = Some(giving.map_err(|e| self.failed(&e))?);
         }
         let giving = self.giving.as_ref().expect("it is there");
@@ -353,7 +354,7 @@ impl Founding {
             Kind::Member => {
                 self.member_of() == Some(offered.set)
                     && nonce == 0
-                    && is_ahead(offered.end, offered.voted.0, replica)
+                    && replica.is_some_and(|replica| replica.is_of_use(offered.last, offered.voted))
             }
             Kind::Data | Kind::Origin => false,
         };
@@ -404,7 +405,7 @@ impl Founding {
     /// All that was copied was kept until the end.
     fn finish(&mut self, copying: Copying, replica: Option<&Replica>) -> Result<(), String> {
         let is_of_use = self.kind == Kind::Blank
-            || (self.kind == Kind::Member && is_ahead(copying.end, copying.voted.0, replica));
+            || replica.is_some_and(|replica| replica.is_of_use(copying.last, copying.voted));
         let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
         let (set, count) = (copying.set, self.heard.len());
         copying.finish().map_err(|e| self.failed(&e))?;
@@ -416,9 +417,4 @@ impl Founding {
         copying::install(&self.dir, &mut standing).map_err(|e| self.failed(&e))?;
         self.become_member(standing)
     }
-}
-
-/// Whether a copy whose log ends at `end`, by a leader of a term, takes nothing back of what a replica has acknowledged and promised.
-fn is_ahead(end: Lsn, term: u64, replica: Option<&Replica>) -> bool {
-    replica.is_some_and(|replica| replica.term() <= term && replica.extent().0 <= end)
 }

@@ -1,10 +1,9 @@
 //! What the servers of a replica set send to each other.
 
 use holdfast_consensus::{
-    Envelope, MemberId,
+    EntryId, Envelope, MemberId,
     code::{Decoder, Encoder, Malformed},
 };
-use holdfast_store::Lsn;
 
 /// What a data folder is to a replica set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +52,8 @@ pub enum Frame {
         to: u32,
         /// By what the server knows itself that has asked for it, since it has nothing; 0: it lacks a part of the log.
         nonce: u64,
-        /// Where its log ends.
-        end: Lsn,
+        /// The last entry of its log.
+        last: EntryId,
         /// The base of its log.
         base: Vec<u8>,
         /// The term of who has it, and who that is.
@@ -105,13 +104,14 @@ impl Frame {
                 out.u8(0).u32(*to).u64(*nonce).u32(from.unwrap_or(NOBODY)).u32(*servers).u64(*set);
                 out.u8(*kind as u8).u64(*last);
             }
-            Frame::Offer { set, from, to, nonce, end, base, voted, files } => {
+            Frame::Offer { set, from, to, nonce, last, base, voted, files } => {
                 out.u8(1)
                     .u64(*set)
                     .u32(*from)
                     .u32(*to)
                     .u64(*nonce)
-                    .u64(*end)
+                    .u64(last.0)
+                    .u64(last.1)
                     .bytes(base)
                     .u64(voted.0)
                     .u64(voted.1);
@@ -149,13 +149,13 @@ impl Frame {
             }
             1 => {
                 let (set, from, to) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
-                let (nonce, end) = (bytes.u64()?, bytes.u64()?);
+                let (nonce, last) = (bytes.u64()?, (bytes.u64()?, bytes.u64()?));
                 let (base, voted) = (bytes.bytes()?.to_vec(), (bytes.u64()?, bytes.u64()?));
                 let mut files = Vec::new();
                 while bytes.end().is_err() {
                     files.push((text(&mut bytes)?, bytes.u64()?));
                 }
-                Frame::Offer { set, from, to, nonce, end, base, voted, files }
+                Frame::Offer { set, from, to, nonce, last, base, voted, files }
             }
             2 => {
                 let (set, from) = (bytes.u64()?, bytes.u32()?);
@@ -194,7 +194,7 @@ mod tests {
                 from: 0,
                 to: 2,
                 nonce: 6,
-                end: 4096,
+                last: (9, 2),
                 base: vec![7],
                 voted: (3, 1),
                 files: vec![("heap".into(), 7), ("log/0".into(), 0)],

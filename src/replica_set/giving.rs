@@ -4,8 +4,8 @@ use super::{
     frame::Frame,
     standing::{files, is_file},
 };
-use holdfast_consensus::MemberId;
-use holdfast_store::{Io, Lsn};
+use holdfast_consensus::Extract;
+use holdfast_store::Io;
 use std::{io, sync::Arc};
 
 /// Bytes of a file that are asked for at once.
@@ -17,26 +17,17 @@ pub struct Giving {
     from: usize,
     folder: Arc<dyn Io>,
     files: Vec<(String, u64)>,
-    end: Lsn,
-    base: Vec<u8>,
-    voted: (u64, MemberId),
+    extract: Extract,
 }
 
 impl Giving {
-    /// Of the server `from`, whose log ends at `end` there. `base` and `voted` are for [`Replica::adopt`](holdfast_consensus::Replica::adopt).
+    /// Of the server `from`, with what its log begins and ends.
     ///
     /// # Errors
     /// The medium's.
-    pub fn new(
-        set: u64,
-        from: usize,
-        folder: Arc<dyn Io>,
-        end: Lsn,
-        base: Vec<u8>,
-        voted: (u64, MemberId),
-    ) -> io::Result<Giving> {
+    pub fn new(set: u64, from: usize, folder: Arc<dyn Io>, extract: Extract) -> io::Result<Giving> {
         let files = files(&*folder)?;
-        Ok(Giving { set, from, folder, files, end, base, voted })
+        Ok(Giving { set, from, folder, files, extract })
     }
 
     /// Tells another server of it, which has asked for it by its `nonce`, or, 0, has not.
@@ -46,9 +37,9 @@ impl Giving {
             from: self.from as u32,
             to: to as u32,
             nonce,
-            end: self.end,
-            base: self.base.clone(),
-            voted: self.voted,
+            last: self.extract.last,
+            base: self.extract.base.clone(),
+            voted: self.extract.voted,
             files: self.files.clone(),
         }
     }

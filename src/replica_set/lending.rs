@@ -11,7 +11,7 @@ use super::{
     giving::Giving,
 };
 use crate::admin::log::log;
-use holdfast_consensus::{MemberId, Other, Replica};
+use holdfast_consensus::{MemberId, Replica};
 use holdfast_store::{Begin, Io, Lease, Store};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,23 +83,22 @@ impl Lending {
             log!(Warning, "Nobody asks for the copy any more");
             self.end();
         }
+        // What one that has lost its data waits for may need one that is behind.
+        if !self.behind.is_empty() && self.giving.is_none() {
+            self.lease.take_if(|loan| loan.nonce > 0);
+        }
         if self.lease.is_none() {
-            let others = replica.others();
-            let now = io.monotonic_us();
-            let all_others_have = |at: usize, since: u64| {
-                let has_answered = |other: &Other| now.saturating_sub(other.silent_us) >= since;
-                others.iter().all(|other| other.id as usize - 1 == at || has_answered(other))
-            };
-            let blank = self.blank.iter().find(|(at, (_, since))| all_others_have(**at, *since));
+            let may_have = |at: usize, since: u64| replica.have_answered_since(since, at as MemberId + 1);
+            let blank = self.blank.iter().find(|(at, (_, since))| may_have(**at, *since));
             let blank = blank.map(|(at, (nonce, _))| (*at, *nonce));
-            let (to, nonce) = blank.or_else(|| self.behind.first().map(|at| (*at, 0)))?;
+            let (to, nonce) = self.behind.first().map(|at| (*at, 0)).or(blank)?;
             let Begin::Leased(lease) = store.begin_backup() else { return None };
             self.lease = Some(Loan { to, nonce, lease });
             self.asked = Some(Instant::now());
         }
         let Loan { to, nonce, lease } = self.lease.as_ref()?;
         if self.giving.is_none() {
-            match plan(lease, replica, store, io, (set, own)) {
+            match plan(lease, *nonce > 0, replica, store, io, (set, own)) {
                 Ok(giving) => self.giving = giving,
                 Err(error) => {
                     self.fail(&error);
@@ -146,9 +145,11 @@ impl Lending {
     }
 }
 
-/// What is copied; `None`: not all that the leader had when the lease began is agreed on yet.
+/// What is copied; `None`: not all that must be in it is agreed on yet. For one that has lost its data that is all that the leader had when
+/// the lease began.
 fn plan(
     lease: &Lease,
+    is_blank: bool,
     replica: &Replica,
     store: &Store,
     io: &Arc<dyn Io>,
@@ -156,10 +157,10 @@ fn plan(
 ) -> Result<Option<Giving>, String> {
     // An entry ends there: what is written at once here, or agreed on, is always an entry.
     let moment = store.log().durable();
-    let Some(plan) = lease.plan_up_to(moment).map_err(|e| e.to_string())? else { return Ok(None) };
-    let Some((base, term)) = replica.base_at(plan.replays_from()) else {
+    let plan = if is_blank { lease.plan_up_to(moment) } else { lease.plan_of_less(moment) };
+    let Some(plan) = plan.map_err(|e| e.to_string())? else { return Ok(None) };
+    let Some(extract) = replica.extract(plan.replays_from(), moment) else {
         return Err("it leads no more, or knows no entry that is so old".into());
     };
-    let folder = plan.view(io.clone());
-    Giving::new(set, own, folder, moment, base, (term, replica.id())).map(Some).map_err(|e| e.to_string())
+    Giving::new(set, own, plan.view(io.clone()), extract).map(Some).map_err(|e| e.to_string())
 }

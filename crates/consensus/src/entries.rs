@@ -281,6 +281,21 @@ impl Entries {
         Some(encode_base(place, members.clone()))
     }
 
+    /// The last entry that ends at `end` or below.
+    pub fn entry_ending_at(&self, end: Lsn) -> Option<(u64, u64)> {
+        let known = self.places.partition_point(|place| place.end <= end);
+        let place = known.checked_sub(1).and_then(|last| self.places.get(last))?;
+        Some((place.seal.index, place.seal.term))
+    }
+
+    /// Whether an entry of this number and term is there, or the base is later: what is decided is there.
+    pub fn has(&self, (index, term): (u64, u64)) -> bool {
+        match self.place(index) {
+            Some(place) => place.seal.term == term,
+            None => index < self.first().seal.index,
+        }
+    }
+
     /// The members that lack entries which are here no more, since this was asked last.
     pub fn take_behind(&mut self) -> BTreeSet<MemberId> {
         std::mem::take(&mut self.behind.lock())

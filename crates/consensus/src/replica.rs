@@ -68,6 +68,20 @@ impl Envelope {
     }
 }
 
+/// Number and term of an entry.
+pub type EntryId = (u64, u64);
+
+/// With what a copy of a leader's log begins and ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extract {
+    /// For [`Replica::adopt`].
+    pub base: Vec<u8>,
+    /// The last entry, which is decided.
+    pub last: EntryId,
+    /// The leader's term, and who it is.
+    pub voted: (u64, MemberId),
+}
+
 /// A replica.
 pub struct Replica {
     inner: Mutex<Inner>,
@@ -127,7 +141,7 @@ fn deposed() -> Error {
 
 impl Replica {
     /// Makes the journal of a replica whose log is a copy of another one's, with the base that comes with it: [that of a
-    /// leader](Replica::base_at), as one that has voted for it in its term; or [that of a new set](Replica::first_base), in the epoch of the log,
+    /// leader](Replica::extract), as one that has voted for it in its term; or [that of a new set](Replica::first_base), in the epoch of the log,
     /// with no vote (0).
     ///
     /// # Errors
@@ -154,12 +168,22 @@ impl Replica {
         base_to_bytes(&first_base(voters, end))
     }
 
-    /// What a copy of the log begins with that is read from `from` on, and the term. `None`: this one does not lead, or has no base so old.
-    pub fn base_at(&self, from: Lsn) -> Option<(Vec<u8>, u64)> {
+    /// What a copy of the log from `from` on to `to` begins and ends with; entries end at both or below. `None`: this one does not lead, or
+    /// knows no entries that are so old, or not all of this is decided.
+    pub fn extract(&self, from: Lsn, to: Lsn) -> Option<Extract> {
         let inner = self.inner.lock();
-        let base =
-            inner.raft.store().base_at(from, inner.decided, &inner.members).filter(|_| inner.leads())?;
-        Some((base_to_bytes(&base), inner.raft.raft.term))
+        let entries = inner.raft.store();
+        let base = entries.base_at(from, inner.decided, &inner.members).filter(|_| inner.leads())?;
+        let last = entries.entry_ending_at(to).filter(|last| last.0 <= inner.decided)?;
+        let raft = &inner.raft.raft;
+        Some(Extract { base: base_to_bytes(&base), last, voted: (raft.term, raft.id) })
+    }
+
+    /// Whether a copy has what this one lacks, and takes nothing back of what it has promised. What it has acknowledged, and the copy has not, is
+    /// void: it does not follow on what is decided.
+    pub fn is_of_use(&self, last: EntryId, voted: (u64, MemberId)) -> bool {
+        let inner = self.inner.lock();
+        inner.raft.raft.term <= voted.0 && !inner.raft.store().has(last)
     }
 
     /// The term in which it is.
@@ -333,6 +357,16 @@ impl Replica {
             silent_us: inner.echoed.get(&id).map_or(u64::MAX, |echo| now.saturating_sub(*echo)),
         };
         others.map(other).collect()
+    }
+
+    /// As the leader, whether every other replica but one has answered what was sent since then, by this one's clock, in microseconds. So it
+    /// may give a copy to that one, if that has lost its data, and what it had promised: see [`Replica::adopt`].
+    pub fn have_answered_since(&self, since_us: u64, except: MemberId) -> bool {
+        let inner = self.inner.lock();
+        let has_answered = |id: &MemberId| inner.echoed.get(id).is_some_and(|echo| *echo >= since_us);
+        let own = inner.raft.raft.id;
+        let mut others = inner.raft.raft.prs().iter().map(|(id, _)| *id);
+        inner.leads() && others.all(|id| id == own || id == except || has_answered(&id))
     }
 
     /// As the leader, has another replica lead as soon as it has all. Nothing is begun any more, and nothing that was read is told: who is

@@ -5,9 +5,10 @@
 #[path = "../../store/tests/seeds/mod.rs"]
 mod seeds;
 
-use holdfast_consensus::{EachBatch, Envelope, MemberId, Replica, Role};
-use holdfast_io::{Error, Io, SimIo};
-use holdfast_store::{Agreement, Lsn, Options, Replication, Store, replay_log};
+use holdfast_consensus::{EachBatch, Envelope, Extract, MemberId, Replica, Role};
+use holdfast_io::{Durability, Error, Io, SimIo};
+use holdfast_log::{Log, batch_len};
+use holdfast_store::{Agreement, Begin, Lsn, Options, Replication, Store, replay_log};
 use seeds::{Rng, with_seeds};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,6 @@ const TROUBLE: u64 = 5000;
 const QUIET: u64 = 500;
 const TICK_MS: u64 = 100;
 const KEYS: u64 = 5;
-const FIRST_LSN: Lsn = 4096;
 
 fn options(replication: Option<Replication>) -> Options {
     let options = Options {
@@ -52,6 +52,10 @@ fn write_of(value: &[u8]) -> u64 {
 
 struct Server {
     io: SimIo,
+    /// It has lost its data.
+    is_blank: bool,
+    /// How often it was started.
+    life: u64,
     up: Option<Up>,
     down_for: u64,
     stalled_for: u64,
@@ -66,9 +70,22 @@ struct Up {
     replica: Arc<Replica>,
     /// Nothing is served before all of the log is agreed on that the store was opened with.
     serves_from: Lsn,
+    /// As a leader, who has said that it has lost its data: in which of its lives, and when.
+    blank: BTreeMap<MemberId, (u64, u64)>,
+    /// Who is too far behind.
+    behind: BTreeSet<MemberId>,
     /// Writes and reads whose replies wait: up to where the log must be durable.
     writes: Vec<(Lsn, u64, u64)>,
     reads: Vec<(Lsn, u64, u64)>,
+}
+
+/// The data of one server, on their way to another one.
+struct Copy {
+    arrives: u64,
+    from: (MemberId, u64),
+    to: (MemberId, u64),
+    io: SimIo,
+    extract: Extract,
 }
 
 struct World {
@@ -76,6 +93,7 @@ struct World {
     servers: BTreeMap<MemberId, Server>,
     /// Messages under way, with the step in which they arrive.
     network: Vec<(u64, MemberId, MemberId, Vec<u8>)>,
+    copies: Vec<Copy>,
     parted: BTreeSet<(MemberId, MemberId)>,
     /// Whose messages to whom take a second longer, or more.
     slow: BTreeSet<(MemberId, MemberId)>,
@@ -101,6 +119,10 @@ struct Counts {
     rests: u64,
     hand_overs: u64,
     cuts: u64,
+    lost: u64,
+    freed: u64,
+    copies: u64,
+    copies_of_behind: u64,
 }
 
 impl World {
@@ -131,12 +153,17 @@ impl World {
             io.random(&mut vec![0; id as usize]);
             Replica::adopt(Arc::new(io.clone()), FOLDER, id, &base, (epoch.into(), 0)).unwrap();
             let pace = 19 + rng.below(3);
-            servers.insert(id, Server { io, up: None, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 });
+            let (is_blank, life, up) = (false, 0, None);
+            servers.insert(
+                id,
+                Server { io, is_blank, life, up, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 },
+            );
         }
         World {
             rng,
             servers,
             network: Vec::new(),
+            copies: Vec::new(),
             parted: BTreeSet::new(),
             slow: BTreeSet::new(),
             now: 0,
@@ -175,8 +202,11 @@ impl World {
             self.tick(id);
             self.lead(id);
             self.serve(id);
+            self.greet(id);
+            self.lend(id);
             self.send(id);
         }
+        self.take_copies();
     }
 
     fn make_trouble(&mut self) {
@@ -191,6 +221,11 @@ impl World {
             let server = self.servers.get_mut(&id).unwrap();
             (server.up, server.down_for) = (None, down_for);
             self.counts.kills += 1;
+        }
+        // One at a time, and a minority of the media is lost.
+        if self.rng.chance(1500) && self.servers.values().all(|server| !server.is_blank) {
+            let id = self.any();
+            self.lose_data(id);
         }
         if self.rng.chance(400) {
             let id = self.any();
@@ -230,6 +265,90 @@ impl World {
         self.counts.power_cuts += 1;
     }
 
+    fn lose_data(&mut self, id: MemberId) {
+        let io = SimIo::new(self.rng.below(1 << 32));
+        let server = self.servers.get_mut(&id).unwrap();
+        (server.up, server.io, server.is_blank) = (None, io, true);
+        server.life += 1;
+        self.counts.lost += 1;
+    }
+
+    /// Tells the others what it has, now and then.
+    fn greet(&mut self, id: MemberId) {
+        if !self.rng.chance(10) {
+            return;
+        }
+        let server = &self.servers[&id];
+        let (is_blank, life) = (server.is_blank, server.life);
+        let last = server.up.as_ref().map(|up| up.replica.last());
+        for to in self.ids().into_iter().filter(|to| *to != id && !self.parted.contains(&(id, *to))) {
+            let server = self.servers.get_mut(&to).unwrap();
+            let (Some(up), 0) = (&mut server.up, server.stalled_for) else { continue };
+            if let Some(last) = last
+                && up.replica.has_last(id, last)
+            {
+                up.behind.remove(&id);
+            }
+            if !is_blank {
+                up.blank.remove(&id);
+            } else if up.blank.get(&id).is_none_or(|(of, _)| *of != life) {
+                up.blank.insert(id, (life, server.io.monotonic_us()));
+            }
+        }
+    }
+
+    /// A leader gives a copy to one that has lost its data or is too far behind.
+    fn lend(&mut self, id: MemberId) {
+        let Some(up) = &mut self.servers.get_mut(&id).unwrap().up else { return };
+        up.behind.extend(up.replica.take_behind());
+        let Some(store) = up.store.as_ref().filter(|_| up.replica.lease_us() > 0) else { return };
+        let is_under_way = |to: MemberId| self.copies.iter().any(|copy| copy.from.0 == id && copy.to.0 == to);
+        let blank = up.blank.iter().find(|(to, (_, since))| up.replica.have_answered_since(*since, **to));
+        let behind = up.behind.first().copied();
+        let to = behind.or_else(|| blank.map(|(to, _)| *to));
+        let Some(to) = to.filter(|to| !is_under_way(*to)) else { return };
+        store.tend_backup();
+        let Begin::Leased(lease) = store.begin_backup() else { return };
+        let end = store.log().durable();
+        let plan = if behind.is_some() { lease.plan_of_less(end) } else { lease.plan_up_to(end) };
+        let Some(plan) = plan.unwrap() else { return };
+        let Some(extract) = up.replica.extract(plan.replays_from(), end) else { return };
+        let from = Arc::new(self.servers[&id].io.clone());
+        let io = SimIo::new(self.rng.below(1 << 32));
+        copy_folder(&*plan.view(from), &io);
+        lease.end().unwrap();
+        Replica::adopt(Arc::new(io.clone()), FOLDER, to, &extract.base, extract.voted).unwrap();
+        let arrives = self.now + self.rng.below(if self.has_trouble { 200 } else { 20 });
+        let (from, to) = ((id, self.servers[&id].life), (to, self.servers[&to].life));
+        self.copies.push(Copy { arrives, from, to, io, extract });
+    }
+
+    /// What has arrived takes the place of what there is, if it was kept until then, and takes nothing back.
+    fn take_copies(&mut self) {
+        let now = self.now;
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.copies).into_iter().partition(|copy| copy.arrives <= now);
+        self.copies = later;
+        for Copy { from, to, io, extract, .. } in due {
+            let is_there = |(id, life): (MemberId, u64)| {
+                let server = &self.servers[&id];
+                server.life == life && server.stalled_for == 0
+            };
+            if !is_there(from) || !is_there(to) || self.servers[&from.0].up.is_none() {
+                continue;
+            }
+            let server = self.servers.get_mut(&to.0).unwrap();
+            let is_of_use = |up: &Up| up.replica.is_of_use(extract.last, extract.voted);
+            if !server.is_blank && !server.up.as_ref().is_some_and(is_of_use) {
+                continue;
+            }
+            self.counts.copies += 1;
+            self.counts.copies_of_behind += u64::from(!server.is_blank);
+            (server.up, server.io, server.is_blank) = (None, io.crash(), false);
+            server.life += 1;
+        }
+    }
+
     /// Does something with a server that may lose its power meanwhile. `None`: it did.
     fn at_risk<T>(&mut self, id: MemberId, f: impl FnOnce(&mut Server) -> Result<T, Error>) -> Option<T> {
         let after = (self.has_trouble && self.rng.chance(1000)).then(|| 1 + self.rng.below(6));
@@ -250,7 +369,7 @@ impl World {
     fn start(&mut self, id: MemberId) {
         let has_trouble = self.has_trouble;
         let server = self.servers.get_mut(&id).unwrap();
-        if server.up.is_some() || (server.down_for > 0 && has_trouble) {
+        if server.up.is_some() || server.is_blank || (server.down_for > 0 && has_trouble) {
             server.down_for = server.down_for.saturating_sub(1);
             return;
         }
@@ -266,7 +385,9 @@ impl World {
         if let Some(replica) = opened {
             let (writes, reads) = (Vec::new(), Vec::new());
             let server = self.servers.get_mut(&id).unwrap();
-            server.up = Some(Up { store: None, replica, serves_from: 0, writes, reads });
+            let (blank, behind) = (BTreeMap::new(), BTreeSet::new());
+            server.up = Some(Up { store: None, replica, serves_from: 0, blank, behind, writes, reads });
+            server.life += 1;
             server.ticked_ms = server.io.monotonic_us() / 1000;
         }
     }
@@ -311,13 +432,15 @@ impl World {
     fn rest(&mut self, id: MemberId) {
         let Some((term, agreement)) = self.servers[&id].up.as_ref().unwrap().replica.rest() else { return };
         self.counts.rests += 1;
+        let mut freed = 0;
         self.at_risk(id, |server| {
             let options = options(Some(Replication { term, agreement }));
             let store = Store::open_on(Arc::new(server.io.clone()), options)?;
-            store.checkpoint()?;
+            freed = store.tend_as_follower()?;
             drop(store);
             server.up.as_ref().unwrap().replica.resume()
         });
+        self.counts.freed += freed as u64;
     }
 
     /// Clients write to it and read from it, and get the replies that are due.
@@ -435,13 +558,34 @@ impl World {
         }
     }
 
+    /// What each of them is.
+    fn describe(&self) -> String {
+        let describe = |(id, server): (&MemberId, &Server)| match &server.up {
+            None => format!("{id}: down, blank {}\n", server.is_blank),
+            Some(Up { replica, store, serves_from, blank, behind, .. }) => format!(
+                "{id}: {:?} in term {}, {:?}, last {}, store {}, serves from {serves_from}, blank {blank:?}, behind {behind:?}\n",
+                replica.role(),
+                replica.term(),
+                replica.extent(),
+                replica.last(),
+                store.is_some()
+            ),
+        };
+        self.servers.iter().map(describe).collect()
+    }
+
     /// When all is quiet, one of them leads, takes writes, and has all that was acknowledged; and the others have the same.
     fn settle(&mut self) {
         (self.has_trouble, self.parted) = (false, BTreeSet::new());
         self.servers.values_mut().for_each(|server| server.stalled_for = 0);
         let before = self.counts.acknowledged;
         (0..QUIET).for_each(|_| self.step());
-        assert!(self.counts.acknowledged > before, "nothing is acknowledged: {:?}", self.counts);
+        assert!(
+            self.counts.acknowledged > before,
+            "nothing is acknowledged: {:?}\n{}",
+            self.counts,
+            self.describe()
+        );
         let leader = self.ids().into_iter().find(|id| self.servers[id].up.as_ref().unwrap().store.is_some());
         let leader = leader.expect("a leader");
         // Nothing more is written, and all hear of all.
@@ -467,8 +611,7 @@ impl World {
             assert!(found >= Some(*write), "key {key} is {found:?}, and {write} was acknowledged");
         }
         store.check().expect("a sound store");
-        let mut log = vec![0; (extent.0 - FIRST_LSN) as usize];
-        store.log().read(FIRST_LSN, &mut log).unwrap();
+        let mut compared = 0;
         let is_led_by = Role::Follower { leader };
         for id in self.ids().into_iter().filter(|id| *id != leader) {
             let server = &self.servers[&id];
@@ -479,17 +622,56 @@ impl World {
             let store = Store::open_on(Arc::new(server.io.clone()), options).unwrap();
             assert!(all(&store) == truth, "{id} has other data");
             store.check().expect("a sound store");
-            let mut other = vec![0; log.len()];
-            store.log().read(FIRST_LSN, &mut other).unwrap();
-            assert!(without_marks(other) == without_marks(log.clone()), "{id} has another log");
+            let leaders = self.servers[&leader].up.as_ref().unwrap().store.as_ref().unwrap().log();
+            compared += compare_logs(leaders, store.log(), extent.0);
         }
+        assert!(compared > 0);
     }
+}
+
+/// Copies all files, durably.
+fn copy_folder(from: &dyn Io, to: &SimIo) {
+    let in_log = from.list("log").unwrap().into_iter().map(|name| format!("log/{name}"));
+    for name in from.list("").unwrap().into_iter().chain(in_log) {
+        let source = from.open(&name, false).unwrap();
+        let mut bytes = vec![0; source.len().unwrap() as usize];
+        source.read_at(&mut bytes, 0).unwrap();
+        let file = to.open(&name, true).unwrap();
+        file.write_at(&[&bytes], 0, Durability::Durable).unwrap();
+        file.sync().unwrap();
+    }
+    ["log", ""].iter().for_each(|folder| to.sync_dir(folder).unwrap());
 }
 
 /// All that it has.
 fn all(store: &Store) -> Vec<Option<Vec<u8>>> {
     let get = |number| store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).unwrap().0;
     (0..KEYS).map(get).collect()
+}
+
+/// Compares what two logs have of the same entries, from the last one, which ends at `end`, backwards. How many both have.
+fn compare_logs(log: &Log, other: &Log, mut end: Lsn) -> u64 {
+    const SEAL_LEN: u64 = batch_len(25);
+    let read = |log: &Log, from: Lsn, to: Lsn| {
+        let mut bytes = vec![0; (to - from) as usize];
+        // A part may have been freed.
+        log.read(from, &mut bytes).is_ok_and(|len| len == bytes.len()).then_some(bytes)
+    };
+    let mut compared = 0;
+    while let Some(seal) = read(log, end - SEAL_LEN, end).or_else(|| read(other, end - SEAL_LEN, end)) {
+        let number = |at: usize| u64::from_le_bytes(seal[24 + at..][..8].try_into().unwrap());
+        let (index, before) = (number(1), number(17));
+        let start = if index == 2 { before } else { before + SEAL_LEN };
+        if let (Some(bytes), Some(others)) = (read(log, start, end), read(other, start, end)) {
+            assert!(without_marks(bytes) == without_marks(others), "entry {index} is another one");
+            compared += 1;
+        }
+        if index == 2 {
+            break;
+        }
+        end = start;
+    }
+    compared
 }
 
 /// The bytes of a log without the durable marks of batches, which are each server's own.
@@ -590,7 +772,7 @@ fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
     });
 }
 
-static TOTAL: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+static TOTAL: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
@@ -599,8 +781,9 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
         (0..TROUBLE).for_each(|_| world.step());
         world.settle();
         let counts = world.counts;
-        let Counts { terms, deposed, rests, reads, hand_overs, cuts, .. } = counts;
-        for (total, count) in TOTAL.iter().zip([terms, deposed, rests, reads, hand_overs, cuts]) {
+        let Counts { terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind, .. } = counts;
+        let counted = [terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind];
+        for (total, count) in TOTAL.iter().zip(counted) {
             total.fetch_add(count, Relaxed);
         }
         if std::env::var("HOLDFAST_SEED").is_ok() {
@@ -614,7 +797,8 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
                 && total[1] > seeds / 4
                 && total[2] > seeds / 4
                 && total[3] > seeds
-                && total[4] > seeds,
+                && total[4] > seeds
+                && total[6] > seeds,
             "{total:?}"
         );
     }

@@ -113,6 +113,21 @@ impl Lease {
         self.with(|pinned| (pinned.moment <= moment).then(|| self.plan_of(pinned, moment)))
     }
 
+    /// The same, but what was appended before the lease began need not be in it; `None`: the last checkpoint has more.
+    ///
+    /// # Errors
+    /// The backup had to yield.
+    ///
+    /// # Panics
+    /// That moment is not durable.
+    pub fn plan_of_less(&self, moment: Lsn) -> Result<Option<Plan>> {
+        assert!(moment <= self.maintenance.engine.shared.log.durable(), "it is durable");
+        self.with(|pinned| {
+            let Superblock { durable_lsn, checkpoint_lsn, .. } = pinned.superblock;
+            (durable_lsn.max(checkpoint_lsn) <= moment).then(|| self.plan_of(pinned, moment))
+        })
+    }
+
     fn plan_of(&self, pinned: &Pinned, moment: Lsn) -> Plan {
         let segments = self.maintenance.engine.shared.log.places(moment);
         Plan { superblock: pinned.superblock.clone(), moment, segments }
