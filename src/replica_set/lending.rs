@@ -52,7 +52,7 @@ impl Lending {
     pub fn hear(&mut self, hello: &Hello, replica: Option<&Replica>, now_us: u64) {
         let Some(from) = hello.from.map(|from| from as usize) else { return };
         if replica.is_some_and(|replica| replica.has_last(from as MemberId + 1, hello.last)) {
-            // It has its copy. If that is not enough, it lacks something again.
+            // It needs no copy, or has it. If that is not enough, it lacks something again.
             self.behind.remove(&from);
             self.given.retain(|(to, _)| *to != from);
         }

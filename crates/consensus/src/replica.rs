@@ -16,7 +16,7 @@ use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    CAMPAIGN_TRANSFER, Config, Progress, RawNode, StateRole,
+    CAMPAIGN_TRANSFER, Config, Progress, ProgressState, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, HardState, MessageType},
 };
 use slog::{Discard, Logger, o};
@@ -202,17 +202,21 @@ impl Replica {
     }
 
     /// As the leader, has heard that the last entry of another replica is `last`, and sends it what follows, if that is more than it is known
-    /// to have. Whether it is.
+    /// to have. Whether that replica gets all that it lacks, as far as is known.
     pub fn has_last(&self, id: MemberId, last: u64) -> bool {
         let mut inner = self.inner.lock();
         let last = last.min(inner.raft.store().last_number());
         let is_leader = inner.leads();
+        let Some(progress) = inner.raft.raft.mut_prs().get_mut(id).filter(|_| is_leader) else {
+            return false;
+        };
         // What it was sent lies below.
-        let lacks = |it: &&mut Progress| is_leader && it.next_idx <= last;
-        let Some(progress) = inner.raft.raft.mut_prs().get_mut(id).filter(lacks) else { return false };
-        progress.become_probe();
-        progress.next_idx = last + 1;
-        true
+        if progress.next_idx <= last {
+            progress.become_probe();
+            progress.next_idx = last + 1;
+            return true;
+        }
+        progress.state == ProgressState::Replicate
     }
 
     /// Opens the replica whose journal is in a folder. `on_messages` is called when there are messages to be taken, by a thread that
