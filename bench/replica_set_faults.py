@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Kills, stops and empties the servers of a replica set while clients write and read, and checks what they were told.
 
-    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders]
+    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks]
+
+With --network each server is in a network namespace of its own, and is isolated, or two of them are parted, for a while. With --disks each
+has a disk of its own, an image of a file system, which is full for a while. Both need root.
 
 Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own. What they were told is
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
@@ -37,8 +40,8 @@ def free_port():
 class Connection:
     """Plain RESP; the end of the connection is an OSError."""
 
-    def __init__(self, port, timeout=30):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, host, port, timeout=5):
+        self.socket = socket.create_connection((host, port), timeout=timeout)
         self.file = self.socket.makefile("rb")
 
     def call(self, *words):
@@ -61,19 +64,113 @@ class Connection:
         self.socket.close()
 
 
+def root(*words):
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
+
+
+class Network:
+    """A namespace for each server, all on one bridge."""
+
+    NOWHERE = "02:00:00:00:00:01"
+
+    def __init__(self, count):
+        self.name, self.count = f"hf{os.getpid() % 10000}", count
+        root("ip", "link", "add", self.name, "type", "bridge")
+        root("ip", "address", "add", "10.77.0.1/24", "dev", self.name)
+        root("ip", "link", "set", self.name, "up")
+        for at in range(count):
+            space, near = self.space(at), self.near(at)
+            root("ip", "netns", "add", space)
+            root("ip", "link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", space)
+            root("ip", "link", "set", near, "master", self.name, "up")
+            self.inside(at, "address", "add", f"{self.host(at)}/24", "dev", "eth0")
+            self.inside(at, "link", "set", "eth0", "up")
+            self.inside(at, "link", "set", "lo", "up")
+
+    def space(self, at):
+        return f"{self.name}-{at}"
+
+    def near(self, at):
+        return f"{self.name}v{at}"
+
+    def host(self, at):
+        return f"10.77.0.{10 + at}"
+
+    def inside(self, at, *words):
+        root("ip", "-n", self.space(at), *words)
+
+    def isolate(self, at):
+        root("ip", "link", "set", self.near(at), "down")
+
+    def part(self, at, other):
+        for a, b in ((at, other), (other, at)):
+            self.inside(a, "neigh", "replace", self.host(b), "lladdr", self.NOWHERE, "dev", "eth0", "nud", "permanent")
+
+    def heal(self):
+        for at in range(self.count):
+            root("ip", "link", "set", self.near(at), "up")
+            self.inside(at, "neigh", "flush", "all", "nud", "permanent")
+
+    def end(self):
+        for at in range(self.count):
+            root("ip", "netns", "delete", self.space(at))
+        root("ip", "link", "delete", self.name)
+
+
+class Disks:
+    """A file system in a file for each server."""
+
+    BYTES = 700 << 20
+
+    def __init__(self, folder, count):
+        self.folder, self.count = folder, count
+        for at in range(count):
+            image = folder / f"disk-{at}"
+            with open(image, "wb") as file:
+                file.truncate(self.BYTES)
+            root("mkfs.ext4", "-q", image)
+            self.place(at).mkdir()
+            root("mount", "-o", "loop", image, self.place(at))
+
+    def place(self, at):
+        return self.folder / f"mount-{at}"
+
+    def fill(self, at):
+        place = os.statvfs(self.place(at))
+        with open(self.place(at) / "filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, place.f_bavail * place.f_frsize)
+
+    def heal(self, at):
+        (self.place(at) / "filler").unlink(missing_ok=True)
+
+    def end(self):
+        for at in range(self.count):
+            root("umount", self.place(at))
+
+
 class Set:
-    def __init__(self, binary, folder, count=3):
+    def __init__(self, binary, folder, network=None, disks=None, count=3):
         self.binary, self.folder, self.count = binary, folder, count
-        self.ports = [(free_port(), free_port()) for _ in range(count)]
+        self.network, self.disks = network, disks
+        host = network.host if network else lambda _: "127.0.0.1"
+        self.places = [(host(at), free_port(), free_port()) for at in range(count)]
         self.processes = [None] * count
         for at in range(count):
             self.start(at)
 
+    def data(self, at):
+        return (self.disks.place(at) if self.disks else self.folder) / f"data-{at}"
+
+    def connect(self, at, **more):
+        host, port, _ = self.places[at]
+        return Connection(host, port, **more)
+
     def start(self, at):
-        port, bus = self.ports[at]
-        servers = " ".join(f"127.0.0.1:{port}@{bus}" for port, bus in self.ports)
-        command = [self.binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--dir", self.folder / f"data-{at}"]
-        command += ["--replica-set-port", str(bus), "--replica-set", servers]
+        host, port, bus = self.places[at]
+        servers = " ".join(f"{host}:{port}@{bus}" for host, port, bus in self.places)
+        command = ["ip", "netns", "exec", self.network.space(at)] if self.network else []
+        command += [self.binary, "serve", "--port", str(port), "--bind", host, "--dir", self.data(at)]
+        command += ["--replica-set-port", str(bus), "--replica-set", servers, "--protected-mode", "no"]
         with open(self.folder / f"log-{at}", "ab") as log:
             self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -82,9 +179,9 @@ class Set:
         self.processes[at].wait()
 
     def leader(self):
-        for at, (port, _) in enumerate(self.ports):
+        for at in range(self.count):
             try:
-                connection = Connection(port, timeout=1)
+                connection = self.connect(at, timeout=1)
                 role = connection.call(b"ROLE")
                 connection.close()
                 if isinstance(role, list) and role[0] == b"master":
@@ -123,7 +220,7 @@ class Load:
             try:
                 if connection is None:
                     at = (at + 1) % self.servers.count
-                    connection = Connection(self.servers.ports[at][0])
+                    connection = self.servers.connect(at)
                 if not work(connection):
                     connection.close()
                     connection = None
@@ -175,11 +272,29 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--binary", default="target/release/holdfast")
     parser.add_argument("--only-leaders", action="store_true", help="kill -9 the leader, again and again")
+    parser.add_argument("--network", action="store_true", help="isolate and part servers, too; needs root")
+    parser.add_argument("--disks", action="store_true", help="fill their disks, too; needs root")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     rng = random.Random(args.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-    servers = Set(os.path.abspath(args.binary), folder)
+    network = Network(3) if args.network else None
+    disks = Disks(folder, 3) if args.disks else None
+    servers = Set(os.path.abspath(args.binary), folder, network, disks)
+    try:
+        run(args, rng, servers)
+    finally:
+        servers.end()
+        if network:
+            network.end()
+        if disks:
+            disks.end()
+    shutil.rmtree(folder)
+    print("ok")
+
+
+def run(args, rng, servers):
+    folder, network, disks = servers.folder, servers.network, servers.disks
     load = Load(servers)
     while servers.leader() is None:
         time.sleep(0.1)
@@ -193,9 +308,12 @@ def main():
         time.sleep(rng.uniform(0.5, 2.0))
         leader = servers.leader()
         at = leader if leader is not None and (args.only_leaders or rng.random() < 0.6) else rng.randrange(3)
-        fault = "kill" if args.only_leaders else rng.choice(["kill", "kill", "stop", "end", "empty"])
+        kinds = ["kill", "kill", "stop", "end", "empty"]
+        kinds += ["isolate", "part"] * 3 if network else []
+        kinds += ["fill"] * 5 if disks else []
+        fault = "kill" if args.only_leaders else rng.choice(kinds)
         faults[fault] = faults.get(fault, 0) + 1
-        if at == leader and fault != "empty":
+        if at == leader and fault not in ("empty", "part", "fill"):
             leaders_failed.append(time.monotonic())
         process = servers.processes[at]
         if fault == "stop":
@@ -203,20 +321,32 @@ def main():
             time.sleep(rng.uniform(0.1, 4))
             process.send_signal(signal.SIGCONT)
             continue
+        if fault in ("isolate", "part"):
+            if fault == "isolate":
+                network.isolate(at)
+            else:
+                network.part(at, (at + rng.choice([1, 2])) % 3)
+            time.sleep(rng.uniform(0.5, 6))
+            network.heal()
+            settle(servers, until)
+            continue
+        if fault == "fill":
+            disks.fill(at)
+            time.sleep(rng.uniform(0.5, 6))
+            disks.heal(at)
+            settle(servers, until)
+            continue
         if fault == "end":
             process.terminate()
             process.wait()
         else:
             servers.kill(at)
         if fault == "empty":
-            shutil.rmtree(folder / f"data-{at}")
+            shutil.rmtree(servers.data(at))
         else:
             time.sleep(rng.uniform(0, 2))
         servers.start(at)
-        # The others are a majority only once this one has what they have.
-        while servers.leader() is None and time.monotonic() < until + 60:
-            time.sleep(0.05)
-        wait_for_all(servers, until + 60)
+        settle(servers, until)
     before = load.writes
     time.sleep(5)
     is_alive = load.writes > before
@@ -224,29 +354,26 @@ def main():
     for thread in threads:
         thread.join()
     gaps = [max((gap for at, gap in load.gaps if at <= failed + 1 and at + gap >= failed), default=0) for failed in leaders_failed]
-    last = Connection(servers.ports[servers.leader()][0])
+    last = servers.connect(servers.leader())
     for key in load.keys:
         value = int(last.call(b"GET", key.name) or 0)
         if not key.acknowledged <= value <= key.begun:
             load.wrong.append(f"{key.name} is {value} in the end, and {key.acknowledged} was acknowledged")
-    servers.end()
     print(f"{load.writes} writes, {load.reads} reads; faults: {faults}")
     if gaps:
         print(f"without an acknowledged write after a fault of the leader: median {statistics.median(gaps):.2f} s, at most {max(gaps):.2f} s ({len(gaps)} times)")
     if load.wrong or not is_alive:
         print("\n".join(load.wrong[:10] or ["nothing is written any more"]))
         raise SystemExit(f"FAILED; the folders are left in {folder}")
-    shutil.rmtree(folder)
-    print("ok")
 
 
-def wait_for_all(servers, until):
-    """Waits until each server is known to have all."""
-    while time.monotonic() < until:
+def settle(servers, until):
+    """Waits until each server is known to have all: the others are a majority only then."""
+    while time.monotonic() < until + 60:
         leader = servers.leader()
         if leader is not None:
             try:
-                connection = Connection(servers.ports[leader][0])
+                connection = servers.connect(leader, timeout=10)
                 if connection.call(b"WAIT", b"2", b"5000") == b"2":
                     return
             except OSError:
