@@ -68,6 +68,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         None => (open_store(&config.text(Opt::Dir), io, options)?, None),
         Some(set) => {
             let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
+            if let Some(metrics) = &metrics {
+                metrics.show_set(set.clone());
+            }
             match follow(&config, set, elected, &mut hang_ups, (io, options))? {
                 Some(store) => (store, Some(member)),
                 None => {
@@ -299,7 +302,7 @@ fn follow(
     hang_ups: &mut Signal,
     (io, options): (Arc<dyn Io>, Options),
 ) -> Result<Option<Store>, String> {
-    let front = Front::new(config, set)?;
+    let front = Front::new(config, set, &ROWS.table)?;
     // Of its own, so that all connections end with it.
     let runtime = build_runtime()?;
     let (signals, listeners) = {

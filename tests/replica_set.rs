@@ -2,9 +2,14 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, Set, bulk, error, is_error, number, ok, run, wait_until};
+use harness::{Client, Folder, Server, Set, bulk, error, free_port, is_error, number, ok, run, wait_until};
 use holdfast_resp::Reply;
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    time::Instant,
+};
 
 #[test]
 fn servers_found_a_set_and_one_of_them_leads() {
@@ -124,6 +129,56 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
 }
 
 /// Whether all threads of a server have stopped: each does so by itself after the signal.
+/// The status, and what a page of a server's port for metrics says.
+fn get(port: u16, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("it takes it");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("its answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    (head.split(' ').nth(1).expect("a status").to_owned(), body.to_owned())
+}
+
+/// A server that follows knows the users of its options, lets them do what they may, and tells load balancers what it is.
+#[test]
+fn one_that_follows_knows_users_and_tells_what_it_is() {
+    let mut set = Set::new(3);
+    let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let users = Folder::new();
+    fs::write(
+        users.join("users"),
+        "user default on >secret ~* &* +@all\nuser watcher on >seen +ping +info +role\n",
+    )
+    .expect("a file");
+    for (options, port) in set.options.iter_mut().zip(&ports) {
+        let more = ["--metrics-port", &port.to_string(), "--aclfile", &users.join("users")];
+        options.extend(more.map(str::to_owned));
+    }
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let leads = |at: usize| get(ports[at], "/leader").0 == "200";
+    wait_until(|| "one of them leads".into(), || (0..3).any(leads));
+    let leader = (0..3).find(|at| leads(*at)).expect("it was waited for");
+    let at = (leader + 1) % 3;
+    wait_until(|| "it follows".into(), || get(ports[at], "/ready").0 == "200");
+    let name = format!("follows 127.0.0.1:{}", set.options[leader][1]);
+    assert!(get(ports[at], "/ready").1.starts_with(&name));
+    assert_eq!((get(ports[at], "/leader").0, get(ports[at], "/metrics").0), ("503".into(), "503".into()));
+    assert_eq!(get(ports[leader], "/metrics").0, "200");
+    let mut client = set.client(at).expect("it runs");
+    assert!(is_error(&client.call("PING"), "NOAUTH Authentication required."));
+    assert!(is_error(&client.call("HELLO 3"), "NOAUTH HELLO must be called"));
+    assert!(is_error(&client.call("AUTH watcher wrong"), "WRONGPASS "));
+    assert_eq!(client.call("AUTH watcher seen"), ok());
+    assert_eq!(client.info("role"), "slave");
+    let denied = "NOPERM User watcher has no permissions to run the 'shutdown' command";
+    assert_eq!(client.call("SHUTDOWN"), error(denied));
+    assert_eq!(client.call("AUTH secret"), ok());
+    assert!(is_error(&client.call("SET a 1"), "READONLY "));
+    assert_eq!(client.call("RESET"), Reply::Simple("RESET".into()));
+    assert!(is_error(&client.call("INFO"), "NOAUTH "));
+}
+
 fn has_stopped(server: &Server) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
     tasks.into_iter().all(|task| {

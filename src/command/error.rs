@@ -67,6 +67,16 @@ impl From<holdfast_store::Error> for Stop {
 
 /// The client has to authenticate first.
 pub const NOAUTH: Stop = Stop::new("NOAUTH Authentication required.");
+/// The reply to AUTH without a name where no password is needed.
+pub const NO_PASSWORD_SET: Stop = Stop::new(
+    "ERR AUTH <password> called without any password configured for the default user. \
+     Are you sure your configuration is correct?",
+);
+/// The reply to HELLO from a client that has not said who it is.
+pub const HELLO_NOAUTH: Stop = Stop::new(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+     option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
 /// It has not done so.
 pub const WRONGPASS: Stop = Stop::new("WRONGPASS invalid username-password pair or user is disabled.");
 /// HELLO names another protocol than 2 or 3.

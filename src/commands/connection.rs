@@ -2,7 +2,7 @@
 
 use crate::{
     acl,
-    command::error::{NOPROTO, WRONGPASS},
+    command::error::{HELLO_NOAUTH, NO_PASSWORD_SET, NOPROTO, WRONGPASS},
     commands::prelude::*,
     config::Opt,
     util::version::REDIS_VERSION,
@@ -68,14 +68,6 @@ pub static COMMANDS: &[Row] = &[
         .by(Plain(select)),
 ];
 
-const NO_PASSWORD_SET: Stop = Stop::new(
-    "ERR AUTH <password> called without any password configured for the default user. \
-     Are you sure your configuration is correct?",
-);
-const HELLO_NOAUTH: Stop = Stop::new(
-    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
-     option can be used to authenticate the client and select the RESP protocol version at the same time",
-);
 const PROTO_NOT_INTEGER: Stop = Stop::new("ERR Protocol version is not an integer or out of range");
 const BAD_NAME: Stop = Stop::new("ERR Client names cannot contain spaces, newlines or special characters.");
 

@@ -89,7 +89,7 @@ options! {
     UnixSocketPerm "unixsocketperm", Kind::Octal { max: 0o777 }, "0", AtStart, "Permissions of the Unix socket; 0: by the umask";
     TcpBacklog "tcp-backlog", Kind::Int { min: 0, max: i32::MAX as i64 }, "511", AtStart, "Connections that may wait to be accepted";
     TcpKeepalive "tcp-keepalive", Kind::Int { min: 0, max: i32::MAX as i64 }, "300", Live, "Seconds until TCP probes a silent client; 0: never";
-    MetricsPort "metrics-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "TCP port for HTTP: a live page (/), metrics in OpenMetrics (/metrics), /health and /ready; it asks for no password; 0: none";
+    MetricsPort "metrics-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "TCP port for HTTP: a live page (/), metrics in OpenMetrics (/metrics), /health, /ready and /leader; it asks for no password; 0: none";
     MetricsBind "metrics-bind", Kind::Words, "127.0.0.1 -::1", AtStart, "Addresses that the metrics-port listens on; one that starts with '-' may be missing";
     Timeout "timeout", Kind::Int { min: 0, max: i32::MAX as i64 }, "0", Live, "Seconds until an idle client is disconnected; 0: never";
     MaxClients "maxclients", Kind::Int { min: 1, max: u32::MAX as i64 }, "10000", Live, "Connections at the same time";

@@ -9,7 +9,7 @@ use crate::{
     config::{Config, Opt},
     figures::health::{Severity, problems, worst},
     net::listener::listen_on_port,
-    server::Server,
+    server::{Server, replica_set::ReplicaSet},
     util::runtime,
 };
 use http_body_util::Full;
@@ -103,8 +103,19 @@ impl Bound {
     }
 }
 
-/// The server whose figures are shown, once it serves.
-type Shown = Arc<Mutex<Option<Arc<Server>>>>;
+/// What the port tells of.
+#[derive(Clone, Default)]
+enum Subject {
+    /// Nothing yet.
+    #[default]
+    None,
+    /// A replica set, of which the server is one that does not lead.
+    Set(Arc<ReplicaSet>),
+    /// The server, which serves.
+    Server(Arc<Server>),
+}
+
+type Shown = Arc<Mutex<Subject>>;
 
 /// The port while it answers. It ends when this is dropped.
 pub struct Port {
@@ -116,7 +127,12 @@ pub struct Port {
 impl Port {
     /// Shows the figures of a server. Before, the port says that there is none yet.
     pub fn show(&self, server: Arc<Server>) {
-        *self.shown.lock().expect("no holder panics") = Some(server);
+        *self.shown.lock().expect("no holder panics") = Subject::Server(server);
+    }
+
+    /// Tells of a replica set in which the server follows.
+    pub fn show_set(&self, set: Arc<ReplicaSet>) {
+        *self.shown.lock().expect("no holder panics") = Subject::Set(set);
     }
 }
 
@@ -190,8 +206,8 @@ impl Desk {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
-        if !["/", "/metrics", "/status", "/health", "/ready"].contains(&path) {
-            let text = "There are /, /metrics, /status, /health and /ready.\n";
+        if !["/", "/metrics", "/status", "/health", "/ready", "/leader"].contains(&path) {
+            let text = "There are /, /metrics, /status, /health, /ready and /leader.\n";
             return respond(StatusCode::NOT_FOUND, TEXT, text.to_owned());
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -200,8 +216,8 @@ impl Desk {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        let server = self.shown.lock().expect("no holder panics").clone();
-        match (path, server) {
+        let subject = self.shown.lock().expect("no holder panics").clone();
+        match (path, subject) {
             ("/", _) => {
                 let mut response = respond(StatusCode::OK, HTML, PAGE.to_owned());
                 let policy = HeaderValue::from_static(PAGE_POLICY);
@@ -209,12 +225,14 @@ impl Desk {
                 response
             }
             // The process lives, and has not failed yet.
-            ("/health", None) => respond(StatusCode::OK, TEXT, "starting\n".to_owned()),
-            (_, None) => unavailable("the server is starting: its data folder is being opened"),
-            ("/health", Some(server)) => probe(&server, Severity::Failed),
-            ("/ready", Some(server)) => probe(&server, Severity::NotReady),
-            ("/status", Some(server)) => respond(StatusCode::OK, JSON, status(&server)),
-            (_, Some(server)) => match self.snapshot(&server).await {
+            ("/health", Subject::None) => respond(StatusCode::OK, TEXT, "starting\n".to_owned()),
+            (_, Subject::None) => unavailable("the server is starting: its data folder is being opened"),
+            ("/health" | "/ready", Subject::Set(set)) => follows(&set, path == "/health"),
+            (_, Subject::Set(_)) => unavailable("another server of the replica set leads, or none"),
+            ("/health", Subject::Server(server)) => probe(&server, Severity::Failed),
+            ("/ready" | "/leader", Subject::Server(server)) => probe(&server, Severity::NotReady),
+            ("/status", Subject::Server(server)) => respond(StatusCode::OK, JSON, status(&server)),
+            (_, Subject::Server(server)) => match self.snapshot(&server).await {
                 Some(snapshot) => respond(StatusCode::OK, OPENMETRICS, encode(server, snapshot)),
                 None => unavailable("a script holds keys, and there are no older figures"),
             },
@@ -244,6 +262,16 @@ fn probe(server: &Server, at_least: Severity) -> Response<Full<Bytes>> {
     match worst(&problems(server), at_least) {
         Some(problem) => unavailable(&problem),
         None => respond(StatusCode::OK, TEXT, "ok\n".to_owned()),
+    }
+}
+
+/// What one that follows is: it is ready if it has a leader, and lives in any case.
+fn follows(set: &ReplicaSet, is_fine_alone: bool) -> Response<Full<Bytes>> {
+    let view = set.view();
+    match view.leader.filter(|leader| view.own != Some(*leader)) {
+        Some(leader) => respond(StatusCode::OK, TEXT, format!("follows {}\n", set.servers[leader])),
+        None if is_fine_alone => respond(StatusCode::OK, TEXT, "waits for a leader\n".to_owned()),
+        None => unavailable("the replica set has no leader, or this one is about to lead"),
     }
 }
 

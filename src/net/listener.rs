@@ -23,8 +23,10 @@ use std::{
     time::Duration,
 };
 
-const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
-const PROTECTED: &[u8] = b"-DENIED Holdfast is running in protected mode because protected mode is enabled and no \
+/// What a client is told for whom there is no place.
+pub const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+/// What a client of another machine is told while nobody needs a password.
+pub const PROTECTED: &[u8] = b"-DENIED Holdfast is running in protected mode because protected mode is enabled and no \
 password is set for the default user. In this mode connections are only accepted from the loopback interface. If you \
 want to connect from external computers, you may adopt one of the following solutions: 1) Just disable protected mode \
 sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting from the same host the \
@@ -266,14 +268,7 @@ fn admit(server: &Server, next_worker: &mut usize, socket: Socket, from: Peer, u
     };
     if let Some(text) = refusal {
         server.refused.fetch_add(1, Relaxed);
-        // A new socket has room for it; if not, the client is told nothing.
-        let _ = match socket {
-            Socket::Tcp(mut socket) => socket.write_all(text),
-            // It would not understand.
-            Socket::Tls(_) => Ok(()),
-            Socket::Unix(mut socket) => socket.write_all(text),
-        };
-        return;
+        return refuse(socket, text);
     }
     let (fd, is_unix) = match &socket {
         Socket::Tcp(socket) | Socket::Tls(socket) => {
@@ -287,6 +282,17 @@ fn admit(server: &Server, next_worker: &mut usize, socket: Socket, from: Peer, u
     let client = std::sync::Arc::new(Client::new(server.clients.new_id(), addr, laddr, worker, fd, is_unix));
     server.clients.add(client.clone());
     server.send(worker, Message::Accept(socket, client));
+}
+
+/// Ends the connection of a new client, and tells it why.
+pub fn refuse(socket: Socket, text: &[u8]) {
+    // A new socket has room for it; if not, the client is told nothing.
+    let _ = match socket {
+        Socket::Tcp(mut socket) => socket.write_all(text),
+        // It would not understand.
+        Socket::Tls(_) => Ok(()),
+        Socket::Unix(mut socket) => socket.write_all(text),
+    };
 }
 
 /// Sends small replies at once, and finds out about dead peers.

@@ -2,10 +2,17 @@
 //! read there could be out of date, so nothing is.
 
 use crate::{
-    command::error::{LOADING, MASTERDOWN, NOAUTH, NOPROTO, READONLY, Stop, WRONGPASS},
+    acl::{self, Acl, User},
+    command::{
+        error::{
+            HELLO_NOAUTH, LOADING, MASTERDOWN, NO_PASSWORD_SET, NOAUTH, NOPROTO, READONLY, Stop, WRONGPASS,
+        },
+        keys::CallKeys,
+        table::{Lookup, Table},
+    },
     commands::hello_reply,
     config::{Config, Opt},
-    net::listener::Listeners,
+    net::listener::{Listeners, PROTECTED, TOO_MANY, refuse},
     server::replica_set::ReplicaSet,
     transport::{
         stream::{Socket, Stream},
@@ -35,7 +42,8 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Answers clients until it is dropped.
 pub struct Front {
     set: Arc<ReplicaSet>,
-    password: String,
+    table: &'static Table,
+    acl: Acl,
     is_protected: bool,
     clients_max: i64,
     clients: Cell<i64>,
@@ -48,24 +56,28 @@ pub struct Front {
 struct Session {
     id: i64,
     proto: Proto,
-    is_authenticated: bool,
+    /// Who it is, once that is known.
+    user: Option<Arc<User>>,
     name: Vec<u8>,
     is_over: bool,
 }
 
 impl Front {
-    /// With the options as they are.
+    /// With the options as they are, and the commands that there are.
     ///
     /// # Errors
-    /// The certificates cannot be used.
-    pub fn new(config: &Config, set: Arc<ReplicaSet>) -> Result<Rc<Front>, String> {
+    /// The certificates cannot be used, or the users cannot be read.
+    pub fn new(config: &Config, set: Arc<ReplicaSet>, table: &'static Table) -> Result<Rc<Front>, String> {
         let tls = Tls::default();
         tls.configure(config)?;
-        let password = config.text(Opt::RequirePass);
+        let acl = Acl::new(table);
+        acl.set_password(&config.text(Opt::RequirePass));
+        acl::load_at_start(&acl, config)?;
         Ok(Rc::new(Front {
             set,
-            is_protected: config.is_on(Opt::ProtectedMode) && password.is_empty(),
-            password,
+            table,
+            is_protected: config.is_on(Opt::ProtectedMode) && !acl.requires_auth(),
+            acl,
             clients_max: config.number(Opt::MaxClients),
             clients: Cell::new(0),
             next_id: Cell::new(1),
@@ -87,8 +99,11 @@ impl Front {
     pub async fn accept(self: Rc<Self>, listeners: Listeners) -> io::Result<()> {
         listeners
             .accept_each(|socket, is_remote| {
-                if self.clients.get() >= self.clients_max || (is_remote && self.is_protected) {
-                    return;
+                if self.clients.get() >= self.clients_max {
+                    return refuse(socket, TOO_MANY);
+                }
+                if is_remote && self.is_protected {
+                    return refuse(socket, PROTECTED);
                 }
                 self.clients.set(self.clients.get() + 1);
                 let front = self.clone();
@@ -104,9 +119,8 @@ impl Front {
     async fn serve(&self, socket: Socket) -> io::Result<()> {
         let mut stream = timeout(PATIENCE, Stream::open(socket, &self.tls)).await??;
         let id = self.next_id.replace(self.next_id.get() + 1);
-        let is_authenticated = self.password.is_empty();
         let mut session =
-            Session { id, proto: Proto::Resp2, is_authenticated, name: Vec::new(), is_over: false };
+            Session { id, proto: Proto::Resp2, user: self.anybody(), name: Vec::new(), is_over: false };
         let (mut input, mut output, mut parser) = (Vec::new(), Vec::new(), Parser::new());
         while !session.is_over {
             input.reserve(16 << 10);
@@ -116,7 +130,7 @@ impl Front {
             }
             while !session.is_over {
                 let limits =
-                    Limits { max_bulk_len: INPUT_MAX as i64, unauthenticated: !session.is_authenticated };
+                    Limits { max_bulk_len: INPUT_MAX as i64, unauthenticated: session.user.is_none() };
                 let len = match parser.parse(&mut input, &limits) {
                     Ok(Some(len)) => len,
                     Ok(None) if input.len() < INPUT_MAX => break,
@@ -148,8 +162,17 @@ impl Front {
         let name = args.at(0).to_ascii_lowercase();
         let mut out = Writer::new(output, session.proto);
         let is_free = matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset");
-        if !session.is_authenticated && !is_free {
-            return out.error(NOAUTH.text().as_ref());
+        match &session.user {
+            _ if is_free => {}
+            None => return out.error(NOAUTH.text().as_ref()),
+            Some(user) => {
+                if let Lookup::Found(id) = self.table.lookup(*args)
+                    && let Err(denied) = user.may_run(id, *args, &CallKeys::default())
+                {
+                    return out
+                        .error([b"NOPERM ", &denied.message(self.table, user, id, *args)[..]].concat());
+                }
+            }
         }
         let is =
             |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
@@ -161,8 +184,11 @@ impl Front {
                 out.ok();
             }
             (b"reset", 1) => {
-                (session.proto, session.is_authenticated) = (Proto::Resp2, self.password.is_empty());
+                (session.proto, session.user) = (Proto::Resp2, self.anybody());
                 Writer::new(output, Proto::Resp2).simple("RESET");
+            }
+            (b"auth", 2) if self.acl.default_user().rules().needs_no_password() => {
+                out.error(NO_PASSWORD_SET.text().as_ref());
             }
             (b"auth", 2 | 3) => match self.authenticate(args, 1, session) {
                 true => out.ok(),
@@ -208,15 +234,19 @@ impl Front {
         }
     }
 
-    /// By the password of the default user: users are where there are data.
+    /// Who a client is before it says so.
+    fn anybody(&self) -> Option<Arc<User>> {
+        (!self.acl.requires_auth()).then(|| self.acl.default_user())
+    }
+
     fn authenticate(&self, args: &Args, at: usize, session: &mut Session) -> bool {
-        let (user, password) = match args.len() - at {
-            1 => (&b"default"[..], args.at(at)),
+        let (name, password) = match args.len() - at {
+            1 => (acl::DEFAULT, args.at(at)),
             _ => (args.at(at), args.at(at + 1)),
         };
-        let is_right =
-            user == b"default" && (self.password.is_empty() || password == self.password.as_bytes());
-        session.is_authenticated |= is_right;
+        let user = self.acl.authenticate(name, password);
+        let is_right = user.is_some();
+        session.user = user.or_else(|| session.user.take());
         is_right
     }
 
@@ -243,8 +273,8 @@ impl Front {
                 return Writer::new(output, proto).error(text);
             }
         }
-        if !session.is_authenticated {
-            return Writer::new(output, proto).error(NOAUTH.text().as_ref());
+        if session.user.is_none() {
+            return Writer::new(output, proto).error(HELLO_NOAUTH.text().as_ref());
         }
         session.proto = proto;
         hello_reply(&mut Writer::new(output, proto), session.id, "standalone", "replica");
