@@ -65,7 +65,10 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         replica_set::refuse_alone(Path::new(&config.text(Opt::Dir)))?;
     }
     let (store, member) = match set.clone() {
-        None => (open_store(&config.text(Opt::Dir), io, options)?, None),
+        None => {
+            let dir = config.text(Opt::Dir);
+            (open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?, None)
+        }
         Some(set) => {
             let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
             if let Some(metrics) = &metrics {
@@ -216,7 +219,8 @@ pub fn open_to_fill(config: &Config) -> Result<Store, String> {
     let (io, options) = (open_folder(config, None)?, store_options(config)?);
     let dir = config.text(Opt::Dir);
     replica_set::refuse_alone(Path::new(&dir))?;
-    let store = open_store(&dir, io, Options { keeps_copies: false, ..options })?;
+    let store = open_store(&dir, io, Options { keeps_copies: false, ..options })
+        .map_err(|error| cannot_open(&dir, &error))?;
     tell_data_folder(config);
     Ok(store)
 }
@@ -275,8 +279,8 @@ fn cannot_open(dir: &str, error: &OpenError) -> String {
     format!("cannot open the data folder {dir}: {error}{advice}")
 }
 
-fn open_store(dir: &str, io: Arc<dyn Io>, options: Options) -> Result<Store, String> {
-    let store = Store::open_on(io, options).map_err(|error| cannot_open(dir, &error))?;
+fn open_store(dir: &str, io: Arc<dyn Io>, options: Options) -> Result<Store, OpenError> {
+    let store = Store::open_on(io, options)?;
     let recovery = store.recovery();
     for note in &recovery.notes {
         log!(Warning, "{note}");
@@ -347,7 +351,12 @@ fn follow(
 /// Opens the store of a server that was elected, and waits until all that is in it is agreed on.
 fn open_to_lead(dir: &str, io: Arc<dyn Io>, options: Options, elected: &Elected) -> Result<Store, String> {
     let replication = Some(elected.replication.clone());
-    let store = open_store(dir, io, Options { replication, ..options })?;
+    let on_unreadable = replica_set::on_unreadable;
+    let store = match open_store(dir, io, Options { replication, on_unreadable, ..options }) {
+        Ok(store) => store,
+        Err(error @ OpenError::Corrupt { .. }) => replica_set::recover(Path::new(dir), &error),
+        Err(error) => return Err(cannot_open(dir, &error)),
+    };
     let log = store.log();
     elected.replica.attach(log);
     while log.wait_durable(log.tail()).is_err() {

@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
+    os::unix::fs::FileExt,
     time::Instant,
 };
 
@@ -241,6 +242,50 @@ fn a_server_that_is_too_far_behind_gets_a_copy() {
     drop(set.kill(leader));
     let (_, mut client) = set.leader();
     check_overwritten(&mut client, 1000, 100);
+}
+
+/// Overwrites a part of a file.
+fn damage(path: &str, offset: u64, len: usize) {
+    let file = fs::File::options().write(true).open(path).expect("the file");
+    file.write_all_at(&vec![0xA5; len], offset).expect("it is written");
+}
+
+/// A server that finds its data damaged, in the log at a start or in the heap when it is to lead, gets a copy from the others by itself. What it had stays
+/// until then.
+#[test]
+fn a_server_whose_data_are_damaged_gets_a_copy() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let damaged = (leader + 1) % 3;
+    let folder = set.kill(damaged);
+    damage(&folder.join("data/log/00000000"), 300_000, 1);
+    set.start_in(damaged, folder);
+    overwrite(&mut client, 1000, 3);
+    set.wait_for_all(&mut client, damaged);
+    let log = set.servers[damaged].as_ref().expect("it runs").log();
+    assert!(
+        log.contains("log/00000000 at offset") && log.contains("the data are left as they are until"),
+        "{log}"
+    );
+    // A heap is looked at by who leads.
+    let folder = set.kill(damaged);
+    damage(&folder.join("data/heap"), 0, 1 << 20);
+    set.start_in(damaged, folder);
+    set.wait_for_all(&mut client, damaged);
+    let port = &set.options[damaged][1];
+    assert_eq!(client.call(&format!("FAILOVER TO 127.0.0.1 {port}")), ok());
+    let log = || set.servers[damaged].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("corrupt: heap at offset"));
+    let (leader, mut client) = set.leader_but(damaged);
+    check_overwritten(&mut client, 1000, 3);
+    overwrite(&mut client, 1000, 4);
+    set.wait_for_all(&mut client, damaged);
+    // It has all now.
+    drop(set.kill(leader));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 4);
 }
 
 /// One after the other is stopped in order and started again, as for an upgrade.

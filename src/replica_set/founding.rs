@@ -138,6 +138,10 @@ impl Founding {
             Kind::Member => Ok(()),
             Kind::Origin => self.offer(),
             Kind::Blank | Kind::Data => self.decide(now),
+            Kind::Damaged => {
+                self.tell("the data of this server are damaged: a copy of the leader's is asked for".into());
+                Ok(())
+            }
         }
     }
 
@@ -243,7 +247,7 @@ impl Founding {
             }
             return Ok(());
         }
-        if has(Kind::Member) {
+        if has(Kind::Member) || has(Kind::Damaged) {
             self.tell(match self.kind {
                 Kind::Data => format!("{} has data that are not the replica set's: it takes no part", self.dir.display()),
                 _ => "the others are a replica set, and the data of this server are not here: a copy is asked for".into(),
@@ -351,6 +355,10 @@ impl Founding {
         let is_wanted = match self.kind {
             // What another process was to get, which had this folder before, may lack what that has acknowledged since.
             Kind::Blank => nonce == self.nonce,
+            Kind::Damaged => {
+                let is_ours = |standing: &Standing| standing.set == offered.set;
+                nonce == self.nonce && self.standing.as_ref().is_some_and(is_ours)
+            }
             Kind::Member => {
                 self.member_of() == Some(offered.set)
                     && nonce == 0
@@ -404,7 +412,7 @@ impl Founding {
 
     /// All that was copied was kept until the end.
     fn finish(&mut self, copying: Copying, replica: Option<&Replica>) -> Result<(), String> {
-        let is_of_use = self.kind == Kind::Blank
+        let is_of_use = self.kind.needs_all()
             || replica.is_some_and(|replica| replica.is_of_use(copying.last, copying.voted));
         let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
         let (set, count) = (copying.set, self.heard.len());

@@ -16,6 +16,15 @@ pub enum Kind {
     Origin,
     /// It is one of the set's.
     Member,
+    /// The same, but it is damaged.
+    Damaged,
+}
+
+impl Kind {
+    /// Whether a copy is needed of all that the set has: what was promised is forgotten, or not to be relied on.
+    pub fn needs_all(self) -> bool {
+        matches!(self, Kind::Blank | Kind::Damaged)
+    }
 }
 
 /// Who is there, and what it has.
@@ -142,7 +151,7 @@ impl Frame {
             0 => {
                 let (to, nonce, from) = (bytes.u32()?, bytes.u64()?, bytes.u32()?);
                 let (servers, set) = (bytes.u32()?, bytes.u64()?);
-                let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member];
+                let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member, Kind::Damaged];
                 let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
                 let from = (from != NOBODY).then_some(from);
                 Frame::Hello(Hello { to, nonce, from, servers, set, kind, last: bytes.u64()? })

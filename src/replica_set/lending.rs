@@ -61,7 +61,7 @@ impl Lending {
         if self.lease.as_ref().is_some_and(|loan| loan.to == from && is_over(loan.nonce)) {
             self.end();
         }
-        if hello.kind != Kind::Blank {
+        if !hello.kind.needs_all() {
             self.blank.remove(&from);
         } else if self.blank.get(&from).is_none_or(|(nonce, _)| *nonce != hello.nonce) {
             self.blank.insert(from, (hello.nonce, now_us));

@@ -21,9 +21,10 @@ use crate::{
 use founding::Founding;
 use frame::Frame;
 use holdfast_consensus::{EachBatch, MemberId, Replica, Role};
+use holdfast_io::Error;
 use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log};
 use lending::Lending;
-use standing::{JOURNAL, Standing};
+use standing::{JOURNAL, Standing, State};
 use std::{
     env, fmt, fs,
     future::poll_fn,
@@ -31,7 +32,7 @@ use std::{
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{self, Command},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::Poll,
     thread::{self, JoinHandle},
     time::Duration,
@@ -94,6 +95,8 @@ pub fn start(
     let port = bus_port(config, Opt::ReplicaSetPort).ok_or(no_port)?;
     let listeners = bus::listen(config, port)?;
     let dir = PathBuf::from(config.text(Opt::Dir));
+    DIR.get_or_init(|| dir.clone());
+    let options = Options { on_unreadable, ..options };
     let founding = Founding::new(set.clone(), dir, io.clone(), options.clone())?;
     let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
     let (end, ended) = mpsc::unbounded_channel();
@@ -149,6 +152,46 @@ pub fn whose(dir: &Path) -> Result<Option<String>, String> {
         format!("server {} of {count} of the replica set {set:016x}", own + 1)
     };
     Ok(Standing::read(dir)?.map(name))
+}
+
+/// What the thread says of an error of the data folder before it begins again.
+fn failed(error: Error) -> String {
+    mark_damage(DIR.get().expect("the set was started"), &error);
+    error.to_string()
+}
+
+/// Begins again after an error of the data folder. If that is damaged, it waits for a copy of another server's from then on.
+pub fn recover(dir: &Path, error: &Error) -> ! {
+    mark_damage(dir, error);
+    begin_again(error)
+}
+
+/// Recovers in the same way when a page of the heap cannot be read that is needed, whatever the reason.
+pub fn on_unreadable(error: &Error) -> ! {
+    let damage = Error::corrupt("heap", 0, error.to_string());
+    recover(DIR.get().expect("the set was started"), &damage)
+}
+
+/// The data folder of the server that was started.
+static DIR: OnceLock<PathBuf> = OnceLock::new();
+
+fn mark_damage(dir: &Path, error: &Error) {
+    if !matches!(error, Error::Corrupt { .. }) {
+        return;
+    }
+    let mark = || {
+        let Some(mut standing) = Standing::read(dir)?.filter(|it| it.state == State::Member) else {
+            return Ok(());
+        };
+        standing.state = State::Damaged;
+        standing.write(dir).map_err(|e| e.to_string())
+    };
+    match mark() {
+        Ok(()) => {
+            log!(Warning, "{error}: the data are left as they are until there is a copy of another server's")
+        }
+        Err(cannot) => log!(Warning, "cannot say in {} that it is damaged: {cannot}", dir.display()),
+    }
 }
 
 /// Begins again, as the process did at its start: connections, threads and memory are gone then.
@@ -259,7 +302,7 @@ impl Part {
     fn tick(&mut self) -> Result<(), String> {
         self.founding.tick(self.replica.as_ref().map_or(0, |replica| replica.last()))?;
         if let Some(replica) = &self.replica {
-            replica.tick().map_err(|e| e.to_string())?;
+            replica.tick().map_err(failed)?;
             match &mut self.successor {
                 Some((to, true)) => replica.hand_over(*to),
                 Some((_, is_due)) => *is_due = true,
@@ -278,7 +321,7 @@ impl Part {
                 Some(replica)
                     if self.founding.member_of() == Some(set) && envelope.message.to() == replica.id() =>
                 {
-                    replica.step(envelope).map_err(|e| e.to_string())
+                    replica.step(envelope).map_err(failed)
                 }
                 _ => Ok(()),
             },
@@ -360,7 +403,7 @@ impl Part {
         };
         let tick_us = self.tick.as_micros() as u64;
         let replica = Replica::open(self.io.clone(), JOURNAL, tick_us, Box::new(read_log), Box::new(wake));
-        let replica = replica.map_err(|e| e.to_string())?;
+        let replica = replica.map_err(failed)?;
         self.rested = replica.extent().0;
         log!(Notice, "Follows from entry {} on, LSN {}", replica.last(), replica.extent().0);
         // Before the replica says anything: a leader that has just given a copy goes on behind it.
@@ -403,7 +446,7 @@ impl Part {
             let taken = Store::open_on(io, options).and_then(|store| store.tend_as_follower());
             if let Err(error) = taken.and_then(|_| replica.resume()) {
                 thread::sleep(AGAIN);
-                begin_again(&error);
+                recover(DIR.get().expect("the set was started"), &error);
             }
         };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(take);

@@ -36,6 +36,8 @@ pub enum State {
     Cleared,
     /// It is one of the set's, with a journal.
     Member,
+    /// The same, but something in it is damaged: it is left as it is until there is a copy of another one's.
+    Damaged,
 }
 
 impl Standing {
@@ -61,6 +63,7 @@ impl Standing {
         let words: Vec<&str> = rest.split(' ').collect();
         let state = match words[..] {
             ["member"] => State::Member,
+            ["damaged"] => State::Damaged,
             ["whole"] => State::Whole,
             ["cleared"] => State::Cleared,
             ["origin", end, epoch, ref have @ ..] => {
@@ -82,6 +85,7 @@ impl Standing {
         let mut text = format!("set {set:016x} server {} of {count}\n", own + 1);
         match state {
             State::Member => text.push_str("member"),
+            State::Damaged => text.push_str("damaged"),
             State::Whole => text.push_str("whole"),
             State::Cleared => text.push_str("cleared"),
             State::Origin { end, epoch, have } => {
@@ -98,6 +102,7 @@ impl Standing {
 pub fn kind(standing: Option<&Standing>, io: &dyn Io) -> io::Result<Kind> {
     Ok(match standing.map(|standing| &standing.state) {
         Some(State::Origin { .. }) => Kind::Origin,
+        Some(State::Damaged) => Kind::Damaged,
         Some(_) => Kind::Member,
         None if io.list("")?.iter().any(|name| name == STORE[0] || name == "creating") => Kind::Data,
         None => Kind::Blank,
@@ -154,6 +159,7 @@ mod tests {
         assert_eq!(Standing::read(dir), Ok(None));
         let states = [
             State::Member,
+            State::Damaged,
             State::Whole,
             State::Cleared,
             State::Origin { end: 4096, epoch: 1, have: vec![] },
