@@ -288,6 +288,36 @@ fn a_server_whose_data_are_damaged_gets_a_copy() {
     check_overwritten(&mut client, 1000, 4);
 }
 
+/// With one folder lost and two damaged, nobody has all: no new set begins, and what there is stays, to be salvaged.
+#[test]
+fn no_set_begins_anew_where_folders_are_damaged() {
+    let mut set = Set::start(3);
+    let (_, mut client) = set.leader();
+    overwrite(&mut client, 1000, 1);
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let mut folders: Vec<Folder> = (0..3).map(|at| set.kill(at)).collect();
+    folders[2] = Folder::new();
+    let log = |folder: &Folder| fs::read(folder.join("data/log/00000000")).expect("the log");
+    folders[..2].iter().for_each(|folder| damage(&folder.join("data/superblock"), 0, 8192));
+    let before: Vec<Vec<u8>> = folders[..2].iter().map(log).collect();
+    folders.into_iter().enumerate().for_each(|(at, folder)| set.start_in(at, folder));
+    let logs = |at: usize| set.servers[at].as_ref().expect("it runs").log();
+    for at in 0..2 {
+        wait_until(|| logs(at), || logs(at).contains("the data of this server are damaged"));
+    }
+    wait_until(|| logs(2), || logs(2).contains("the data of this server are not here"));
+    for at in 0..3 {
+        let mut client = set.client(at).expect("it runs");
+        assert!(is_error(&client.call("GET key:1"), "MASTERDOWN "), "{}", logs(at));
+    }
+    for (at, before) in before.into_iter().enumerate() {
+        let folder = set.kill(at);
+        assert!(log(&folder) == before, "server {at}");
+        let told = fs::read_to_string(folder.join("data/replica-set")).expect("what it is");
+        assert!(told.ends_with("damaged\n"), "{told}");
+    }
+}
+
 /// One after the other is stopped in order and started again, as for an upgrade.
 #[test]
 fn servers_are_restarted_in_turn_without_an_election() {
