@@ -1,7 +1,7 @@
 //! Copying the segments of a log, or reading them, while another process writes it: for backups. What is copied was pinned there ([`Log::pin_all`]);
 //! each batch is checked on the way, and the copy ends where the log was cut.
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, crc32c_append};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result};
 use std::{
     io::{self, ErrorKind},
     sync::Arc,
@@ -9,10 +9,9 @@ use std::{
 
 use crate::{
     Log, Pin,
+    batch_check::BatchCheck,
     cursor::PinState,
-    layout::{
-        BATCH_HEADER, BLOCK_BYTES, BatchHeader, Entry, Lsn, SegmentHeader, batch_header_crc, header_is_intact,
-    },
+    layout::{BLOCK_BYTES, Entry, Lsn, SegmentHeader},
     segments::file_name,
 };
 
@@ -117,7 +116,7 @@ pub struct SegmentCopier {
 impl SegmentCopier {
     /// `io`: the data folder.
     pub fn new(io: Arc<dyn Io>, identity: LogIdentity, end: Lsn) -> SegmentCopier {
-        let batches = BatchCheck { seed: identity.crc_seed, end, at: 0, state: State::Until(0) };
+        let batches = BatchCheck::new(identity.crc_seed, end);
         SegmentCopier { io, identity, end, batches, next_seq: None, memory: AlignedBuf::zeroed(PIECE) }
     }
 
@@ -245,98 +244,5 @@ impl File for SegmentView {
 
     fn punch_hole(&self, _: u64, _: u64) -> io::Result<bool> {
         Ok(false)
-    }
-}
-
-/// Checks batches as their bytes pass by.
-struct BatchCheck {
-    seed: u32,
-    /// No batch goes beyond.
-    end: Lsn,
-    /// The LSN of the next byte.
-    at: Lsn,
-    state: State,
-}
-
-enum State {
-    /// What comes up to this LSN belongs to a batch whose beginning is not there.
-    Until(Lsn),
-    /// The bytes of a header so far.
-    Header([u8; BATCH_HEADER], usize),
-    /// The payload of a batch, and the checksum of what has come of it.
-    Payload(BatchHeader, [u8; BATCH_HEADER], u32),
-    /// Padding, up to this LSN.
-    Padding(Lsn),
-}
-
-impl BatchCheck {
-    /// Bytes from `start` on come next, in which the first batch is at `first`.
-    fn begin(&mut self, start: Lsn, first: Lsn) {
-        (self.at, self.state) = (start, State::Until(first));
-    }
-
-    /// Whether the next byte begins a batch.
-    fn is_between(&self) -> bool {
-        match self.state {
-            State::Until(first) => first == self.at,
-            State::Header(_, len) => len == 0,
-            State::Padding(end) => end == self.at,
-            State::Payload(..) => false,
-        }
-    }
-
-    /// Checks what comes next; the LSN of a batch that is damaged is the error.
-    fn feed(&mut self, mut bytes: &[u8]) -> std::result::Result<(), Lsn> {
-        while !bytes.is_empty() {
-            let taken = match &mut self.state {
-                State::Until(first) => {
-                    let skipped = first.saturating_sub(self.at).min(bytes.len() as u64) as usize;
-                    if skipped < bytes.len() {
-                        self.state = State::Header([0; BATCH_HEADER], 0);
-                    }
-                    skipped
-                }
-                State::Header(header, len) => {
-                    let part = (BATCH_HEADER - *len).min(bytes.len());
-                    header[*len..*len + part].copy_from_slice(&bytes[..part]);
-                    *len += part;
-                    if *len == BATCH_HEADER {
-                        let lsn = self.at + part as u64 - BATCH_HEADER as u64;
-                        let decoded = BatchHeader::decode(header);
-                        if decoded.lsn != lsn || lsn + decoded.batch_len() > self.end {
-                            return Err(lsn);
-                        }
-                        self.state = State::Payload(decoded, *header, self.seed);
-                    }
-                    part
-                }
-                State::Payload(header, raw, crc) => {
-                    let end = header.lsn + BATCH_HEADER as u64 + u64::from(header.payload_len);
-                    let part = (end - self.at).min(bytes.len() as u64) as usize;
-                    *crc = crc32c_append(*crc, &bytes[..part]);
-                    if self.at + part as u64 == end {
-                        let is_intact = batch_header_crc(raw) == header.crc(*crc) && header_is_intact(raw);
-                        if !is_intact {
-                            return Err(header.lsn);
-                        }
-                        self.state = State::Padding(header.lsn + header.batch_len());
-                    }
-                    part
-                }
-                State::Padding(end) => {
-                    let part = (*end - self.at).min(bytes.len() as u64) as usize;
-                    if bytes[..part].iter().any(|&byte| byte != 0) {
-                        return Err(self.at);
-                    }
-                    if part < bytes.len() {
-                        self.state = State::Header([0; BATCH_HEADER], 0);
-                    }
-                    part
-                }
-            };
-            self.at += taken as u64;
-            bytes = &bytes[taken..];
-        }
-        Ok(())
     }
 }

@@ -150,8 +150,8 @@ impl Cursor {
         let Some(header) = self.load(at, BATCH_HEADER as u64, end)? else { return Ok(Step::Overrun) };
         let header = BatchHeader::decode(header);
         let len = header.batch_len();
-        if header.lsn == at && at + len <= end {
-            let seed = self.log.crc_seed;
+        let seed = self.log.crc_seed;
+        if header.lsn == at && at + len <= end && self.may_be_intact(at, at + len)? {
             let Some(bytes) = self.load(at, len, end)? else { return Ok(Step::Overrun) };
             if batch_is_intact(bytes, seed) {
                 self.at = at + len;
@@ -165,6 +165,15 @@ impl Cursor {
         match self.log.segments.is_kept(at, at + BATCH_HEADER as u64) {
             true => Err(self.log.segments.corrupt(at, "the batch fails its check")),
             false => Ok(Step::Overrun),
+        }
+    }
+
+    /// Whether the batch that its header says to end at `end` may be intact; true also if it is not kept any more.
+    fn may_be_intact(&self, lsn: Lsn, end: Lsn) -> Result<bool> {
+        let segments = &self.log.segments;
+        match segments.may_be_intact(lsn, end, self.log.crc_seed) {
+            Err(e) if segments.is_kept(lsn, end) => Err(e),
+            checked => Ok(checked.unwrap_or(true)),
         }
     }
 

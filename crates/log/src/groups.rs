@@ -132,9 +132,11 @@ impl Log {
             self.read(lsn, &mut bytes).ok().filter(|&read| read == len).map(|_| bytes)
         };
         let header = BatchHeader::decode(&read(BATCH_HEADER)?);
-        if header.lsn != lsn || lsn + header.batch_len() > self.written() {
+        let end = lsn + header.batch_len();
+        if header.lsn != lsn || end > self.written() {
             return None;
         }
+        self.segments.may_be_intact(lsn, end, self.crc_seed).ok().filter(|&may_be| may_be)?;
         let mut batch = read(header.batch_len() as usize)?;
         if !batch_is_intact(&batch, self.crc_seed) {
             return None;

@@ -6,6 +6,7 @@
 //! what is done after a crash.
 
 mod appender;
+mod batch_check;
 mod buffer;
 mod commit;
 mod copy;

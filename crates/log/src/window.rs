@@ -29,6 +29,7 @@ pub(crate) struct Window<'a> {
     /// Where the files end.
     end: Lsn,
     seed: u32,
+    segments: &'a Segments,
 }
 
 /// The first `len` bytes of a buffer.
@@ -120,7 +121,10 @@ impl Window<'_> {
         if header.lsn != lsn {
             return Ok(None);
         }
-        let seed = self.seed;
+        let (seed, end) = (self.seed, lsn + header.batch_len());
+        if end > self.end || !self.segments.may_be_intact(lsn, end, seed)? {
+            return Ok(None);
+        }
         let Some(bytes) = self.get(lsn, header.batch_len())? else { return Ok(None) };
         if !batch_is_intact(bytes, seed) {
             return Ok(None);
@@ -182,7 +186,61 @@ impl Segments {
                 joined_start: start,
                 end,
                 seed,
+                segments: self,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use holdfast_io::SimIo;
+
+    use super::*;
+    use crate::{Appendfsync, Log, LogOptions, Step};
+
+    /// A damaged length may name much more than there is memory for.
+    #[test]
+    fn a_damaged_length_takes_no_memory() {
+        let io = SimIo::new(1);
+        let options = LogOptions {
+            segment_size: 1 << 20,
+            max_segments: 64,
+            store_id: [7; 16],
+            epoch: 1,
+            crc_seed: 5,
+            appendfsync: Appendfsync::Always,
+            max_pending_bytes: 64 << 20,
+            agreement: None,
+        };
+        let log = Log::create(Arc::new(io.clone()), options).expect("a new log");
+        let first = log.append(&[1; 100_000]);
+        let long = log.append(&[2; 6 << 20]);
+        for _ in 0..200 {
+            log.append(&[3; 100_000]);
+            log.commit_once().expect("a sound medium");
+        }
+        let found = |lsn| {
+            let window = |window: &mut Window| {
+                let payload = window.batch(lsn)?.map(|batch| batch.payload.to_vec());
+                Ok((payload, window.joined.capacity() as u64))
+            };
+            log.segments.with_window(lsn, 5, window).expect("a sound medium")
+        };
+        assert!(found(long).0 == Some(vec![2; 6 << 20]), "a long batch is read");
+        // The lowest bit of the highest byte: 16 MiB more than it has.
+        io.flip_bit("log/00000000", 4096 + first + 3, 0);
+        let (payload, memory) = found(first);
+        assert!(payload.is_none() && memory < 5 << 20, "{memory} bytes");
+        assert!(log.cursor(first).step().is_err(), "and so does a follower");
+        assert_eq!(log.payload_at(first), None);
+        io.flip_bit("log/00000000", 4096 + first + 3, 0);
+        assert_eq!(found(first).0, Some(vec![1; 100_000]));
+        let mut cursor = log.cursor(first);
+        for len in [100_000, 6 << 20] {
+            assert!(matches!(cursor.step(), Ok(Step::Batch(batch)) if batch.payload.len() == len));
+        }
     }
 }
