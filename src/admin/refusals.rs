@@ -1,6 +1,6 @@
 //! What the operator is told when the server begins to refuse writes, and when that ends: why, with figures.
 //!
-//! Who refuses a write only notes it, since it may hold locks; the log is written once a second. So however many
+//! Who refuses a command only counts it, since it may hold locks; the log is written once a second. So however many
 //! writes are refused, each time costs one line at its start and one at its end.
 
 use crate::admin::log::log;
@@ -40,15 +40,11 @@ struct State {
 }
 
 impl Refusals {
-    /// A write is refused. Waits for nothing.
-    pub fn note(&self, cause: Cause) {
-        self.0[cause as usize].noted.store(true, Relaxed);
-    }
-
-    /// A command is refused.
+    /// A command is refused. Waits for nothing.
     pub fn count(&self, cause: Cause) {
-        self.0[cause as usize].count.fetch_add(1, Relaxed);
-        self.note(cause);
+        let state = &self.0[cause as usize];
+        state.count.fetch_add(1, Relaxed);
+        state.noted.store(true, Relaxed);
     }
 
     /// Commands that were refused for a cause.

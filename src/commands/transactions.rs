@@ -134,10 +134,7 @@ fn exec(call: &mut Call) -> Answer {
             call.session.multi = Some(multi);
             return Ok(later);
         }
-        Err(error) => {
-            call.session.forget_watched(call.server());
-            return Err(discarded(error));
-        }
+        Err(error) => return Err(refuse(call, error)),
     }
 
     let Ok(mut txn) = begin(store, call.rows(), &multi, &call.session.watched) else {
@@ -160,10 +157,7 @@ fn exec(call: &mut Call) -> Answer {
                 call.session.multi = Some(multi);
                 return Ok(admit::busy(may_grow));
             }
-            Err(error) => {
-                call.session.forget_watched(call.server());
-                return Err(discarded(error));
-            }
+            Err(error) => return Err(refuse(call, error)),
         }
     }
     call.turn.set_expiry(call.session, &mut txn, multi.writes(call.table()).next().is_some());
@@ -225,6 +219,13 @@ fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>)
     call.turn.commit(&mut txn);
     call.session.multi = Some(multi);
     Fetch(cold)
+}
+
+/// Ends a transaction that is refused.
+fn refuse(call: &mut Call, error: Stop) -> Stop {
+    call.turn.count_refusal(&error);
+    call.session.forget_watched(call.server());
+    discarded(error)
 }
 
 /// Whether the log takes what the queue may write.

@@ -2,7 +2,6 @@
 //! queue of writers, or it is told why it is refused.
 
 use crate::{
-    admin::refusals::Cause,
     command::error::{DISK_FULL, LOG_FAILED_TEXT, OUT_OF_MEMORY, READONLY, Stop},
     config::Opt,
     exec::{answer::Outcome, turn::Turn},
@@ -97,10 +96,7 @@ impl Turn<'_> {
             Memory::Busy => Ok(Some(Outcome::Busy)),
             // What the primary has room for is taken, as Redis does with `replica-ignore-maxmemory yes`.
             Memory::Out if session.is_primary => Ok(None),
-            Memory::Out => {
-                self.worker.server.refusals.note(Cause::Memory);
-                Err(OUT_OF_MEMORY)
-            }
+            Memory::Out => Err(OUT_OF_MEMORY),
         }
     }
 
@@ -122,12 +118,8 @@ impl Turn<'_> {
         match admission {
             Admission::Ok => Ok(None),
             Admission::Busy => Ok(Some(busy(may_grow))),
-            Admission::Full => {
-                self.worker.server.refusals.note(Cause::Space);
-                Err(DISK_FULL)
-            }
+            Admission::Full => Err(DISK_FULL),
             Admission::Failed => {
-                self.worker.server.refusals.note(Cause::Failure);
                 let why = self.worker.server.store.log().failed().unwrap_or_default();
                 Err(format!("{LOG_FAILED_TEXT}: {why}").into())
             }

@@ -35,8 +35,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Counts a command that ends so, if it is refused for a cause that an operator can do something about.
-    pub(super) fn count_refusal(&self, stop: &Stop) {
+    /// Counts a command that ends so, if it is refused for a cause that an operator can do something about. This is the only place;
+    /// whoever makes another error of this one calls it before.
+    pub fn count_refusal(&self, stop: &Stop) {
         if let Some(cause) = cause_of(stop) {
             self.worker.server.refusals.count(cause);
         }

@@ -130,6 +130,7 @@ pub fn run(
     let allows_oom = flags.is_some_and(|flags| flags.has(ScriptFlags::ALLOW_OOM));
     let out_of_memory = !allows_oom && !call.session.is_primary && store.is_out_of_memory();
     if flags.is_some() && out_of_memory && !no_writes {
+        call.turn.count_refusal(&OUT_OF_MEMORY);
         return Err(OOM_SCRIPT);
     }
     if flags.is_some() && !no_writes {
@@ -465,7 +466,7 @@ impl Run<'_, '_, '_> {
             let may_grow = command.flags.has(Flags::DENYOOM);
             // A script that has written is not stopped half-way, unless there is no room at all.
             if self.out_of_memory && may_grow && !self.wrote {
-                return Err(text(OUT_OF_MEMORY));
+                return Err(self.refused(OUT_OF_MEMORY));
             }
             self.turn.check_role(self.session).map_err(text)?;
             if self.txn.batch_bytes() > BATCH_MAX {
@@ -473,8 +474,9 @@ impl Run<'_, '_, '_> {
             }
             // A log that is busy takes it all the same: it cannot be waited for here.
             let redo = redo_of(args);
-            self.turn.admit_log(redo, may_grow).map_err(text)?;
-            self.txn.expect(redo, purpose(may_grow), false).map_err(|error| text(error.into()))?;
+            self.turn.admit_log(redo, may_grow).map_err(|stop| self.refused(stop))?;
+            let expected = self.txn.expect(redo, purpose(may_grow), false);
+            expected.map_err(|error| self.refused(error.into()))?;
         }
         self.lock(id, args)?;
         if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
@@ -486,6 +488,12 @@ impl Run<'_, '_, '_> {
             self.begin_to_write()?;
         }
         Ok(())
+    }
+
+    /// The error of a command that is refused.
+    fn refused(&self, stop: Stop) -> Failed {
+        self.turn.count_refusal(&stop);
+        text(stop)
     }
 
     /// Does what is to be done from time to time; fails if the script is to end.

@@ -125,3 +125,20 @@ fn a_log_that_has_failed_is_told_before_anybody_writes() {
     assert_eq!(counted(&world), [0, 0, 1]);
     (0..20).for_each(|_| assert_eq!(told(&world), [""; 0]));
 }
+
+#[test]
+fn what_transactions_and_scripts_are_refused_counts_too() {
+    let mut world = World::start(&SimIo::new(1), &options(16), &[]).expect("the power is on");
+    write_until_refused(&mut world, "set");
+    assert_eq!(counted(&world), [1, 0, 0]);
+    let large = "x".repeat(20_000);
+    call(&mut world, &["multi"]);
+    call(&mut world, &["set", "key", &large]);
+    let (reply, _) = world.call(&["exec"]).expect("the power is on");
+    assert!(matches!(&reply, Reply::Error(why) if why.starts_with(b"EXECABORT")), "{reply:?}");
+    assert_eq!(counted(&world), [2, 0, 0]);
+    let script = "return redis.pcall('set', KEYS[1], ARGV[1])";
+    let (reply, _) = world.call(&["eval", script, "1", "key", &large]).expect("the power is on");
+    assert!(matches!(&reply, Reply::Error(why) if why.starts_with(b"OOM")), "{reply:?}");
+    assert_eq!(counted(&world), [3, 0, 0]);
+}
