@@ -269,11 +269,9 @@ impl Cache {
     }
 
     /// Takes the chunk out that is the next to go: the oldest of the small queue if this holds over a tenth of the
-    /// memory, else the oldest of the main queue. The chunk that takes new copies in stays if another one can go: what was
-    /// used last is there.
+    /// memory, else the oldest of the main queue.
     pub fn pop(&mut self) -> Option<Victim> {
-        let is_large = self.small_bytes * 10 > self.bytes && self.small.len() > 1;
-        let from_small = is_large || self.main.is_empty();
+        let from_small = self.small_bytes * 10 > self.bytes || self.main.is_empty();
         let number = if from_small { self.small.pop_front() } else { self.main.pop_front() }?;
         Some(self.take(number))
     }
@@ -468,23 +466,6 @@ mod tests {
             assert_eq!(cache.get(handle).value, vec![3; v]);
         }
         assert_eq!(cache.len(), cases.len());
-    }
-
-    /// In a small cache one chunk is more than a tenth.
-    #[test]
-    fn the_chunk_that_takes_new_copies_goes_last() {
-        let (mut cache, meter) = (Cache::default(), Meter::new(1));
-        let value = vec![2; CHUNK_BYTES / 2 - 100];
-        for n in 0..4 {
-            cache.insert_into(Queue::Main, Copy { db: 7, key: &[n], value: &value }, 0, &meter, 0);
-        }
-        let newest = insert(&mut cache, &meter, 9, b"new", &value);
-        for _ in 0..2 {
-            assert_eq!(cache.pop().expect("the main queue has some").queue(), Queue::Main);
-            assert_eq!(cache.get(newest).key, b"new");
-        }
-        assert_eq!(cache.pop().expect("nothing else is left").queue(), Queue::Small);
-        assert!(cache.pop().is_none());
     }
 
     #[test]
