@@ -203,3 +203,45 @@ fn without_room_it_is_an_error() {
     let (ty, _) = store.run(&[b"hash"], |reader, _| reader.type_of(0, b"hash")).expect("sound");
     assert_eq!(ty, None);
 }
+
+/// Small collections that all get another encoding in one transaction write more than their new elements do (I-16).
+#[test]
+fn collections_that_all_get_another_encoding_have_room_for_it() {
+    const KEYS: u32 = 200;
+    let store = open(&SimIo::new(5), &Options { heap_bytes_max: 1 << 30, ..options() });
+    let keys: Vec<Vec<u8>> = (0..KEYS).map(|number| format!("key:{number}").into_bytes()).collect();
+    let named: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    // One element more is too many for one block.
+    let last = |number: u32| if number % 2 == 0 { 128 } else { 512 };
+    for (number, key) in (0..).zip(&keys) {
+        let fill = |_: &mut Reader, writes: &mut Writes| {
+            let elements = 0..last(number);
+            match number % 2 {
+                0 => writes.hash_set(0, key, elements.map(|n| (format!("{n:060}"), format!("{n:060}")))),
+                _ => writes.set_add(0, key, elements.map(|n| n.to_string())),
+            }
+            Ok(())
+        };
+        store.run(&[key], fill).expect("room");
+        store.log().commit_once().expect("a sound medium");
+    }
+    let add = |_: &mut Reader, writes: &mut Writes| {
+        for (number, key) in (0..).zip(&keys) {
+            match number % 2 {
+                0 => writes.hash_set(0, key, [("one", "more")]),
+                _ => writes.set_add(0, key, ["1000"]),
+            }
+        }
+        Ok(())
+    };
+    store.run(&named, add).expect("room");
+    store.log().commit_once().expect("a sound medium");
+    let mut txn = store.begin_all();
+    for (number, key) in (0..).zip(&keys) {
+        let (ty, encoding) =
+            if number % 2 == 0 { (Type::Hash, "hashtable") } else { (Type::Set, "hashtable") };
+        assert_eq!(txn.encoding(0, key, ty), Ok(Some(encoding)));
+    }
+    drop(txn);
+    store.check().expect("a sound store");
+}

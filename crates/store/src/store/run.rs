@@ -256,6 +256,7 @@ impl<'w> Writes<'w> {
         for write in &self.0 {
             let (db, key) = (write.db, &write.key[..]);
             check_key(txn, keys, db, key)?;
+            let is_first = !types.contains_key(&(db, key));
             let ty = types.entry((db, key)).or_insert_with(|| txn.type_of(db, key));
             match write.does {
                 Does::MakesString => *ty = Some(Type::String),
@@ -266,7 +267,10 @@ impl<'w> Writes<'w> {
                     // It may be frozen, and damaged.
                     match txn.warm(db, key, wanted) {
                         Err(Error::Cold(one)) => cold.push(one),
-                        warm => conversions += warm.map(|()| txn.conversion_max(db, key))?,
+                        warm if is_first => {
+                            conversions += warm.map(|()| txn.conversion_among_many(db, key))?;
+                        }
+                        warm => warm?,
                     }
                     *ty = Some(wanted);
                 }
@@ -378,6 +382,7 @@ impl Store {
             refusal => return Err(Error::NotAdmitted(refusal)),
         }
         txn.expect(0, if may_grow { Purpose::Write } else { Purpose::Remove }, true)?;
-        txn.reserve(bytes)
+        txn.reserve(bytes)?;
+        txn.make_room(bytes)
     }
 }

@@ -17,6 +17,11 @@ use crate::{
 };
 use holdfast_heap::{Arena, Full, Tx};
 
+/// Bytes of log that so many elements, of so many bytes, take when they are laid out anew.
+fn redo_of((elements, bytes): (u64, u64)) -> usize {
+    redo_max(elements as usize, bytes as usize)
+}
+
 impl Txn<'_> {
     /// A key's object of a type, to look at.
     pub(crate) fn object(&mut self, db: u8, key: &[u8], ty: Type) -> Result<Option<Located>> {
@@ -112,18 +117,32 @@ impl Txn<'_> {
         }
     }
 
+    /// The same where many may get another encoding, so that small ones count as well.
+    pub(crate) fn conversion_among_many(&mut self, db: u8, key: &[u8]) -> usize {
+        let target = self.target(db, key);
+        match self.find(target) {
+            Some(found) if self.is_packed(target, found) => redo_of(self.packed_size(target, found)),
+            _ => 0,
+        }
+    }
+
     /// The same for a collection in one block.
     #[inline]
     fn conversion_of(&self, target: Target<'_>, found: Found) -> usize {
         const FEW: u64 = 512;
         const SMALL: u64 = 24 << 10;
-        let arena = &self.locks.read(target.partition).arena;
-        let (mut elements, bytes) = any::packed_size(arena, found.word.offset(), found.word.ty());
+        let (mut elements, bytes) = self.packed_size(target, found);
         if found.word.ty() == Type::List {
             // They stay in a block or two, and leave no redo of their own.
             elements = elements.min(FEW);
         }
-        if elements <= FEW && bytes <= SMALL { 0 } else { redo_max(elements as usize, bytes as usize) }
+        if elements <= FEW && bytes <= SMALL { 0 } else { redo_of((elements, bytes)) }
+    }
+
+    /// The elements of a collection in one block, and its bytes.
+    fn packed_size(&self, target: Target<'_>, found: Found) -> (u64, u64) {
+        let arena = &self.locks.read(target.partition).arena;
+        any::packed_size(arena, found.word.offset(), found.word.ty())
     }
 
     /// The arena that holds a key's object, and the context of its type's operations.
