@@ -430,7 +430,7 @@ fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
     Ok(Done)
 }
 
-fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a>, Stop> {
+fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>, Stop> {
     let args = call.args;
     if args.len() % 2 == 0 {
         return Err(crate::exec::call::wrong_arity(call.command));
@@ -439,22 +439,19 @@ fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8]
 }
 
 fn mset(call: &mut Call, txn: &mut Txn) -> Answer {
-    let db = call.db();
-    for (key, value) in pairs(call)? {
-        txn.set(db, key, value, false)?;
-        call.notify(Class::STRING, "set", key);
-    }
+    let pairs = pairs(call)?;
+    txn.set_all(call.db(), pairs.clone())?;
+    pairs.for_each(|(key, _)| call.notify(Class::STRING, "set", key));
     call.reply_ok()
 }
 
 fn msetnx(call: &mut Call, txn: &mut Txn) -> Answer {
     let db = call.db();
-    let missing = pairs(call)?.all(|(key, _)| !txn.exists(db, key));
+    let pairs = pairs(call)?;
+    let missing = pairs.clone().all(|(key, _)| !txn.exists(db, key));
     if missing {
-        for (key, value) in pairs(call)? {
-            txn.set(db, key, value, false)?;
-            call.notify(Class::STRING, "set", key);
-        }
+        txn.set_all(db, pairs.clone())?;
+        pairs.for_each(|(key, _)| call.notify(Class::STRING, "set", key));
     }
     call.reply_int(missing.into())
 }

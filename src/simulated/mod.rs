@@ -14,6 +14,7 @@ mod seen;
 mod served;
 mod steps;
 mod turns;
+mod whole;
 mod writers;
 
 use crate::{

@@ -160,7 +160,7 @@ impl Arena {
     }
 
     fn alloc_extents(&mut self, tx: &mut Tx, pages: usize) -> Result<u64, Full> {
-        let first = self.heap.take_extents(pages.div_ceil(PAGES)).ok_or(Full)?;
+        let first = self.take_extents(tx, pages.div_ceil(PAGES)).ok_or(Full)?;
         for (extent, used) in raw_extents(first, pages) {
             self.acquire(tx, Extent::unscanned(extent, used, true));
         }

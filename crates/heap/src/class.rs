@@ -98,6 +98,26 @@ pub(crate) static SLABS: [Slab; CLASSES] = {
     slabs
 };
 
+/// Pages of the largest slab.
+pub(crate) const SLAB_PAGES_MAX: usize = pages_of(0..CLASSES).1;
+/// Pages of a slab of each class whose blocks have less than half a page. What is larger takes no more than a few times its own size.
+pub(crate) const SMALL_SLABS_PAGES: usize = pages_of(0..SMALL_CLASSES).0;
+const SMALL_CLASSES: usize = 40;
+
+/// The pages of a slab of each of some classes together, and of the largest one.
+const fn pages_of(classes: std::ops::Range<usize>) -> (usize, usize) {
+    let (mut sum, mut largest, mut class) = (0, 0, classes.start);
+    while class < classes.end {
+        let pages = Slab::of(class).pages;
+        sum += pages;
+        if pages > largest {
+            largest = pages;
+        }
+        class += 1;
+    }
+    (sum, largest)
+}
+
 const _: () = assert!(EXTENT as usize == PAGES * PAGE && PAGES == 64);
 
 #[cfg(test)]
@@ -120,6 +140,15 @@ mod tests {
         for pages in 1..=8 {
             let Fit::Slot(class) = Fit::of(pages * PAGE) else { panic!() };
             assert_eq!(SLABS[class].size as usize, pages * PAGE);
+        }
+    }
+
+    /// What a transaction may take of pages is told by the bytes that it writes.
+    #[test]
+    fn slabs_take_few_times_what_they_are_taken_for() {
+        assert_eq!(SLABS[SMALL_CLASSES - 1].size as usize, PAGE / 2);
+        for slab in &SLABS[SMALL_CLASSES..] {
+            assert!(slab.pages * PAGE <= 9 * slab.size as usize, "{} pages for {}", slab.pages, slab.size);
         }
     }
 

@@ -48,6 +48,7 @@ mod memory;
 mod pool;
 mod recovery;
 mod redo;
+mod room;
 mod salvage;
 mod slots;
 mod space;
@@ -71,6 +72,7 @@ pub use home::{FOLDER as HOME_FOLDER, Home, HomeStats, Method as HomeMethod};
 pub use image::Image;
 pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
+pub use room::RoomNeeded;
 pub use salvage::DamagedPage;
 pub use tx::{Tx, record_len};
 
@@ -109,6 +111,8 @@ pub struct Heap {
     allocated: Box<[Counter]>,
     /// Extents that arenas own, or that wait to be free again.
     owned: AtomicU64,
+    /// Whether the medium had no room for the extents that were asked for last.
+    is_short: AtomicBool,
     /// Free pages of arenas' extents that take no RAM.
     discarded: AtomicU64,
     /// Called when an arena has taken an extent.
@@ -260,6 +264,7 @@ impl Heap {
             pool: Mutex::new(Pool::new(extents as u32)),
             allocated: (0..o.arenas).map(|_| Counter::default()).collect(),
             owned: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
             discarded: AtomicU64::new(0),
             on_growth: OnceLock::new(),
             loader: Mutex::default(),
@@ -275,6 +280,11 @@ impl Heap {
     /// Takes back extents that arenas have released.
     fn recycle(&self, extents: &[u32]) {
         extents.iter().for_each(|&extent| self.memory.recycle(extent));
+        self.put_back(extents);
+    }
+
+    /// Gives back extents that no arena has used.
+    fn put_back(&self, extents: &[u32]) {
         let mut pool = self.pool.lock();
         extents.iter().for_each(|&extent| pool.put(extent));
         self.owned.fetch_sub(extents.len() as u64, Relaxed);
@@ -283,8 +293,10 @@ impl Heap {
     /// Takes adjacent extents that nobody owns, for an arena; `None`: there are not so many.
     pub(crate) fn take_extents(&self, count: usize) -> Option<u32> {
         let taken = self.pool.lock().take(count)?;
-        if self.home().is_some_and(|home| home.allocate(taken, count as u32).is_err()) {
-            // The medium is full: who asks is told that the heap is.
+        let is_short = self.home().is_some_and(|home| home.allocate(taken, count as u32).is_err());
+        self.is_short.store(is_short, Relaxed);
+        if is_short {
+            // Who asks is told that the heap is full.
             let mut pool = self.pool.lock();
             (taken..taken + count as u32).for_each(|extent| pool.put(extent));
             return None;

@@ -304,17 +304,54 @@ impl Arena {
         if let Some(found) = self.probe_spacious(pages, PROBES_MAX) {
             return Some(found);
         }
-        let taken = self.heap.take_extents(1);
-        if let Some(extent) = taken {
-            self.acquire(tx, Extent::unscanned(extent, 0, false));
-            self.note_free(extent, ALL_PAGES);
-            // Nobody has touched them.
-            let known = self.extent_mut(extent);
-            (known.scanned, known.discarded) = (true, ALL_PAGES);
-            self.heap.discarded.fetch_add(u64::from(ALL_PAGES.count_ones()), Relaxed);
+        if let Some(extent) = self.grow(tx) {
             return Some(Found::Pages(extent, 1));
         }
         self.probe_spacious(pages, usize::MAX).or_else(|| self.probe_unscanned(pages, class, usize::MAX))
+    }
+
+    /// Takes an extent that nobody owns, if there is one.
+    pub(crate) fn grow(&mut self, tx: &mut Tx) -> Option<u32> {
+        let extent = self.take_extents(tx, 1)?;
+        self.acquire(tx, Extent::unscanned(extent, 0, false));
+        self.note_free(extent, ALL_PAGES);
+        // Nobody has touched them.
+        let known = self.extent_mut(extent);
+        (known.scanned, known.discarded) = (true, ALL_PAGES);
+        self.heap.discarded.fetch_add(u64::from(ALL_PAGES.count_ones()), Relaxed);
+        Some(extent)
+    }
+
+    /// Takes adjacent extents that nobody owns, or that were set aside for the transaction.
+    pub(crate) fn take_extents(&self, tx: &mut Tx, count: usize) -> Option<u32> {
+        self.heap.take_extents(count).or_else(|| tx.take_aside(count))
+    }
+
+    /// Free pages in runs of at least `run`, or `enough` of them. Extents are scanned only where others do not have these.
+    pub(crate) fn free_in_runs(&mut self, run: usize, enough: usize) -> usize {
+        /// Extents that are scanned before it is counted again.
+        const SCANS: usize = 64;
+        loop {
+            let mut found = 0;
+            for &number in self.space.spacious.iter().rev() {
+                let Some(place) = self.memory.place(number) else { continue };
+                let long = runs(self.space.extents[place].free_pages).filter(|(_, count)| *count >= run);
+                found += long.map(|(_, count)| count).sum::<usize>();
+                if found >= enough {
+                    return enough;
+                }
+            }
+            let unscanned = &mut self.space.unscanned;
+            let next = unscanned.split_off(unscanned.len().saturating_sub(SCANS));
+            if next.is_empty() {
+                return found;
+            }
+            for number in next {
+                if self.memory.place(number).is_some() {
+                    self.scan(number);
+                }
+            }
+        }
     }
 
     fn probe_spacious(&mut self, pages: usize, probes_max: usize) -> Option<Found> {

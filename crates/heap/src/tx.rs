@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Heap;
+use crate::{Full, Heap};
 
 /// A `write` record: the bytes at an offset.
 pub(crate) const WRITE: u8 = 1;
@@ -27,6 +27,8 @@ pub struct Tx {
     /// The last `write` record; it can grow while nothing follows it.
     last: Option<Last>,
     released: Vec<u32>,
+    /// Extents that were set aside for it, in no order.
+    aside: Vec<u32>,
     heap: Option<Arc<Heap>>,
 }
 
@@ -128,6 +130,27 @@ impl Tx {
         let known = self.heap.get_or_insert_with(|| heap.clone());
         assert!(Arc::ptr_eq(known, heap), "a transaction is on one heap");
         self.released.push(extent);
+    }
+
+    /// Takes adjacent extents from the heap for what arenas may allocate.
+    pub(crate) fn set_aside(&mut self, heap: &Heap, count: usize) -> Result<(), Full> {
+        let first = heap.take_extents(count).ok_or(Full)?;
+        self.aside.extend(first..first + count as u32);
+        Ok(())
+    }
+
+    /// Takes adjacent extents of those that were set aside.
+    pub(crate) fn take_aside(&mut self, count: usize) -> Option<u32> {
+        self.aside.sort_unstable();
+        let is_run = |run: &[u32]| (run[run.len() - 1] - run[0]) as usize == run.len() - 1;
+        let at = self.aside.windows(count).position(is_run)?;
+        self.aside.drain(at..at + count).next()
+    }
+
+    /// Gives back what was set aside and not used.
+    pub fn give_back_aside(&mut self, heap: &Heap) {
+        heap.put_back(&self.aside);
+        self.aside.clear();
     }
 
     /// Whether a write at `offset` begins in what the last record wrote, or right behind it, and nothing follows that.

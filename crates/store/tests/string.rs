@@ -4,7 +4,7 @@ mod seeds;
 mod world;
 
 use holdfast_store::{
-    Error, Options, SimIo, Store, Txn, Type,
+    Admission, Error, Options, Purpose, SimIo, Store, Txn, Type,
     bitmap::{self, Draft, Field, Overflow},
     string::{Change, LARGE, StringValue},
 };
@@ -260,4 +260,63 @@ fn what_a_transaction_sets_again_and_again_it_writes_once() {
     assert_eq!((txn.expiry(0, b"key"), txn.len(0)), (Some(None), 41));
     drop(txn);
     store.check().expect("a sound store");
+}
+
+/// An index that grows for new keys writes more than was expected: where the log has no room for that, no key is set.
+#[test]
+fn where_the_log_is_nearly_full_all_keys_are_set_or_none() {
+    const NEW: u64 = 400;
+    let options = Options {
+        partitions: 4,
+        segment_size: Some(64 << 10),
+        log_bytes_max: 4 << 20,
+        heap_bytes_max: 64 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let key = |number: u64| format!("key:{number}").into_bytes();
+    let (mut taken_back, mut rng) = (0, Rng(7));
+    for _ in 0..40 {
+        let store = Store::open_on(Arc::new(SimIo::new(1)), options.clone()).expect("a new store");
+        let admitted = |bytes| {
+            store.log().commit_once().expect("a sound medium");
+            store.log().admit(bytes) == Admission::Ok
+        };
+        let room = 1 + rng.below(60_000) as usize;
+        while admitted(room) {
+            let mut txn = store.begin_all();
+            txn.set(0, b"there", &vec![b'f'; 1 + rng.below(9000) as usize], false).unwrap();
+        }
+        let mut number = 0;
+        while admitted(0) {
+            let keys: Vec<Vec<u8>> = (number..number + NEW).map(key).collect();
+            // Some are named twice, and one is there.
+            let mut pairs: Vec<_> =
+                keys.iter().chain(&keys[..3]).map(|key| (&key[..], &b"value"[..])).collect();
+            pairs.insert(rng.below(NEW) as usize, (b"there", b"small"));
+            let mut txn = store.begin_all();
+            let before = (txn.len(0), txn.get(0, b"there").unwrap().map(<[u8]>::to_vec));
+            // As if the arguments told of less than they come to.
+            let made = txn.expect(0, Purpose::Write, true).and_then(|()| txn.set_all(0, pairs.into_iter()));
+            let after = (txn.len(0), txn.get(0, b"there").unwrap().map(<[u8]>::to_vec));
+            match made {
+                Ok(()) => {
+                    assert_eq!(after, (before.0 + NEW, Some(b"small".to_vec())));
+                    assert!(keys.iter().all(|key| txn.get(0, key) == Ok(Some(&b"value"[..]))));
+                    number += NEW;
+                }
+                Err(error) => {
+                    assert_eq!(error, Error::NotAdmitted(Admission::Full));
+                    assert!(keys.iter().all(|key| !txn.exists(0, key)));
+                    assert_eq!(after, before);
+                    taken_back += u64::from(txn.batch_bytes() > 0);
+                    break;
+                }
+            }
+        }
+        store.log().commit_once().expect("a sound medium");
+        store.checkpoint().expect("a sound medium");
+        store.check().expect("a sound store");
+    }
+    assert!(taken_back > 0, "no key was ever taken back");
 }

@@ -1,7 +1,7 @@
 //! The allocator: blocks never overlap, keep their bytes, and all come back.
 
-use crate::world::World;
-use holdfast_heap::{Arena, EXTENT, Full, Heap, HeapOptions, PAGE, Tx};
+use crate::world::{Random, World};
+use holdfast_heap::{Arena, EXTENT, Full, Heap, HeapOptions, PAGE, RoomNeeded, Tx};
 use holdfast_io::{Io, SimIo};
 
 fn arenas(max_bytes: u64, arenas: u16) -> Vec<Arena> {
@@ -177,4 +177,62 @@ fn freeing_twice_panics() {
     let offset = arenas[0].alloc(&mut tx, 100).unwrap();
     arenas[0].free(&mut tx, offset, 100);
     arenas[0].free(&mut tx, offset, 100);
+}
+
+/// Blocks of any sizes fit whose bytes, and a little for each, are no more than was asked for, however full the heap is.
+#[test]
+fn what_there_is_room_for_can_be_allocated() {
+    let (mut fitted, mut refused) = (0, 0);
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let mut rng = Random(seed);
+        let file = SimIo::new(1).open("heap", true).unwrap();
+        let options = HeapOptions { max_bytes: 60 * EXTENT, arenas: 3 };
+        let ((heap, mut arenas), mut tx) = (Heap::create(file, options).unwrap(), Tx::new());
+        let mut blocks: [Vec<(u64, usize)>; 3] = Default::default();
+        let size = |rng: &mut Random, most: u64| {
+            let most = 1 << rng.below(most);
+            1 + rng.below(most) as usize
+        };
+        for (arena, blocks) in arenas.iter_mut().zip(&mut blocks) {
+            let fill = rng.below(45 * EXTENT) / 2;
+            while arena.allocated_bytes() < fill {
+                let size = size(&mut rng, 15);
+                let Ok(offset) = arena.alloc(&mut tx, size) else { break };
+                blocks.push((offset, size));
+            }
+            let kept = 1 + rng.below(5);
+            blocks.retain(|&(offset, size)| {
+                let goes = rng.below(5) >= kept;
+                if goes {
+                    arena.free(&mut tx, offset, size);
+                }
+                !goes
+            });
+            tx.committed();
+            tx.clear();
+        }
+        let sizes: Vec<usize> = (0..1 + rng.below(60)).map(|_| size(&mut rng, 17)).collect();
+        let bytes = sizes.iter().map(|size| size + 256).sum();
+        let mut needed = RoomNeeded::new(bytes);
+        arenas[..2].iter_mut().for_each(|arena| needed.add(arena));
+        if needed.set_aside(&heap, &mut tx).is_err() {
+            tx.give_back_aside(&heap);
+            refused += 1;
+            continue;
+        }
+        // Others take what is left.
+        while arenas[2].alloc(&mut Tx::new(), PAGE).is_ok() {}
+        fitted += 1;
+        let both = rng.below(3);
+        for size in sizes {
+            let arena = if both == 2 { rng.below(2) } else { both };
+            arenas[arena as usize].alloc(&mut tx, size).expect("it was told that there is room");
+        }
+        let before = heap.stats().extents;
+        tx.give_back_aside(&heap);
+        assert_eq!(heap.stats().extents, before);
+        arenas.iter().for_each(|arena| arena.check().unwrap());
+    }
+    assert!(fitted > 50 && refused > 20, "{fitted} fitted, {refused} did not");
 }

@@ -33,6 +33,14 @@ impl Changes {
         }
     }
 
+    /// Takes back that a key was written.
+    pub fn forget_written(&mut self, db: u8, key: &[u8]) {
+        let is_it = |change: &Change| (change.db, &change.key[..]) == (db, key);
+        self.list.retain(|change| {
+            !matches!(change.kind, ChangeKind::Written | ChangeKind::Added) || !is_it(change)
+        });
+    }
+
     /// Whether the names of keys to which this is done are wanted.
     pub fn want_names(&self, kind: ChangeKind) -> bool {
         self.wanted.has(kind)

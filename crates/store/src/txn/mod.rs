@@ -89,6 +89,8 @@ pub struct Txn<'s> {
     /// Looking at a key is a use of it.
     notes_uses: bool,
     wait_lsn: Lsn,
+    /// Memory of the heap may be set aside for it.
+    has_made_room: bool,
     has_ended: bool,
 }
 
@@ -148,6 +150,7 @@ impl<'s> Txn<'s> {
             lookups: Lookups::default(),
             notes_uses: true,
             wait_lsn: 0,
+            has_made_room: false,
             has_ended: false,
         }
     }
@@ -490,6 +493,9 @@ impl<'s> Txn<'s> {
     }
 
     pub(crate) fn end(&mut self) -> Lsn {
+        if self.has_made_room {
+            self.batch.tx.give_back_aside(&self.engine.shared.heap);
+        }
         if !self.batch.is_empty() {
             self.allowance.check(self.batch.tx.buf.len());
             match self.shared().heap.home() {

@@ -1,13 +1,15 @@
 //! How much a transaction may write: what it will come to is reserved in the log before anything changes.
 //!
 //! A batch up to [`SMALL_BYTES`](holdfast_log::SMALL_BYTES) needs no reservation, only that the log [admits](crate::Store::admit) it; what makes a larger one
-//! reserves all of it. So a command either has room for all that it writes, or stops before its first change.
+//! reserves all of it. So a command either has room for all that it writes, or stops before its first change. The same holds of the
+//! heap's memory: where that is scarce, what it may allocate is there before.
 
 use super::{
     Txn,
     error::{Error, Result},
 };
 use crate::collections::redo_max;
+use holdfast_heap::RoomNeeded;
 use holdfast_log::{Admission, Purpose, batch_len};
 
 /// Elements whose change needs no reservation of its own.
@@ -24,7 +26,28 @@ impl Txn<'_> {
         self.allowance.may_wait = may_wait;
         self.allowance.is_bounded = true;
         self.allowance.expected = bytes;
-        self.reserve(bytes)
+        self.reserve(bytes)?;
+        self.make_room(bytes)
+    }
+
+    /// Sees to it that what lets data grow by so many bytes of redo will not lack memory in its midst. To be called before anything is
+    /// changed.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub(crate) fn make_room(&mut self, bytes: usize) -> Result<()> {
+        let grows = self.allowance.purpose == Purpose::Write && self.allowance.is_bounded;
+        if grows && !self.shared().heap.has_plenty(bytes) { self.make_scarce_room(bytes) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn make_scarce_room(&mut self, bytes: usize) -> Result<()> {
+        self.has_made_room = true;
+        let (heap, tx, mut needed) = (&self.engine.shared.heap, &mut self.batch.tx, RoomNeeded::new(bytes));
+        tx.give_back_aside(heap);
+        self.locks.each(|part| needed.add(&mut part.arena));
+        Ok(needed.set_aside(heap, tx)?)
     }
 
     /// The transaction cannot be run again from here on.
@@ -80,6 +103,7 @@ impl Txn<'_> {
         allowance.reservation.add(more, allowance.purpose).map_err(|refusal| {
             let refusal = if may_wait { engine.judge(refusal, more) } else { refusal };
             Error::NotAdmitted(refusal)
-        })
+        })?;
+        if has_changed { Ok(()) } else { self.make_room(wanted) }
     }
 }

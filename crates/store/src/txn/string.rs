@@ -1,7 +1,7 @@
 //! Strings: items in the log, or, if they are large and were changed in part, objects in the heap.
 
 use super::{
-    Txn,
+    REDO_OF_KEY, REMOVAL_BYTES, Txn,
     error::{Error, Result},
     target::Target,
 };
@@ -10,7 +10,7 @@ use crate::{
         any,
         string::{self, Change, LARGE, LEN_MAX},
     },
-    format::entry_word::Type,
+    format::{entry_word::Type, item},
     partition::Found,
     txn::{scratch::Scratch, string_value::StringValue},
 };
@@ -23,6 +23,54 @@ impl Txn<'_> {
             Some(found) => self.whole(target, found),
             None => Ok(None),
         }
+    }
+
+    /// Makes values the strings of some keys, as [`Txn::set`] does without keeping expiries: of all of them, or of none.
+    pub fn set_all<'k>(
+        &mut self,
+        db: u8,
+        pairs: impl Iterator<Item = (&'k [u8], &'k [u8])> + Clone,
+    ) -> Result<()> {
+        // The new keys come first: only the index can lack room for them, and they can go again.
+        let (mut new, mut redo, lookups) = (Vec::new(), 0, self.lookups);
+        let mut made = Ok(());
+        for (number, (key, value)) in pairs.clone().enumerate() {
+            let target = self.target(db, key);
+            let found = self.find(target);
+            if let Some(found) = found {
+                let removal = if found.word.in_heap() { REMOVAL_BYTES } else { 0 };
+                redo += item::record_len(key.len(), value.len()) + REDO_OF_KEY + removal;
+                continue;
+            }
+            made = self.set_found(target, None, value, false);
+            if made.is_err() {
+                break;
+            }
+            new.push((number, key));
+        }
+        self.lookups = lookups;
+        // From here on nothing lacks room.
+        if let Err(error) = made.and_then(|()| self.reserve(redo)) {
+            new.iter().for_each(|(_, key)| self.take_back_new(db, key));
+            return Err(error);
+        }
+        let mut new = new.into_iter().map(|(number, _)| number).peekable();
+        for (number, (key, value)) in pairs.enumerate() {
+            if new.next_if_eq(&number).is_none() {
+                self.set(db, key, value, false).inspect_err(|error| debug_assert!(false, "{error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a key that this operation has made, as if it had never been there.
+    #[cold]
+    fn take_back_new(&mut self, db: u8, key: &[u8]) {
+        let target = self.target(db, key);
+        let part = self.locks.get(target.partition);
+        let found = part.find(&self.engine.shared, db, target.digest).expect("it was just made");
+        part.remove(&self.engine.shared, &mut self.batch, db, target.digest, found);
+        self.changes.forget_written(db, key);
     }
 
     /// Makes the string value of a key what `f` makes of it, of none if there is none. An expiry of the key stays.

@@ -2,8 +2,8 @@
 //!
 //! An operation makes the key's object when it is missing, removes the key when its object becomes empty, and fails
 //! with [`Error::WrongType`](crate::txn::error::Error::WrongType) before it changes anything. One that fails with
-//! [`Error::Full`](crate::txn::error::Error::Full) may have changed what it says, and never leaves an empty object. Only
-//! streams may be empty.
+//! [`Error::Full`](crate::txn::error::Error::Full) may have changed what it says, and never leaves an empty object; none fails so
+//! for which [`Txn::expect`] has found room. Only streams may be empty.
 
 pub mod bitmap;
 pub mod geo;
