@@ -34,8 +34,9 @@ use holdfast_io::{AlignedBuf, Result};
 
 use crate::{
     Arena, Heap, PAGE, PAGES,
-    file::{ENTRY, Entry, HeapRoot, NOBODY, NOWHERE, PageRef, State, TABLE, TABLES, Table},
-    memory::page_mask,
+    file::{ENTRY, Entry, HeapRoot, NOWHERE, PageRef, State, TABLE, TABLES, Table},
+    owner::NOBODY,
+    page_set::page_mask,
 };
 
 /// Pages that are held between `copy` and `write`.

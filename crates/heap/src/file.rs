@@ -11,10 +11,12 @@ use std::{
 use holdfast_io::{AlignedBuf, Durability, Error, File, ReadQueue, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{EXTENT, Home, PAGE, PAGES, PagesWritten, header::GRANULE, slots::Slots, space::RAW};
+use crate::{
+    EXTENT, Home, PAGE, PAGES, PagesWritten,
+    owner::{self, NOBODY, RAW},
+    slots::Slots,
+};
 
-/// The owner of a free extent.
-pub(crate) const NOBODY: u16 = 0xffff;
 /// No slot or table: all zero.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 /// Bytes of a table.
@@ -443,7 +445,7 @@ impl PageFile {
         let homes =
             (0..root.arenas).all(|arena| entries.get(usize::from(arena)).is_some_and(|e| e.owner == arena));
         let owners = entries.iter().all(|e| {
-            owner_is_valid(e.owner, e.used, root.arenas) && (e.owner != NOBODY || e.position == NOWHERE)
+            owner::is_valid(e.owner, e.used, root.arenas) && (e.owner != NOBODY || e.position == NOWHERE)
         });
         if !homes || !owners {
             return Err(self.corrupt(offset, "the root table names impossible owners"));
@@ -459,10 +461,4 @@ impl PageFile {
         entry.table = Some(Box::new(Table::decode(bytes)));
         Ok(())
     }
-}
-
-/// Whether a checkpoint or a record can say this of an extent.
-pub(crate) fn owner_is_valid(owner: u16, used: u16, arenas: u16) -> bool {
-    let used_max = EXTENT as usize / GRANULE;
-    (owner == NOBODY || owner & !RAW < arenas) && usize::from(used) <= used_max
 }

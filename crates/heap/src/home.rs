@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use crate::{
     EXTENT, MAX_BYTES, Tx,
-    file::NOBODY,
+    owner::NOBODY,
     tx::{FILL, OWNER, RECORD, WRITE, record_len},
 };
 use undo::{Undo, UndoLog};

@@ -45,6 +45,8 @@ mod image;
 mod load;
 mod mapping;
 mod memory;
+mod owner;
+mod page_set;
 mod pool;
 mod recovery;
 mod redo;
@@ -77,11 +79,12 @@ pub use salvage::DamagedPage;
 pub use tx::{Tx, record_len};
 
 use crate::{
-    file::{Entry, NOBODY, PageFile},
+    file::{Entry, PageFile},
     load::Loader,
     memory::Memory,
+    owner::{NOBODY, RAW},
     pool::Pool,
-    space::{Extent, RAW, Space},
+    space::{Extent, Space},
     volatile::NoFile,
 };
 
@@ -429,7 +432,7 @@ fn owned(home: &Home, o: HeapOptions) -> Result<Vec<(u32, u16, u16)>> {
     let corrupt = |what: String| Err(Error::corrupt(home::FOLDER, 0, what));
     for &(number, owner, used) in &owned {
         let is_home = number < u32::from(o.arenas);
-        if !file::owner_is_valid(owner, used, o.arenas) || is_home && u32::from(owner) != number {
+        if !owner::is_valid(owner, used, o.arenas) || is_home && u32::from(owner) != number {
             return corrupt(format!("extent {number} cannot belong to owner {owner:#x}"));
         }
         if u64::from(number) >= o.max_bytes / EXTENT {

@@ -2,11 +2,7 @@
 
 use holdfast_io::{Error, Result};
 
-use crate::{
-    Heap, PAGE, PAGES,
-    checkpoint::Exclusive,
-    file::{NOBODY, PageFile},
-};
+use crate::{Heap, PAGE, PAGES, checkpoint::Exclusive, file::PageFile, owner::NOBODY};
 use std::sync::Arc;
 
 /// What is still to be loaded.

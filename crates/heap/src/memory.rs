@@ -28,7 +28,13 @@ use std::{
 use holdfast_io::{Error, Result};
 use parking_lot::Mutex;
 
-use crate::{EXTENT, PAGE, PAGES, file::PageFile, mapping, redo::Redo};
+use crate::{
+    EXTENT, PAGE,
+    file::PageFile,
+    mapping,
+    page_set::{page_mask, runs},
+    redo::Redo,
+};
 
 /// The owner word of an extent that can be acquired and is all zero. Zero, so that a new reservation's states take no
 /// RAM; arena `n` is `n + 1`.
@@ -347,21 +353,6 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
         set &= set - 1;
         Some(bit)
     })
-}
-
-/// The runs of adjacent bits that are set: the first one's number, and how many they are.
-pub(crate) fn runs(mut set: u64) -> impl Iterator<Item = (usize, usize)> {
-    std::iter::from_fn(move || {
-        let first = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        let count = (set >> first).trailing_ones() as usize;
-        set &= !page_mask(first, first + count - 1);
-        Some((first, count))
-    })
-}
-
-/// The pages from `first` to `last`, as bits.
-pub(crate) fn page_mask(first: usize, last: usize) -> u64 {
-    (!0 >> (PAGES - 1 - (last - first))) << first
 }
 
 /// One arena's exclusive access to the extents that it owns.

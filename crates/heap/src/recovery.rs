@@ -9,9 +9,9 @@ use holdfast_io::{AlignedBuf, Error, Result};
 
 use crate::{
     Arena, EXTENT, Heap, PAGE,
-    file::{NOBODY, owner_is_valid},
+    owner::{self, NOBODY, RAW},
     redo::Redo,
-    space::{Extent, RAW},
+    space::Extent,
     tx::{FILL, OWNER, RECORD, WRITE},
 };
 
@@ -117,7 +117,7 @@ impl Recovery {
     fn set_owner(&mut self, extent: u32, owner: u16, used: u16) -> Result<()> {
         let arenas = self.arenas.len() as u16;
         let is_home = extent < u32::from(arenas);
-        if extent as usize >= self.heap.memory.len() || is_home || !owner_is_valid(owner, used, arenas) {
+        if extent as usize >= self.heap.memory.len() || is_home || !owner::is_valid(owner, used, arenas) {
             let offset = u64::from(extent) * EXTENT;
             return Err(self.invalid(offset, format!("extent {extent} cannot belong to owner {owner:#x}")));
         }

@@ -4,7 +4,7 @@
 //! looking for its targets, which lie all over the heap, is not: so replay only sorts the records by extent. An extent's
 //! are applied when somebody needs it, or by and by.
 
-use crate::{EXTENT, PAGE, memory::page_mask};
+use crate::{EXTENT, PAGE, page_set::page_mask};
 
 /// Writes to one extent, in order.
 #[derive(Default)]

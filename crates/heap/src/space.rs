@@ -10,13 +10,11 @@ use holdfast_io::{AlignedBuf, Error, Result};
 use crate::{
     Arena, PAGE, PAGES, Tx,
     class::CLASSES,
-    file::NOBODY,
     header::{self, ALL_PAGES, GRANULE, ROOT, Summary, UNUSED, header, map_entry},
-    memory::runs,
+    owner::{NOBODY, RAW},
+    page_set::{adjacent, page_mask, runs},
 };
 
-/// Set beside the owner of a raw extent, in records and in the file.
-pub(crate) const RAW: u16 = 1 << 15;
 /// Extents that were not scanned yet to be scanned before a new extent is taken: few, since each may be a read.
 const SCANS_MAX: usize = 4;
 /// Extents with free pages to be looked at before a new extent is taken.
@@ -104,22 +102,6 @@ impl SlabAt {
     pub(crate) fn bitmap(self) -> u64 {
         header::bitmap(self.extent(), self.page())
     }
-}
-
-/// The first of `n` adjacent set bits.
-fn adjacent(mask: u64, n: usize) -> Option<usize> {
-    let (mut starts, mut have) = (mask, 1);
-    while have < n {
-        let step = have.min(n - have);
-        starts &= starts >> step;
-        have += step;
-    }
-    (starts != 0).then(|| starts.trailing_zeros() as usize)
-}
-
-/// `n` pages from `page` on, as bits.
-fn pages_mask(page: usize, n: usize) -> u64 {
-    (!0 >> (PAGES - n)) << page
 }
 
 impl Arena {
@@ -424,7 +406,7 @@ impl Arena {
         let mut entries = [[kind, 0]; PAGES];
         (0..).zip(&mut entries).for_each(|(index, entry)| entry[1] = index);
         self.write(tx, map_entry(extent, page), entries[..pages].as_flattened());
-        let (known, taken) = (self.extent_mut(extent), pages_mask(page, pages));
+        let (known, taken) = (self.extent_mut(extent), page_mask(page, page + pages - 1));
         known.free_pages &= !taken;
         let filled = known.discarded & taken;
         if filled != 0 {
@@ -435,7 +417,7 @@ impl Arena {
 
     pub(crate) fn give_pages(&mut self, tx: &mut Tx, extent: u32, page: usize, pages: usize) {
         self.fill(tx, map_entry(extent, page), 2 * pages, UNUSED);
-        self.note_free(extent, pages_mask(page, pages));
+        self.note_free(extent, page_mask(page, page + pages - 1));
     }
 
     /// Notes that pages are free.
