@@ -56,8 +56,11 @@ impl Txn<'_> {
         }
         let mut new = new.into_iter().map(|(number, _)| number).peekable();
         for (number, (key, value)) in pairs.enumerate() {
+            let target = self.target(db, key);
             if new.next_if_eq(&number).is_none() {
-                self.set(db, key, value, false).inspect_err(|error| debug_assert!(false, "{error}"))?;
+                let found = self.find(target);
+                self.set_found(target, found, value, false)
+                    .inspect_err(|error| debug_assert!(false, "{error}"))?;
             }
         }
         Ok(())
