@@ -1,7 +1,7 @@
 //! Files are read record by record; what is damaged, cut or unknown is refused, and says where.
 
 use holdfast_rdb::{
-    Field, Value, crc64, encode,
+    Field, Strings, Value, crc64, encode,
     file::{Key, Reader, Record},
     writer::{Newer, REDIS_7_2, Writer},
 };
@@ -176,6 +176,28 @@ fn large_collections_come_in_pieces() {
         assert!(pieces > 2, "type {kind} in {pieces} pieces");
         assert_eq!(found, strings, "type {kind}");
     }
+}
+
+#[test]
+fn empty_nodes_of_a_list_are_passed_over() {
+    // An empty listpack: its length, its number of entries, its end.
+    let empty = [&[2, 7][..], &[7, 0, 0, 0, 0, 0, 255]].concat();
+    let plain = |string: &str| [vec![1], text(string)].concat();
+    let list = |nodes: &[Vec<u8>]| {
+        let count = [&[0x80][..], &(nodes.len() as u32).to_be_bytes()].concat();
+        read(&file("REDIS0011", &[&[18, 1, b'k'], &count[..], &nodes.concat()].concat())).unwrap()
+    };
+    let several = || value(Value::List(["a", "b"].iter().collect()));
+    // More of them in front than a piece has elements: the value begins with the first element all the same.
+    let in_front = [vec![empty.clone(); 5000], vec![plain("a"), empty.clone(), plain("b")]].concat();
+    assert_eq!(list(&in_front), [key("k"), several()]);
+    assert_eq!(list(&[plain("a"), plain("b"), empty.clone()]), [key("k"), several()]);
+    assert_eq!(list(&vec![empty.clone(); 5000]), [key("k"), Record::Nothing]);
+    // Behind a full piece, nothing of the value is left but that it ends.
+    let behind = list(&[vec![plain("x"); 2048], vec![empty; 3]].concat());
+    let Record::Value { is_first: true, is_last: false, .. } = &behind[1] else { panic!("{behind:?}") };
+    let end = Record::Value { value: Value::List(Strings::default()), is_first: false, is_last: true };
+    assert_eq!(behind[2..], [end]);
 }
 
 #[test]
