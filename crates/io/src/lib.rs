@@ -102,6 +102,8 @@ pub trait Io: Send + Sync {
     fn is_read_only(&self) -> bool {
         false
     }
+    /// Lets another process have the folder, which must not be changed from here any more.
+    fn unlock(&self) {}
     /// The storage-class memory that files lie in, if they do: then a write to the middle of a file takes no system call, costs what its
     /// lines cost, and is durable when it returns.
     fn scm(&self) -> Option<&Scm> {

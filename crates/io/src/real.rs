@@ -163,6 +163,13 @@ impl Io for RealIo {
         self.read_only
     }
 
+    fn unlock(&self) {
+        for file in self.lock.get().into_iter().flatten().flatten() {
+            // What cannot be unlocked is so at the end of the process.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+
     fn identity(&self, name: &str) -> io::Result<Option<[u8; 16]>> {
         let metadata = fs::metadata(self.dir.join(name))?;
         // Not every file system knows when a file was made.

@@ -382,6 +382,10 @@ impl Io for Spread {
         self.folders[0].is_read_only()
     }
 
+    fn unlock(&self) {
+        self.folders.iter().for_each(|folder| folder.unlock());
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut places = self.places.lock();
         self.folders[places.get(name).copied().unwrap_or(0)].remove(name)?;

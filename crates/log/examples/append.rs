@@ -24,6 +24,7 @@ fn main() {
         crc_seed: 1,
         appendfsync: Appendfsync::Always,
         max_pending_bytes: 64 << 20,
+        ended_at: None,
         agreement: None,
     };
     let io = Arc::new(RealIo::new(&folder).expect("a folder to write to"));

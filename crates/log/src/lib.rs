@@ -87,6 +87,9 @@ pub struct LogOptions {
     pub appendfsync: Appendfsync,
     /// Bytes appended and not yet written from which on [`Log::admit`] says `Busy`.
     pub max_pending_bytes: usize,
+    /// Where another process has just ended the log in order, if that is known. If the log ends there, nothing is behind it, and it need not
+    /// be looked for.
+    pub ended_at: Option<Lsn>,
     /// Other servers that are to have what is appended before it counts as durable; `None`: it counts when this one has it.
     pub agreement: Option<Agreement>,
 }

@@ -308,7 +308,7 @@ impl Segments {
             return Err(self.corrupt(tail, "a durable batch is damaged or missing"));
         }
         self.check_entries(tail, &entries)?;
-        let torn_end = self.torn_end(tail, seed)?;
+        let torn_end = if options.ended_at == Some(tail) { tail } else { self.torn_end(tail, seed)? };
         if torn_end > tail {
             let (file, offset) = self.locate(tail);
             report.cut = Some(Cut { file, offset, bytes: torn_end - tail });

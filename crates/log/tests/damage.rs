@@ -107,6 +107,31 @@ fn a_flipped_bit_in_the_last_commit_is_a_torn_tail_unless_the_log_was_marked() {
     }
 }
 
+/// Who knows where the log was ended need not look behind it, and is not led to overlook that it ends earlier by damage.
+#[test]
+fn an_end_that_is_known_hides_no_damage() {
+    let io = SimIo::new(1);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let mut starts = Vec::new();
+    for payload in [&b"the first"[..], b"the second", b"the third"] {
+        starts.push(log.append(payload));
+        log.commit_once().expect("commit");
+    }
+    let tail = log.tail();
+    drop(log);
+    let known = LogOptions { ended_at: Some(tail), ..options() };
+    let (log, report, batches) = open(Arc::new(io.clone()), known.clone(), FIRST_LSN).expect("it is sound");
+    assert_eq!((report.tail, report.cut, batches.len()), (tail, None, 3));
+    drop(log);
+    // That the third one is there proves that the others were durable.
+    for lsn in &starts[..2] {
+        let (file, offset) = place(*lsn);
+        io.flip_bit(&file, offset + 30, 0);
+        assert!(matches!(open(Arc::new(io.clone()), known.clone(), FIRST_LSN), Err(Error::Corrupt { .. })));
+        io.flip_bit(&file, offset + 30, 0);
+    }
+}
+
 /// What a later term wrote is not appended to by an earlier one, and what an earlier one left does not follow a later one.
 #[test]
 fn an_epoch_never_goes_back() {

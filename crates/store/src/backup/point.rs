@@ -130,6 +130,7 @@ impl BackupFolder {
             crc_seed: base.manifest.superblock.crc_seed(),
             appendfsync: Appendfsync::Always,
             max_pending_bytes: 1 << 20,
+            ended_at: None,
             agreement: None,
         };
         let log = DamagedLog::open(self.view_of(base.manifest.clone()), &options, Some(checkpoint_lsn))?;

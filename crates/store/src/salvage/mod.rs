@@ -365,6 +365,7 @@ fn log_options(store_id: [u8; 16], segment_size: u32, crc_seed: u32) -> LogOptio
         crc_seed,
         appendfsync: holdfast_log::Appendfsync::Always,
         max_pending_bytes: 1 << 20,
+        ended_at: None,
         agreement: None,
     }
 }

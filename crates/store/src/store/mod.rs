@@ -35,7 +35,7 @@ use crate::{
 pub use ahead::EXPECTED_MAX;
 use holdfast_heap::HomeStats;
 use holdfast_io::{Io, RealIo, Result, Scm, dirty_shutdowns};
-use holdfast_log::{Log, LogThread};
+use holdfast_log::{Log, LogThread, Lsn};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
 use std::{
@@ -205,6 +205,15 @@ impl Store {
         self.maintenance.checkpoint()?;
         self.shared.log.close()?;
         in_use::end(&*self.shared.io)
+    }
+
+    /// Makes everything durable, ends all threads and lets another process have the folder, as quickly as that goes: that one replays what
+    /// came since the last checkpoint. Nothing may be done with the store after it. Returns where the log ends.
+    pub fn let_go(&self) -> Result<Lsn> {
+        self.stop();
+        let closed = self.shared.log.close();
+        self.shared.io.unlock();
+        closed.map(|()| self.shared.log.tail())
     }
 
     fn stop(&self) {

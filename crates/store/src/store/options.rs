@@ -6,7 +6,7 @@ use crate::{
 };
 use holdfast_heap::HomeMethod;
 use holdfast_io::{Error, Io, Result};
-use holdfast_log::{Agreement, Appendfsync, LogOptions};
+use holdfast_log::{Agreement, Appendfsync, LogOptions, Lsn};
 use std::process;
 
 /// How a store is opened. The geometry (partitions, segment size) is fixed when the data folder is made.
@@ -34,6 +34,8 @@ pub struct Options {
     pub home: Option<HomeMethod>,
     /// When writes are made durable.
     pub appendfsync: Appendfsync,
+    /// What [`Store::let_go`](crate::Store::let_go) has returned in the process that had the data folder up to now.
+    pub ended_at: Option<Lsn>,
     /// Other servers that are to have what is written, too.
     pub replication: Option<Replication>,
     /// How values are compressed that are written from now on; see [`Store::set_compression`](crate::Store::set_compression).
@@ -61,6 +63,7 @@ impl Default for Options {
             process: None,
             home: None,
             appendfsync: Appendfsync::Always,
+            ended_at: None,
             replication: None,
             compression: None,
             checkpoint_bytes: 128 << 20,
@@ -129,6 +132,7 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
         crc_seed: superblock.crc_seed(),
         appendfsync: options.appendfsync,
         max_pending_bytes: max_pending_bytes(options.memory_bytes_max),
+        ended_at: options.ended_at,
         agreement: options.replication.as_ref().map(|replication| replication.agreement.clone()),
     }
 }
