@@ -2,7 +2,7 @@
 //!
 //! Its folders use each other in one direction only, from the last of these to the first:
 //! [`util`], [`config`], [`command`], [`admin`], [`clients`], [`commit`], [`acl`], [`push`], [`transport`], [`script`],
-//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`replica`], [`cluster`], [`replica_set`], [`top`]; on top of them the program ([`serve`]).
+//! [`server`], [`session`], [`exec`], [`figures`], [`commands`], [`net`], [`metrics`], [`import`], [`replica`], [`cluster`], [`replica_set`], [`takeover`], [`top`]; on top of them the program ([`serve`]).
 
 mod acl;
 mod admin;
@@ -37,6 +37,7 @@ mod service;
 mod session;
 #[cfg(test)]
 mod simulated;
+mod takeover;
 mod top;
 mod transport;
 mod usage;

@@ -131,7 +131,8 @@ const REST: [(&str, &str); 5] = [
     (
         "SIGNALS",
         ".TP\n\\fBSIGTERM\\fR, \\fBSIGINT\\fR\nThe server makes all durable and ends.\n\
-         .TP\n\\fBSIGHUP\\fR\nThe server opens its log file and its certificates anew.",
+         .TP\n\\fBSIGHUP\\fR\nThe server opens its log file and its certificates anew.\n\
+         .TP\n\\fBSIGUSR2\\fR\nAnother process of the program, which may be a newer one, takes over the data, the sockets and the clients.",
     ),
     ("EXIT STATUS", "0 if all went well, 1 if it did not; the standard error says why."),
     (

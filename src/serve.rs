@@ -22,12 +22,16 @@ use crate::{
         replica_set::ReplicaSet,
     },
     service::{self, State},
+    takeover::{
+        give::{self, Handover, Successor},
+        take::Predecessor,
+    },
     util::{allocator, runtime, version::VERSION},
 };
 use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
 use holdfast_store::{HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{
-    fs, io,
+    env, fs, io,
     path::{Path, PathBuf},
     pin::pin,
     process,
@@ -46,20 +50,37 @@ use tokio::{
 /// which keys expire stands still there.
 pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), String> {
     open_log(&config)?;
+    // An upgrade may give its name to another program later.
+    let program = env::current_exe().map_err(|e| format!("cannot start: {e}"))?;
+    let mut predecessor = Predecessor::meet()?;
     let runtime = build_runtime()?;
     // From the start on, so that who renames log files need not know whether the server serves already.
-    let mut hang_ups = {
+    let (mut hang_ups, mut upgrades) = {
         let _context = runtime.enter();
-        signal(SignalKind::hangup()).map_err(|e| format!("cannot start: {e}"))?
+        let failed = |e: io::Error| format!("cannot start: {e}");
+        (signal(SignalKind::hangup()).map_err(failed)?, signal(SignalKind::user_defined2()).map_err(failed)?)
     };
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config)?;
     // Before the data folder is touched: a second server by mistake ends here.
-    let metrics = Bound::open(&config)?.map(Bound::serve).transpose();
-    let metrics = metrics.map_err(|e| format!("cannot start the metrics port: {e}"))?;
-    service::tell(State::Starts);
-    let (io, options) = (open_folder(&config, clock_stopped_at_ms)?, store_options(&config)?);
+    let (mut adopted, metrics) = match &mut predecessor {
+        Some(predecessor) => {
+            choose_data_folder(&config, Path::new("."));
+            predecessor.check_folder(&config.text(Opt::Dir))?;
+            (Some(predecessor.listeners(&config)?), predecessor.metrics(&config)?)
+        }
+        None => (None, Bound::open(&config)?),
+    };
+    let going = predecessor.map(Predecessor::let_go).transpose()?;
+    let lent = metrics.as_ref().map(Bound::duplicate).transpose();
+    let metrics = lent.and_then(|lent| Ok((lent, metrics.map(Bound::serve).transpose()?)));
+    let (lent, metrics) = metrics.map_err(|e| format!("cannot start the metrics port: {e}"))?;
+    if going.is_none() {
+        service::tell(State::Starts);
+    }
+    let (io, mut options) = (open_folder(&config, clock_stopped_at_ms)?, store_options(&config)?);
+    options.ended_at = going.as_ref().and_then(|going| going.ended_at);
     let set = ReplicaSet::new(&config, &io)?;
     if set.is_none() {
         replica_set::refuse_alone(Path::new(&config.text(Opt::Dir)))?;
@@ -97,13 +118,13 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
 
-    let (signals, listeners) = {
+    let (signals, mut listeners) = {
         let _context = runtime.enter();
         // Whoever can connect can also end it in order.
         let signals = Signals::new().map_err(|e| format!("cannot start: {e}"))?;
-        (signals, Listeners::open(&server.config)?)
+        let listeners = adopted.take().map_or_else(|| Listeners::open(&server.config), Ok)?;
+        (signals, listeners)
     };
-    let pid_file = PidFile::write(&server.config.text(Opt::PidFile))?;
     let threads: io::Result<Vec<_>> = inboxes
         .into_iter()
         .enumerate()
@@ -120,19 +141,44 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let cluster = cluster::start(&server)?;
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
 
+    let has_taken_over = going.is_some();
+    if let Some(going) = going {
+        going.adopt(&server, &runtime)?;
+        listeners.leave(false);
+    }
+    let mut pid_file = match PidFile::write(&server.config.text(Opt::PidFile)) {
+        // It is too late to leave it to the other process.
+        Err(what) if has_taken_over => {
+            log!(Warning, "{what}");
+            PidFile(None)
+        }
+        written => written?,
+    };
     log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
-    service::tell(State::Serves);
+    if !has_taken_over {
+        service::tell(State::Serves);
+    }
     if let Some(metrics) = &metrics {
         metrics.show(server.clone());
     }
     let reopening = reopen_files(server.clone(), hang_ups);
     let served = runtime.block_on(async {
         tokio::task::spawn_local(reopening);
-        serve_until_asked_to_end(&server, listeners, signals).await
+        let mut upgrade = Upgrade { program: &program, metrics: lent.as_ref(), signals: &mut upgrades };
+        serve_until_asked_to_end(&server, &mut listeners, signals, &mut upgrade).await
     });
+    let (served, handover) = match served {
+        Ok(handover) => (Ok(()), handover),
+        Err(error) => (Err(error), None),
+    };
 
-    service::tell(State::Ends);
+    // Nobody connects to a server that ends.
+    let lent = lent.filter(|_| handover.is_some());
+    if handover.is_none() {
+        listeners.close();
+        service::tell(State::Ends);
+    }
     if let Some(cluster) = cluster {
         cluster.end();
     }
@@ -157,6 +203,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         drop(pid_file);
         log!(Notice, "Holdfast is now ready to exit, bye bye...");
         process::exit(served.inspect_err(|e| log!(Warning, "cannot serve: {e}")).is_err().into());
+    }
+    if let Some(handover) = handover {
+        return hand_over(server, handover, &mut listeners, lent.as_ref(), &mut pid_file);
     }
     log!(Notice, "Making everything durable before exiting.");
     let closed = close_store(server);
@@ -416,6 +465,28 @@ fn tell_data_folder(config: &Config) {
     }
 }
 
+/// Lets another process serve. This one has ended all its threads.
+fn hand_over(
+    server: Arc<Server>,
+    handover: Handover,
+    listeners: &mut Listeners,
+    metrics: Option<&Bound>,
+    pid_file: &mut PidFile,
+) -> Result<(), String> {
+    let server = Arc::into_inner(server).expect("all threads have ended");
+    let store = Arc::into_inner(server.store).expect("all threads have ended");
+    // Everything that was acknowledged is durable, and what a crash leaves is opened, too.
+    let ended_at =
+        store.let_go().inspect_err(|e| log!(Warning, "cannot close the data folder in order: {e}"));
+    // The memory of the store is given back when that holds up nobody.
+    let process = handover.complete(ended_at.ok(), listeners, metrics)?;
+    listeners.leave(true);
+    pid_file.leave();
+    service::tell_main_process(process);
+    log!(Notice, "Process {process} serves from now on, bye bye...");
+    Ok(())
+}
+
 fn close_store(server: Arc<Server>) -> Result<(), String> {
     let server = Arc::into_inner(server).expect("all threads have ended");
     let store = Arc::into_inner(server.store).expect("all threads have ended");
@@ -444,22 +515,74 @@ impl Signals {
     }
 }
 
+/// How another process can take over.
+struct Upgrade<'u> {
+    /// What it executes.
+    program: &'u Path,
+    metrics: Option<&'u Bound>,
+    /// SIGUSR2 asks for it.
+    signals: &'u mut Signal,
+}
+
+/// What ends a wait of the server for what comes.
+enum Event<T> {
+    Ended(io::Result<()>),
+    Asked(T),
+}
+
+/// Accepts clients until the server is asked to end, or `asked` is there.
+async fn accept_until<T>(
+    server: &Arc<Server>,
+    listeners: &mut Listeners,
+    asked: impl Future<Output = T>,
+) -> Event<T> {
+    let (mut asked, mut accepting) = (pin!(asked), pin!(listeners.accept(server)));
+    let mut ended = pin!(server.shutdown.notified());
+    std::future::poll_fn(|cx| {
+        if ended.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Ended(Ok(())));
+        }
+        if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
+            return Poll::Ready(Event::Ended(accepted));
+        }
+        asked.as_mut().poll(cx).map(Event::Asked)
+    })
+    .await
+}
+
+/// Serves until the server is asked to end, or another process takes over.
 async fn serve_until_asked_to_end(
     server: &Arc<Server>,
-    listeners: Listeners,
+    listeners: &mut Listeners,
     signals: Signals,
-) -> io::Result<()> {
+    upgrade: &mut Upgrade<'_>,
+) -> io::Result<Option<Handover>> {
     let signalled = server.clone();
     signals.notify(move || signalled.shutdown.notify_one());
-    let accepting = server.clone();
-    let acceptor = tokio::task::spawn_local(async move { listeners.accept(&accepting).await });
-    server.shutdown.notified().await;
-    log!(Notice, "User requested shutdown...");
-    acceptor.abort();
-    // Waiting for it closes the listeners, so that no client connects any more.
-    match acceptor.await {
-        Ok(result) => result,
-        Err(_aborted) => Ok(()),
+    loop {
+        match accept_until(server, listeners, upgrade.signals.recv()).await {
+            Event::Ended(served) => {
+                log!(Notice, "User requested shutdown...");
+                return served.map(|()| None);
+            }
+            Event::Asked(_) => log!(Notice, "Received SIGUSR2: another process is to take over"),
+        }
+        let started = match give::refusal(server) {
+            Some(why) => Err(why.to_owned()),
+            None => Successor::start(upgrade.program, server, listeners, upgrade.metrics),
+        };
+        let taken = match started {
+            Ok(mut successor) => match accept_until(server, listeners, successor.ready(server)).await {
+                Event::Ended(served) => return served.map(|()| None),
+                Event::Asked(Ok(())) => give::take_connections(successor, server, listeners).await,
+                Event::Asked(Err(why)) => Err(why),
+            },
+            Err(why) => Err(why),
+        };
+        match taken {
+            Ok(handover) => return Ok(Some(handover)),
+            Err(why) => log!(Warning, "No other process takes over, and this one goes on: {why}"),
+        }
     }
 }
 
@@ -483,6 +606,13 @@ impl PidFile {
         fs::write(path, format!("{}\n", process::id()))
             .map_err(|e| format!("cannot write the pid file {path}: {e}"))?;
         Ok(PidFile(Some(PathBuf::from(path))))
+    }
+}
+
+impl PidFile {
+    /// It is another process's now.
+    fn leave(&mut self) {
+        self.0 = None;
     }
 }
 

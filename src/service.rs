@@ -35,6 +35,13 @@ pub fn tell(state: State) {
     }
 }
 
+/// Tells it that another process serves from now on.
+pub fn tell_main_process(process: u32) {
+    if let Err(e) = send(&format!("MAINPID={process}\nREADY=1\nSTATUS=Serving clients")) {
+        log!(Warning, "cannot tell the service manager ({e}): process {process} serves");
+    }
+}
+
 fn send(text: &str) -> io::Result<()> {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match path.as_bytes() {

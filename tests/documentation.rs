@@ -145,6 +145,13 @@ fn the_commands_of_the_page_on_operations_work() {
                 server = Some(shell.serve(&shell_line, port));
                 assert_eq!(shell.run("redis-cli SET key value"), "OK\n");
             }
+            "kill -USR2 $(cat holdfast.pid)" => {
+                let before = shell.run("cat holdfast.pid");
+                shell.run(line);
+                let changed =
+                    || shell.run("cat holdfast.pid") != before && shell.run("redis-cli PING") == "PONG\n";
+                wait_until(|| "another process serves".into(), changed);
+            }
             // The one that runs serves the rest of the page, too.
             "holdfast serve holdfast.conf" => {}
             line if line.starts_with("holdfast serve ") => drop(shell.serve(line, metrics)),
@@ -198,6 +205,9 @@ fn the_commands_of_the_page_on_operations_work() {
     // What upgrades it: it ends in order, and the next one has all.
     drop(shell.start(&format!("redis-cli -p {port} SHUTDOWN")).wait_with_output());
     drop(server.take());
+    // The process that has taken over removes its file when it ends.
+    let pid_file = shell.folder.join("holdfast.pid");
+    wait_until(|| "it ends".into(), || fs::metadata(&pid_file).is_err());
     let _server = shell.serve("holdfast serve ./holdfast.conf --port 6379", port);
     assert_eq!(shell.run("redis-cli GET key"), "value\n");
 }

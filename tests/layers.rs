@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 22] = [
+const SERVER: [&str; 23] = [
     "util",
     "config",
     "command",
@@ -28,6 +28,7 @@ const SERVER: [&str; 22] = [
     "replica",
     "cluster",
     "replica_set",
+    "takeover",
     "top",
 ];
 

@@ -279,6 +279,11 @@ impl Client {
         was_blocked
     }
 
+    /// All bits of [`flag`] that are set.
+    pub fn flags(&self) -> u16 {
+        self.flags.load(Relaxed)
+    }
+
     /// Whether one of the bits in [`flag`] is set.
     #[inline]
     pub fn has_flag(&self, flag: u16) -> bool {
@@ -331,6 +336,12 @@ impl Client {
     /// CLIENT GETNAME; empty: none.
     pub fn name(&self) -> Vec<u8> {
         self.names.lock().expect("no holder panics").name.clone()
+    }
+
+    /// The names that it has given: its own, its library's, and that one's version.
+    pub fn names(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        let names = self.names.lock().expect("no holder panics");
+        (names.name.clone(), names.lib_name.clone(), names.lib_ver.clone())
     }
 
     /// CLIENT SETINFO LIB-NAME.

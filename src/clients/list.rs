@@ -77,6 +77,16 @@ impl Clients {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
 
+    /// The last number that a client was given.
+    pub fn last_id(&self) -> u64 {
+        self.last_id.load(Relaxed)
+    }
+
+    /// Gives new clients higher numbers than this one.
+    pub fn continue_after(&self, id: u64) {
+        self.last_id.fetch_max(id, Relaxed);
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.count.load(Relaxed)

@@ -29,6 +29,7 @@ use std::{
     convert::Infallible,
     io,
     net::TcpListener,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     rc::Rc,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
@@ -83,6 +84,21 @@ impl Bound {
             (_, true) => Err("option 'metrics-bind': no address could be bound".into()),
             _ => Ok(Some(Bound(sockets))),
         }
+    }
+
+    /// The sockets, for another process.
+    pub fn lend(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().map(TcpListener::as_fd).collect()
+    }
+
+    /// Takes over what another process has lent.
+    pub fn adopt(sockets: impl Iterator<Item = OwnedFd>) -> Bound {
+        Bound(sockets.map(TcpListener::from).collect())
+    }
+
+    /// The same sockets once more.
+    pub fn duplicate(&self) -> io::Result<Bound> {
+        self.0.iter().map(TcpListener::try_clone).collect::<io::Result<_>>().map(Bound)
     }
 
     /// Answers from now on.

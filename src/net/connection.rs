@@ -8,6 +8,7 @@
 
 mod ahead;
 mod buffers;
+mod freeze;
 mod snapshot;
 mod waiting;
 
@@ -29,6 +30,7 @@ use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
 use holdfast_store::{Cold, Expected};
 use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Instant};
+use tokio::time;
 
 /// With this many bytes of replies waiting nothing more is read from a client, whatever its limits.
 const OUTPUT_PAUSE: usize = 64 << 20;
@@ -50,6 +52,19 @@ enum Closed {
     OutputLimit,
     Send(SendError),
     Read(io::Error),
+    /// Not yet: the worker executes nothing for the time being.
+    Frozen,
+    /// Another process goes on with the connection.
+    GivenAway,
+}
+
+/// What has become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is closed.
+    Closed,
+    /// Another process is to go on with it.
+    Elsewhere,
 }
 
 /// A client's connection.
@@ -75,6 +90,12 @@ pub struct Connection {
     closing: bool,
     /// A command waits for something; what is read meanwhile is kept.
     in_command: bool,
+    /// The command in progress has had no effect so far, and can begin anew.
+    may_freeze: bool,
+    /// The command at the head of the input was in progress when the connection froze.
+    interrupted: bool,
+    /// Until when that command waits at most, when it begins anew.
+    waits_until: Option<time::Instant>,
     /// The memory that it took when that of all was last looked at.
     accounted: usize,
     /// What it has executed since others of its worker got to run.
@@ -118,19 +139,29 @@ impl Connection {
             ended: false,
             closing: false,
             in_command: false,
+            may_freeze: false,
+            interrupted: false,
+            waits_until: None,
             accounted: 0,
             slice: Slice::default(),
         }
     }
 
-    /// Runs until either end closes.
-    pub async fn run(&mut self) {
+    /// Runs until either end closes, or another process is to go on with it.
+    pub async fn run(&mut self) -> Ended {
         let why = loop {
-            if let Err(why) = poll_fn(|cx| self.poll_turn(cx)).await {
-                break why;
-            }
-            if let Err(why) = self.execute().await {
-                break why;
+            let turned = match poll_fn(|cx| self.poll_turn(cx)).await {
+                Ok(()) => self.execute().await,
+                Err(why) => Err(why),
+            };
+            match turned {
+                Ok(()) => {}
+                Err(Closed::Frozen) => {
+                    if self.freeze().await.is_err() {
+                        return Ended::Elsewhere;
+                    }
+                }
+                Err(why) => break why,
             }
         };
         self.session.leave(&self.events.worker.server);
@@ -145,7 +176,9 @@ impl Connection {
                 log!(Warning, "closing client {addr}: what it was to be told is not durable")
             }
             Closed::Send(SendError::Io(e)) | Closed::Read(e) => log!(Verbose, "client {addr}: {e}"),
+            Closed::Frozen | Closed::GivenAway => unreachable!("it goes on, here or elsewhere"),
         }
+        Ended::Closed
     }
 
     /// Executes the commands in the input until one is incomplete.
@@ -162,7 +195,7 @@ impl Connection {
         let mut lookahead = Lookahead::default();
         while !self.closing && self.head < self.input.len() {
             let unauthenticated = self.is_unauthenticated();
-            if self.output.pending() >= output_pause(unauthenticated) {
+            if self.output.pending() >= output_pause(unauthenticated) || self.events.is_freezing() {
                 self.stalled = true;
                 break;
             }
@@ -179,6 +212,7 @@ impl Connection {
                         lookahead.forget();
                     }
                     self.head += length;
+                    self.waits_until = None;
                     if self.slice.is_over_after(&turn) && !self.closing {
                         self.let_others_run().await?;
                         lookahead.forget();

@@ -11,15 +11,22 @@ use crate::{
         worker::{Clock, Worker, kick},
     },
     net::{
-        connection::Connection,
+        connection::{Connection, Ended},
         handle::Handle,
         large_buffer::{LARGE, LargeBuffer},
     },
     push::queue::PushMessage,
-    server::{Server, eviction, mailbox::Message},
+    server::{Server, eviction, handover::Connected, mailbox::Message},
     transport::stream::{Socket, Stream},
 };
-use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    io,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, LocalOptions},
     sync::{Notify, mpsc::UnboundedReceiver},
@@ -49,8 +56,27 @@ pub struct EventLoop {
     connections: RefCell<HashMap<u64, Rc<Handle>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     large_buffer: RefCell<LargeBuffer>,
+    /// Whether commands are executed.
+    phase: Cell<Phase>,
+    /// Told when the phase changes.
+    phase_changed: Notify,
+    /// Told when a connection has frozen, or is gone.
+    froze: Notify,
+    /// Connections that another process goes on with.
+    given: RefCell<Vec<(Socket, Connected)>>,
     /// For the messages that are being delivered.
     messages: RefCell<Vec<PushMessage>>,
+}
+
+/// What connections do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// They execute commands.
+    Serves,
+    /// They begin none, and wait for what comes next once none is in progress.
+    Freezes,
+    /// They leave.
+    GivesAway,
 }
 
 /// Runs a worker in this thread until it is told to stop.
@@ -85,6 +111,10 @@ impl EventLoop {
             unpaused: Notify::new(),
             awaited: Notify::new(),
             turns: Notify::new(),
+            phase: Cell::new(Phase::Serves),
+            phase_changed: Notify::new(),
+            froze: Notify::new(),
+            given: RefCell::default(),
             connections: RefCell::default(),
             buffers: RefCell::default(),
             large_buffer: RefCell::default(),
@@ -127,7 +157,29 @@ impl EventLoop {
         spawn_local(async move { this.give_turns().await });
         while let Some(message) = mailbox.recv().await {
             match message {
-                Message::Accept(socket, client) => self.accept(socket, client),
+                Message::Accept(socket, client) => self.accept(socket, client, None),
+                Message::Adopt(socket, client, connected) => self.accept(socket, client, Some(connected)),
+                Message::Freeze(done) => {
+                    self.enter(Phase::Freezes);
+                    let this = self.clone();
+                    spawn_local(async move {
+                        if this.all_are_frozen().await {
+                            // Who has asked may have lost patience.
+                            let _ = done.send(());
+                        }
+                    });
+                }
+                Message::Thaw => self.enter(Phase::Serves),
+                Message::GiveAway(to) => {
+                    // What was published before is among the output then.
+                    self.deliver();
+                    self.enter(Phase::GivesAway);
+                    let this = self.clone();
+                    spawn_local(async move {
+                        this.all_have_left().await;
+                        let _ = to.send(this.given.take());
+                    });
+                }
                 Message::Kill(id) => self.with(id, Handle::kill),
                 Message::Unblock(id, why) => self.with(id, |handle| handle.unblock(why)),
                 Message::Unpause => self.unpaused.notify_waiters(),
@@ -209,14 +261,78 @@ impl EventLoop {
         }
     }
 
-    fn accept(self: &Rc<Self>, socket: Socket, client: Arc<Client>) {
+    /// Whether connections are to begin no command.
+    #[inline]
+    pub fn is_freezing(&self) -> bool {
+        self.phase.get() != Phase::Serves
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.phase_changed.notify_waiters();
+        self.froze.notify_waiters();
+        self.connections.borrow().values().for_each(|handle| handle.wake());
+    }
+
+    /// Ends when connections that are frozen are to go on, here or elsewhere.
+    pub async fn next_phase(&self) -> Phase {
+        self.froze.notify_waiters();
+        loop {
+            let changed = self.phase_changed.notified();
+            match self.phase.get() {
+                Phase::Freezes => changed.await,
+                phase => return phase,
+            }
+        }
+    }
+
+    /// Waits until no connection executes anything; `false`: they are to go on before.
+    async fn all_are_frozen(&self) -> bool {
+        loop {
+            let froze = self.froze.notified();
+            if self.phase.get() != Phase::Freezes {
+                return false;
+            }
+            let is_at_rest = |handle: &Rc<Handle>| handle.frozen.get() || !handle.is_open.get();
+            if self.connections.borrow().values().all(is_at_rest) {
+                return true;
+            }
+            froze.await;
+        }
+    }
+
+    async fn all_have_left(&self) {
+        loop {
+            let froze = self.froze.notified();
+            if !self.connections.borrow().values().any(|handle| handle.frozen.get()) {
+                return;
+            }
+            froze.await;
+        }
+    }
+
+    fn accept(self: &Rc<Self>, socket: Socket, client: Arc<Client>, adopted: Option<Box<Connected>>) {
         let handle = Rc::new(Handle::new(client.clone()));
+        handle.is_open.set(!matches!(socket, Socket::Tls(_)));
         self.connections.borrow_mut().insert(client.id, handle.clone());
         let events = self.clone();
         spawn_local(async move {
             let id = client.id;
             match Stream::open(socket, &events.worker.server.tls).await {
-                Ok(stream) => Connection::new(events.clone(), handle, stream).run().await,
+                Ok(stream) => {
+                    handle.is_open.set(true);
+                    let mut connection = Connection::new(events.clone(), handle, stream);
+                    let resumed = adopted.map_or(Ok(()), |adopted| connection.resume(*adopted));
+                    match resumed {
+                        Ok(()) => {
+                            if connection.run().await == Ended::Elsewhere {
+                                let given = connection.give_away().await;
+                                events.given.borrow_mut().extend(given);
+                            }
+                        }
+                        Err(why) => log!(Notice, "closing client {}: {why}", client.addr),
+                    }
+                }
                 // What is not TLS, and certificates that are not good. A probe that just connects is none of it.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     log!(
@@ -231,6 +347,7 @@ impl EventLoop {
             // Whoever sees its socket closed finds it nowhere any more.
             events.connections.borrow_mut().remove(&id);
             events.worker.server.clients.remove(id);
+            events.froze.notify_waiters();
         });
     }
 

@@ -28,6 +28,10 @@ pub struct Handle {
     pub(super) pushed_lsn: Cell<Lsn>,
     /// The messages exceed the client's output limit.
     pub(super) overrun: Cell<bool>,
+    /// Whether the connection executes and reads nothing until its worker goes on.
+    pub(super) frozen: Cell<bool>,
+    /// Whether there is a connection to freeze: not while TLS begins.
+    pub(super) is_open: Cell<bool>,
 }
 
 impl Handle {
@@ -43,6 +47,8 @@ impl Handle {
             pushed: RefCell::default(),
             pushed_lsn: Cell::new(0),
             overrun: Cell::new(false),
+            frozen: Cell::new(false),
+            is_open: Cell::new(false),
         }
     }
 
@@ -103,7 +109,8 @@ impl Handle {
         }
     }
 
-    fn wake(&self) {
+    /// Lets the connection look at what has changed.
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }

@@ -14,7 +14,7 @@ use std::{
     io::{ErrorKind, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     os::{
-        fd::AsRawFd,
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{fs::PermissionsExt, net::UnixListener},
     },
     path::{Path, PathBuf},
@@ -56,14 +56,27 @@ impl Addresses {
     fn listen(&self, backlog: i32) -> Result<Vec<(TcpListener, Wrap)>, String> {
         let tcp = listen_on_port(Opt::Bind, &self.bind, self.port, backlog)?;
         let tls = listen_on_port(Opt::Bind, &self.bind, self.tls_port, backlog)?;
-        let tcp = tcp.into_iter().map(|listener| (listener, Socket::Tcp as Wrap));
-        let tls = tls.into_iter().map(|listener| (listener, Socket::Tls as Wrap));
+        let tcp = tcp.into_iter().map(|listener| (listener, Wrap::Tcp));
+        let tls = tls.into_iter().map(|listener| (listener, Wrap::Tls));
         Ok(tcp.chain(tls).collect())
     }
 }
 
 /// What a connection that was accepted becomes.
-type Wrap = fn(std::net::TcpStream) -> Socket;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrap {
+    Tcp,
+    Tls,
+}
+
+impl Wrap {
+    fn wrap(self, stream: std::net::TcpStream) -> Socket {
+        match self {
+            Wrap::Tcp => Socket::Tcp(stream),
+            Wrap::Tls => Socket::Tls(stream),
+        }
+    }
+}
 
 /// The sockets that a server listens on.
 pub struct Listeners {
@@ -75,6 +88,8 @@ pub struct Listeners {
 struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// Whether another process goes on with it.
+    is_left: bool,
 }
 
 impl UnixSocket {
@@ -85,8 +100,10 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // If it is gone already, all the better.
-        let _ = fs::remove_file(&self.path);
+        if !self.is_left {
+            // If it is gone already, all the better.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -112,6 +129,73 @@ impl Listeners {
         Ok(Listeners { addresses, tcp, unix })
     }
 
+    /// The sockets, and where they listen, for another process: names and values.
+    pub fn lend(&self) -> (Vec<(&'static str, String)>, Vec<BorrowedFd<'_>>) {
+        let is_tls = self.tcp.iter().map(|(_, wrap)| if *wrap == Wrap::Tls { "tls" } else { "tcp" });
+        let kinds: Vec<&str> = is_tls.chain(self.unix.iter().map(|_| "unix")).collect();
+        let Addresses { bind, port, tls_port } = &self.addresses;
+        let path = self.unix.as_ref().map_or(String::new(), |unix| unix.path.display().to_string());
+        let options = vec![
+            ("bind", bind.clone()),
+            ("port", port.to_string()),
+            ("tls-port", tls_port.to_string()),
+            ("unixsocket", path),
+            ("listeners", kinds.join(" ")),
+        ];
+        let tcp = self.tcp.iter().map(|(listener, _)| listener.as_fd());
+        (options, tcp.chain(self.unix.iter().map(|unix| unix.listener.as_fd())).collect())
+    }
+
+    /// Takes over what another process has lent, each socket of a kind; the options must be its own.
+    pub fn adopt<'k>(
+        config: &Config,
+        lent: &dyn Fn(&str) -> String,
+        kinds: impl Iterator<Item = &'k str>,
+        sockets: impl Iterator<Item = OwnedFd>,
+    ) -> Result<Listeners, String> {
+        let addresses = Addresses::of(config);
+        let path = config.text(Opt::UnixSocket);
+        for (name, own) in [
+            ("bind", addresses.bind.clone()),
+            ("port", addresses.port.to_string()),
+            ("tls-port", addresses.tls_port.to_string()),
+            ("unixsocket", path.clone()),
+        ] {
+            if lent(name) != own {
+                return Err(format!(
+                    "option '{name}' is '{own}', and '{}' in the process that serves: where a server listens changes by CONFIG SET, or by \
+                     a restart",
+                    lent(name)
+                ));
+            }
+        }
+        let mut listeners = Listeners { addresses, tcp: Vec::new(), unix: None };
+        for (kind, socket) in kinds.zip(sockets) {
+            match kind {
+                "tcp" => listeners.tcp.push((socket.into(), Wrap::Tcp)),
+                "tls" => listeners.tcp.push((socket.into(), Wrap::Tls)),
+                "unix" => {
+                    let (listener, path) = (socket.into(), PathBuf::from(&path));
+                    // Until it serves, it is not the one to remove it.
+                    listeners.unix = Some(UnixSocket { listener, path, is_left: true });
+                }
+                kind => return Err(format!("sockets of the kind '{kind}' are not known")),
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Listens no more.
+    pub fn close(&mut self) {
+        self.tcp.clear();
+        self.unix = None;
+    }
+
+    /// Whether another process listens from now on, and this one leaves the Unix socket where it is.
+    pub fn leave(&mut self, is_left: bool) {
+        self.unix.iter_mut().for_each(|unix| unix.is_left = is_left);
+    }
+
     /// Where the server can be reached, for the log.
     pub fn describe(&self) -> String {
         let tls_port = self.addresses.tls_port;
@@ -123,29 +207,62 @@ impl Listeners {
     }
 
     /// Accepts clients until it is dropped.
-    pub async fn accept(self, server: &Server) -> io::Result<()> {
-        let Listeners { mut addresses, tcp, unix } = self;
-        let mut tcp = register(tcp)?;
+    pub async fn accept(&mut self, server: &Server) -> io::Result<()> {
+        let mut registered = register(&self.tcp)?;
         let mut requests = server.acceptor.begin();
-        let unix_listener = unix.as_ref().map(UnixSocket::register).transpose()?;
+        let unix_listener = self.unix.as_ref().map(UnixSocket::register).transpose()?;
         let mut next_worker = 0;
         std::future::poll_fn::<(), _>(|cx| {
             while let Poll::Ready(Some(answer)) = requests.poll_recv(cx) {
-                let moved = move_to(Addresses::of(&server.config), &mut addresses, &mut tcp, server);
+                let moved = self.move_to(Addresses::of(&server.config), &mut registered, server);
                 // Who has asked waits for it.
                 let _ = answer.send(moved);
             }
-            poll_each(cx, &tcp, &unix_listener, &mut |socket, from| {
-                admit(server, &mut next_worker, socket, from, unix.as_ref());
+            poll_each(cx, &registered, &unix_listener, &mut |socket, from| {
+                admit(server, &mut next_worker, socket, from, self.unix.as_ref());
             })
         })
         .await;
         Ok(())
     }
 
+    /// Listens at other addresses, or, if that fails, goes on with those so far. They must be given up before: an address may be a
+    /// part of another one.
+    fn move_to(
+        &mut self,
+        wanted: Addresses,
+        registered: &mut Registered,
+        server: &Server,
+    ) -> Result<(), String> {
+        if wanted == self.addresses {
+            return Ok(());
+        }
+        let backlog = server.config.number(Opt::TcpBacklog) as i32;
+        registered.clear();
+        self.tcp.clear();
+        let mut listen = |addresses: &Addresses| {
+            self.tcp = addresses.listen(backlog)?;
+            *registered = register(&self.tcp).map_err(|e| e.to_string())?;
+            Ok(())
+        };
+        match listen(&wanted) {
+            Ok(()) => {
+                self.addresses = wanted;
+                Ok(())
+            }
+            Err(what) => {
+                let back: Result<(), String> = listen(&self.addresses.clone());
+                if let Err(what) = back {
+                    log!(Warning, "cannot go back to where clients were accepted: {what}");
+                }
+                Err(what)
+            }
+        }
+    }
+
     /// Gives each client to `take`, with whether it comes from another machine, until it is dropped.
     pub async fn accept_each(self, mut take: impl FnMut(Socket, bool)) -> io::Result<()> {
-        let tcp = register(self.tcp)?;
+        let tcp = register(&self.tcp)?;
         let unix_listener = self.unix.as_ref().map(UnixSocket::register).transpose()?;
         std::future::poll_fn::<(), _>(|cx| {
             poll_each(cx, &tcp, &unix_listener, &mut |socket, from| {
@@ -182,7 +299,7 @@ fn poll_each(
             let Ok((stream, peer)) = accepted.inspect_err(report) else { return retry(cx) };
             let local = stream.local_addr().map_or_else(|_| String::new(), |addr| addr.to_string());
             if let Ok(stream) = stream.into_std() {
-                take(wrap(stream), Peer(Some((peer, local))));
+                take(wrap.wrap(stream), Peer(Some((peer, local))));
             }
         }
     }
@@ -199,38 +316,11 @@ fn poll_each(
 
 type Registered = Vec<(tokio::net::TcpListener, Wrap)>;
 
-fn register(listeners: Vec<(TcpListener, Wrap)>) -> io::Result<Registered> {
-    let register = |(listener, wrap)| Ok((tokio::net::TcpListener::from_std(listener)?, wrap));
-    listeners.into_iter().map(register).collect()
-}
-
-/// Listens at other addresses, or, if that fails, goes on with those so far. They must be given up before: an address may be a
-/// part of another one.
-fn move_to(
-    wanted: Addresses,
-    addresses: &mut Addresses,
-    tcp: &mut Registered,
-    server: &Server,
-) -> Result<(), String> {
-    if wanted == *addresses {
-        return Ok(());
-    }
-    let backlog = server.config.number(Opt::TcpBacklog) as i32;
-    let listen = |addresses: &Addresses| register(addresses.listen(backlog)?).map_err(|e| e.to_string());
-    tcp.clear();
-    match listen(&wanted) {
-        Ok(listeners) => {
-            (*addresses, *tcp) = (wanted, listeners);
-            Ok(())
-        }
-        Err(what) => {
-            *tcp = listen(addresses).unwrap_or_else(|what| {
-                log!(Warning, "cannot go back to where clients were accepted: {what}");
-                Vec::new()
-            });
-            Err(what)
-        }
-    }
+fn register(listeners: &[(TcpListener, Wrap)]) -> io::Result<Registered> {
+    let register = |(listener, wrap): &(TcpListener, Wrap)| {
+        Ok((tokio::net::TcpListener::from_std(listener.try_clone()?)?, *wrap))
+    };
+    listeners.iter().map(register).collect()
 }
 
 fn report(error: &io::Error) {
@@ -375,5 +465,5 @@ fn listen_unix(path: &Path, permissions: u32) -> io::Result<UnixSocket> {
     if permissions != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(permissions))?;
     }
-    Ok(UnixSocket { listener, path: path.to_owned() })
+    Ok(UnixSocket { listener, path: path.to_owned(), is_left: false })
 }

@@ -89,6 +89,13 @@ impl Output {
         }
     }
 
+    /// All that is not sent; the log is durable.
+    pub fn into_pending(mut self) -> Vec<u8> {
+        self.sealed.drain(..self.sent);
+        self.sealed.append(&mut self.open);
+        self.sealed
+    }
+
     /// Takes the buffers of an output that has nothing pending.
     pub fn take_buffers(&mut self) -> [Vec<u8>; 2] {
         debug_assert_eq!(self.pending(), 0);

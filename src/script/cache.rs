@@ -84,6 +84,12 @@ impl Scripts {
         self.scripts.lock().expect("no holder panics").get(sha).cloned()
     }
 
+    /// The sources of all, and whether they are kept until SCRIPT FLUSH.
+    pub fn all(&self) -> Vec<(Vec<u8>, bool)> {
+        let scripts = self.scripts.lock().expect("no holder panics");
+        scripts.values().map(|script| (script.source.to_vec(), script.kept.load(Relaxed))).collect()
+    }
+
     /// Notes a use, so that others go first.
     pub fn touch(&self, script: &Script) {
         script.used.store(self.added.load(Relaxed), Relaxed);

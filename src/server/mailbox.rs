@@ -1,13 +1,21 @@
 //! What workers are told by each other and by the rest of the server.
 
-use crate::{clients::client::Client, transport::stream::Socket};
+use crate::{clients::client::Client, server::handover::Connected, transport::stream::Socket};
 use std::sync::Arc;
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, UnboundedSender};
 
 /// What a worker is told.
 pub enum Message {
     /// Serve this client.
     Accept(Socket, Arc<Client>),
+    /// Serve this client, which another process has served so far.
+    Adopt(Socket, Arc<Client>, Box<Connected>),
+    /// Execute nothing more, and say so when no command is under way any more.
+    Freeze(UnboundedSender<()>),
+    /// Go on after `Freeze`.
+    Thaw,
+    /// Give away all connections, which are frozen, and whose replies are durable.
+    GiveAway(UnboundedSender<Vec<(Socket, Connected)>>),
     /// Close this client's connection.
     Kill(u64),
     /// Let this client go on if it waits.

@@ -5,6 +5,7 @@ pub mod apply;
 pub mod cluster;
 pub mod eviction;
 pub mod exporter;
+pub mod handover;
 pub mod limits;
 pub mod mailbox;
 pub mod replica_set;

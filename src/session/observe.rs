@@ -138,6 +138,18 @@ impl Watched {
         self.0.keys.is_empty()
     }
 
+    /// Watches what another process has watched: since nobody has looked meanwhile, it counts as changed.
+    pub fn lost() -> Watched {
+        let lost = Watched::default();
+        lost.0.signal.set.store(true, Release);
+        lost
+    }
+
+    /// Whether something was watched, and may have changed since.
+    pub fn is_lost(&self) -> bool {
+        self.is_empty() && self.0.signal.is_set()
+    }
+
     /// How many keys are watched.
     pub fn len(&self) -> usize {
         self.0.keys.len()

@@ -4,6 +4,7 @@ use crate::transport::tls::{self, Tls};
 use std::{
     future::poll_fn,
     io,
+    os::fd::AsFd,
     pin::{Pin, pin},
     task::{Context, Poll},
 };
@@ -41,6 +42,17 @@ impl Stream {
             Socket::Tls(socket) => Stream::Tls(tls::accept(tls, TcpStream::from_std(socket)?).await?),
             Socket::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
         })
+    }
+
+    /// The same socket once more, for another process; `None`: what TLS knows of the connection cannot leave this one.
+    pub fn duplicate(&self) -> Option<io::Result<Socket>> {
+        match self {
+            Stream::Tcp(stream) => Some(stream.as_fd().try_clone_to_owned().map(|fd| Socket::Tcp(fd.into()))),
+            Stream::Unix(stream) => {
+                Some(stream.as_fd().try_clone_to_owned().map(|fd| Socket::Unix(fd.into())))
+            }
+            Stream::Tls(_) => None,
+        }
     }
 
     /// Appends what has arrived to `buf`, as much as its capacity has room for. 0: the peer has closed.

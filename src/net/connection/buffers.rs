@@ -25,6 +25,10 @@ impl Connection {
 
     fn poll_streams(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
         self.handle.register(cx);
+        if self.events.is_freezing() && (!self.in_command || self.may_freeze) {
+            self.interrupted = self.in_command;
+            return Poll::Ready(Err(Closed::Frozen));
+        }
         if self.handle.killed.get() {
             return Poll::Ready(Err(Closed::Killed));
         }

@@ -72,7 +72,9 @@ impl Connection {
                     let was_refused = matches!(outcome, Outcome::Busy);
                     let may_try = worker.server.writers.wait(&mut self.session.ticket, was_refused);
                     worker.stats().blocked.fetch_add(1, Relaxed);
+                    self.may_freeze = true;
                     let admitted = self.drive(may_try).await;
+                    self.may_freeze = false;
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     admitted?;
                 }
@@ -133,7 +135,12 @@ impl Connection {
         let handle = self.handle.clone();
         let events = self.events.clone();
         let worker = &events.worker;
-        let waiting = self.session.waiting.as_ref().expect("it waits for something");
+        let waiting = self.session.waiting.as_mut().expect("it waits for something");
+        if self.waits_until.is_some() {
+            // It has waited for a part of its time already.
+            waiting.until = self.waits_until.take();
+        }
+        let until = waiting.until.or(until);
         let signal = waiting.signal();
         handle.client.set_waits_for(waiting.keys().map(|(db, key)| (db, key.to_vec())).collect());
         let mut alarm = pin!(async {
@@ -147,6 +154,7 @@ impl Connection {
         worker.stats().blocked.fetch_add(1, Relaxed);
         handle.client.set_flag(flag::BLOCKED, true);
         self.publish();
+        self.may_freeze = true;
         let woken = self.drive(poll_fn(|cx| {
             if let Some(why) = handle.wake.take() {
                 return Poll::Ready(why);
@@ -157,6 +165,7 @@ impl Connection {
             alarm.as_mut().poll(cx).map(|()| Wake::Timeout)
         }));
         let woken = woken.await;
+        self.may_freeze = false;
         handle.blocked.set(false);
         handle.client.end_block(worker.stats());
         woken
