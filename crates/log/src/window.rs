@@ -210,6 +210,7 @@ mod tests {
             max_segments: 64,
             store_id: [7; 16],
             epoch: 1,
+            ended_at: None,
             crc_seed: 5,
             appendfsync: Appendfsync::Always,
             max_pending_bytes: 64 << 20,
