@@ -452,12 +452,19 @@ impl Log {
         let Some(end) = lsn.checked_add(buf.len() as u64).filter(|&end| end <= self.written()) else {
             return Err(self.segments.corrupt(lsn, "behind the end of the log"));
         };
-        // The first segment is left to the read to miss.
-        let boundaries = (self.segments.seq_of(lsn) + 1..).map(|seq| (seq, self.segments.start_of(seq)));
-        let freed = boundaries.take_while(|b| b.1 < end).find(|b| self.segments.get(b.0).is_none());
-        let len = (freed.map_or(end, |(_, start)| start) - lsn) as usize;
-        self.segments.read(lsn, &mut buf[..len])?;
-        Ok(len)
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let mut len = end - lsn;
+        loop {
+            // The first segment is left to the read to miss.
+            len = Some(self.segments.kept_part(lsn, len)).filter(|&kept| kept > 0).unwrap_or(len);
+            match self.segments.read(lsn, &mut buf[..len as usize]) {
+                // One behind it was freed since.
+                Err(_) if (1..len).contains(&self.segments.kept_part(lsn, len)) => {}
+                read => return read.map(|()| len as usize),
+            }
+        }
     }
 
     /// Asks `queue` for what [`Log::read`] would read; false if that takes more than one read, or may not be read yet.

@@ -323,3 +323,28 @@ fn a_log_shrinks_to_its_bytes_as_segments_are_freed() {
         open(Arc::new(io.crash()), options(), from).expect("open");
     }
 }
+
+/// Whoever reads an item asks for more than it may have: that what lies behind it is freed meanwhile is no damage.
+#[test]
+fn a_read_ends_where_a_segment_is_freed_meanwhile() {
+    const SEGMENTS: u64 = 80;
+    let log = Log::create(Arc::new(SimIo::new(1)), options()).expect("a new log");
+    while log.tail() < (SEGMENTS + 2) * SEGMENT_PAYLOAD {
+        log.append(&[7; 5000]);
+        log.commit_once().expect("commit");
+    }
+    thread::scope(|scope| {
+        let freeing = scope.spawn(|| {
+            for seq in (1..SEGMENTS).rev() {
+                log.free_segment(seq);
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let mut bytes = vec![0; ((SEGMENTS - 1) * SEGMENT_PAYLOAD) as usize];
+        while !freeing.is_finished() {
+            let read = log.read(FIRST_LSN, &mut bytes).expect("its first segment is kept") as u64;
+            let is_cut_off = (FIRST_LSN + read) % SEGMENT_PAYLOAD == 0;
+            assert!(is_cut_off || read == bytes.len() as u64, "{read} bytes");
+        }
+    });
+}
