@@ -54,17 +54,6 @@ enum Closed {
     Read(io::Error),
     /// Not yet: the worker executes nothing for the time being.
     Frozen,
-    /// Another process goes on with the connection.
-    GivenAway,
-}
-
-/// What has become of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It is closed.
-    Closed,
-    /// Another process is to go on with it.
-    Elsewhere,
 }
 
 /// A client's connection.
@@ -148,7 +137,7 @@ impl Connection {
     }
 
     /// Runs until either end closes, or another process is to go on with it.
-    pub async fn run(&mut self) -> Ended {
+    pub async fn run(&mut self) {
         let why = loop {
             let turned = match poll_fn(|cx| self.poll_turn(cx)).await {
                 Ok(()) => self.execute().await,
@@ -157,8 +146,8 @@ impl Connection {
             match turned {
                 Ok(()) => {}
                 Err(Closed::Frozen) => {
-                    if self.freeze().await.is_err() {
-                        return Ended::Elsewhere;
+                    if !self.freeze().await {
+                        return self.give_away().await;
                     }
                 }
                 Err(why) => break why,
@@ -176,9 +165,8 @@ impl Connection {
                 log!(Warning, "closing client {addr}: what it was to be told is not durable")
             }
             Closed::Send(SendError::Io(e)) | Closed::Read(e) => log!(Verbose, "client {addr}: {e}"),
-            Closed::Frozen | Closed::GivenAway => unreachable!("it goes on, here or elsewhere"),
+            Closed::Frozen => unreachable!("it goes on, here or elsewhere"),
         }
-        Ended::Closed
     }
 
     /// Executes the commands in the input until one is incomplete.

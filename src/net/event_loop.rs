@@ -11,7 +11,7 @@ use crate::{
         worker::{Clock, Worker, kick},
     },
     net::{
-        connection::{Connection, Ended},
+        connection::Connection,
         handle::Handle,
         large_buffer::{LARGE, LargeBuffer},
     },
@@ -301,6 +301,11 @@ impl EventLoop {
         }
     }
 
+    /// Has another process go on with a connection.
+    pub fn give_away(&self, socket: Socket, connected: Connected) {
+        self.given.borrow_mut().push((socket, connected));
+    }
+
     async fn all_have_left(&self) {
         loop {
             let froze = self.froze.notified();
@@ -322,14 +327,8 @@ impl EventLoop {
                 Ok(stream) => {
                     handle.is_open.set(true);
                     let mut connection = Connection::new(events.clone(), handle, stream);
-                    let resumed = adopted.map_or(Ok(()), |adopted| connection.resume(*adopted));
-                    match resumed {
-                        Ok(()) => {
-                            if connection.run().await == Ended::Elsewhere {
-                                let given = connection.give_away().await;
-                                events.given.borrow_mut().extend(given);
-                            }
-                        }
+                    match adopted.map_or(Ok(()), |adopted| connection.resume(*adopted)) {
+                        Ok(()) => connection.run().await,
                         Err(why) => log!(Notice, "closing client {}: {why}", client.addr),
                     }
                 }

@@ -1,7 +1,7 @@
 //! A connection that executes nothing for a while, so that another process can go on with it: it stands between two commands then. One
 //! that waits in a command, which has had no effect so far, has that begin anew.
 
-use super::{Closed, Connection};
+use super::Connection;
 use crate::{
     admin::log::log,
     clients::client::{Kind, flag},
@@ -10,7 +10,6 @@ use crate::{
     net::event_loop::Phase,
     server::{handover::Connected, mailbox::Wake},
     session::{Multi, Replies, observe::Watched, progress::Progress, snapshot::SnapshotRequest},
-    transport::stream::Socket,
 };
 use holdfast_resp::{Limits, Parser, Proto, write_command};
 use std::{future::poll_fn, mem, task::Poll};
@@ -21,8 +20,8 @@ const FLAGS: u16 = flag::NO_EVICT | flag::NO_TOUCH;
 const REPLIES: [Replies; 4] = [Replies::On, Replies::Off, Replies::SkipNext, Replies::Skip];
 
 impl Connection {
-    /// Waits until the connection is to go on; the error: elsewhere.
-    pub(super) async fn freeze(&mut self) -> Result<(), Closed> {
+    /// Waits until the connection is to go on: whether that is here.
+    pub(super) async fn freeze(&mut self) -> bool {
         if mem::take(&mut self.interrupted) {
             self.begin_anew();
         }
@@ -32,11 +31,11 @@ impl Connection {
         self.ahead.clear();
         self.handle.frozen.set(true);
         match self.events.next_phase().await {
-            Phase::GivesAway => Err(Closed::GivenAway),
+            Phase::GivesAway => false,
             Phase::Serves | Phase::Freezes => {
                 self.handle.frozen.set(false);
                 self.stalled = true;
-                Ok(())
+                true
             }
         }
     }
@@ -63,8 +62,8 @@ impl Connection {
         session.fetched.clear();
     }
 
-    /// Sends what can be sent at once, and leaves; `None`: it cannot go elsewhere, so the client connects again.
-    pub async fn give_away(&mut self) -> Option<(Socket, Connected)> {
+    /// Sends what can be sent at once, and leaves for the other process. If it cannot go there, the client connects again.
+    pub(super) async fn give_away(&mut self) {
         poll_fn(|cx| {
             self.take_pushed();
             // What is not sent goes along, and a connection that is broken is found to be so there.
@@ -83,12 +82,21 @@ impl Connection {
                 Notice,
                 "closing client {addr}: it uses TLS, tracks keys or gets a copy, and so cannot be handed over"
             );
-            self.stream.close().await;
-            return None;
+            return self.stream.close().await;
         };
-        let socket = socket.inspect_err(|e| log!(Warning, "closing client {addr}: {e}")).ok()?;
+        match socket {
+            Ok(socket) => {
+                let connected = self.take();
+                self.events.give_away(socket, connected);
+            }
+            Err(e) => log!(Warning, "closing client {addr}: {e}"),
+        }
+    }
+
+    /// What it is, with its bytes.
+    fn take(&mut self) -> Connected {
         let (input, output) = (mem::take(&mut self.input), mem::take(&mut self.output).into_pending());
-        Some((socket, Connected { input, output, ..self.describe() }))
+        Connected { input, output, ..self.describe() }
     }
 
     /// All but its bytes.
