@@ -2,7 +2,11 @@
 
 mod harness;
 
-use harness::{Client, Folder, PATIENCE, Server, free_port, is_error, ok, run, wait_until};
+use harness::{
+    Client, Folder, PATIENCE, Server, free_port,
+    http::{connect, exchange, get, request},
+    is_error, ok, run, wait_until,
+};
 use holdfast_resp::Reply;
 use serde_json::Value;
 use std::{
@@ -22,46 +26,6 @@ fn start(options: &[&str]) -> (Server, u16) {
 fn with_port<'a>(port: u16, options: &[&'a str]) -> Vec<&'a str> {
     // Leaked: a few bytes of a test.
     [&["--metrics-port", port.to_string().leak()], options].concat()
-}
-
-/// A connection to the port.
-fn connect(port: u16) -> TcpStream {
-    let socket = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-    socket
-}
-
-/// A response: status, headers, body.
-struct Response {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-/// Sends bytes and returns the response; `None`: the connection was closed without one.
-fn exchange(port: u16, request: &[u8]) -> Option<Response> {
-    let mut socket = connect(port);
-    socket.write_all(request).expect("it is sent");
-    let mut bytes = Vec::new();
-    match socket.read_to_end(&mut bytes) {
-        Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
-        Err(e) => panic!("no end of the response: {e}"),
-    }
-    let text = String::from_utf8(bytes).expect("UTF-8");
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Some(Response { status, head: head.to_lowercase(), body: body.to_owned() })
-}
-
-fn request(port: u16, method: &str, path: &str) -> Response {
-    exchange(port, format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
-        .expect("a response")
-}
-
-fn get(port: u16, path: &str) -> (u16, String) {
-    let response = request(port, "GET", path);
-    (response.status, response.body)
 }
 
 /// The samples of a scrape by their names with labels.

@@ -2,15 +2,11 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, Set, bulk, error, free_port, is_error, number, ok, run, wait_until};
-use holdfast_resp::Reply;
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{Ipv4Addr, TcpStream},
-    os::unix::fs::FileExt,
-    time::Instant,
+use harness::{
+    Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, run, wait_until,
 };
+use holdfast_resp::Reply;
+use std::{fs, time::Instant};
 
 #[test]
 fn servers_found_a_set_and_one_of_them_leads() {
@@ -129,18 +125,6 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
     assert_eq!(client.call("GET a"), bulk("2"));
 }
 
-/// Whether all threads of a server have stopped: each does so by itself after the signal.
-/// The status, and what a page of a server's port for metrics says.
-fn get(port: u16, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("it takes it");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("its answer");
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-    (head.split(' ').nth(1).expect("a status").to_owned(), body.to_owned())
-}
-
 /// A server that follows knows the users of its options, lets them do what they may, and tells load balancers what it is.
 #[test]
 fn one_that_follows_knows_users_and_tells_what_it_is() {
@@ -157,15 +141,15 @@ fn one_that_follows_knows_users_and_tells_what_it_is() {
         options.extend(more.map(str::to_owned));
     }
     (0..3).for_each(|at| set.start_in(at, Folder::new()));
-    let leads = |at: usize| get(ports[at], "/leader").0 == "200";
+    let leads = |at: usize| get(ports[at], "/leader").0 == 200;
     wait_until(|| "one of them leads".into(), || (0..3).any(leads));
     let leader = (0..3).find(|at| leads(*at)).expect("it was waited for");
     let at = (leader + 1) % 3;
-    wait_until(|| "it follows".into(), || get(ports[at], "/ready").0 == "200");
+    wait_until(|| "it follows".into(), || get(ports[at], "/ready").0 == 200);
     let name = format!("follows 127.0.0.1:{}", set.options[leader][1]);
     assert!(get(ports[at], "/ready").1.starts_with(&name));
-    assert_eq!((get(ports[at], "/leader").0, get(ports[at], "/metrics").0), ("503".into(), "503".into()));
-    assert_eq!(get(ports[leader], "/metrics").0, "200");
+    assert_eq!((get(ports[at], "/leader").0, get(ports[at], "/metrics").0), (503, 503));
+    assert_eq!(get(ports[leader], "/metrics").0, 200);
     let mut client = set.client(at).expect("it runs");
     assert!(is_error(&client.call("PING"), "NOAUTH Authentication required."));
     assert!(is_error(&client.call("HELLO 3"), "NOAUTH HELLO must be called"));
@@ -180,6 +164,7 @@ fn one_that_follows_knows_users_and_tells_what_it_is() {
     assert!(is_error(&client.call("INFO"), "NOAUTH "));
 }
 
+/// Whether all threads of a server have stopped: each does so by itself after the signal.
 fn has_stopped(server: &Server) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
     tasks.into_iter().all(|task| {
@@ -244,12 +229,6 @@ fn a_server_that_is_too_far_behind_gets_a_copy() {
     check_overwritten(&mut client, 1000, 100);
 }
 
-/// Overwrites a part of a file.
-fn damage(path: &str, offset: u64, len: usize) {
-    let file = fs::File::options().write(true).open(path).expect("the file");
-    file.write_all_at(&vec![0xA5; len], offset).expect("it is written");
-}
-
 /// A server that finds its data damaged, in the log at a start or in the heap when it is to lead, gets a copy from the others by itself. What it had stays
 /// until then.
 #[test]
@@ -260,7 +239,7 @@ fn a_server_whose_data_are_damaged_gets_a_copy() {
     assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
     let damaged = (leader + 1) % 3;
     let folder = set.kill(damaged);
-    damage(&folder.join("data/log/00000000"), 300_000, 1);
+    folder.write_at("data/log/00000000", 300_000, &[0xA5]);
     set.start_in(damaged, folder);
     overwrite(&mut client, 1000, 3);
     set.wait_for_all(&mut client, damaged);
@@ -271,7 +250,7 @@ fn a_server_whose_data_are_damaged_gets_a_copy() {
     );
     // A heap is looked at by who leads.
     let folder = set.kill(damaged);
-    damage(&folder.join("data/heap"), 0, 1 << 20);
+    folder.write_at("data/heap", 0, &[0xA5; 1 << 20]);
     set.start_in(damaged, folder);
     set.wait_for_all(&mut client, damaged);
     let port = &set.options[damaged][1];
@@ -297,8 +276,8 @@ fn no_set_begins_anew_where_folders_are_damaged() {
     assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
     let mut folders: Vec<Folder> = (0..3).map(|at| set.kill(at)).collect();
     folders[2] = Folder::new();
-    let log = |folder: &Folder| fs::read(folder.join("data/log/00000000")).expect("the log");
-    folders[..2].iter().for_each(|folder| damage(&folder.join("data/superblock"), 0, 8192));
+    let log = |folder: &Folder| folder.read("data/log/00000000");
+    folders[..2].iter().for_each(|folder| folder.write_at("data/superblock", 0, &[0xA5; 8192]));
     let before: Vec<Vec<u8>> = folders[..2].iter().map(log).collect();
     folders.into_iter().enumerate().for_each(|(at, folder)| set.start_in(at, folder));
     let logs = |at: usize| set.servers[at].as_ref().expect("it runs").log();

@@ -6,6 +6,7 @@
 
 mod client;
 mod folder;
+pub mod http;
 mod random;
 mod redis;
 pub mod sample;
