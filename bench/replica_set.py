@@ -21,15 +21,10 @@ import tempfile
 import time
 
 from replica_set_faults import Set
-from servers import ROOT, free_port
+from servers import ROOT, cpu_seconds, free_port
 
 LOADS = {"SET P=16": ["-c", "50", "-P", "16"], "SET P=1": ["-c", "50"], "SET one client": ["-c", "1"]}
 ETCD_LOADS = {"PUT 50 clients": 50, "PUT 1000 clients": 1000}
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def redis_benchmark(port, pid, load, seconds):
@@ -86,11 +81,10 @@ def etcd(load, args):
         command += ["--listen-client-urls", urls[1], "--advertise-client-urls", urls[1], "--quota-backend-bytes", str(8 << 30)]
         processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     time.sleep(4)
-    endpoints = ",".join(f"127.0.0.1:{client}" for client, _ in places)
     measured = {}
     for name, clients in ETCD_LOADS.items():
         run = lambda seconds: subprocess.run(
-            [load, "-endpoint", f"127.0.0.1:{places[leader_of(endpoints, places)][0]}", "-clients", str(clients), "-seconds", str(seconds)],
+            [load, "-endpoint", f"127.0.0.1:{places[leader_of(places)][0]}", "-clients", str(clients), "-seconds", str(seconds)],
             capture_output=True, text=True, check=True,
         ).stdout
         run(1)
@@ -105,13 +99,13 @@ def etcd(load, args):
     return measured
 
 
-def leader_of(endpoints, places):
+def leader_of(places):
     """Which of them leads: by the metrics that each serves."""
     for at, (client, _) in enumerate(places):
         page = subprocess.run(["curl", "-s", f"http://127.0.0.1:{client}/metrics"], capture_output=True, text=True).stdout
         if "etcd_server_is_leader 1" in page:
             return at
-    raise RuntimeError(f"none of {endpoints} leads")
+    raise RuntimeError("none of them leads")
 
 
 def show(values, digits=0):

@@ -27,14 +27,10 @@ import tempfile
 import threading
 import time
 
+from servers import free_port
+
 KEYS = 8
 READERS = 2
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Connection:

@@ -30,6 +30,12 @@ def wait_for_port(port, seconds=60):
     raise RuntimeError(f"nobody listens at port {port}")
 
 
+def cpu_seconds(process):
+    """CPU time of a process, given by its number."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Server:
     """A running server: its port, and what the system knows of its process."""
 
@@ -66,8 +72,7 @@ class Server:
         raise RuntimeError(f"{self.name} does not answer")
 
     def cpu_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def memory_bytes(self):
         for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
