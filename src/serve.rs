@@ -91,6 +91,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
             (open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?, None)
         }
         Some(set) => {
+            options.on_unreadable = replica_set::on_unreadable;
             let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
             if let Some(metrics) = &metrics {
                 metrics.show_set(set.clone());
@@ -400,10 +401,9 @@ fn follow(
 /// Opens the store of a server that was elected, and waits until all that is in it is agreed on.
 fn open_to_lead(dir: &str, io: Arc<dyn Io>, options: Options, elected: &Elected) -> Result<Store, String> {
     let replication = Some(elected.replication.clone());
-    let on_unreadable = replica_set::on_unreadable;
-    let store = match open_store(dir, io, Options { replication, on_unreadable, ..options }) {
+    let store = match open_store(dir, io, Options { replication, ..options }) {
         Ok(store) => store,
-        Err(error @ OpenError::Corrupt { .. }) => replica_set::recover(Path::new(dir), &error),
+        Err(error @ OpenError::Corrupt { .. }) => replica_set::recover(&error),
         Err(error) => return Err(cannot_open(dir, &error)),
     };
     let log = store.log();

@@ -18,7 +18,6 @@ use crate::{
         Server,
         cluster::{Export, Order, View},
     },
-    transport::blocking::connect_tcp,
 };
 use holdfast_cluster::{Change, Member, Slots};
 use holdfast_rdb::encode;
@@ -159,16 +158,14 @@ impl Transfer<'_> {
         let (server, view) = (self.server, self.server.cluster.view());
         let member = receiver(&view, self.export).ok_or("the other node is not known any more")?;
         let trust = &server.cluster.trust;
-        let port = match trust.is_tls() {
-            true => {
-                Some(member.address.tls_port).filter(|port| *port > 0).ok_or("the other node has no tls-port")
-            }
-            false => Some(member.address.port)
-                .filter(|port| *port > 0)
-                .ok_or("the other node has no port without TLS"),
+        let (port, missing) = match trust.is_tls() {
+            true => (member.address.tls_port, "the other node has no tls-port"),
+            false => (member.address.port, "the other node has no port without TLS"),
         };
-        let socket = connect_tcp(&member.address.host, port?, PATIENCE)?;
-        let socket = trust.open(socket, PATIENCE)?;
+        if port == 0 {
+            return Err(missing.into());
+        }
+        let socket = trust.open(&member.address.host, port, PATIENCE)?;
         socket.set_patience(PATIENCE, PATIENCE)?;
         let (user, password) = (server.config.text(Opt::MasterUser), server.config.text(Opt::MasterAuth));
         let given = |text: String| Some(text).filter(|text| !text.is_empty());

@@ -53,6 +53,13 @@ impl Addresses {
         Addresses { bind: config.text(Opt::Bind), port: port(Opt::Port), tls_port: port(Opt::TlsPort) }
     }
 
+    /// As options, with the path of a Unix socket.
+    fn options(&self, path: String) -> [(&'static str, String); 4] {
+        let Addresses { bind, port, tls_port } = self;
+        let [port, tls_port] = [port, tls_port].map(u16::to_string);
+        [("bind", bind.clone()), ("port", port), ("tls-port", tls_port), ("unixsocket", path)]
+    }
+
     fn listen(&self, backlog: i32) -> Result<Vec<(TcpListener, Wrap)>, String> {
         let tcp = listen_on_port(Opt::Bind, &self.bind, self.port, backlog)?;
         let tls = listen_on_port(Opt::Bind, &self.bind, self.tls_port, backlog)?;
@@ -133,15 +140,9 @@ impl Listeners {
     pub fn lend(&self) -> (Vec<(&'static str, String)>, Vec<BorrowedFd<'_>>) {
         let is_tls = self.tcp.iter().map(|(_, wrap)| if *wrap == Wrap::Tls { "tls" } else { "tcp" });
         let kinds: Vec<&str> = is_tls.chain(self.unix.iter().map(|_| "unix")).collect();
-        let Addresses { bind, port, tls_port } = &self.addresses;
         let path = self.unix.as_ref().map_or(String::new(), |unix| unix.path.display().to_string());
-        let options = vec![
-            ("bind", bind.clone()),
-            ("port", port.to_string()),
-            ("tls-port", tls_port.to_string()),
-            ("unixsocket", path),
-            ("listeners", kinds.join(" ")),
-        ];
+        let mut options = self.addresses.options(path).to_vec();
+        options.push(("listeners", kinds.join(" ")));
         let tcp = self.tcp.iter().map(|(listener, _)| listener.as_fd());
         (options, tcp.chain(self.unix.iter().map(|unix| unix.listener.as_fd())).collect())
     }
@@ -155,12 +156,7 @@ impl Listeners {
     ) -> Result<Listeners, String> {
         let addresses = Addresses::of(config);
         let path = config.text(Opt::UnixSocket);
-        for (name, own) in [
-            ("bind", addresses.bind.clone()),
-            ("port", addresses.port.to_string()),
-            ("tls-port", addresses.tls_port.to_string()),
-            ("unixsocket", path.clone()),
-        ] {
+        for (name, own) in addresses.options(path.clone()) {
             if lent(name) != own {
                 return Err(format!(
                     "option '{name}' is '{own}', and '{}' in the process that serves: where a server listens changes by CONFIG SET, or by \

@@ -7,10 +7,7 @@ use crate::{
         Server,
         replication::{Order, Primary},
     },
-    transport::{
-        blocking::{BlockingSocket, connect_tcp},
-        trust::Trust,
-    },
+    transport::{blocking::BlockingSocket, trust::Trust},
 };
 use holdfast_resp::write_command;
 use std::{
@@ -64,10 +61,9 @@ impl Link {
     pub fn open(server: &Arc<Server>, order: &Order, primary: &Primary) -> io::Result<Link> {
         let config = &server.config;
         let patience = Duration::from_secs(config.number(Opt::ReplTimeout) as u64);
-        let socket = connect_tcp(&primary.host, primary.port, patience)?;
         let trust = Trust::new(Opt::TlsReplication);
         trust.configure(config).map_err(io::Error::other)?;
-        let socket = trust.open(socket, patience)?;
+        let socket = trust.open(&primary.host, primary.port, patience)?;
         socket.set_patience(TICK, patience)?;
         let sender = Arc::new(Mutex::new(socket.try_clone()?));
         let (server, order, heard) = (server.clone(), order.clone(), Instant::now());

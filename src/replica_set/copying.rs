@@ -6,7 +6,7 @@ use super::{
     giving::PART,
     standing::{JOURNAL, Standing, State, remove_folder, remove_store},
 };
-use holdfast_consensus::{EntryId, MemberId, Replica};
+use holdfast_consensus::{Extract, MemberId, Replica};
 use holdfast_io::{Durability, File, Io};
 use std::{
     fs, io,
@@ -30,11 +30,8 @@ pub struct Copying {
     /// From which server.
     pub from: usize,
     own: usize,
-    /// The last entry of its log.
-    pub last: EntryId,
-    base: Vec<u8>,
-    /// The term of who gives it, and who that is.
-    pub voted: (u64, MemberId),
+    /// With what its log begins and ends.
+    pub extract: Extract,
     files: Vec<(String, u64)>,
     at: usize,
     offset: u64,
@@ -49,12 +46,8 @@ pub struct Offered {
     pub set: u64,
     /// From which server.
     pub from: usize,
-    /// The last entry of its log.
-    pub last: EntryId,
-    /// The base of its log.
-    pub base: Vec<u8>,
-    /// The term of who gives it, and who that is.
-    pub voted: (u64, MemberId),
+    /// With what its log begins and ends.
+    pub extract: Extract,
     /// Its files, with their lengths.
     pub files: Vec<(String, u64)>,
 }
@@ -66,23 +59,10 @@ impl Copying {
     /// The medium's.
     pub fn begin(io: Arc<dyn Io>, dir: &Path, own: usize, offered: Offered) -> io::Result<Copying> {
         remove_folder(&dir.join(COPY))?;
-        let Offered { set, from, last, base, voted, files } = offered;
+        let Offered { set, from, extract, files } = offered;
         let (asked, times) = (Instant::now(), 0);
-        let mut copying = Copying {
-            io,
-            set,
-            from,
-            own,
-            last,
-            base,
-            voted,
-            files,
-            at: 0,
-            offset: 0,
-            file: None,
-            asked,
-            times,
-        };
+        let mut copying =
+            Copying { io, set, from, own, extract, files, at: 0, offset: 0, file: None, asked, times };
         copying.open_next()?;
         Ok(copying)
     }
@@ -140,7 +120,8 @@ impl Copying {
     /// The medium's, or there is no base.
     pub fn finish(self) -> holdfast_io::Result<()> {
         let journal = format!("{COPY}/{JOURNAL}");
-        Replica::adopt(self.io.clone(), &journal, self.own as MemberId + 1, &self.base, self.voted)?;
+        let Extract { base, voted, .. } = &self.extract;
+        Replica::adopt(self.io.clone(), &journal, self.own as MemberId + 1, base, *voted)?;
         for folder in [&format!("{COPY}/log"), &journal, COPY, ""] {
             self.io.sync_dir(folder).map_err(|e| holdfast_io::Error::io("sync the copy", e))?;
         }

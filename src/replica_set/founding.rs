@@ -166,9 +166,9 @@ impl Founding {
     pub fn receive(&mut self, frame: Frame, replica: Option<&Replica>) -> Result<(), String> {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
-            Frame::Offer { set, from, to, nonce, last, base, voted, files } => {
+            Frame::Offer { set, from, to, nonce, extract, files } => {
                 let (from, to) = (from as usize, to as usize);
-                self.take_offer(to, nonce, Offered { set, from, last, base, voted, files }, replica)
+                self.take_offer(to, nonce, Offered { set, from, extract, files }, replica)
             }
             Frame::Fetch { from, name, offset, .. } => self.give(from as usize, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
@@ -362,7 +362,7 @@ impl Founding {
             Kind::Member => {
                 self.member_of() == Some(offered.set)
                     && nonce == 0
-                    && replica.is_some_and(|replica| replica.is_of_use(offered.last, offered.voted))
+                    && replica.is_some_and(|replica| replica.is_of_use(&offered.extract))
             }
             Kind::Data | Kind::Origin => false,
         };
@@ -412,8 +412,8 @@ impl Founding {
 
     /// All that was copied was kept until the end.
     fn finish(&mut self, copying: Copying, replica: Option<&Replica>) -> Result<(), String> {
-        let is_of_use = self.kind.needs_all()
-            || replica.is_some_and(|replica| replica.is_of_use(copying.last, copying.voted));
+        let is_of_use =
+            self.kind.needs_all() || replica.is_some_and(|replica| replica.is_of_use(&copying.extract));
         let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
         let (set, count) = (copying.set, self.heard.len());
         copying.finish().map_err(|e| self.failed(&e))?;

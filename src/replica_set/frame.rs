@@ -1,7 +1,7 @@
 //! What the servers of a replica set send to each other.
 
 use holdfast_consensus::{
-    EntryId, Envelope, MemberId,
+    Envelope, Extract,
     code::{Decoder, Encoder, Malformed},
 };
 
@@ -61,12 +61,8 @@ pub enum Frame {
         to: u32,
         /// By what the server knows itself that has asked for it, since it has nothing; 0: it lacks a part of the log.
         nonce: u64,
-        /// The last entry of its log.
-        last: EntryId,
-        /// The base of its log.
-        base: Vec<u8>,
-        /// The term of who has it, and who that is.
-        voted: (u64, MemberId),
+        /// With what its log begins and ends.
+        extract: Extract,
         /// Its files, with their lengths.
         files: Vec<(String, u64)>,
     },
@@ -113,7 +109,8 @@ impl Frame {
                 out.u8(0).u32(*to).u64(*nonce).u32(from.unwrap_or(NOBODY)).u32(*servers).u64(*set);
                 out.u8(*kind as u8).u64(*last);
             }
-            Frame::Offer { set, from, to, nonce, last, base, voted, files } => {
+            Frame::Offer { set, from, to, nonce, extract, files } => {
+                let Extract { base, last, voted } = extract;
                 out.u8(1)
                     .u64(*set)
                     .u32(*from)
@@ -164,7 +161,8 @@ impl Frame {
                 while bytes.end().is_err() {
                     files.push((text(&mut bytes)?, bytes.u64()?));
                 }
-                Frame::Offer { set, from, to, nonce, last, base, voted, files }
+                let extract = Extract { base, last, voted };
+                Frame::Offer { set, from, to, nonce, extract, files }
             }
             2 => {
                 let (set, from) = (bytes.u64()?, bytes.u32()?);
@@ -203,9 +201,7 @@ mod tests {
                 from: 0,
                 to: 2,
                 nonce: 6,
-                last: (9, 2),
-                base: vec![7],
-                voted: (3, 1),
+                extract: Extract { base: vec![7], last: (9, 2), voted: (3, 1) },
                 files: vec![("heap".into(), 7), ("log/0".into(), 0)],
             },
             Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },

@@ -37,9 +37,7 @@ impl Giving {
             from: self.from as u32,
             to: to as u32,
             nonce,
-            last: self.extract.last,
-            base: self.extract.base.clone(),
-            voted: self.extract.voted,
+            extract: self.extract.clone(),
             files: self.files.clone(),
         }
     }

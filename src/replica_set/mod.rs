@@ -80,7 +80,7 @@ impl Running {
 }
 
 /// Starts the thread, which tells when the server is elected. `io` is the data folder, which must be this process's, and the store there is
-/// opened with `options`.
+/// opened with `options`, which are to have [`on_unreadable`].
 ///
 /// # Errors
 /// There is no port for the other servers, or the folder is of another set.
@@ -96,7 +96,6 @@ pub fn start(
     let listeners = bus::listen(config, port)?;
     let dir = PathBuf::from(config.text(Opt::Dir));
     DIR.get_or_init(|| dir.clone());
-    let options = Options { on_unreadable, ..options };
     let founding = Founding::new(set.clone(), dir, io.clone(), options.clone())?;
     let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
     let (end, ended) = mpsc::unbounded_channel();
@@ -154,31 +153,32 @@ pub fn whose(dir: &Path) -> Result<Option<String>, String> {
     Ok(Standing::read(dir)?.map(name))
 }
 
+/// The data folder of the server that was started.
+static DIR: OnceLock<PathBuf> = OnceLock::new();
+
 /// What the thread says of an error of the data folder before it begins again.
 fn failed(error: Error) -> String {
-    mark_damage(DIR.get().expect("the set was started"), &error);
+    mark_damage(&error);
     error.to_string()
 }
 
 /// Begins again after an error of the data folder. If that is damaged, it waits for a copy of another server's from then on.
-pub fn recover(dir: &Path, error: &Error) -> ! {
-    mark_damage(dir, error);
+pub fn recover(error: &Error) -> ! {
+    mark_damage(error);
     begin_again(error)
 }
 
 /// Recovers in the same way when a page of the heap cannot be read that is needed, whatever the reason.
 pub fn on_unreadable(error: &Error) -> ! {
-    let damage = Error::corrupt("heap", 0, error.to_string());
-    recover(DIR.get().expect("the set was started"), &damage)
+    recover(&Error::corrupt("heap", 0, error.to_string()))
 }
 
-/// The data folder of the server that was started.
-static DIR: OnceLock<PathBuf> = OnceLock::new();
-
-fn mark_damage(dir: &Path, error: &Error) {
+/// Has the data folder say that it is damaged, if that is what the error says.
+fn mark_damage(error: &Error) {
     if !matches!(error, Error::Corrupt { .. }) {
         return;
     }
+    let dir = DIR.get().expect("the set was started");
     let mark = || {
         let Some(mut standing) = Standing::read(dir)?.filter(|it| it.state == State::Member) else {
             return Ok(());
@@ -446,7 +446,7 @@ impl Part {
             let taken = Store::open_on(io, options).and_then(|store| store.tend_as_follower());
             if let Err(error) = taken.and_then(|_| replica.resume()) {
                 thread::sleep(AGAIN);
-                recover(DIR.get().expect("the set was started"), &error);
+                recover(&error);
             }
         };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(take);

@@ -16,7 +16,7 @@
 //! ends; which name they have does not matter, as with Redis.
 
 use super::{
-    blocking::{BlockingSocket, open_tls},
+    blocking::{BlockingSocket, connect_tcp, open_tls},
     tls,
 };
 use crate::config::{Config, Opt};
@@ -129,12 +129,13 @@ impl Trust {
         Ok(stream)
     }
 
-    /// Makes sure of whom it was that took a connection to a port for clients, who may be silent for so long: by the certificate only, if they
-    /// speak TLS.
+    /// Connects to a server's port for clients, and makes sure of whom it was that took the connection, who may be silent for so long: by the
+    /// certificate only, if they speak TLS.
     ///
     /// # Errors
-    /// It does not speak TLS, or is none of ours.
-    pub fn open(&self, socket: std::net::TcpStream, patience: Duration) -> io::Result<BlockingSocket> {
+    /// It does not answer, does not speak TLS, or is none of ours.
+    pub fn open(&self, host: &str, port: u16, patience: Duration) -> io::Result<BlockingSocket> {
+        let socket = connect_tcp(host, port, patience)?;
         match &self.means().tls {
             None => Ok(BlockingSocket::Tcp(socket)),
             Some((_, connector)) => {
@@ -251,7 +252,7 @@ mod tests {
     use tempfile::TempDir;
     use tokio::{net::TcpListener, time::timeout};
     use tokio_rustls::rustls::{
-        ClientConfig, ServerConfig,
+        ClientConfig, RootCertStore, ServerConfig,
         crypto::ring,
         pki_types::{PrivateKeyDer, pem::PemObject},
     };
@@ -267,8 +268,8 @@ mod tests {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(["a name".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, "a name");
+        let mut params = CertificateParams::new(["server".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "server");
         let certificate = params.signed_by(&key, &authority).unwrap();
         let files =
             [("ca.crt", authority.pem()), ("own.crt", certificate.pem()), ("own.key", key.serialize_pem())];
@@ -375,20 +376,21 @@ mod tests {
     #[test]
     fn a_certificate_is_asked_for_at_either_end() {
         let (own, stranger) = (certificates(), certificates());
-        // Takes any certificate, and shows none.
+        // Shows none.
         let nobody = || {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(own.path().join("ca.crt")).unwrap()).unwrap();
             let provider = Arc::new(ring::default_provider());
             let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-            let verifier = Arc::new(Anybody);
-            let builder = builder.unwrap().dangerous().with_custom_certificate_verifier(verifier);
-            TlsConnector::from(Arc::new(builder.with_no_client_auth()))
+            let config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+            TlsConnector::from(Arc::new(config))
         };
         let accepts = trust("a", Some(own.path()));
         let knows = trust("a", None);
         let accepted = meet(
             async |stream| accepts.accept(PREFACE, stream).await.map(drop),
             async |stream| {
-                let name = ServerName::from(stream.peer_addr()?.ip());
+                let name = ServerName::try_from("server").unwrap();
                 let mut stream = nobody().connect(name, stream).await?;
                 // It does know the password.
                 let ours = [1; 32];
@@ -423,44 +425,5 @@ mod tests {
             false,
         );
         assert_eq!(connected.unwrap_err().kind(), ErrorKind::InvalidData);
-    }
-
-    /// Takes any certificate.
-    #[derive(Debug)]
-    struct Anybody;
-
-    impl ServerCertVerifier for Anybody {
-        fn verify_server_cert(
-            &self,
-            _: &CertificateDer,
-            _: &[CertificateDer],
-            _: &ServerName,
-            _: &[u8],
-            _: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            Ok(HandshakeSignatureValid::assertion())
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            Ok(HandshakeSignatureValid::assertion())
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            ring::default_provider().signature_verification_algorithms.supported_schemes()
-        }
     }
 }

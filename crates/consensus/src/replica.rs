@@ -68,16 +68,13 @@ impl Envelope {
     }
 }
 
-/// Number and term of an entry.
-pub type EntryId = (u64, u64);
-
 /// With what a copy of a leader's log begins and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extract {
     /// For [`Replica::adopt`].
     pub base: Vec<u8>,
-    /// The last entry, which is decided.
-    pub last: EntryId,
+    /// Number and term of the last entry, which is decided.
+    pub last: (u64, u64),
     /// The leader's term, and who it is.
     pub voted: (u64, MemberId),
 }
@@ -181,9 +178,9 @@ impl Replica {
 
     /// Whether a copy has what this one lacks, and takes nothing back of what it has promised. What it has acknowledged, and the copy has not, is
     /// void: it does not follow on what is decided.
-    pub fn is_of_use(&self, last: EntryId, voted: (u64, MemberId)) -> bool {
+    pub fn is_of_use(&self, copy: &Extract) -> bool {
         let inner = self.inner.lock();
-        inner.raft.raft.term <= voted.0 && !inner.raft.store().has(last)
+        inner.raft.raft.term <= copy.voted.0 && !inner.raft.store().has(copy.last)
     }
 
     /// The term in which it is.

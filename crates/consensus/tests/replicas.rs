@@ -344,7 +344,7 @@ impl World {
                 continue;
             }
             let server = self.servers.get_mut(&to.0).unwrap();
-            let is_of_use = |up: &Up| up.replica.is_of_use(extract.last, extract.voted);
+            let is_of_use = |up: &Up| up.replica.is_of_use(&extract);
             if !server.is_blank && !server.up.as_ref().is_some_and(is_of_use) {
                 continue;
             }
