@@ -3,7 +3,7 @@
 
 use crate::{engine::Engine, format::payload, partition::Appended};
 use holdfast_log::{Admission, Lsn, Purpose, batch_len};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Milliseconds between two marks, at least.
 const EVERY_MS: u64 = 1000;
@@ -22,19 +22,29 @@ struct Last {
 impl ClockMarks {
     /// Makes a mark, if it is time, and something was written since the last one.
     pub fn mark(&self, engine: &Engine) {
-        let (log, mut last) = (&engine.shared.log, self.0.lock());
-        // The clock is read first: all that comes behind the mark is later.
-        let (now_ms, tail) = (engine.shared.io.now_ms(), log.tail());
-        let mark = payload::encode_clock_mark(now_ms);
-        let is_due = now_ms.abs_diff(last.at_ms) >= EVERY_MS && tail != last.end;
-        if !is_due || log.admit_for(mark.len(), Purpose::Write) != Admission::Ok {
-            return;
+        let (log, last) = (&engine.shared.log, self.0.lock());
+        let is_due = engine.shared.io.now_ms().abs_diff(last.at_ms) >= EVERY_MS && log.tail() != last.end;
+        if is_due && log.admit_for(payload::encode_clock_mark(0).len(), Purpose::Write) == Admission::Ok {
+            append(engine, last);
         }
-        let mut part = engine.partitions[0].lock();
-        let lsn = log.append(&mark);
-        part.counts.appended.add(&Appended { headers: batch_len(mark.len()), ..Appended::default() });
-        drop(part);
-        *last = Last { at_ms: now_ms, end: lsn + batch_len(mark.len()) };
-        log.kick();
     }
+
+    /// Makes a mark whatever the time is, so that there is something to commit. Returns where it ends.
+    pub fn force(&self, engine: &Engine) -> Lsn {
+        append(engine, self.0.lock())
+    }
+}
+
+fn append(engine: &Engine, mut last: MutexGuard<Last>) -> Lsn {
+    let log = &engine.shared.log;
+    // The clock is read first: all that comes behind the mark is later.
+    let now_ms = engine.shared.io.now_ms();
+    let mark = payload::encode_clock_mark(now_ms);
+    let mut part = engine.partitions[0].lock();
+    let end = log.append(&mark) + batch_len(mark.len());
+    part.counts.appended.add(&Appended { headers: batch_len(mark.len()), ..Appended::default() });
+    drop(part);
+    *last = Last { at_ms: now_ms, end };
+    log.kick();
+    end
 }
