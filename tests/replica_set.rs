@@ -3,7 +3,8 @@
 mod harness;
 
 use harness::{
-    Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, run, wait_until,
+    Client, Folder, Server, Set, bulk, error, free_port, http::get, is_error, number, ok, run, show,
+    wait_until,
 };
 use holdfast_resp::Reply;
 use std::{fs, time::Instant};
@@ -297,6 +298,100 @@ fn no_set_begins_anew_where_folders_are_damaged() {
     }
 }
 
+/// The roles of the servers of a set by their numbers, as one of them knows them.
+fn roles(client: &mut Client) -> Vec<(u64, String)> {
+    let Reply::Array(servers) = client.call("REPLICASET STATUS") else { panic!("no servers") };
+    let of = |server: &Reply| {
+        let Reply::Array(fields) = server else { panic!("no fields") };
+        let field = |name: &str| {
+            let at = fields.iter().position(|field| *field == bulk(name)).expect("a field");
+            fields[at + 1].clone()
+        };
+        (number(&field("number")).expect("a number"), show(&field("role")))
+    };
+    servers.iter().map(of).collect()
+}
+
+/// A server is lost for ever, and another one takes its place, without a pause.
+#[test]
+fn a_server_is_added_and_another_one_removed() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    overwrite(&mut client, 1000, 2);
+    let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    drop(set.kill(lost));
+    // It has another number than the set gives it: it is told, and so is the leader, and gets nothing.
+    let wrong = set.add(lost + 1, &[lost]);
+    let right = set.add(4, &[lost, wrong]);
+    set.start_in(wrong, Folder::new());
+    let log = |set: &Set, at: usize| set.servers[at].as_ref().expect("it runs").log();
+    let told = format!("that has no data of the set says that it is number {}", lost + 1);
+    wait_until(|| log(&set, leader), || log(&set, leader).contains(&told));
+    drop(set.kill(wrong));
+    // One that is not of the set says how it can be.
+    set.start_in(right, Folder::new());
+    let add = format!("REPLICASET ADD {}", set.addresses[right]);
+    wait_until(|| log(&set, right), || log(&set, right).contains(&add));
+    assert_eq!(number(&client.call(&add)), Some(4), "{}", log(&set, leader));
+    assert_eq!(client.call(&add), error("ERR this server is in the set already"));
+    // What is written meanwhile is not missing.
+    overwrite(&mut client, 1000, 3);
+    let votes = |client: &mut Client| roles(client).contains(&(4, "follower".into()));
+    wait_until(|| log(&set, right), || votes(&mut client));
+    // The one that is lost counts for the majority no more, and its number is not given again.
+    assert_eq!(
+        client.call(&format!("REPLICASET REMOVE {}", leader + 1)),
+        error("ERR this server leads: have another one lead first")
+    );
+    assert_eq!(
+        number(&client.call(&format!("REPLICASET REMOVE {}", set.addresses[lost]))),
+        Some(lost as u64 + 1)
+    );
+    assert_eq!(
+        client.call(&format!("REPLICASET REMOVE {}", lost + 1)),
+        error("ERR there is no such server in the set")
+    );
+    assert_eq!(roles(&mut client).len(), 3);
+    overwrite(&mut client, 1000, 4);
+    set.wait_for_all(&mut client, right);
+    // The new one is one of the majority now, and can lead.
+    drop(set.kill(leader));
+    let (next, mut client) = set.leader();
+    assert_ne!(next, leader);
+    check_overwritten(&mut client, 1000, 4);
+    overwrite(&mut client, 1000, 5);
+    let mut ask = set.client(if next == right { third } else { right }).expect("it runs");
+    wait_until(|| "it knows who leads".into(), || roles(&mut ask) == roles(&mut client));
+    // A start with the same options knows where all are.
+    let folders = [third, right].map(|at| (at, set.kill(at)));
+    folders.into_iter().for_each(|(at, folder)| set.start_in(at, folder));
+    let (_, mut client) = set.leader();
+    check_overwritten(&mut client, 1000, 5);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
+/// A server that runs is removed: it hears of that, and takes no part any more, also if it had the same data.
+#[test]
+fn a_server_that_was_removed_takes_no_part() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let fourth = set.add(4, &[]);
+    assert_eq!(number(&client.call(&format!("REPLICASET ADD {}", set.addresses[fourth]))), Some(4));
+    set.start_in(fourth, Folder::new());
+    overwrite(&mut client, 100, 2);
+    wait_until(|| "it votes".into(), || roles(&mut client).contains(&(4, "follower".into())));
+    let removed = (leader + 1) % 3;
+    assert_eq!(number(&client.call(&format!("REPLICASET REMOVE {}", removed + 1))), Some(removed as u64 + 1));
+    let log = || set.servers[removed].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("this server was removed from the replica set"));
+    assert_eq!(client.info("connected_slaves"), "2");
+    drop(set.kill(leader));
+    let (next, mut client) = set.leader();
+    assert!(next != removed && next != leader);
+    check_overwritten(&mut client, 100, 2);
+    assert_eq!(client.call("SET a 1"), ok());
+}
+
 /// One after the other is stopped in order and started again, as for an upgrade.
 #[test]
 fn servers_are_restarted_in_turn_without_an_election() {
@@ -343,7 +438,7 @@ fn backups_of_a_set_are_restored_and_served_alone_or_begin_another_set() {
         ]);
         let folder = set.kill(leader);
         let told = program(&["check", &folder.join("data")]);
-        assert!(told.contains(" of 3 of the replica set "), "{told}");
+        assert!(told.contains("of server "), "{told}");
         set.leader();
         set.start_in(leader, folder);
     }
@@ -386,7 +481,7 @@ fn a_folder_of_a_set_is_served_alone_only_if_the_set_is_given_up() {
     let output =
         run(&["serve", "--port", "0", "--unixsocket", &folder.join("socket"), "--dir", &folder.join("data")]);
     let text = String::from_utf8(output.stderr).expect("UTF-8");
-    assert!(!output.status.success() && text.contains("of 3 of the replica set"), "{text}");
+    assert!(!output.status.success() && text.contains(" of the replica set "), "{text}");
     fs::remove_file(folder.join("data/replica-set")).expect("the file that says so");
     let server = Server::start_in(folder, &[]);
     check_overwritten(&mut server.client(), 100, 1);

@@ -34,6 +34,7 @@ mod ngrams;
 mod persistence;
 mod prelude;
 mod pubsub;
+mod replica_set;
 mod replication;
 mod scan;
 mod scm;
@@ -90,6 +91,7 @@ const FAMILIES: &[&[Row]] = &[
     ngrams::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
+    replica_set::COMMANDS,
     replication::COMMANDS,
     scm::COMMANDS,
     scripting::COMMANDS,

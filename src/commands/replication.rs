@@ -154,12 +154,14 @@ fn role(call: &mut Call) -> Answer {
         call.out.array(0);
         return Ok(Done);
     };
-    let others = set.view().others;
+    let view = set.view();
+    let others: Vec<_> =
+        view.others.iter().filter_map(|other| Some((other, view.address(other.id)?))).collect();
     call.out.array(others.len());
-    for other in others {
+    for (other, address) in others {
         call.out.array(3);
-        call.out.bulk(&set.servers[other.at].host);
-        call.out.bulk(set.servers[other.at].port.to_string());
+        call.out.bulk(&address.host);
+        call.out.bulk(address.port.to_string());
         call.out.bulk(other.end.to_string());
     }
     Ok(Done)
@@ -283,9 +285,10 @@ fn failover(call: &mut Call) -> Answer {
         to.is_none_or(|(host, port)| address.host.as_bytes() == host && i64::from(address.port) == port)
     };
     let view = set.view();
-    let connected = view.heard_within(CONNECTED).filter(|other| is_meant(&set.servers[other.at]));
+    let can_lead = |id| view.servers.get(&id).is_some_and(|listed| listed.votes && is_meant(&listed.address));
+    let connected = view.heard_within(CONNECTED).filter(|other| can_lead(other.id));
     let to = match (connected.max_by_key(|other| other.end), to) {
-        (Some(other), _) => other.at,
+        (Some(other), _) => other.id,
         (None, Some(_)) => return Err(Stop::new("ERR FAILOVER target HOST and PORT is not a replica.")),
         (None, None) => return Err(Stop::new("ERR FAILOVER requires connected replicas.")),
     };
@@ -351,8 +354,11 @@ fn wait_for_others(
     let set = call.server().replica_set.as_ref();
     let (is_durable, is_agreed) = (log.durable_here() >= lsn, log.durable() >= lsn);
     // A majority has what is agreed on, and one of them is this server.
-    let least = set.filter(|_| is_agreed).map_or(0, |set| set.servers.len() / 2);
-    let count = set.map_or(0, |set| set.view().count_with(lsn).max(least)) as i64;
+    let count = set.map_or(0, |set| {
+        let view = set.view();
+        let least = if is_agreed { view.majority() - 1 } else { 0 };
+        view.count_with(lsn).max(least)
+    }) as i64;
     let is_late = until.is_some_and(|until| until <= Instant::now());
     let lacks_local = local > i64::from(is_durable);
     let is_missing = lacks_local || (set.is_some() && replicas > count);

@@ -1,7 +1,7 @@
 //! Where a server of a replica set is, as its options name it; and where those that belong together connect to each other.
 
 use super::{Config, Opt};
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// What is added to the port for clients to get that for other servers, if no other one is named.
 const BUS_PORT_OFFSET: u16 = 10000;
@@ -45,6 +45,50 @@ impl fmt::Display for Address {
     }
 }
 
+/// Servers named at most: those of a set, and what is left of some that were replaced.
+const LISTED_MAX: usize = 16;
+
+/// Servers by their numbers, as a list of words names them: each has the number behind that of the one before, or that which it is given, as in
+/// `5=host:port`.
+///
+/// # Errors
+/// The text of one.
+pub fn parse_servers<'w>(words: impl Iterator<Item = &'w str>) -> Result<BTreeMap<u64, Address>, String> {
+    let mut servers = BTreeMap::new();
+    for word in words {
+        let next = servers.last_key_value().map_or(1, |(last, _)| last + 1);
+        let (number, place) = match word.split_once('=') {
+            Some((number, place)) => (number.parse().ok().filter(|number| *number >= next), place),
+            None => (Some(next), word),
+        };
+        let number = number.ok_or_else(|| {
+            format!("'{word}' has no number, or one that is not greater than that of the server before")
+        })?;
+        let server: Address =
+            place.parse().map_err(|()| format!("'{word}' is not host:port or host:port@bus-port"))?;
+        if servers.values().any(|other| *other == server) {
+            return Err("a server is named twice".into());
+        }
+        servers.insert(number, server);
+    }
+    match servers.len() {
+        1 => Err("a replica set has other servers, too".into()),
+        count if count > LISTED_MAX => Err(format!("{count} servers are too many")),
+        _ => Ok(servers),
+    }
+}
+
+/// A list that names servers with these numbers.
+pub fn show_servers(servers: &BTreeMap<u64, Address>) -> String {
+    let mut next = 1;
+    let word = |(number, address): (&u64, &Address)| {
+        let is_next = *number == next;
+        next = number + 1;
+        if is_next { address.to_string() } else { format!("{number}={address}") }
+    };
+    servers.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// The port at which other servers connect: what `option` says, or by the port for clients. `None`: that is too large, or there is none.
 pub fn bus_port(config: &Config, option: Opt) -> Option<u16> {
     match config.number(option) {
@@ -59,6 +103,21 @@ pub fn bus_port(config: &Config, option: Opt) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_servers_is_read_as_it_is_shown() {
+        let parse = |text: &str| parse_servers(text.split_whitespace());
+        for text in ["", "a:1@2 b:1@2 c:1@2", "a:1@2 3=[::1]:1@2 d:1@2 9=e:1@2"] {
+            assert_eq!(show_servers(&parse(text).unwrap()), text);
+        }
+        assert_eq!(show_servers(&parse("1=a:1 2=b:1 4=c:1").unwrap()), "a:1@10001 b:1@10001 4=c:1@10001");
+        for text in ["a:1", "a:1 a:1", "2=a:1 2=b:1", "a:1 0=b:1", "a:1 x=b:1", "a:1 =b:1", "a:1 3=", "a:1 b"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let many: Vec<String> = (1..=17).map(|n| format!("a:{n}")).collect();
+        assert!(parse(&many.join(" ")).is_err());
+    }
 
     #[test]
     fn an_address_is_read_as_it_is_shown() {

@@ -1,6 +1,6 @@
 //! The kinds of values that options have: how they are read, checked and shown.
 
-use super::address::Address;
+use super::address::{parse_servers, show_servers};
 use std::fmt::Write;
 
 /// Reads the words of a value and returns them in normal form. The second argument is the value so far.
@@ -196,22 +196,10 @@ pub fn primary(words: &[&str], _current: &str) -> Result<String, String> {
     }
 }
 
-/// The servers of a replica set, `host:port` or `host:port@bus-port` each; none: the server is on its own.
+/// The servers of a replica set ([`parse_servers`]); none: the server is on its own.
 pub fn replica_set(words: &[&str], _current: &str) -> Result<String, String> {
-    let words: Vec<&str> =
-        words.iter().flat_map(|word| word.split([',', ' '])).filter(|word| !word.is_empty()).collect();
-    let parse = |word: &&str| {
-        word.parse::<Address>().map_err(|()| format!("'{word}' is not host:port or host:port@bus-port"))
-    };
-    let servers = words.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    if servers.iter().enumerate().any(|(at, server)| servers[..at].contains(server)) {
-        return Err("a server is named twice".into());
-    }
-    let servers: Vec<String> = servers.iter().map(Address::to_string).collect();
-    match words.len() {
-        0 | 3 | 5 | 7 => Ok(servers.join(" ")),
-        _ => Err("a replica set has 3, 5 or 7 servers".into()),
-    }
+    let words = words.iter().flat_map(|word| word.split([',', ' '])).filter(|word| !word.is_empty());
+    parse_servers(words).map(|servers| show_servers(&servers))
 }
 
 /// Bytes, or a percentage of `maxmemory`.

@@ -172,7 +172,7 @@ options! {
     ReplicaServeStaleData "replica-serve-stale-data" or "slave-serve-stale-data", YES_NO, "yes", Live, "Whether a replica answers while it does not follow its primary";
     RdbVersion "rdb-version", Kind::Choice(&["auto", "10", "11", "12"]), "auto", Live, "Version of the RDB files that clients of SYNC get, such as redis-cli --rdb: 10 for Redis 7.0, 11 for 7.2, 12 for 7.4; auto: 11, or 12 if a hash has fields that expire";
     ReplicaOf "replicaof" or "slaveof", Kind::Custom(kind::primary), "", AtStart, "Host and port of the primary, a Redis or Valkey, whose replica the server is; empty: what it was when it ended";
-    ReplicaSet "replica-set", Kind::Custom(kind::replica_set), "", AtStart, "The servers of a replica set, this one among them, as host:port or host:port@bus-port, in the same order on each of them; empty: the server is on its own";
+    ReplicaSet "replica-set", Kind::Custom(kind::replica_set), "", AtStart, "The servers of a replica set, this one among them, as host:port or host:port@bus-port, in the same order on each of them; with a number in front (4=host:port) where some are left out; empty: the server is on its own";
     ReplicaSetName "replica-set-name", Kind::Text, "mymaster", AtStart, "The name by which clients that know Redis Sentinel ask for the leader of the replica set";
     ReplicaSetPort "replica-set-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "Where the other servers of the replica set connect; 0: at the port for clients + 10000";
     ReplicaSetTimeout "replica-set-timeout", Kind::Int { min: 100, max: 600_000 }, "1000", AtStart, "Milliseconds, up to twice as many, without a sign of the leader after which the others elect another one";

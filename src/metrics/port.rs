@@ -284,8 +284,8 @@ fn probe(server: &Server, at_least: Severity) -> Response<Full<Bytes>> {
 /// What one that follows is: it is ready if it has a leader, and lives in any case.
 fn follows(set: &ReplicaSet, is_fine_alone: bool) -> Response<Full<Bytes>> {
     let view = set.view();
-    match view.leader.filter(|leader| view.own != Some(*leader)) {
-        Some(leader) => respond(StatusCode::OK, TEXT, format!("follows {}\n", set.servers[leader])),
+    match view.leader().filter(|(leader, _)| view.own != Some(*leader)) {
+        Some((_, address)) => respond(StatusCode::OK, TEXT, format!("follows {address}\n")),
         None if is_fine_alone => respond(StatusCode::OK, TEXT, "waits for a leader\n".to_owned()),
         None => unavailable("the replica set has no leader, or this one is about to lead"),
     }

@@ -28,8 +28,8 @@ pub struct Copying {
     /// Of which set.
     pub set: u64,
     /// From which server.
-    pub from: usize,
-    own: usize,
+    pub from: MemberId,
+    own: MemberId,
     /// With what its log begins and ends.
     pub extract: Extract,
     files: Vec<(String, u64)>,
@@ -45,7 +45,7 @@ pub struct Offered {
     /// Of which set.
     pub set: u64,
     /// From which server.
-    pub from: usize,
+    pub from: MemberId,
     /// With what its log begins and ends.
     pub extract: Extract,
     /// Its files, with their lengths.
@@ -57,7 +57,7 @@ impl Copying {
     ///
     /// # Errors
     /// The medium's.
-    pub fn begin(io: Arc<dyn Io>, dir: &Path, own: usize, offered: Offered) -> io::Result<Copying> {
+    pub fn begin(io: Arc<dyn Io>, dir: &Path, own: MemberId, offered: Offered) -> io::Result<Copying> {
         remove_folder(&dir.join(COPY))?;
         let Offered { set, from, extract, files } = offered;
         let (asked, times) = (Instant::now(), 0);
@@ -71,7 +71,7 @@ impl Copying {
     pub fn fetch(&self) -> Frame {
         // Without a name: whether all was kept.
         let name = self.files.get(self.at).map_or_else(String::new, |(name, _)| name.clone());
-        Frame::Fetch { set: self.set, from: self.own as u32, name, offset: self.offset }
+        Frame::Fetch { set: self.set, from: self.own, name, offset: self.offset }
     }
 
     /// Whether it is to be asked for again; `None`: there was no answer so often that the copy is given up.
@@ -121,7 +121,7 @@ impl Copying {
     pub fn finish(self) -> holdfast_io::Result<()> {
         let journal = format!("{COPY}/{JOURNAL}");
         let Extract { base, voted, .. } = &self.extract;
-        Replica::adopt(self.io.clone(), &journal, self.own as MemberId + 1, base, *voted)?;
+        Replica::adopt(self.io.clone(), &journal, self.own, base, *voted)?;
         for folder in [&format!("{COPY}/log"), &journal, COPY, ""] {
             self.io.sync_dir(folder).map_err(|e| holdfast_io::Error::io("sync the copy", e))?;
         }

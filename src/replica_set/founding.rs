@@ -1,6 +1,9 @@
 //! How servers become a replica set. Each tells all others what its folder is; when all have said so, one of them is the origin: the
 //! one that has data, or else the first. Its store rests while the others copy it. When all have a copy, the set is founded, and
-//! never again: a server whose folder is blank then has lost its data, and gets a copy of the leader's, as one does that is too far behind.
+//! never again: a server whose folder is blank then has lost its data, or was added, and gets a copy of the leader's, as one does that is
+//! too far behind.
+//!
+//! Where servers are is said by the option first, then by the set, then by themselves.
 
 use super::{
     copying::{self, Copying, Offered},
@@ -8,11 +11,16 @@ use super::{
     giving::Giving,
     standing::{JOURNAL, Standing, State, is_file, kind},
 };
-use crate::{admin::log::log, server::replica_set::ReplicaSet};
-use holdfast_consensus::{Extract, MemberId, Replica};
+use crate::{
+    admin::log::log,
+    config::address::Address,
+    server::replica_set::{Listed, ReplicaSet},
+};
+use holdfast_consensus::{Extract, MemberId, Members, Peer, Replica};
 use holdfast_io::{Error, Io, crc32c};
 use holdfast_store::{Options, Store};
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -34,9 +42,12 @@ pub struct Founding {
     standing: Option<Standing>,
     kind: Kind,
     nonce: u64,
-    servers: u32,
-    own: Option<usize>,
-    heard: Vec<Option<(Instant, Hello)>>,
+    own: Option<MemberId>,
+    /// Where servers are.
+    servers: BTreeMap<MemberId, Address>,
+    /// As the one that leads, who is one of the set.
+    members: Option<Members>,
+    heard: BTreeMap<MemberId, (Instant, Hello)>,
     /// The number of the last entry of the replica.
     last: u64,
     copying: Option<Copying>,
@@ -45,7 +56,7 @@ pub struct Founding {
     greeted: Option<Instant>,
     /// What was logged last.
     told: String,
-    outbox: Vec<(usize, Frame)>,
+    outbox: Vec<(Address, Frame)>,
 }
 
 impl Founding {
@@ -64,22 +75,15 @@ impl Founding {
             let installed = copying::install(&dir, standing);
             installed.map_err(|e| format!("cannot put a copy in place in {}: {e}", dir.display()))?;
         }
-        let count = set.servers.len();
-        if let Some(standing) = standing.as_ref().filter(|standing| standing.count != count) {
-            return Err(format!(
-                "replica-set names {count} servers, and the data folder {} is of a set of {}",
-                dir.display(),
-                standing.count
-            ));
-        }
         let kind = kind(standing.as_ref(), &*io).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut nonce = [0; 8];
         io.random(&mut nonce);
         Ok(Founding {
             own: standing.as_ref().map(|standing| standing.own),
-            heard: vec![None; count],
+            servers: set.listed.clone(),
+            members: None,
+            heard: BTreeMap::new(),
             last: 0,
-            servers: crc32c(set.list().as_bytes()),
             nonce: u64::from_le_bytes(nonce),
             set,
             dir,
@@ -101,20 +105,57 @@ impl Founding {
     }
 
     /// Which of the servers this one is, once that is known.
-    pub fn own(&self) -> Option<usize> {
+    pub fn own(&self) -> Option<MemberId> {
         self.own
     }
 
-    /// What is to be sent, and to which server.
-    pub fn take_frames(&mut self) -> Vec<(usize, Frame)> {
+    /// Where a server is.
+    pub fn address(&self, id: MemberId) -> Option<&Address> {
+        self.servers.get(&id)
+    }
+
+    /// The servers of the set, or, until there is one, those of the option.
+    pub fn servers(&self, members: Option<&Members>) -> BTreeMap<MemberId, Listed> {
+        let Some(members) = members else { return self.set.as_listed() };
+        let listed = |(id, peer): (&MemberId, &Peer)| {
+            let address = self.servers.get(id)?.clone();
+            Some((*id, Listed { address, votes: peer.votes }))
+        };
+        members.peers.iter().filter_map(listed).collect()
+    }
+
+    /// Where servers are, as the set knows it; and, if this one leads, who is one of the set.
+    pub fn learn(&mut self, addresses: BTreeMap<MemberId, String>, members: Option<Members>) {
+        for (id, address) in addresses {
+            if let Some(address) = address.parse().ok().filter(|_| !self.set.listed.contains_key(&id)) {
+                self.servers.insert(id, address);
+            }
+        }
+        self.members = members;
+    }
+
+    /// Whether a server is who it says: one that has nothing of the set's knows its number only by its own list.
+    pub fn is_known(&self, hello: &Hello) -> bool {
+        let address = hello.from.and_then(|from| self.servers.get(&from));
+        !hello.kind.needs_all() || address.is_some_and(|address| address.to_string() == hello.address)
+    }
+
+    /// What is to be sent, and where to.
+    pub fn take_frames(&mut self) -> Vec<(Address, Frame)> {
         std::mem::take(&mut self.outbox)
+    }
+
+    fn send(&mut self, to: MemberId, frame: Frame) {
+        self.outbox.extend(self.servers.get(&to).map(|address| (address.clone(), frame)));
     }
 
     /// Tells all servers of this one, of whose replica `last` is the number of the last entry; 0: there is none.
     pub fn greet_all(&mut self, last: u64) {
         self.last = last;
         self.greeted = Some(Instant::now());
-        (0..self.set.servers.len()).for_each(|to| self.greet(to));
+        for (to, address) in self.servers.clone() {
+            self.greet(to, address);
+        }
     }
 
     /// Time goes on. `last`: as above.
@@ -145,17 +186,25 @@ impl Founding {
         }
     }
 
-    fn greet(&mut self, to: usize) {
+    fn greet(&mut self, to: MemberId, address: Address) {
+        let own = self.own.and_then(|own| self.servers.get(&own));
         let hello = Hello {
-            to: to as u32,
+            to,
             nonce: self.nonce,
-            from: self.own.map(|own| own as u32),
-            servers: self.servers,
+            from: self.own,
+            address: own.map_or_else(String::new, Address::to_string),
+            servers: self.checksum(),
             set: self.standing.as_ref().map_or(0, |standing| standing.set),
             kind: self.kind,
             last: self.last,
+            is_stranger: self.members.as_ref().is_some_and(|members| !members.peers.contains_key(&to)),
         };
-        self.outbox.push((to, Frame::Hello(hello)));
+        self.outbox.push((address, Frame::Hello(hello)));
+    }
+
+    /// Of the list of servers that the option has.
+    fn checksum(&self) -> u32 {
+        crc32c(self.set.list().as_bytes())
     }
 
     /// Another server has sent something.
@@ -167,42 +216,59 @@ impl Founding {
         match frame {
             Frame::Hello(hello) => self.meet(hello),
             Frame::Offer { set, from, to, nonce, extract, files } => {
-                let (from, to) = (from as usize, to as usize);
                 self.take_offer(to, nonce, Offered { set, from, extract, files }, replica)
             }
-            Frame::Fetch { from, name, offset, .. } => self.give(from as usize, &name, offset),
+            Frame::Fetch { from, name, offset, .. } => self.give(from, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
             Frame::Envelope { .. } => Ok(()),
         }
     }
 
     fn meet(&mut self, hello: Hello) -> Result<(), String> {
-        if hello.servers != self.servers {
+        if hello.nonce == self.nonce {
+            return match self.own {
+                Some(own) if own != hello.to => Err(format!(
+                    "replica-set: this was server {own} of the set, and is number {} in the list now: numbers must stay",
+                    hello.to
+                )),
+                _ => {
+                    self.own = Some(hello.to);
+                    Ok(())
+                }
+            };
+        }
+        let is_begun = self.kind.is_of_set() || hello.kind.is_of_set();
+        if !is_begun && hello.servers != self.checksum() {
             self.tell(format!(
                 "another server has another list of servers in its option replica-set than this one ({})",
                 self.set.list()
             ));
             return Ok(());
         }
-        let to = hello.to as usize;
-        if hello.nonce == self.nonce {
-            return match self.own {
-                Some(own) if own != to => Err(format!(
-                    "replica-set: this was server {} of the set, and is number {} in the list now: the order must stay",
-                    own + 1,
-                    to + 1
-                )),
-                _ => {
-                    self.own = Some(to).filter(|to| *to < self.heard.len());
-                    Ok(())
-                }
-            };
+        let Some(from) = hello.from else { return Ok(()) };
+        let address = hello.address.parse::<Address>();
+        if !self.is_known(&hello) && self.kind.is_of_set() {
+            let known = self.servers.get(&from).map(|known| format!(", which is at {known}"));
+            self.tell(format!(
+                "a server at {} that has no data of the set says that it is number {from} of it{}",
+                hello.address,
+                known.unwrap_or_default()
+            ));
         }
-        let Some(from) = hello.from.map(|from| from as usize).filter(|from| *from < self.heard.len()) else {
-            return Ok(());
-        };
-        if self.kind == Kind::Member && hello.kind != Kind::Member {
-            self.greet(from);
+        if let Ok(address) = address {
+            if self.kind == Kind::Member && hello.kind != Kind::Member {
+                self.greet(from, address);
+            } else if hello.kind == Kind::Member {
+                self.servers.entry(from).or_insert(address);
+            }
+        }
+        if hello.is_stranger && hello.last >= self.last {
+            let own = self.own.and_then(|own| self.servers.get(&own));
+            let own = own.map_or_else(String::new, Address::to_string);
+            self.tell(match self.kind {
+                Kind::Member | Kind::Damaged => "this server was removed from the replica set: it takes no part any more".into(),
+                _ => format!("this server is not one of the replica set that the others are: to make it one, have their leader execute REPLICASET ADD {own}"),
+            });
         }
         if let Some(standing) =
             self.standing.as_mut().filter(|it| it.set == hello.set && hello.kind == Kind::Member)
@@ -212,7 +278,7 @@ impl Founding {
             have.push(from);
             self.write()?;
         }
-        self.heard[from] = Some((Instant::now(), hello));
+        self.heard.insert(from, (Instant::now(), hello));
         Ok(())
     }
 
@@ -235,9 +301,13 @@ impl Founding {
     /// Finds who is the origin, and becomes it.
     fn decide(&mut self, now: Instant) -> Result<(), String> {
         let Some(own) = self.own else { return Ok(()) };
-        let fresh = |(at, hello): &(Instant, Hello)| (now < *at + FRESH).then(|| hello.clone());
-        let others: Vec<Option<Hello>> = self.heard.iter().map(|it| it.as_ref().and_then(fresh)).collect();
-        let has = |kind| others.iter().flatten().any(|hello| hello.kind == kind);
+        let fresh: BTreeMap<MemberId, Kind> = self
+            .heard
+            .iter()
+            .filter(|(_, (at, _))| now < *at + FRESH)
+            .map(|(id, (_, hello))| (*id, hello.kind))
+            .collect();
+        let has = |kind| fresh.values().any(|known| *known == kind);
         if has(Kind::Origin) {
             if self.kind == Kind::Data {
                 self.tell(format!(
@@ -248,30 +318,48 @@ impl Founding {
             return Ok(());
         }
         if has(Kind::Member) || has(Kind::Damaged) {
-            self.tell(match self.kind {
-                Kind::Data => format!("{} has data that are not the replica set's: it takes no part", self.dir.display()),
-                _ => "the others are a replica set, and the data of this server are not here: a copy is asked for".into(),
-            });
+            let is_stranger = self.heard.values().any(|(_, hello)| hello.is_stranger);
+            if self.kind == Kind::Data {
+                self.tell(format!(
+                    "{} has data that are not the replica set's: it takes no part",
+                    self.dir.display()
+                ));
+            } else if !is_stranger {
+                self.tell(
+                    "the others are a replica set, and the data of this server are not here: a copy is asked for"
+                        .into(),
+                );
+            }
             return Ok(());
         }
-        let kinds: Option<Vec<Kind>> = (0..others.len())
-            .map(|at| if at == own { Some(self.kind) } else { others[at].as_ref().map(|hello| hello.kind) })
-            .collect();
+        let count = self.set.listed.len();
+        if ![3, 5, 7].contains(&count) || !(1..=count as MemberId).eq(self.set.listed.keys().copied()) {
+            self.tell(format!(
+                "no set is here that this server could be one of, and none begins with these servers ({}): it takes 3, 5 or 7, \
+                 numbered from 1 on",
+                self.set.list()
+            ));
+            return Ok(());
+        }
+        let kind = |id: &MemberId| if *id == own { Some(self.kind) } else { fresh.get(id).copied() };
+        let kinds: Option<Vec<(MemberId, Kind)>> =
+            self.set.listed.keys().map(|id| kind(id).map(|kind| (*id, kind))).collect();
         let Some(kinds) = kinds else { return Ok(()) };
-        let with_data: Vec<usize> = (0..kinds.len()).filter(|at| kinds[*at] == Kind::Data).collect();
+        let with_data: Vec<MemberId> =
+            kinds.iter().filter(|(_, kind)| *kind == Kind::Data).map(|(id, _)| *id).collect();
         if with_data.len() > 1 {
-            let names: Vec<String> = with_data.iter().map(|at| self.set.servers[*at].to_string()).collect();
+            let names: Vec<String> = with_data.iter().map(|id| self.set.listed[id].to_string()).collect();
             self.tell(format!(
                 "more than one server has data, and a replica set begins with those of one: {}",
                 names.join(", ")
             ));
             return Ok(());
         }
-        if with_data.first().copied().unwrap_or(0) == own { self.begin(own) } else { Ok(()) }
+        if with_data.first().copied().unwrap_or(1) == own { self.begin(own) } else { Ok(()) }
     }
 
     /// Becomes the origin.
-    fn begin(&mut self, own: usize) -> Result<(), String> {
+    fn begin(&mut self, own: MemberId) -> Result<(), String> {
         let end = || {
             let store = Store::open_on(self.io.clone(), self.options.clone())?;
             store.close()?;
@@ -281,8 +369,8 @@ impl Founding {
         let mut set = [0; 8];
         self.io.random(&mut set);
         let set = u64::from_le_bytes(set).max(1);
-        let (count, state) = (self.heard.len(), State::Origin { end, epoch, have: Vec::new() });
-        self.standing = Some(Standing { set, own, count, state });
+        let state = State::Origin { end, epoch, have: Vec::new() };
+        self.standing = Some(Standing { set, own, state });
         self.write()?;
         self.kind = Kind::Origin;
         log!(Notice, "The replica set {set:016x} begins with the data of this server");
@@ -296,11 +384,12 @@ impl Founding {
         else {
             return Ok(());
         };
-        let base = Replica::first_base(&self.voters(), end);
+        let members = Members::first(self.set.listed.values().map(Address::to_string));
+        let base = Replica::first_base(&members, end);
         // Nobody has voted in it.
         let voted = (epoch.into(), 0);
-        let missing: Vec<usize> =
-            (0..self.heard.len()).filter(|at| *at != own && !have.contains(at)).collect();
+        let others = self.set.listed.keys().copied().filter(|id| *id != own);
+        let missing: Vec<MemberId> = others.filter(|id| !have.contains(id)).collect();
         if missing.is_empty() {
             return self.join(set, own, &base, voted);
         }
@@ -310,54 +399,46 @@ impl Founding {
             self.giving = Some(giving.map_err(|e| self.failed(&e))?);
         }
         let giving = self.giving.as_ref().expect("it is there");
-        for to in missing {
-            if let Some((_, hello)) = &self.heard[to]
-                && hello.kind == Kind::Blank
-            {
-                self.outbox.push((to, giving.offer(to, hello.nonce)));
-            }
-        }
+        let blank = |id: &MemberId| self.heard.get(id).filter(|(_, hello)| hello.kind == Kind::Blank);
+        let offer = |id: MemberId| blank(&id).map(|(_, hello)| (id, giving.offer(id, hello.nonce)));
+        let offers: Vec<(MemberId, Frame)> = missing.into_iter().filter_map(offer).collect();
+        offers.into_iter().for_each(|(to, offer)| self.send(to, offer));
         Ok(())
     }
 
-    fn voters(&self) -> Vec<MemberId> {
-        (1..=self.heard.len() as MemberId).collect()
-    }
-
     /// Becomes one of the set's, with a folder that has all that the set begins with.
-    fn join(&mut self, set: u64, own: usize, base: &[u8], voted: (u64, MemberId)) -> Result<(), String> {
-        let id = own as MemberId + 1;
-        Replica::adopt(self.io.clone(), JOURNAL, id, base, voted).map_err(|e| self.failed(&e))?;
+    fn join(&mut self, set: u64, own: MemberId, base: &[u8], voted: (u64, MemberId)) -> Result<(), String> {
+        Replica::adopt(self.io.clone(), JOURNAL, own, base, voted).map_err(|e| self.failed(&e))?;
         self.giving = None;
-        self.become_member(Standing { set, own, count: self.heard.len(), state: State::Member })
+        self.become_member(Standing { set, own, state: State::Member })
     }
 
     fn become_member(&mut self, standing: Standing) -> Result<(), String> {
-        let Standing { set, own, count, .. } = standing;
+        let Standing { set, own, .. } = standing;
         self.standing = Some(standing);
         self.write()?;
         self.kind = Kind::Member;
-        log!(Notice, "This is server {} of {count} of the replica set {set:016x}", own + 1);
+        log!(Notice, "This is server {own} of the replica set {set:016x}");
         Ok(())
     }
 
     fn take_offer(
         &mut self,
-        to: usize,
+        to: MemberId,
         nonce: u64,
         offered: Offered,
         replica: Option<&Replica>,
     ) -> Result<(), String> {
-        let (from, count) = (offered.from, self.heard.len());
-        let is_known = from < count && self.own == Some(to) && offered.set > 0;
+        let Some(from) = self.servers.get(&offered.from).cloned() else { return Ok(()) };
+        let is_ours = self.own == Some(to) && offered.set > 0;
         let is_possible =
             offered.files.len() < FILES_MAX && offered.files.iter().all(|(name, _)| is_file(name));
         let is_wanted = match self.kind {
             // What another process was to get, which had this folder before, may lack what that has acknowledged since.
             Kind::Blank => nonce == self.nonce,
             Kind::Damaged => {
-                let is_ours = |standing: &Standing| standing.set == offered.set;
-                nonce == self.nonce && self.standing.as_ref().is_some_and(is_ours)
+                let is_its = |standing: &Standing| standing.set == offered.set;
+                nonce == self.nonce && self.standing.as_ref().is_some_and(is_its)
             }
             Kind::Member => {
                 self.member_of() == Some(offered.set)
@@ -366,10 +447,10 @@ impl Founding {
             }
             Kind::Data | Kind::Origin => false,
         };
-        if !is_wanted || !is_known || !is_possible || self.copying.is_some() {
+        if !is_wanted || !is_ours || !is_possible || self.copying.is_some() {
             return Ok(());
         }
-        log!(Notice, "Copying the data of {}", self.set.servers[from]);
+        log!(Notice, "Copying the data of {from}");
         let begun = Copying::begin(self.io.clone(), &self.dir, to, offered);
         self.copying = Some(begun.map_err(|e| self.failed(&e))?);
         self.ask();
@@ -377,16 +458,17 @@ impl Founding {
     }
 
     fn ask(&mut self) {
-        if let Some(copying) = &self.copying {
-            self.outbox.push((copying.from, copying.fetch()));
+        if let Some((from, fetch)) = self.copying.as_ref().map(|copying| (copying.from, copying.fetch())) {
+            self.send(from, fetch);
         }
     }
 
     /// As the origin.
-    fn give(&mut self, from: usize, name: &str, offset: u64) -> Result<(), String> {
-        let Some(giving) = self.giving.as_ref().filter(|_| from < self.heard.len()) else { return Ok(()) };
-        let part = giving.part(name, offset).map_err(|e| self.failed(&e))?;
-        self.outbox.extend(part.map(|part| (from, part)));
+    fn give(&mut self, from: MemberId, name: &str, offset: u64) -> Result<(), String> {
+        let Some(giving) = &self.giving else { return Ok(()) };
+        if let Some(part) = giving.part(name, offset).map_err(|e| self.failed(&e))? {
+            self.send(from, part);
+        }
         Ok(())
     }
 
@@ -415,9 +497,9 @@ impl Founding {
         let is_of_use =
             self.kind.needs_all() || replica.is_some_and(|replica| replica.is_of_use(&copying.extract));
         let Some(own) = self.own.filter(|_| is_of_use) else { return Ok(()) };
-        let (set, count) = (copying.set, self.heard.len());
+        let set = copying.set;
         copying.finish().map_err(|e| self.failed(&e))?;
-        let mut standing = Standing { set, own, count, state: State::Whole };
+        let mut standing = Standing { set, own, state: State::Whole };
         standing.write(&self.dir).map_err(|e| self.failed(&e))?;
         if self.kind == Kind::Member {
             return Err("a copy of the leader's data takes the place of what there is".into());

@@ -1,7 +1,7 @@
 //! What the servers of a replica set send to each other.
 
 use holdfast_consensus::{
-    Envelope, Extract,
+    Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
 };
 
@@ -21,6 +21,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it is of a set that is founded.
+    pub fn is_of_set(self) -> bool {
+        matches!(self, Kind::Member | Kind::Damaged)
+    }
+
     /// Whether a copy is needed of all that the set has: what was promised is forgotten, or not to be relied on.
     pub fn needs_all(self) -> bool {
         matches!(self, Kind::Blank | Kind::Damaged)
@@ -30,12 +35,14 @@ impl Kind {
 /// Who is there, and what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Which of the servers it is for, by the sender's list.
-    pub to: u32,
+    /// Which of the servers it is for, as its sender knows them.
+    pub to: MemberId,
     /// What its sender has drawn at its start, by which it knows itself.
     pub nonce: u64,
     /// Which of the servers sends it; `None`: it does not know yet.
-    pub from: Option<u32>,
+    pub from: Option<MemberId>,
+    /// Where that is, as the sender knows it.
+    pub address: String,
     /// A checksum of the sender's list.
     pub servers: u32,
     /// The set; 0: it has none.
@@ -44,6 +51,8 @@ pub struct Hello {
     pub kind: Kind,
     /// The number of its last entry; 0: it has none.
     pub last: u64,
+    /// The sender leads the set, and who it is for is not one of that.
+    pub is_stranger: bool,
 }
 
 /// What is sent.
@@ -56,9 +65,9 @@ pub enum Frame {
         /// The set that begins with it.
         set: u64,
         /// Who has it.
-        from: u32,
+        from: MemberId,
         /// Whose copy it will be.
-        to: u32,
+        to: MemberId,
         /// By what the server knows itself that has asked for it, since it has nothing; 0: it lacks a part of the log.
         nonce: u64,
         /// With what its log begins and ends.
@@ -71,7 +80,7 @@ pub enum Frame {
         /// The set.
         set: u64,
         /// Who wants it.
-        from: u32,
+        from: MemberId,
         /// The file.
         name: String,
         /// Where the part begins.
@@ -97,24 +106,22 @@ pub enum Frame {
     },
 }
 
-/// That of a sender that does not know which one it is.
-const NOBODY: u32 = u32::MAX;
-
 impl Frame {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
-            Frame::Hello(Hello { to, nonce, from, servers, set, kind, last }) => {
-                out.u8(0).u32(*to).u64(*nonce).u32(from.unwrap_or(NOBODY)).u32(*servers).u64(*set);
-                out.u8(*kind as u8).u64(*last);
+            Frame::Hello(Hello { to, nonce, from, address, servers, set, kind, last, is_stranger }) => {
+                // No server has the number 0.
+                out.u8(0).u64(*to).u64(*nonce).u64(from.unwrap_or(0)).bytes(address.as_bytes()).u32(*servers);
+                out.u64(*set).u8(*kind as u8).u64(*last).u8((*is_stranger).into());
             }
             Frame::Offer { set, from, to, nonce, extract, files } => {
                 let Extract { base, last, voted } = extract;
                 out.u8(1)
                     .u64(*set)
-                    .u32(*from)
-                    .u32(*to)
+                    .u64(*from)
+                    .u64(*to)
                     .u64(*nonce)
                     .u64(last.0)
                     .u64(last.1)
@@ -126,7 +133,7 @@ impl Frame {
                 }
             }
             Frame::Fetch { set, from, name, offset } => {
-                out.u8(2).u64(*set).u32(*from).bytes(name.as_bytes()).u64(*offset);
+                out.u8(2).u64(*set).u64(*from).bytes(name.as_bytes()).u64(*offset);
             }
             Frame::Part { set, name, offset, bytes } => {
                 out.u8(3).u64(*set).bytes(name.as_bytes()).u64(*offset).bytes(bytes);
@@ -146,15 +153,20 @@ impl Frame {
     fn read(mut bytes: Decoder) -> Result<Frame, Malformed> {
         let frame = match bytes.u8()? {
             0 => {
-                let (to, nonce, from) = (bytes.u32()?, bytes.u64()?, bytes.u32()?);
-                let (servers, set) = (bytes.u32()?, bytes.u64()?);
+                let (to, nonce, from) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+                let (address, servers, set) = (text(&mut bytes)?, bytes.u32()?, bytes.u64()?);
                 let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member, Kind::Damaged];
                 let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
-                let from = (from != NOBODY).then_some(from);
-                Frame::Hello(Hello { to, nonce, from, servers, set, kind, last: bytes.u64()? })
+                let (from, last) = ((from > 0).then_some(from), bytes.u64()?);
+                let is_stranger = match bytes.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                };
+                Frame::Hello(Hello { to, nonce, from, address, servers, set, kind, last, is_stranger })
             }
             1 => {
-                let (set, from, to) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
+                let (set, from, to) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
                 let (nonce, last) = (bytes.u64()?, (bytes.u64()?, bytes.u64()?));
                 let (base, voted) = (bytes.bytes()?.to_vec(), (bytes.u64()?, bytes.u64()?));
                 let mut files = Vec::new();
@@ -165,7 +177,7 @@ impl Frame {
                 Frame::Offer { set, from, to, nonce, extract, files }
             }
             2 => {
-                let (set, from) = (bytes.u64()?, bytes.u32()?);
+                let (set, from) = (bytes.u64()?, bytes.u64()?);
                 Frame::Fetch { set, from, name: text(&mut bytes)?, offset: bytes.u64()? }
             }
             3 => {
@@ -192,7 +204,17 @@ mod tests {
 
     #[test]
     fn a_frame_is_read_as_it_was_written_and_no_other_bytes_are_one() {
-        let hello = Hello { to: 1, nonce: 2, from: None, servers: 3, set: 4, kind: Kind::Data, last: 5 };
+        let hello = Hello {
+            to: 1,
+            nonce: 2,
+            from: None,
+            address: "host:1@2".into(),
+            servers: 3,
+            set: 4,
+            kind: Kind::Data,
+            last: 5,
+            is_stranger: true,
+        };
         let frames = [
             Frame::Hello(hello.clone()),
             Frame::Hello(Hello { from: Some(2), kind: Kind::Member, ..hello }),

@@ -215,6 +215,7 @@ impl Front {
                     out.error(error);
                 }
             }
+            (b"replicaset", 2) if is(1, "status") => self.set.status(&mut out),
             (b"shutdown", 1 | 2) => {
                 // In order, as by a signal.
                 let _ =
@@ -282,7 +283,7 @@ impl Front {
 
     fn role(&self, out: &mut Writer) {
         let view = self.set.view();
-        let leader = view.leader.map(|leader| &self.set.servers[leader]);
+        let leader = view.leader().map(|(_, address)| address);
         out.array(5);
         out.bulk("slave");
         out.bulk(leader.map_or("", |leader| &leader.host));
@@ -294,7 +295,7 @@ impl Front {
     /// What of INFO can be told without data, named as in Redis.
     fn info(&self) -> String {
         let view = self.set.view();
-        let leader = view.leader.map(|leader| &self.set.servers[leader]);
+        let leader = view.leader().map(|(_, address)| address);
         let mut text = String::new();
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
             write!(text, "{name}:{value}\r\n").expect("a text takes all");
@@ -317,9 +318,9 @@ impl Front {
         line("slave_read_only", &1);
         line("replica_announced", &1);
         line("connected_slaves", &0);
-        line("\r\n# Replica_set\r\nreplica_set_servers", &self.set.servers.len());
-        line("replica_set_server", &view.own.map_or(0, |own| own + 1));
-        line("replica_set_leader", &view.leader.map_or(0, |leader| leader + 1));
+        line("\r\n# Replica_set\r\nreplica_set_servers", &view.servers.len());
+        line("replica_set_server", &view.own.unwrap_or(0));
+        line("replica_set_leader", &view.leader.unwrap_or(0));
         text
     }
 }

@@ -4,7 +4,7 @@ use super::{
     frame::Frame,
     standing::{files, is_file},
 };
-use holdfast_consensus::Extract;
+use holdfast_consensus::{Extract, MemberId};
 use holdfast_store::Io;
 use std::{io, sync::Arc};
 
@@ -14,7 +14,7 @@ pub const PART: u64 = 1 << 20;
 /// The folder.
 pub struct Giving {
     set: u64,
-    from: usize,
+    from: MemberId,
     folder: Arc<dyn Io>,
     files: Vec<(String, u64)>,
     extract: Extract,
@@ -25,17 +25,17 @@ impl Giving {
     ///
     /// # Errors
     /// The medium's.
-    pub fn new(set: u64, from: usize, folder: Arc<dyn Io>, extract: Extract) -> io::Result<Giving> {
+    pub fn new(set: u64, from: MemberId, folder: Arc<dyn Io>, extract: Extract) -> io::Result<Giving> {
         let files = files(&*folder)?;
         Ok(Giving { set, from, folder, files, extract })
     }
 
     /// Tells another server of it, which has asked for it by its `nonce`, or, 0, has not.
-    pub fn offer(&self, to: usize, nonce: u64) -> Frame {
+    pub fn offer(&self, to: MemberId, nonce: u64) -> Frame {
         Frame::Offer {
             set: self.set,
-            from: self.from as u32,
-            to: to as u32,
+            from: self.from,
+            to,
             nonce,
             extract: self.extract.clone(),
             files: self.files.clone(),

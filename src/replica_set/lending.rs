@@ -2,9 +2,10 @@
 //! kept no longer.
 //!
 //! A server that has lost its data has also forgotten what it has promised: for whom it has voted, and what it has acknowledged. So the
-//! copy is of a moment at which every other server has answered this leader since then. Had the forgetful one voted for another
+//! copy is of a moment at which every other server that votes has answered this leader since then. Had the forgetful one voted for another
 //! candidate of a later term, that candidate, which is one of them, would have refused to answer; and what it had acknowledged to this leader,
-//! or an earlier one, this leader has.
+//! or an earlier one, this leader has. One that was just added, and does not vote, has promised nothing, unless to a later leader; so it is
+//! enough that a majority knows of none.
 
 use super::{
     frame::{Frame, Hello, Kind},
@@ -29,11 +30,11 @@ const SETTLE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 pub struct Lending {
     /// Who has lost its data: by what it knows itself, and when it was first heard of, in microseconds of the machine's clock.
-    blank: BTreeMap<usize, (u64, u64)>,
+    blank: BTreeMap<MemberId, (u64, u64)>,
     /// Who is too far behind.
-    behind: BTreeSet<usize>,
+    behind: BTreeSet<MemberId>,
     /// Who has got a copy, and has not been heard of since.
-    given: Vec<(usize, Instant)>,
+    given: Vec<(MemberId, Instant)>,
     lease: Option<Loan>,
     giving: Option<Giving>,
     asked: Option<Instant>,
@@ -41,7 +42,7 @@ pub struct Lending {
 
 /// For whom a moment is kept.
 struct Loan {
-    to: usize,
+    to: MemberId,
     /// By what it knows itself, if it has lost its data; else 0.
     nonce: u64,
     lease: Lease,
@@ -50,8 +51,8 @@ struct Loan {
 impl Lending {
     /// Another server has said what it has.
     pub fn hear(&mut self, hello: &Hello, replica: Option<&Replica>, now_us: u64) {
-        let Some(from) = hello.from.map(|from| from as usize) else { return };
-        if replica.is_some_and(|replica| replica.has_last(from as MemberId + 1, hello.last)) {
+        let Some(from) = hello.from else { return };
+        if replica.is_some_and(|replica| replica.has_last(from, hello.last)) {
             // It needs no copy, or has it. If that is not enough, it lacks something again.
             self.behind.remove(&from);
             self.given.retain(|(to, _)| *to != from);
@@ -71,14 +72,16 @@ impl Lending {
     /// Begins what can begin, and ends what nobody asks for any more. Returns what is to be sent, and to whom.
     pub fn tick(
         &mut self,
-        (set, own): (u64, usize),
+        (set, own): (u64, MemberId),
         replica: &Replica,
         store: &Store,
         io: &Arc<dyn Io>,
-    ) -> Option<(usize, Frame)> {
+    ) -> Option<(MemberId, Frame)> {
         self.given.retain(|(_, at)| at.elapsed() < SETTLE);
-        let behind = replica.take_behind().into_iter().map(|id| id as usize - 1);
-        self.behind.extend(behind.filter(|at| self.given.iter().all(|(to, _)| to != at)));
+        let behind = replica.take_behind().into_iter();
+        self.behind.extend(behind.filter(|id| self.given.iter().all(|(to, _)| to != id)));
+        let members = replica.members();
+        self.behind.retain(|id| members.peers.contains_key(id));
         if self.asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
             log!(Warning, "Nobody asks for the copy any more");
             self.end();
@@ -88,10 +91,9 @@ impl Lending {
             self.lease.take_if(|loan| loan.nonce > 0);
         }
         if self.lease.is_none() {
-            let may_have = |at: usize, since: u64| replica.have_answered_since(since, at as MemberId + 1);
-            let blank = self.blank.iter().find(|(at, (_, since))| may_have(**at, *since));
-            let blank = blank.map(|(at, (nonce, _))| (*at, *nonce));
-            let (to, nonce) = self.behind.first().map(|at| (*at, 0)).or(blank)?;
+            let blank = self.blank.iter().find(|(id, (_, since))| replica.may_renew(**id, *since));
+            let blank = blank.map(|(id, (nonce, _))| (*id, *nonce));
+            let (to, nonce) = self.behind.first().map(|id| (*id, 0)).or(blank)?;
             let Begin::Leased(lease) = store.begin_backup() else { return None };
             self.lease = Some(Loan { to, nonce, lease });
             self.asked = Some(Instant::now());
@@ -110,7 +112,7 @@ impl Lending {
     }
 
     /// Answers who copies.
-    pub fn give(&mut self, to: usize, name: &str, offset: u64) -> Option<Frame> {
+    pub fn give(&mut self, to: MemberId, name: &str, offset: u64) -> Option<Frame> {
         let Loan { lease, .. } = self.lease.as_ref().filter(|loan| loan.to == to)?;
         let giving = self.giving.as_ref()?;
         self.asked = Some(Instant::now());
@@ -153,7 +155,7 @@ fn plan(
     replica: &Replica,
     store: &Store,
     io: &Arc<dyn Io>,
-    (set, own): (u64, usize),
+    (set, own): (u64, MemberId),
 ) -> Result<Option<Giving>, String> {
     // An entry ends there: what is written at once here, or agreed on, is always an entry.
     let moment = store.log().durable();

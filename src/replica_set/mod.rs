@@ -13,14 +13,17 @@ mod standing;
 
 use crate::{
     admin::log::log,
-    config::{Config, Opt, address::bus_port},
+    config::{
+        Config, Opt,
+        address::{Address, bus_port},
+    },
     net::bus::{self, Bus, Protocol},
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
     util::runtime,
 };
 use founding::Founding;
 use frame::Frame;
-use holdfast_consensus::{EachBatch, MemberId, Replica, Role};
+use holdfast_consensus::{Change, EachBatch, MEMBERS_MAX, MemberId, Replica, Role};
 use holdfast_io::Error;
 use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log};
 use lending::Lending;
@@ -46,7 +49,7 @@ use tokio::{
 };
 
 /// What a connection to another server begins with.
-const PREFACE: &[u8; 8] = b"HFset02\n";
+const PREFACE: &[u8; 8] = b"HFset03\n";
 /// Bytes of a frame at most, which may hold a whole commit.
 const FRAME_MAX: usize = 1 << 30;
 /// How many ticks the engine waits for a leader before it elects another one.
@@ -147,9 +150,7 @@ pub fn refuse_alone(dir: &Path) -> Result<(), String> {
 /// # Errors
 /// The folder cannot be read, or does not say it as it must.
 pub fn whose(dir: &Path) -> Result<Option<String>, String> {
-    let name = |Standing { set, own, count, .. }| {
-        format!("server {} of {count} of the replica set {set:016x}", own + 1)
-    };
+    let name = |Standing { set, own, .. }| format!("server {own} of the replica set {set:016x}");
     Ok(Standing::read(dir)?.map(name))
 }
 
@@ -218,7 +219,7 @@ enum Event {
     Tick,
     Frame(Vec<u8>),
     /// Another server is to lead.
-    HandOver(usize),
+    HandOver(MemberId),
     /// The replica has something to send.
     Messages,
 }
@@ -233,7 +234,7 @@ struct Part {
     replica: Option<Arc<Replica>>,
     lending: Lending,
     /// What is to be sent, beside what the replica sends.
-    outbox: Vec<(usize, Frame)>,
+    outbox: Vec<(Address, Frame)>,
     /// Until it is elected.
     electing: Option<oneshot::Sender<Elected>>,
     /// Where the log ended at the last checkpoint.
@@ -252,7 +253,7 @@ impl Part {
         mut self,
         listeners: Vec<TcpListener>,
         mut wakes: Receiver<()>,
-        mut successors: UnboundedReceiver<usize>,
+        mut successors: UnboundedReceiver<MemberId>,
         mut ended: UnboundedReceiver<()>,
     ) {
         let trust = self.set.trust.clone();
@@ -283,7 +284,7 @@ impl Part {
                 Event::Tick => self.tick(),
                 Event::Frame(bytes) => self.receive(&bytes),
                 Event::HandOver(to) => {
-                    self.successor = Some((to as MemberId + 1, false));
+                    self.successor = Some((to, false));
                     Ok(())
                 }
                 Event::Messages => Ok(()),
@@ -310,6 +311,7 @@ impl Part {
             }
             self.rest();
             self.lend();
+            self.promote();
         }
         self.show();
         Ok(())
@@ -326,12 +328,14 @@ impl Part {
                 _ => Ok(()),
             },
             Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
-                let part = self.lending.give(from as usize, &name, offset);
-                self.outbox.extend(part.map(|part| (from as usize, part)));
+                let part = self.lending.give(from, &name, offset);
+                self.send(from, part);
                 Ok(())
             }
             Some(frame) => {
-                if let Frame::Hello(hello) = &frame {
+                if let Frame::Hello(hello) = &frame
+                    && self.founding.is_known(hello)
+                {
                     self.lending.hear(hello, self.replica.as_deref(), self.io.monotonic_us());
                 }
                 self.founding.receive(frame, self.replica.as_deref())
@@ -361,21 +365,21 @@ impl Part {
 
     /// Does what follows from what has happened.
     fn work(&mut self, bus: &mut Bus) -> Result<(), String> {
-        let set = self.set.clone();
-        let place = |at: usize| (set.servers[at].host.clone(), set.servers[at].bus_port);
+        let place = |address: &Address| (address.host.clone(), address.bus_port);
         self.outbox.extend(self.founding.take_frames());
         if self.founding.member_of().is_some() && self.replica.is_none() {
             self.open()?;
         }
-        for (to, frame) in self.outbox.drain(..).filter(|(to, _)| *to < set.servers.len()) {
+        for (to, frame) in self.outbox.drain(..) {
             // It is said again.
-            let _ = bus.send(place(to), frame.encode());
+            let _ = bus.send(place(&to), frame.encode());
         }
         if let (Some(number), Some(replica)) = (self.founding.member_of(), self.replica.clone()) {
             for envelope in replica.take_messages() {
                 let to = envelope.message.to();
                 let frame = Frame::Envelope { set: number, envelope };
-                if !bus.send(place(to as usize - 1), frame.encode()) {
+                let to_place = self.founding.address(to).map(place);
+                if !to_place.is_some_and(|at| bus.send(at, frame.encode())) {
                     replica.unreachable(to);
                 }
             }
@@ -406,9 +410,11 @@ impl Part {
         let replica = replica.map_err(failed)?;
         self.rested = replica.extent().0;
         log!(Notice, "Follows from entry {} on, LSN {}", replica.last(), replica.extent().0);
+        self.founding.learn(replica.addresses(), None);
         // Before the replica says anything: a leader that has just given a copy goes on behind it.
         self.founding.greet_all(replica.last());
         self.outbox.extend(self.founding.take_frames());
+        self.set.join(replica.clone());
         self.replica = Some(replica);
         Ok(())
     }
@@ -432,7 +438,7 @@ impl Part {
         if let Some(thread) = self.resting.take_if(|thread| thread.is_finished()) {
             thread.join().expect("a panic ends the process");
         }
-        let share = REST_BYTES / self.set.servers.len() as u64 * own as u64;
+        let share = REST_BYTES / MEMBERS_MAX as u64 * (own % MEMBERS_MAX as u64);
         let end = replica.extent().0;
         if (end + share) / REST_BYTES <= (self.rested + share) / REST_BYTES || self.resting.is_some() {
             return;
@@ -462,29 +468,48 @@ impl Part {
         };
         if let Some(store) = self.set.store().filter(|_| replica.lease_us() > 0) {
             let offer = self.lending.tick((set, own), replica, store, &self.io);
-            self.outbox.extend(offer);
+            if let Some((to, offer)) = offer {
+                self.send(to, Some(offer));
+            }
         }
     }
 
-    fn show(&self) {
+    fn send(&mut self, to: MemberId, frame: Option<Frame>) {
+        let to = self.founding.address(to).cloned();
+        self.outbox.extend(to.zip(frame));
+    }
+
+    /// As the leader, has one vote that was added and has all by now.
+    fn promote(&mut self) {
+        let Some(id) = self.replica.as_ref().and_then(|replica| replica.has_caught_up()) else { return };
+        if self.set.change(&Change::Promote(id)).is_ok() {
+            log!(Notice, "Server {id} has all data, and counts for a majority from now on");
+        }
+    }
+
+    fn show(&mut self) {
         let mut view = View { own: self.founding.own(), ..View::default() };
+        let mut members = None;
         if let Some(replica) = &self.replica {
             view.leader = match replica.role() {
                 Role::Leader => view.own,
-                Role::Follower { leader } => {
-                    (leader as usize).checked_sub(1).filter(|at| *at < self.set.servers.len())
-                }
+                Role::Follower { leader } => Some(leader),
                 Role::Leaderless => None,
             };
             view.extent = replica.extent();
             if view.leader == view.own {
-                let other = |other: holdfast_consensus::Other| {
-                    let (at, silent) = (other.id as usize - 1, Duration::from_micros(other.silent_us));
-                    Other { at, end: other.end, silent }
+                let other = |other: holdfast_consensus::Other| Other {
+                    id: other.id,
+                    end: other.end,
+                    silent: Duration::from_micros(other.silent_us),
                 };
                 view.others = replica.others().into_iter().map(other).collect();
             }
+            let is_leader = view.leader == view.own;
+            self.founding.learn(replica.addresses(), is_leader.then(|| replica.members()));
+            members = Some(replica.members());
         }
+        view.servers = Arc::new(self.founding.servers(members.as_ref()));
         self.set.show(view);
     }
 }

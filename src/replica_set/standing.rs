@@ -2,6 +2,7 @@
 
 use super::frame::Kind;
 use crate::config::file::replace;
+use holdfast_consensus::MemberId;
 use holdfast_store::{Io, Lsn};
 use std::{fmt::Write, fs, io, path::Path};
 
@@ -18,9 +19,7 @@ pub struct Standing {
     /// The set.
     pub set: u64,
     /// Which of the servers the folder is of.
-    pub own: usize,
-    /// How many there are.
-    pub count: usize,
+    pub own: MemberId,
     /// How far the folder has come.
     pub state: State,
 }
@@ -29,7 +28,7 @@ pub struct Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The others copy it, and it rests: where its log ends and in which epoch, and who has a copy.
-    Origin { end: Lsn, epoch: u32, have: Vec<usize> },
+    Origin { end: Lsn, epoch: u32, have: Vec<MemberId> },
     /// Beside it lies a copy that is whole, and takes its place.
     Whole,
     /// That is half done: nothing is left of what there was.
@@ -58,8 +57,8 @@ impl Standing {
     fn decode(text: &str) -> Option<Standing> {
         let (line, rest) = text.strip_suffix('\n')?.split_once('\n')?;
         let words: Vec<&str> = line.split(' ').collect();
-        let ["set", set, "server", own, "of", count] = words[..] else { return None };
-        let (set, own, count) = (u64::from_str_radix(set, 16).ok()?, own.parse().ok()?, count.parse().ok()?);
+        let ["set", set, "server", own] = words[..] else { return None };
+        let (set, own) = (u64::from_str_radix(set, 16).ok()?, own.parse().ok()?);
         let words: Vec<&str> = rest.split(' ').collect();
         let state = match words[..] {
             ["member"] => State::Member,
@@ -72,8 +71,7 @@ impl Standing {
             }
             _ => return None,
         };
-        let is_possible = set > 0 && (1..=count).contains(&own);
-        is_possible.then(|| Standing { set, own: own - 1, count, state })
+        (set > 0 && own > 0).then_some(Standing { set, own, state })
     }
 
     /// Has the file say it, durably.
@@ -81,8 +79,8 @@ impl Standing {
     /// # Errors
     /// The medium's.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        let Standing { set, own, count, state } = self;
-        let mut text = format!("set {set:016x} server {} of {count}\n", own + 1);
+        let Standing { set, own, state } = self;
+        let mut text = format!("set {set:016x} server {own}\n");
         match state {
             State::Member => text.push_str("member"),
             State::Damaged => text.push_str("damaged"),
@@ -165,18 +163,17 @@ mod tests {
             State::Origin { end: 4096, epoch: 1, have: vec![] },
         ];
         for state in states.into_iter().chain([State::Origin { end: 1 << 40, epoch: 7, have: vec![1, 2] }]) {
-            let standing = Standing { set: 0xABC, own: 2, count: 3, state };
+            let standing = Standing { set: 0xABC, own: 2, state };
             standing.write(dir).unwrap();
             assert_eq!(Standing::read(dir), Ok(Some(standing)));
         }
         for text in [
             "",
-            "set 1 server 1 of 3\nmember",
-            "set 0 server 1 of 3\nmember\n",
-            "set 1 server 4 of 3\nmember\n",
-            "set 1 server 0 of 3\nmember\n",
-            "set 1 server 1 of 3\norigin 4096\n",
-            "set 1 server 1 of 3\nmember\nmember\n",
+            "set 1 server 1\nmember",
+            "set 0 server 1\nmember\n",
+            "set 1 server 0\nmember\n",
+            "set 1 server 1\norigin 4096\n",
+            "set 1 server 1\nmember\nmember\n",
         ] {
             fs::write(dir.join(FILE), text).unwrap();
             assert!(Standing::read(dir).is_err(), "{text:?}");

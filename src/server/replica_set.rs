@@ -3,12 +3,17 @@
 
 use crate::{
     commit::lease::Lease,
-    config::{Config, Opt, address::Address},
+    config::{
+        Config, Opt,
+        address::{Address, parse_servers, show_servers},
+    },
     transport::trust::Trust,
 };
+use holdfast_consensus::{Change, MemberId, Members, Refused, Replica};
 use holdfast_resp::Writer;
 use holdfast_store::{Io, Lsn, Store};
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
@@ -20,21 +25,32 @@ pub const CONNECTED: Duration = Duration::from_secs(10);
 /// What is known of the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Which of the servers this one is; `None`: it is not known yet.
-    pub own: Option<usize>,
+    /// The servers of the set, by their numbers.
+    pub servers: Arc<BTreeMap<MemberId, Listed>>,
+    /// Which of them this one is; `None`: it is not known yet.
+    pub own: Option<MemberId>,
     /// Who leads.
-    pub leader: Option<usize>,
+    pub leader: Option<MemberId>,
     /// Where the log ends here, and up to where it is known to be agreed on.
     pub extent: (Lsn, Lsn),
     /// The others, as the leader knows them.
     pub others: Vec<Other>,
 }
 
+/// A server of the set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where it is.
+    pub address: Address,
+    /// Whether it counts for a majority.
+    pub votes: bool,
+}
+
 /// Another server, as the leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Other {
     /// Which of the servers it is.
-    pub at: usize,
+    pub id: MemberId,
     /// Everything below is durable there.
     pub end: Lsn,
     /// For how long it was not heard of.
@@ -42,6 +58,21 @@ pub struct Other {
 }
 
 impl View {
+    /// Where a server is.
+    pub fn address(&self, id: MemberId) -> Option<&Address> {
+        self.servers.get(&id).map(|listed| &listed.address)
+    }
+
+    /// The leader, and where it is.
+    pub fn leader(&self) -> Option<(MemberId, &Address)> {
+        self.leader.and_then(|id| self.address(id).map(|address| (id, address)))
+    }
+
+    /// How many servers are a majority.
+    pub fn majority(&self) -> usize {
+        self.servers.values().filter(|listed| listed.votes).count() / 2 + 1
+    }
+
     /// How many others have everything below `lsn`.
     pub fn count_with(&self, lsn: Lsn) -> usize {
         self.others.iter().filter(|other| other.end >= lsn).count()
@@ -57,14 +88,15 @@ impl View {
 pub struct ReplicaSet {
     /// By what name clients that look for a leader, as Redis Sentinel names one, ask for it.
     pub name: String,
-    /// Its servers.
-    pub servers: Vec<Address>,
+    /// Its servers as the option names them, by their numbers.
+    pub listed: BTreeMap<MemberId, Address>,
     /// How they know each other.
     pub trust: Arc<Trust>,
     /// Until when what was read may be told.
     pub lease: Arc<Lease>,
     view: Mutex<View>,
-    successors: OnceLock<UnboundedSender<usize>>,
+    successors: OnceLock<UnboundedSender<MemberId>>,
+    replica: OnceLock<Arc<Replica>>,
     store: OnceLock<Arc<Store>>,
 }
 
@@ -78,8 +110,7 @@ impl ReplicaSet {
         if text.is_empty() {
             return Ok(None);
         }
-        let servers = text.split_whitespace().map(str::parse).collect::<Result<Vec<Address>, ()>>();
-        let servers = servers.expect("the option was checked");
+        let listed = parse_servers(text.split_whitespace()).expect("the option was checked");
         let refused = |why: &str| Err(format!("replica-set: {why}"));
         if config.is_on(Opt::ClusterEnabled) {
             return refused("a node of a cluster (cluster-enabled) cannot be one of a replica set yet");
@@ -96,20 +127,30 @@ impl ReplicaSet {
         trust.configure(config).map_err(|e| format!("tls-replication: {e}"))?;
         let lease = Arc::new(Lease::new(io.clone()));
         let name = config.text(Opt::ReplicaSetName);
-        Ok(Some(Arc::new(ReplicaSet {
+        let set = ReplicaSet {
             name,
-            servers,
+            listed,
             trust,
             lease,
             view: Mutex::default(),
             successors: OnceLock::new(),
+            replica: OnceLock::new(),
             store: OnceLock::new(),
-        })))
+        };
+        set.lock().servers = Arc::new(set.as_listed());
+        Ok(Some(Arc::new(set)))
     }
 
     /// Its servers, as the option names them.
     pub fn list(&self) -> String {
-        self.servers.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")
+        show_servers(&self.listed)
+    }
+
+    /// Its servers, until there is a set that knows better.
+    pub fn as_listed(&self) -> BTreeMap<MemberId, Listed> {
+        let listed =
+            |(id, address): (&MemberId, &Address)| (*id, Listed { address: address.clone(), votes: true });
+        self.listed.iter().map(listed).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {
@@ -136,13 +177,30 @@ impl ReplicaSet {
         self.store.get()
     }
 
+    /// The server is one of the set, with this replica.
+    pub fn join(&self, replica: Arc<Replica>) {
+        assert!(self.replica.set(replica).is_ok(), "a server becomes one of a set once");
+    }
+
+    /// As the one that leads, has its servers changed. Returns what they are when all below the LSN is agreed on.
+    ///
+    /// # Errors
+    /// They are not to be changed so, or not now.
+    pub fn change(&self, change: &Change) -> Result<(Members, Lsn), Refused> {
+        let (Some(store), Some(replica)) = (self.store.get(), self.replica.get()) else {
+            return Err(Refused::NotLeader);
+        };
+        let members = replica.propose(change)?;
+        Ok((members, store.append_clock_mark()))
+    }
+
     /// Who is told which server is to lead.
-    pub fn tell_of_successors(&self, successors: UnboundedSender<usize>) {
+    pub fn tell_of_successors(&self, successors: UnboundedSender<MemberId>) {
         assert!(self.successors.set(successors).is_ok(), "one thread takes part in the set");
     }
 
     /// As the one that leads, has another server lead.
-    pub fn hand_over(&self, to: usize) {
+    pub fn hand_over(&self, to: MemberId) {
         if let Some(successors) = self.successors.get() {
             // If the thread has ended, so does the server.
             let _ = successors.send(to);
@@ -161,15 +219,15 @@ impl ReplicaSet {
         let view = self.view();
         match args.len() {
             1 if is(0, "masters") => {
-                out.array(view.leader.iter().count());
-                view.leader.into_iter().for_each(|leader| self.describe(leader, &view, out));
+                out.array(view.leader().iter().count());
+                view.leader().into_iter().for_each(|(leader, _)| self.describe(leader, &view, out));
             }
             1 if is(0, "myid") => out.bulk(self.id(view.own.unwrap_or_default())),
-            2 if is(0, "get-master-addr-by-name") => match view.leader.filter(|_| is_known) {
-                Some(leader) => {
+            2 if is(0, "get-master-addr-by-name") => match view.leader().filter(|_| is_known) {
+                Some((_, leader)) => {
                     out.array(2);
-                    out.bulk(&self.servers[leader].host);
-                    out.bulk(self.servers[leader].port.to_string());
+                    out.bulk(&leader.host);
+                    out.bulk(leader.port.to_string());
                 }
                 None => out.null_array(),
             },
@@ -177,18 +235,20 @@ impl ReplicaSet {
                 if !is_known {
                     return Err("ERR No such master with that name".into());
                 }
-                let Some(leader) = view.leader else { return Err("NOQUORUM No server leads now".into()) };
+                let Some((leader, _)) = view.leader() else {
+                    return Err("NOQUORUM No server leads now".into());
+                };
                 if is(0, "ckquorum") {
-                    out.simple(format!("OK {} servers, of which one leads", self.servers.len()));
+                    out.simple(format!("OK {} servers, of which one leads", view.servers.len()));
                 } else if is(0, "master") {
                     self.describe(leader, &view, out);
                 } else {
                     // Each server answers what a Sentinel would.
                     let except = if is(0, "sentinels") { view.own } else { Some(leader) };
-                    let those: Vec<usize> =
-                        (0..self.servers.len()).filter(|at| Some(*at) != except).collect();
+                    let those: Vec<MemberId> =
+                        view.servers.keys().copied().filter(|id| Some(*id) != except).collect();
                     out.array(those.len());
-                    those.into_iter().for_each(|at| self.describe(at, &view, out));
+                    those.into_iter().for_each(|id| self.describe(id, &view, out));
                 }
             }
             _ => {
@@ -202,22 +262,51 @@ impl ReplicaSet {
         Ok(())
     }
 
+    /// Answers REPLICASET STATUS: a map a server, with what is known here.
+    pub fn status(&self, out: &mut Writer) {
+        let view = self.view();
+        out.array(view.servers.len());
+        for (id, Listed { address, votes }) in view.servers.iter() {
+            let (is_own, is_leader) = (view.own == Some(*id), view.leader == Some(*id));
+            let other = view.others.iter().find(|other| other.id == *id);
+            let role = match (is_leader, votes) {
+                (true, _) => "leader",
+                (false, true) => "follower",
+                (false, false) => "joining",
+            };
+            let state = match other {
+                _ if is_own || is_leader => "online",
+                Some(other) if other.silent <= CONNECTED => "online",
+                Some(_) => "silent",
+                // Only the leader hears of all.
+                None => "unknown",
+            };
+            let end = if is_own { Some(view.extent.0) } else { other.map(|other| other.end) };
+            out.map(5);
+            out.key("number").int(*id as i64);
+            out.key("address").bulk(address.to_string());
+            out.key("role").bulk(role);
+            out.key("state").bulk(state);
+            out.key("offset").int(end.map_or(-1, |end| end as i64));
+        }
+    }
+
     /// Forty hexadecimal digits that name a server.
-    fn id(&self, at: usize) -> String {
-        format!("{:040x}", at + 1)
+    fn id(&self, id: MemberId) -> String {
+        format!("{id:040x}")
     }
 
     /// A server in the fields that clients of Sentinel read.
-    fn describe(&self, at: usize, view: &View, out: &mut Writer) {
-        let Address { host, port, .. } = &self.servers[at];
-        let is_leader = view.leader == Some(at);
+    fn describe(&self, id: MemberId, view: &View, out: &mut Writer) {
+        let Address { host, port, .. } = &view.servers[&id].address;
+        let is_leader = view.leader == Some(id);
         let name = if is_leader { self.name.clone() } else { format!("{host}:{port}") };
-        let others = self.servers.len() - 1;
+        let others = view.servers.len() - 1;
         let fields = [
             ("name", name),
             ("ip", host.clone()),
             ("port", port.to_string()),
-            ("runid", self.id(at)),
+            ("runid", self.id(id)),
             ("flags", if is_leader { "master" } else { "slave" }.into()),
             ("role-reported", if is_leader { "master" } else { "slave" }.into()),
             ("link-pending-commands", "0".into()),
@@ -228,7 +317,7 @@ impl ReplicaSet {
             ("master-link-status", "ok".into()),
             ("num-slaves", others.to_string()),
             ("num-other-sentinels", others.to_string()),
-            ("quorum", (self.servers.len() / 2 + 1).to_string()),
+            ("quorum", view.majority().to_string()),
         ];
         out.map(fields.len());
         for (field, value) in fields {

@@ -1,6 +1,7 @@
 //! How far a command has come that is done in several runs.
 
 use crate::{commit::durability::Lsn, session::migration::Migration};
+use holdfast_consensus::MemberId;
 use holdfast_store::stream::Id;
 use tokio::time::Instant;
 
@@ -24,6 +25,8 @@ pub enum Progress {
     },
     /// CLUSTER: what came of the change that it has ordered.
     Ordered(Result<(), String>),
+    /// REPLICASET ADD and REMOVE: the number of the server, and where the change ends in the log.
+    Members(MemberId, Lsn),
     /// BACKUP BEGIN.
     Backup,
     /// CONFIG SET: until when it waits for memory to be given back.

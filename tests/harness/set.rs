@@ -6,12 +6,35 @@ use holdfast_resp::Reply;
 /// Milliseconds until another leader is elected. A busy machine is not to have one elected without need.
 const TIMEOUT: &str = "3000";
 
+fn address((port, bus): (u16, u16)) -> String {
+    format!("127.0.0.1:{port}@{bus}")
+}
+
+fn options((port, bus): (u16, u16), list: &str) -> Vec<String> {
+    let (port, bus) = (port.to_string(), bus.to_string());
+    let words = [
+        "--port",
+        &port,
+        "--bind",
+        "127.0.0.1",
+        "--replica-set-port",
+        &bus,
+        "--replica-set-timeout",
+        TIMEOUT,
+        "--replica-set",
+        list,
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
 /// Servers of a set, or where one was.
 pub struct Set {
     /// `None`: it does not run.
     pub servers: Vec<Option<Server>>,
     /// What each is started with.
     pub options: Vec<Vec<String>>,
+    /// Where each is, as the option `replica-set` names it.
+    pub addresses: Vec<String>,
 }
 
 impl Set {
@@ -25,27 +48,24 @@ impl Set {
     /// None of them is started yet.
     pub fn new(count: usize) -> Set {
         let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
-        let list: Vec<String> = ports.iter().map(|(port, bus)| format!("127.0.0.1:{port}@{bus}")).collect();
-        let options: Vec<Vec<String>> = ports
-            .iter()
-            .map(|(port, bus)| {
-                let (port, bus, list) = (port.to_string(), bus.to_string(), list.join(" "));
-                let words = [
-                    "--port",
-                    &port,
-                    "--bind",
-                    "127.0.0.1",
-                    "--replica-set-port",
-                    &bus,
-                    "--replica-set-timeout",
-                    TIMEOUT,
-                    "--replica-set",
-                    &list,
-                ];
-                words.map(str::to_owned).to_vec()
-            })
-            .collect();
-        Set { servers: (0..count).map(|_| None).collect(), options }
+        let addresses: Vec<String> = ports.iter().copied().map(address).collect();
+        let options = ports.into_iter().map(|ports| options(ports, &addresses.join(" "))).collect();
+        Set { servers: (0..count).map(|_| None).collect(), options, addresses }
+    }
+
+    /// Another server, whose list has the others but `left_out`, and itself, with a number. It is not started yet.
+    pub fn add(&mut self, number: usize, left_out: &[usize]) -> usize {
+        let ports = (free_port(), free_port());
+        let known = (0..self.addresses.len()).filter(|at| !left_out.contains(at));
+        let mut list: Vec<(usize, &str)> = known.map(|at| (at + 1, &self.addresses[at][..])).collect();
+        let own = address(ports);
+        list.push((number, &own));
+        list.sort_unstable();
+        let list: Vec<String> = list.iter().map(|(number, address)| format!("{number}={address}")).collect();
+        self.options.push(options(ports, &list.join(" ")));
+        self.addresses.push(own);
+        self.servers.push(None);
+        self.servers.len() - 1
     }
 
     /// Starts a server with a folder.

@@ -1,18 +1,20 @@
 //! The entries of a group whose log is the store's own: an entry is a group of batches, and what ends it there says which one.
 //!
-//! The journal holds only the vote, who the members are, and the *base*: an entry that all later ones follow, and where it ends in the log.
+//! The journal holds only the vote and the *base*: an entry that all later ones follow, where it ends in the log, and who the members are
+//! then. What ends a later entry may say that they are others from there on.
 
 use crate::{
     MemberId,
     code::{Decoder, Encoder, Malformed},
     journal::{Journal, Records},
+    members::Members,
 };
 use holdfast_io::{Error, Result};
 use holdfast_log::{BATCH_HEADER, Log, Lsn, Replayed, SEAL, batch_len};
 use parking_lot::Mutex;
 use raft::{
     GetEntriesContext, RaftState, Storage, StorageError,
-    eraftpb::{ConfState, Entry, HardState, Snapshot},
+    eraftpb::{Entry, HardState, Snapshot},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -39,23 +41,31 @@ pub struct Seal {
 /// Who is told of each batch of a log: its LSN and payload.
 pub type EachBatch<'f> = &'f mut dyn FnMut(Lsn, &[u8]) -> Result<()>;
 
-/// Bytes of log that a seal takes.
-pub const SEAL_LEN: u64 = batch_len(25);
+/// Bytes of a seal that says nothing of the members.
+const PLAIN: usize = 25;
+
+/// Bytes of log that a seal takes with so many bytes about the members.
+pub const fn seal_len(members: usize) -> u64 {
+    batch_len(PLAIN + members)
+}
 
 impl Seal {
-    pub fn encode(&self) -> Vec<u8> {
+    /// Its bytes. `members`: empty, or the bytes of those that there are from this entry on.
+    pub fn encode(&self, members: &[u8]) -> Vec<u8> {
         let mut out = Encoder::default();
         out.u8(SEAL).u64(self.index).u64(self.term).u64(self.before);
+        out.0.extend_from_slice(members);
         out.0
     }
 
     /// `None`: the payload is no seal's.
-    fn decode(payload: &[u8]) -> Option<std::result::Result<Seal, Malformed>> {
+    fn decode(payload: &[u8]) -> Option<std::result::Result<(Seal, Option<Members>), Malformed>> {
         (payload.first() == Some(&SEAL)).then(|| {
-            let mut rest = Decoder(&payload[1..]);
-            let (index, term, before) = (rest.u64()?, rest.u64()?, rest.u64()?);
-            rest.end()?;
-            Ok(Seal { index, term, before })
+            let (plain, members) = payload.split_at_checked(PLAIN).ok_or(Malformed)?;
+            let mut plain = Decoder(&plain[1..]);
+            let seal = Seal { index: plain.u64()?, term: plain.u64()?, before: plain.u64()? };
+            let members = (!members.is_empty()).then(|| Members::decode(members)).transpose()?;
+            Ok((seal, members))
         })
     }
 }
@@ -64,14 +74,16 @@ impl Seal {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     seal: Seal,
+    /// Where its seal begins, and so where its batches end. The first entry has neither.
+    seal_lsn: Lsn,
     /// Where its seal ends.
     end: Lsn,
 }
 
 impl Place {
-    /// Where its seal begins, and so where its batches end. The first entry has neither.
-    fn seal_lsn(&self) -> Lsn {
-        if self.seal.index == FIRST.0 { self.end } else { self.end - SEAL_LEN }
+    /// That of an entry whose seal was read at `lsn`, with so many bytes of payload.
+    fn read(seal: Seal, lsn: Lsn, len: usize) -> Place {
+        Place { seal, seal_lsn: lsn, end: lsn + batch_len(len) }
     }
 }
 
@@ -80,6 +92,10 @@ pub struct Entries {
     journal: Journal,
     /// The first one only says what the others follow.
     places: VecDeque<Place>,
+    /// Those that change the members, with the members from there on.
+    changes: BTreeMap<u64, Members>,
+    /// The members after the entry of this number, which was the base at the start.
+    origin: (u64, Members),
     /// Late entries with their batches, by their numbers.
     recent: BTreeMap<u64, Entry>,
     recent_bytes: usize,
@@ -93,19 +109,19 @@ pub struct Entries {
 fn first(end: Lsn) -> Place {
     let (index, term) = FIRST;
     let seal = Seal { index, term, before: 0 };
-    Place { seal, end }
+    Place { seal, seal_lsn: end, end }
 }
 
-/// The state that a group of `voters` begins with.
-pub fn first_base(voters: &[MemberId], end: Lsn) -> Snapshot {
-    encode_base(&first(end), ConfState { voters: voters.to_vec(), ..ConfState::default() })
+/// The state that a group of `members` begins with.
+pub fn first_base(members: &Members, end: Lsn) -> Snapshot {
+    encode_base(&first(end), members)
 }
 
 /// A base as bytes, for another member.
 pub fn base_to_bytes(base: &Snapshot) -> Vec<u8> {
     let about = base.get_metadata();
     let mut out = Encoder::default();
-    out.u64(about.index).u64(about.term).bytes(&base.data).numbers(&about.get_conf_state().voters);
+    out.u64(about.index).u64(about.term).bytes(&base.data);
     out.0
 }
 
@@ -117,42 +133,46 @@ pub fn base_of_bytes(bytes: &[u8]) -> Option<Snapshot> {
         let about = base.mut_metadata();
         (about.index, about.term) = (bytes.u64()?, bytes.u64()?);
         base.data = bytes.bytes()?.to_vec().into();
-        let voters = bytes.numbers()?;
-        base.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
         bytes.end()?;
-        decode_base(&base)?;
+        let (_, members) = decode_base(&base)?;
+        base.mut_metadata().set_conf_state(members.state());
         Ok(base)
     };
     read().ok()
 }
 
-fn encode_base(place: &Place, members: ConfState) -> Snapshot {
+fn encode_base(place: &Place, members: &Members) -> Snapshot {
     let mut data = Encoder::default();
-    data.u64(place.end).u64(place.seal.before);
+    data.u64(place.seal_lsn).u64(place.end).u64(place.seal.before).bytes(&members.encode());
     let mut base = Snapshot { data: data.0.into(), ..Snapshot::default() };
     let about = base.mut_metadata();
     (about.index, about.term) = (place.seal.index, place.seal.term);
-    about.set_conf_state(members);
+    about.set_conf_state(members.state());
     base
 }
 
-fn decode_base(base: &Snapshot) -> std::result::Result<Place, Malformed> {
+fn decode_base(base: &Snapshot) -> std::result::Result<(Place, Members), Malformed> {
     let mut data = Decoder(&base.data);
-    let (end, before) = (data.u64()?, data.u64()?);
+    let (seal_lsn, end, before) = (data.u64()?, data.u64()?, data.u64()?);
+    let members = Members::decode(data.bytes()?)?;
     data.end()?;
     let about = base.get_metadata();
     let seal = Seal { index: about.index, term: about.term, before };
-    if end >= SEAL_LEN { Ok(Place { seal, end }) } else { Err(Malformed) }
+    if seal_lsn <= end { Ok((Place { seal, seal_lsn, end }, members)) } else { Err(Malformed) }
 }
 
 impl Entries {
     /// The entries behind the base of a journal. They are [read](Entries::read) then.
     pub fn new(journal: Journal) -> Result<Entries> {
-        let first = decode_base(journal.snapshot())
+        let (first, members) = decode_base(journal.snapshot())
             .map_err(|Malformed| Error::Unusable("the journal of a replica has no base".into()))?;
+        // A member that is further behind is sent the base as well, as it is.
+        let is_change = first.end - first.seal_lsn > seal_len(0);
         Ok(Entries {
             journal,
             places: VecDeque::from([first]),
+            changes: is_change.then(|| (first.seal.index, members.clone())).into_iter().collect(),
+            origin: (first.seal.index, members),
             recent: BTreeMap::new(),
             recent_bytes: 0,
             log: None,
@@ -166,20 +186,22 @@ impl Entries {
         self.places.truncate(base.saturating_sub(self.first().seal.index) as usize + 1);
         self.recent.clear();
         self.recent_bytes = 0;
-        let places = &mut self.places;
+        self.changes.retain(|index, _| *index <= base);
+        let (places, changes) = (&mut self.places, &mut self.changes);
         let mut replayed = open(&mut |lsn, payload| {
             let Some(seal) = Seal::decode(payload) else { return Ok(()) };
             let damaged = |what: &str| Error::corrupt("log", lsn, format!("the seal at this LSN: {what}"));
-            let seal = seal.map_err(|Malformed| damaged("not its form"))?;
+            let (seal, members) = seal.map_err(|Malformed| damaged("not its form"))?;
             let last = places.back().expect("the first");
             if seal.index <= last.seal.index || seal.index > limit {
                 return Ok(());
             }
-            let follows = seal.index == last.seal.index + 1 && seal.before == last.seal_lsn();
+            let follows = seal.index == last.seal.index + 1 && seal.before == last.seal_lsn;
             if !follows || seal.term < last.seal.term || lsn < last.end {
                 return Err(damaged("not the next one"));
             }
-            places.push_back(Place { seal, end: lsn + SEAL_LEN });
+            places.push_back(Place::read(seal, lsn, payload.len()));
+            changes.extend(members.map(|members| (seal.index, members)));
             Ok(())
         })?;
         let end = self.end();
@@ -220,7 +242,7 @@ impl Entries {
 
     /// The seal of the next entry, of this term.
     pub fn next_seal(&self, term: u64) -> Seal {
-        Seal { index: self.last_number() + 1, term, before: self.last().seal_lsn() }
+        Seal { index: self.last_number() + 1, term, before: self.last().seal_lsn }
     }
 
     /// Finds older entries in the log, as long as it is kept, down to one that another member has, perhaps.
@@ -233,20 +255,28 @@ impl Entries {
                 return;
             }
             let payload = self.log.as_ref().and_then(|log| log.payload_at(before));
-            let Some(Some(Ok(seal))) = payload.as_deref().map(Seal::decode) else { return };
+            let Some(payload) = payload else { return };
+            let Some(Ok((seal, members))) = Seal::decode(&payload) else { return };
             if seal.index != number {
                 return;
             }
-            self.places.push_front(Place { seal, end: before + SEAL_LEN });
+            self.places.push_front(Place::read(seal, before, payload.len()));
+            self.changes.extend(members.map(|members| (number, members)));
         }
     }
 
-    /// Adds the next entry, whose seal ends at `end`.
+    /// Adds the next entry, whose seal ends at `end`. Its context are the bytes of the members from there on, if they are others.
     pub fn push(&mut self, seal: Seal, entry: Entry, end: Lsn) {
         assert_eq!((seal.index, seal.term), (self.last_number() + 1, entry.term));
+        let members_len = entry.context.len();
+        if members_len > 0 {
+            let members = Members::decode(&entry.context).expect("it was checked");
+            self.changes.insert(seal.index, members);
+        }
         self.recent_bytes += entry.data.len();
         self.recent.insert(seal.index, entry);
-        self.places.push_back(Place { seal, end });
+        let seal_lsn = end - seal_len(members_len);
+        self.places.push_back(Place { seal, seal_lsn, end });
     }
 
     /// Forgets what others can read in the log.
@@ -261,9 +291,29 @@ impl Entries {
         }
     }
 
+    /// The members after an entry that is there. `None`: they are not known any more.
+    pub fn members_at(&self, index: u64) -> Option<&Members> {
+        let (origin, members) = &self.origin;
+        if let Some((_, members)) =
+            self.changes.range(..=index).next_back().filter(|last| *last.0 > *origin || index < *origin)
+        {
+            return Some(members);
+        }
+        let is_same = index >= *origin || self.changes.range(index + 1..=*origin).next().is_none();
+        is_same.then_some(members)
+    }
+
+    /// The next entry behind `after`, up to `last`, that changes the members, and what they are then.
+    pub fn change_behind(&self, after: u64, last: u64) -> Option<(u64, Members)> {
+        if after >= last {
+            return None;
+        }
+        self.changes.range(after + 1..=last).next().map(|(index, members)| (*index, members.clone()))
+    }
+
     /// Makes the last entry that ends at or below `from`, and is decided, the base.
-    pub fn keep_from(&mut self, from: Lsn, decided: u64, members: &ConfState) -> Result<()> {
-        let Some(base) = self.base_at(from, decided, members) else { return Ok(()) };
+    pub fn keep_from(&mut self, from: Lsn, decided: u64) -> Result<()> {
+        let Some(base) = self.base_at(from, decided) else { return Ok(()) };
         let index = base.get_metadata().index;
         if index <= self.journal.snapshot().get_metadata().index {
             return Ok(());
@@ -275,10 +325,10 @@ impl Entries {
     }
 
     /// The base that a copy of the log begins with which is read from `from` on: the last entry that ends at or below, and is decided.
-    pub fn base_at(&self, from: Lsn, decided: u64, members: &ConfState) -> Option<Snapshot> {
+    pub fn base_at(&self, from: Lsn, decided: u64) -> Option<Snapshot> {
         let known = self.places.partition_point(|place| place.end <= from && place.seal.index <= decided);
         let place = known.checked_sub(1).and_then(|last| self.places.get(last))?;
-        Some(encode_base(place, members.clone()))
+        Some(encode_base(place, self.members_at(place.seal.index)?))
     }
 
     /// The last entry that ends at `end` or below.
@@ -328,6 +378,11 @@ impl Entries {
         self.journal.snapshot()
     }
 
+    /// The members after the entry that was the base at the start.
+    pub fn first_members(&self) -> &Members {
+        &self.origin.1
+    }
+
     /// An entry with its batches.
     fn with_batches(&self, index: u64) -> raft::Result<Entry> {
         if let Some(entry) = self.recent.get(&index) {
@@ -337,10 +392,11 @@ impl Entries {
             return Err(StorageError::Compacted.into());
         };
         let Some(log) = &self.log else { return Err(StorageError::LogTemporarilyUnavailable.into()) };
-        let mut batches = vec![0; (place.seal_lsn() - before.end) as usize];
+        let mut batches = vec![0; (place.seal_lsn - before.end) as usize];
+        let context = self.changes.get(&index).map_or_else(Vec::new, Members::encode).into();
         match log.read(before.end, &mut batches) {
             Ok(read) if read == batches.len() => {
-                Ok(Entry { index, term: place.seal.term, data: batches.into(), ..Entry::default() })
+                Ok(Entry { index, term: place.seal.term, data: batches.into(), context, ..Entry::default() })
             }
             // The segment was freed: the member needs a copy.
             _ => Err(StorageError::Compacted.into()),
@@ -352,8 +408,12 @@ impl Storage for Entries {
     fn initial_state(&self) -> raft::Result<RaftState> {
         let members = self.journal.snapshot().get_metadata().get_conf_state().clone();
         let mut vote = self.journal.vote().clone();
+        // A change is begun when the one before it is decided. So all but the last are: were they not known to be, this one could be elected by
+        // those whom several changes have removed.
+        let settled = self.changes.keys().nth_back(1).copied().unwrap_or_default();
         // A leader may have known that others have more than it had itself.
-        vote.commit = vote.commit.clamp(self.journal.snapshot().get_metadata().index, self.last_number());
+        let (base, last) = (self.journal.snapshot().get_metadata().index, self.last_number());
+        vote.commit = vote.commit.max(settled).clamp(base, last);
         Ok(RaftState::new(vote, members))
     }
 

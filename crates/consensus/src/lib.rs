@@ -12,11 +12,13 @@ mod engine;
 mod entries;
 mod journal;
 mod member;
+mod members;
 mod message;
 mod replica;
 
 pub use entries::EachBatch;
 pub use member::{Finished, Machine, Member, Options, Role};
+pub use members::{Change, MEMBERS_MAX, Members, Peer, Refused};
 pub use message::Message;
 pub use replica::{Envelope, Extract, Other, ReadLog, Replica};
 

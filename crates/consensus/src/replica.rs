@@ -9,15 +9,16 @@ use crate::{
     MemberId, Message, Role,
     code::{Decoder, Encoder},
     engine::{self, ELECTION_TICKS, Patience},
-    entries::{EachBatch, Entries, SEAL_LEN, base_of_bytes, base_to_bytes, first_base},
+    entries::{EachBatch, Entries, base_of_bytes, base_to_bytes, first_base, seal_len},
     journal::{Journal, Records},
+    members::{Change, Members, Refused},
 };
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{Agreement, Groups, Log, Lsn, Replayed};
 use parking_lot::Mutex;
 use raft::{
-    CAMPAIGN_TRANSFER, Config, Progress, ProgressState, RawNode, StateRole,
-    eraftpb::{ConfState, Entry, EntryType, HardState, MessageType},
+    CAMPAIGN_TRANSFER, Config, Progress, ProgressState, RawNode, StateRole, Storage as _,
+    eraftpb::{Entry, EntryType, HardState, MessageType},
 };
 use slog::{Discard, Logger, o};
 use std::{
@@ -34,6 +35,8 @@ const LEASE_TICKS: u64 = 8;
 const MESSAGE_BYTES: u64 = 1 << 20;
 /// How often a commit looks whether another replica leads at last.
 const HAND_OVER_LOOK: Duration = Duration::from_millis(1);
+/// The age of a sign of life, in ticks, up to which a replica counts as one that answers.
+const ANSWERS_TICKS: u64 = 10;
 /// Messages with entries that one replica is sent before it has answered.
 const IN_FLIGHT: usize = 256;
 
@@ -90,6 +93,8 @@ pub struct Replica {
 pub struct Other {
     /// Who it is.
     pub id: MemberId,
+    /// Whether it counts for a majority.
+    pub votes: bool,
     /// Everything below is known to be durable there.
     pub end: Lsn,
     /// The age of the last sign of life that it has answered: microseconds.
@@ -102,10 +107,15 @@ struct Inner {
     read_log: ReadLog,
     /// How long a tick is: microseconds.
     tick_us: u64,
-    members: ConfState,
+    /// As they are decided.
+    members: Members,
+    /// As the leader, the bytes of those that are to be: for the next entry, and of the one whose seal was made last.
+    proposed: Option<Vec<u8>>,
+    sealed: Vec<u8>,
     state: State,
-    /// The last entry that is decided, as far as it is known here.
+    /// The last entry that is decided, as far as it is known here; and that was at the last tick.
     decided: u64,
+    decided_before: u64,
     /// Entries that are not durable here: the engine's number of them, and where they end.
     unwritten: VecDeque<(u64, Lsn)>,
     ticks: u64,
@@ -160,9 +170,9 @@ impl Replica {
         journal.append(records)
     }
 
-    /// The base that a set of `voters` begins with, who all have the same log up to `end`, for [`Replica::adopt`].
-    pub fn first_base(voters: &[MemberId], end: Lsn) -> Vec<u8> {
-        base_to_bytes(&first_base(voters, end))
+    /// The base that a set of `members` begins with, who all have the same log up to `end`, for [`Replica::adopt`].
+    pub fn first_base(members: &Members, end: Lsn) -> Vec<u8> {
+        base_to_bytes(&first_base(members, end))
     }
 
     /// What a copy of the log from `from` on to `to` begins and ends with; entries end at both or below. `None`: this one does not lead, or
@@ -170,7 +180,7 @@ impl Replica {
     pub fn extract(&self, from: Lsn, to: Lsn) -> Option<Extract> {
         let inner = self.inner.lock();
         let entries = inner.raft.store();
-        let base = entries.base_at(from, inner.decided, &inner.members).filter(|_| inner.leads())?;
+        let base = entries.base_at(from, inner.decided).filter(|_| inner.leads())?;
         let last = entries.entry_ending_at(to).filter(|last| last.0 <= inner.decided)?;
         let raft = &inner.raft.raft;
         Some(Extract { base: base_to_bytes(&base), last, voted: (raft.term, raft.id) })
@@ -234,11 +244,11 @@ impl Replica {
         let (term, agreed) = (entries.vote().term as u32, entries.end());
         entries.read(u64::MAX, |f| read_log(term, agreed, f))?;
         let patience = Patience::new(&*io);
-        let about = entries.base().get_metadata().clone();
+        let (base, members) = (entries.base().get_metadata().index, entries.first_members().clone());
         let config = Config {
             max_size_per_msg: MESSAGE_BYTES,
             max_inflight_msgs: IN_FLIGHT,
-            ..engine::config(entries.member(), about.index)
+            ..engine::config(entries.member(), base)
         };
         let raft = RawNode::new(&config, entries, &Logger::root(Discard, o!()));
         let raft = raft.map_err(|e| Error::Unusable(format!("the journal of a replica: {e}")))?;
@@ -247,9 +257,12 @@ impl Replica {
             io,
             read_log,
             tick_us,
-            members: about.get_conf_state().clone(),
+            members,
+            proposed: None,
+            sealed: Vec::new(),
             state: State::Follows,
-            decided: about.index,
+            decided: base,
+            decided_before: base,
             unwritten: VecDeque::new(),
             ticks: 0,
             patience,
@@ -296,6 +309,7 @@ impl Replica {
                 return;
             }
             inner.ticks += 1;
+            inner.decided_before = inner.decided;
             inner.raft.tick();
             if inner.hands_over && inner.raft.raft.lead_transferee.is_none() {
                 inner.state = State::Deposed;
@@ -354,20 +368,89 @@ impl Replica {
         let others = inner.raft.raft.prs().iter().filter(|(id, _)| **id != own);
         let other = |(&id, progress): (&MemberId, &Progress)| Other {
             id,
+            votes: inner.members.votes(id),
             end: inner.raft.store().end_of(progress.matched).unwrap_or_default(),
             silent_us: inner.echoed.get(&id).map_or(u64::MAX, |echo| now.saturating_sub(*echo)),
         };
         others.map(other).collect()
     }
 
-    /// As the leader, whether every other replica but one has answered what was sent since then, by this one's clock, in microseconds. So it
-    /// may give a copy to that one, if that has lost its data, and what it had promised: see [`Replica::adopt`].
-    pub fn have_answered_since(&self, since_us: u64, except: MemberId) -> bool {
+    /// As the leader, whether it may give a copy to a replica that has lost its data, and what it had promised, of which it has heard since then, by
+    /// this one's clock, in microseconds: see [`Replica::adopt`]. For one that votes, all others who do must have answered what was sent
+    /// since; nothing depends on what another one has promised, so that a majority, which no other leader has, is enough.
+    pub fn may_renew(&self, id: MemberId, since_us: u64) -> bool {
         let inner = self.inner.lock();
-        let has_answered = |id: &MemberId| inner.echoed.get(id).is_some_and(|echo| *echo >= since_us);
         let own = inner.raft.raft.id;
-        let mut others = inner.raft.raft.prs().iter().map(|(id, _)| *id);
-        inner.leads() && others.all(|id| id == own || id == except || has_answered(&id))
+        let has_answered =
+            |id: &MemberId| *id == own || inner.echoed.get(id).is_some_and(|echo| *echo >= since_us);
+        let latest = inner.latest_members();
+        let may_renew = |members: &Members| match latest.votes(id) || inner.members.votes(id) {
+            true => members.voters().filter(|voter| *voter != id).all(|voter| has_answered(&voter)),
+            false => members.voters().filter(has_answered).count() >= members.majority(),
+        };
+        // Its number is not another one's then, whatever becomes of this leader.
+        let is_decided = inner.members.peers.contains_key(&id);
+        is_decided && inner.leads() && may_renew(&inner.members) && may_renew(&latest)
+    }
+
+    /// The replicas, as is decided, as far as it is known here.
+    pub fn members(&self) -> Members {
+        self.inner.lock().members.clone()
+    }
+
+    /// Where replicas are, those of changes too that are not decided: who was added last may have to be answered before.
+    pub fn addresses(&self) -> BTreeMap<MemberId, String> {
+        let inner = self.inner.lock();
+        let (entries, mut after) = (inner.raft.store(), inner.decided);
+        let mut addresses = BTreeMap::new();
+        let mut add = |members: Members| {
+            addresses.extend(members.peers.into_iter().map(|(id, peer)| (id, peer.address)));
+        };
+        add(inner.members.clone());
+        while let Some((index, members)) = entries.change_behind(after, entries.last_number()) {
+            after = index;
+            add(members);
+        }
+        addresses
+    }
+
+    /// As the leader, has the next entry change the members. There must be one: something is to be appended to the log then. When that is
+    /// agreed on, they are others. Returns what they are then.
+    ///
+    /// # Errors
+    /// They are not to be changed so, or not now.
+    pub fn propose(&self, change: &Change) -> std::result::Result<Members, Refused> {
+        let mut inner = self.inner.lock();
+        if !inner.leads() || inner.hands_over {
+            return Err(Refused::NotLeader);
+        }
+        let raft = &inner.raft.raft;
+        let (own, term) = (raft.id, inner.raft.store().term(inner.decided).unwrap_or_default());
+        // A majority of the members before must know of this leader, or two that do not know of each other may both change them.
+        if term != raft.term || inner.is_changing() {
+            return Err(Refused::NotYet);
+        }
+        let members = inner.members.after(change)?;
+        if *change == Change::Remove(own) {
+            return Err(Refused::Leads);
+        }
+        let answer = members.voters().filter(|id| inner.answers(*id)).count();
+        if answer < members.majority() {
+            return Err(Refused::NoMajority);
+        }
+        inner.proposed = Some(members.encode());
+        Ok(members)
+    }
+
+    /// As the leader, one that does not vote yet, and has all that was decided a tick ago: so it can vote.
+    pub fn has_caught_up(&self) -> Option<MemberId> {
+        let inner = self.inner.lock();
+        let mut learners = inner.members.peers.iter().filter(|(_, peer)| !peer.votes).map(|(id, _)| *id);
+        let has_all = |id: &MemberId| {
+            let progress = inner.raft.raft.prs().get(*id);
+            inner.answers(*id) && progress.is_some_and(|it| it.matched >= inner.decided_before)
+        };
+        learners.find(has_all).filter(|_| inner.leads())
     }
 
     /// As the leader, has another replica lead as soon as it has all. Nothing is begun any more, and nothing that was read is told: who is
@@ -400,7 +483,8 @@ impl Replica {
     /// [`Replica::attach`]. `None`: another one is elected, or nobody.
     pub fn lead(self: &Arc<Self>) -> Option<(u32, Agreement)> {
         let mut inner = self.inner.lock();
-        if inner.state != State::Follows || inner.raft.raft.state != StateRole::Leader {
+        let (is_elected, id) = (inner.raft.raft.state == StateRole::Leader, inner.raft.raft.id);
+        if inner.state != State::Follows || !is_elected || !inner.members.votes(id) {
             return None;
         }
         inner.state = State::Leads;
@@ -457,11 +541,12 @@ impl Groups for Replica {
         while self.hands_over() {
             thread::sleep(HAND_OVER_LOOK);
         }
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         if !inner.leads() {
             return Err(deposed());
         }
-        Ok(inner.raft.store().next_seal(inner.raft.raft.term).encode())
+        inner.sealed = inner.proposed.take().unwrap_or_default();
+        Ok(inner.raft.store().next_seal(inner.raft.raft.term).encode(&inner.sealed))
     }
 
     fn begin(&self, batches: Vec<u8>, end: Lsn) -> Result<()> {
@@ -488,8 +573,8 @@ impl Groups for Replica {
 
     fn keep_from(&self, from: Lsn) -> Result<()> {
         let mut inner = self.inner.lock();
-        let (decided, members) = (inner.decided, inner.members.clone());
-        inner.raft.mut_store().keep_from(from, decided, &members)
+        let decided = inner.decided;
+        inner.raft.mut_store().keep_from(from, decided)
     }
 }
 
@@ -544,7 +629,9 @@ impl Inner {
             return false;
         };
         let is_intact = |entry: &Entry| {
-            entry.get_entry_type() == EntryType::EntryNormal && log.check(&entry.data, entry.term as u32)
+            entry.get_entry_type() == EntryType::EntryNormal
+                && (entry.context.is_empty() || Members::decode(&entry.context).is_ok())
+                && log.check(&entry.data, entry.term as u32)
         };
         message.0.entries.iter().all(is_intact)
     }
@@ -591,7 +678,7 @@ impl Inner {
         for entry in entries {
             let seal = self.raft.store().next_seal(entry.term);
             log.store(&entry.data)?;
-            log.append_in(entry.term as u32, &seal.encode());
+            log.append_in(entry.term as u32, &seal.encode(&entry.context));
             self.raft.mut_store().push(seal, entry, log.tail());
         }
         let end = log.tail();
@@ -636,11 +723,12 @@ impl Inner {
     /// As leader, begins an entry.
     fn begin(&mut self, batches: Vec<u8>, end: Lsn) -> Result<()> {
         let seal = self.raft.store().next_seal(self.raft.raft.term);
-        let start = end - batches.len() as u64 - SEAL_LEN;
+        let members = std::mem::take(&mut self.sealed);
+        let start = end - batches.len() as u64 - seal_len(members.len());
         if !self.leads() || start != self.raft.store().end() {
             return Err(deposed());
         }
-        self.raft.propose(Vec::new(), batches).map_err(|_| deposed())?;
+        self.raft.propose(members, batches).map_err(|_| deposed())?;
         let mut ready = self.raft.ready();
         let Ok([entry]) = <[Entry; 1]>::try_from(ready.take_entries()) else { return Err(deposed()) };
         if (entry.index, entry.term, entry.get_entry_type())
@@ -673,10 +761,49 @@ impl Inner {
 
     /// Entries are decided.
     fn decide(&mut self, entries: &[Entry]) {
-        if let Some(last) = entries.last() {
-            self.decided = last.index;
-            self.raft.advance_apply_to(last.index);
+        let Some(last) = entries.last() else { return };
+        while let Some((index, members)) = self.raft.store().change_behind(self.decided, last.index) {
+            self.decided = index;
+            self.change(members);
         }
+        self.decided = last.index;
+        self.raft.advance_apply_to(last.index);
+    }
+
+    /// The members are others.
+    fn change(&mut self, members: Members) {
+        let change = self.members.change_to(&members);
+        let state = self.raft.apply_conf_change(&change);
+        let mut state = state.expect("one more or less, or one that votes from now on");
+        state.voters.sort_unstable();
+        state.learners.sort_unstable();
+        assert_eq!(state, members.state());
+        self.members = members;
+        let raft = &mut self.raft.raft;
+        self.echoed.retain(|id, _| self.members.peers.contains_key(id));
+        if !self.members.votes(raft.id) && raft.state == StateRole::Leader {
+            // An earlier leader had begun it.
+            raft.become_follower(raft.term, 0);
+        }
+    }
+
+    /// The members as they will be if all is decided that was begun.
+    fn latest_members(&self) -> Members {
+        let begun = self.proposed.as_ref().unwrap_or(&self.sealed);
+        let last = self.raft.store().last_number();
+        let appended = || self.raft.store().change_behind(self.decided, last).map(|(_, members)| members);
+        Members::decode(begun).ok().or_else(appended).unwrap_or_else(|| self.members.clone())
+    }
+
+    /// Whether a change of the members was begun that is not decided.
+    fn is_changing(&self) -> bool {
+        self.latest_members() != self.members
+    }
+
+    /// As the leader, whether a replica has answered of late.
+    fn answers(&self, id: MemberId) -> bool {
+        let since = self.io.monotonic_us().saturating_sub(ANSWERS_TICKS * self.tick_us);
+        id == self.raft.raft.id || self.echoed.get(&id).is_some_and(|echo| *echo > since)
     }
 
     fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
@@ -694,11 +821,11 @@ impl Inner {
         }
         let own = self.raft.raft.id;
         let now = self.io.monotonic_us();
-        let echo = |&id: &MemberId| match id == own {
+        let echo = |id: MemberId| match id == own {
             true => now,
             false => self.echoed.get(&id).copied().unwrap_or_default(),
         };
-        let mut echoes: Vec<u64> = self.members.voters.iter().map(echo).collect();
+        let mut echoes: Vec<u64> = self.members.voters().map(echo).collect();
         echoes.sort_unstable_by(|a, b| b.cmp(a));
         let majority = echoes[echoes.len() / 2];
         if majority < self.leads_since { 0 } else { majority + LEASE_TICKS * self.tick_us }

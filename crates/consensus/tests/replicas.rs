@@ -1,13 +1,15 @@
 //! Three or five servers with one log, in one thread: real stores and the real engine over simulated media, on a network that loses, delays,
-//! doubles and parts, with power cuts, kills, stalls and clocks that differ, as a seed decides. `HOLDFAST_SEEDS=5000` runs the long
-//! form, `HOLDFAST_SEED=n` one seed.
+//! doubles and parts, with power cuts, kills, stalls and clocks that differ, while servers are added and removed, as a seed decides.
+//! `HOLDFAST_SEEDS=5000` runs the long form, `HOLDFAST_SEED=n` one seed.
 
 #[path = "../../store/tests/seeds/mod.rs"]
 mod seeds;
 
-use holdfast_consensus::{EachBatch, Envelope, Extract, MemberId, Replica, Role};
+use holdfast_consensus::{
+    Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Replica, Role,
+};
 use holdfast_io::{Durability, Error, Io, SimIo};
-use holdfast_log::{Log, batch_len};
+use holdfast_log::{Log, SEAL, batch_len};
 use holdfast_store::{Agreement, Begin, Lsn, Options, Replication, Store, replay_log};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -54,6 +56,8 @@ struct Server {
     io: SimIo,
     /// It has lost its data.
     is_blank: bool,
+    /// As it knew them last.
+    members: Members,
     /// How often it was started.
     life: u64,
     up: Option<Up>,
@@ -62,6 +66,18 @@ struct Server {
     /// How many milliseconds its clock goes on in a step, of which the others have about 20.
     pace: u64,
     ticked_ms: u64,
+}
+
+impl Server {
+    fn new(rng: &mut Rng, io: SimIo, members: Members) -> Server {
+        let (is_blank, life, up, pace) = (false, 0, None, 19 + rng.below(3));
+        Server { io, is_blank, members, life, up, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 }
+    }
+}
+
+/// Where a server is.
+fn address(id: MemberId) -> String {
+    format!("server-{id}")
 }
 
 struct Up {
@@ -106,6 +122,8 @@ struct World {
     acknowledged: BTreeMap<u64, u64>,
     shown: BTreeMap<u64, u64>,
     leaders: BTreeMap<u64, MemberId>,
+    /// When somebody was to be removed last.
+    removed: u64,
     counts: Counts,
 }
 
@@ -124,6 +142,9 @@ struct Counts {
     freed: u64,
     copies: u64,
     copies_of_behind: u64,
+    adds: u64,
+    promotions: u64,
+    removals: u64,
 }
 
 impl World {
@@ -145,20 +166,15 @@ impl World {
         let (end, epoch) = (store.log().tail(), store.log().epoch());
         drop(store);
         let count = if rng.chance(4) { 5 } else { 3 };
-        let voters: Vec<MemberId> = (1..=count).collect();
-        let base = Replica::first_base(&voters, end);
+        let members = Members::first((1..=count).map(address));
+        let base = Replica::first_base(&members, end);
         let mut servers = BTreeMap::new();
-        for &id in &voters {
+        for id in 1..=count {
             let io = first.fork();
             // Each has its own luck.
             io.random(&mut vec![0; id as usize]);
             Replica::adopt(Arc::new(io.clone()), FOLDER, id, &base, (epoch.into(), 0)).unwrap();
-            let pace = 19 + rng.below(3);
-            let (is_blank, life, up) = (false, 0, None);
-            servers.insert(
-                id,
-                Server { io, is_blank, life, up, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 },
-            );
+            servers.insert(id, Server::new(&mut rng, io, members.clone()));
         }
         World {
             rng,
@@ -174,7 +190,55 @@ impl World {
             acknowledged: BTreeMap::from([(0, 0)]),
             shown: BTreeMap::new(),
             leaders: BTreeMap::new(),
+            removed: 0,
             counts: Counts::default(),
+        }
+    }
+
+    /// The members as the last leader knows them that is one still.
+    fn members(&self) -> Option<Members> {
+        let ups = self.servers.values().filter_map(|server| server.up.as_ref());
+        let leaders = ups.filter(|up| up.store.is_some() && !up.replica.is_deposed());
+        leaders.max_by_key(|up| up.replica.term()).map(|up| up.replica.members())
+    }
+
+    /// Whether one that votes, or did once, has lost its data.
+    fn blank_voter(&self, members: &Members) -> Option<MemberId> {
+        members.voters().find(|id| self.servers[id].is_blank)
+    }
+
+    /// A leader has the members changed, so that three have data after that, if they had before.
+    fn change_members(&mut self, id: MemberId) {
+        let Some(up) = self.servers[&id].up.as_ref().filter(|up| up.store.is_some()) else { return };
+        let replica = up.replica.clone();
+        if let Some(learner) = replica.has_caught_up().filter(|_| self.rng.chance(10)) {
+            let promoted = replica.propose(&Change::Promote(learner));
+            self.counts.promotions += u64::from(promoted.is_ok());
+        }
+        if !self.has_trouble || !self.rng.chance(300) {
+            return;
+        }
+        let members = replica.members();
+        if self.rng.chance(2) {
+            if self.servers.len() < 12
+                && members.peers.len() < MEMBERS_MAX
+                && let Ok(members) = replica.propose(&Change::Add(address(members.next)))
+            {
+                self.counts.adds += 1;
+                let (id, io) = (members.next - 1, SimIo::new(self.rng.below(1 << 32)));
+                let server = Server { is_blank: true, ..Server::new(&mut self.rng, io, members) };
+                self.servers.entry(id).or_insert(server);
+            }
+            return;
+        }
+        let blank = self.blank_voter(&members);
+        let (voters, peers) = (members.voters().count(), members.peers.len() as u64);
+        let any = members.peers.keys().nth(self.rng.below(peers) as usize).copied();
+        let target = blank.or(any).expect("a member");
+        let leaves_enough = !members.votes(target) || voters > 3 || (blank.is_some() && voters == 3);
+        if leaves_enough && replica.propose(&Change::Remove(target)).is_ok() {
+            self.counts.removals += 1;
+            self.removed = self.now;
         }
     }
 
@@ -183,7 +247,8 @@ impl World {
     }
 
     fn any(&mut self) -> MemberId {
-        1 + self.rng.below(self.servers.len() as u64)
+        let at = self.rng.below(self.servers.len() as u64) as usize;
+        *self.servers.keys().nth(at).expect("one of them")
     }
 
     fn step(&mut self) {
@@ -202,12 +267,16 @@ impl World {
             self.start(id);
             self.tick(id);
             self.lead(id);
+            self.change_members(id);
             self.serve(id);
             self.greet(id);
             self.lend(id);
             self.send(id);
         }
         self.take_copies();
+        for server in self.servers.values_mut() {
+            server.members = server.up.as_ref().map_or(server.members.clone(), |up| up.replica.members());
+        }
     }
 
     fn make_trouble(&mut self) {
@@ -224,9 +293,16 @@ impl World {
             self.counts.kills += 1;
         }
         // One at a time, and a minority of the media is lost.
-        if self.rng.chance(1500) && self.servers.values().all(|server| !server.is_blank) {
+        if self.rng.chance(1500) && self.now > self.removed + 400 {
             let id = self.any();
-            self.lose_data(id);
+            let has_all = |server: &Server| {
+                let mut voters = server.members.voters();
+                server.members.voters().count() >= 3 && voters.all(|id| !self.servers[&id].is_blank)
+            };
+            let mut servers = self.servers.values().filter(|server| !server.is_blank);
+            if !self.servers[&id].is_blank && servers.all(has_all) {
+                self.lose_data(id);
+            }
         }
         if self.rng.chance(400) {
             let id = self.any();
@@ -307,9 +383,11 @@ impl World {
     fn lend(&mut self, id: MemberId) {
         let Some(up) = &mut self.servers.get_mut(&id).unwrap().up else { return };
         up.behind.extend(up.replica.take_behind());
+        let members = up.replica.members();
+        up.behind.retain(|id| members.peers.contains_key(id));
         let Some(store) = up.store.as_ref().filter(|_| up.replica.lease_us() > 0) else { return };
         let is_under_way = |to: MemberId| self.copies.iter().any(|copy| copy.from.0 == id && copy.to.0 == to);
-        let blank = up.blank.iter().find(|(to, (_, since))| up.replica.have_answered_since(*since, **to));
+        let blank = up.blank.iter().find(|(to, (_, since))| up.replica.may_renew(**to, *since));
         let behind = up.behind.first().copied();
         let to = behind.or_else(|| blank.map(|(to, _)| *to));
         let Some(to) = to.filter(|to| !is_under_way(*to)) else { return };
@@ -531,7 +609,8 @@ impl World {
         let Some(up) = &self.servers[&id].up else { return };
         for envelope in up.replica.take_messages() {
             let to = envelope.message.to();
-            if self.parted.contains(&(id, to)) || (self.has_trouble && self.rng.chance(30)) {
+            let is_lost = self.parted.contains(&(id, to)) || (self.has_trouble && self.rng.chance(30));
+            if is_lost || !self.servers.contains_key(&to) {
                 up.replica.unreachable(to);
                 continue;
             }
@@ -569,9 +648,10 @@ impl World {
         let describe = |(id, server): (&MemberId, &Server)| match &server.up {
             None => format!("{id}: down, blank {}\n", server.is_blank),
             Some(Up { replica, store, serves_from, blank, behind, .. }) => format!(
-                "{id}: {:?} in term {}, {:?}, last {}, store {}, serves from {serves_from}, blank {blank:?}, behind {behind:?}\n",
+                "{id}: {:?} in term {}, {:?}, {:?}, last {}, store {}, serves from {serves_from}, blank {blank:?}, behind {behind:?}\n",
                 replica.role(),
                 replica.term(),
+                replica.members(),
                 replica.extent(),
                 replica.last(),
                 store.is_some()
@@ -592,6 +672,12 @@ impl World {
             self.counts,
             self.describe()
         );
+        let members = self.members().expect("a leader");
+        let all_vote = members.peers.values().all(|peer| peer.votes);
+        assert!(all_vote, "somebody does not vote yet:\n{}", self.describe());
+        // Those that were removed may never hear of it, and do no harm.
+        self.servers.retain(|id, _| members.votes(*id));
+        self.network.retain(|(_, _, to, _)| members.votes(*to));
         let leader = self.ids().into_iter().find(|id| self.servers[id].up.as_ref().unwrap().store.is_some());
         let leader = leader.expect("a leader");
         // Nothing more is written, and all hear of all.
@@ -657,17 +743,29 @@ fn all(store: &Store) -> Vec<Option<Vec<u8>>> {
 
 /// Compares what two logs have of the same entries, from the last one, which ends at `end`, backwards. How many both have.
 fn compare_logs(log: &Log, other: &Log, mut end: Lsn) -> u64 {
-    const SEAL_LEN: u64 = batch_len(25);
     let read = |log: &Log, from: Lsn, to: Lsn| {
         let mut bytes = vec![0; (to - from) as usize];
         // A part may have been freed.
         log.read(from, &mut bytes).is_ok_and(|len| len == bytes.len()).then_some(bytes)
     };
+    // What it takes in the log, and its payload.
+    let seal_at = |lsn: Lsn| {
+        let payload = log.payload_at(lsn).or_else(|| other.payload_at(lsn)).filter(|it| it[0] == SEAL)?;
+        Some((batch_len(payload.len()), payload))
+    };
+    let ends_at = |lsn: &Lsn| seal_at(*lsn).is_some_and(|(len, _)| lsn + len == end);
+    let mut at = (3..40).map(|n| end - 16 * n).find(ends_at).expect("the last seal");
     let mut compared = 0;
-    while let Some(seal) = read(log, end - SEAL_LEN, end).or_else(|| read(other, end - SEAL_LEN, end)) {
-        let number = |at: usize| u64::from_le_bytes(seal[24 + at..][..8].try_into().unwrap());
+    while let Some((_, seal)) = seal_at(at) {
+        let number = |at: usize| u64::from_le_bytes(seal[at..][..8].try_into().unwrap());
         let (index, before) = (number(1), number(17));
-        let start = if index == 2 { before } else { before + SEAL_LEN };
+        let start = match index {
+            2 => before,
+            _ => match seal_at(before) {
+                Some((len, _)) => before + len,
+                None => break,
+            },
+        };
         if let (Some(bytes), Some(others)) = (read(log, start, end), read(other, start, end)) {
             assert!(without_marks(bytes) == without_marks(others), "entry {index} is another one");
             compared += 1;
@@ -675,7 +773,7 @@ fn compare_logs(log: &Log, other: &Log, mut end: Lsn) -> u64 {
         if index == 2 {
             break;
         }
-        end = start;
+        (at, end) = (before, start);
     }
     compared
 }
@@ -831,7 +929,7 @@ fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
     });
 }
 
-static TOTAL: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+static TOTAL: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
@@ -841,7 +939,20 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
         world.settle();
         let counts = world.counts;
         let Counts { terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind, .. } = counts;
-        let counted = [terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind];
+        let Counts { adds, promotions, removals, .. } = counts;
+        let counted = [
+            terms,
+            deposed,
+            rests,
+            reads,
+            hand_overs,
+            cuts,
+            copies,
+            copies_of_behind,
+            adds,
+            promotions,
+            removals,
+        ];
         for (total, count) in TOTAL.iter().zip(counted) {
             total.fetch_add(count, Relaxed);
         }
@@ -857,7 +968,8 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
                 && total[2] > seeds / 4
                 && total[3] > seeds
                 && total[4] > seeds
-                && total[6] > seeds,
+                && total[6] > seeds
+                && total[8..].iter().all(|count| *count > seeds / 2),
             "{total:?}"
         );
     }

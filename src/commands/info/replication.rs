@@ -28,7 +28,10 @@ pub(super) fn replication(view: &View, text: &mut String) {
         lines!(text, "min_slaves_good_slaves": replicas.iter().filter(|other| other.silent <= max_lag).count());
     }
     for (number, other) in replicas.iter().enumerate() {
-        let Address { host, port, .. } = &set.as_ref().expect("it has replicas").0.servers[other.at];
+        let Some(Address { host, port, .. }) = set.as_ref().and_then(|(_, view)| view.address(other.id))
+        else {
+            continue;
+        };
         let (end, lag) = (other.end, other.silent.as_secs());
         write!(text, "slave{number}:ip={host},port={port},state=online,offset={end},lag={lag}\r\n")
             .expect(STRING);
