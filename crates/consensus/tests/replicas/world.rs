@@ -1,33 +1,24 @@
-//! Three or five servers with one log, in one thread: real stores and the real engine over simulated media, on a network that loses, delays,
-//! doubles and parts, with power cuts, kills, stalls and clocks that differ, while servers are added and removed, as a seed decides.
-//! `HOLDFAST_SEEDS=5000` runs the long form, `HOLDFAST_SEED=n` one seed.
+//! The servers, what befalls them, and what must hold in each step.
 
-#[path = "../../store/tests/seeds/mod.rs"]
-mod seeds;
-
+use crate::seeds::Rng;
 use holdfast_consensus::{
     Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Replica, Role,
 };
 use holdfast_io::{Durability, Error, Io, SimIo};
 use holdfast_log::{Log, SEAL, batch_len};
 use holdfast_store::{Agreement, Begin, Lsn, Options, Replication, Store, replay_log};
-use seeds::{Rng, with_seeds};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 const FOLDER: &str = "set";
-/// Steps of trouble in a life, and of quiet until all must be well.
-const TROUBLE: u64 = 5000;
+/// Steps of quiet until all must be well.
 const QUIET: u64 = 500;
 const TICK_MS: u64 = 100;
 const KEYS: u64 = 5;
 
-fn options(replication: Option<Replication>) -> Options {
+pub fn options(replication: Option<Replication>) -> Options {
     let options = Options {
         partitions: 2,
         segment_size: Some(64 << 10),
@@ -37,118 +28,120 @@ fn options(replication: Option<Replication>) -> Options {
     Options { background: false, replication, ..options }
 }
 
-fn key(number: u64) -> Vec<u8> {
+pub fn key(number: u64) -> Vec<u8> {
     format!("key-{number}").into_bytes()
 }
 
 /// A value that says which of all writes it is of.
-fn value(write: u64, len: usize) -> Vec<u8> {
+pub fn value(write: u64, len: usize) -> Vec<u8> {
     let mut value = write.to_le_bytes().to_vec();
     value.resize(8 + len, write as u8);
     value
 }
 
-fn write_of(value: &[u8]) -> u64 {
+pub fn write_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
-struct Server {
-    io: SimIo,
+pub struct Server {
+    pub io: SimIo,
     /// It has lost its data.
-    is_blank: bool,
+    pub is_blank: bool,
     /// As it knew them last.
-    members: Members,
+    pub members: Members,
     /// How often it was started.
-    life: u64,
-    up: Option<Up>,
-    down_for: u64,
-    stalled_for: u64,
+    pub life: u64,
+    pub up: Option<Up>,
+    pub down_for: u64,
+    pub stalled_for: u64,
     /// How many milliseconds its clock goes on in a step, of which the others have about 20.
-    pace: u64,
-    ticked_ms: u64,
+    pub pace: u64,
+    pub ticked_ms: u64,
 }
 
 impl Server {
-    fn new(rng: &mut Rng, io: SimIo, members: Members) -> Server {
+    pub fn new(rng: &mut Rng, io: SimIo, members: Members) -> Server {
         let (is_blank, life, up, pace) = (false, 0, None, 19 + rng.below(3));
         Server { io, is_blank, members, life, up, down_for: 0, stalled_for: 0, pace, ticked_ms: 0 }
     }
 }
 
 /// Where a server is.
-fn address(id: MemberId) -> String {
+pub fn address(id: MemberId) -> String {
     format!("server-{id}")
 }
 
-struct Up {
+pub struct Up {
     /// Dropped before the replica.
-    store: Option<Store>,
-    replica: Arc<Replica>,
+    pub store: Option<Store>,
+    pub replica: Arc<Replica>,
     /// Nothing is served before all of the log is agreed on that the store was opened with.
-    serves_from: Lsn,
+    pub serves_from: Lsn,
     /// As a leader, who has said that it has lost its data: in which of its lives, and when.
-    blank: BTreeMap<MemberId, (u64, u64)>,
+    pub blank: BTreeMap<MemberId, (u64, u64)>,
     /// Who is too far behind.
-    behind: BTreeSet<MemberId>,
+    pub behind: BTreeSet<MemberId>,
     /// Writes and reads whose replies wait: up to where the log must be durable.
-    writes: Vec<(Lsn, u64, u64)>,
-    reads: Vec<(Lsn, u64, u64)>,
+    pub writes: Vec<(Lsn, u64, u64)>,
+    pub reads: Vec<(Lsn, u64, u64)>,
 }
 
 /// The data of one server, on their way to another one.
-struct Copy {
-    arrives: u64,
-    from: (MemberId, u64),
-    to: (MemberId, u64),
-    io: SimIo,
-    extract: Extract,
+pub struct Copy {
+    pub arrives: u64,
+    pub from: (MemberId, u64),
+    pub to: (MemberId, u64),
+    pub io: SimIo,
+    pub extract: Extract,
 }
 
-struct World {
-    rng: Rng,
-    servers: BTreeMap<MemberId, Server>,
+pub struct World {
+    pub rng: Rng,
+    pub servers: BTreeMap<MemberId, Server>,
     /// Messages under way, with the step in which they arrive.
-    network: Vec<(u64, MemberId, MemberId, Vec<u8>)>,
-    copies: Vec<Copy>,
-    parted: BTreeSet<(MemberId, MemberId)>,
+    pub network: Vec<(u64, MemberId, MemberId, Vec<u8>)>,
+    pub copies: Vec<Copy>,
+    pub parted: BTreeSet<(MemberId, MemberId)>,
     /// Whose messages to whom take a second longer, or more.
-    slow: BTreeSet<(MemberId, MemberId)>,
-    now: u64,
-    has_trouble: bool,
+    pub slow: BTreeSet<(MemberId, MemberId)>,
+    pub now: u64,
+    pub has_trouble: bool,
     /// To whom nothing is written.
-    only_reads: BTreeSet<MemberId>,
-    next_write: u64,
+    pub only_reads: BTreeSet<MemberId>,
+    pub next_write: u64,
     /// By key: the last write that was acknowledged, and the last that a reply has shown.
-    acknowledged: BTreeMap<u64, u64>,
-    shown: BTreeMap<u64, u64>,
-    leaders: BTreeMap<u64, MemberId>,
+    pub acknowledged: BTreeMap<u64, u64>,
+    pub shown: BTreeMap<u64, u64>,
+    pub leaders: BTreeMap<u64, MemberId>,
+    /// Whether those that were added vote as soon as they can.
+    pub promotes: bool,
     /// When somebody was to be removed last.
-    removed: u64,
-    counts: Counts,
+    pub removed: u64,
+    pub counts: Counts,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-struct Counts {
-    acknowledged: u64,
-    reads: u64,
-    terms: u64,
-    power_cuts: u64,
-    kills: u64,
-    deposed: u64,
-    rests: u64,
-    hand_overs: u64,
-    cuts: u64,
-    lost: u64,
-    freed: u64,
-    copies: u64,
-    copies_of_behind: u64,
-    adds: u64,
-    promotions: u64,
-    removals: u64,
+pub struct Counts {
+    pub acknowledged: u64,
+    pub reads: u64,
+    pub terms: u64,
+    pub power_cuts: u64,
+    pub kills: u64,
+    pub deposed: u64,
+    pub rests: u64,
+    pub hand_overs: u64,
+    pub cuts: u64,
+    pub lost: u64,
+    pub freed: u64,
+    pub copies: u64,
+    pub copies_of_behind: u64,
+    pub adds: u64,
+    pub promotions: u64,
+    pub removals: u64,
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    pub fn new(seed: u64) -> World {
         let first = SimIo::new(seed);
         let store = Store::open_on(Arc::new(first.clone()), options(None)).unwrap();
         let set = store.run(&[&key(0)], |_, writes| {
@@ -161,7 +154,7 @@ impl World {
     }
 
     /// A set that begins with a store.
-    fn begin(mut rng: Rng, first: &SimIo, store: Store) -> World {
+    pub fn begin(mut rng: Rng, first: &SimIo, store: Store) -> World {
         store.close().unwrap();
         let (end, epoch) = (store.log().tail(), store.log().epoch());
         drop(store);
@@ -190,28 +183,29 @@ impl World {
             acknowledged: BTreeMap::from([(0, 0)]),
             shown: BTreeMap::new(),
             leaders: BTreeMap::new(),
+            promotes: true,
             removed: 0,
             counts: Counts::default(),
         }
     }
 
     /// The members as the last leader knows them that is one still.
-    fn members(&self) -> Option<Members> {
+    pub fn members(&self) -> Option<Members> {
         let ups = self.servers.values().filter_map(|server| server.up.as_ref());
         let leaders = ups.filter(|up| up.store.is_some() && !up.replica.is_deposed());
         leaders.max_by_key(|up| up.replica.term()).map(|up| up.replica.members())
     }
 
     /// Whether one that votes, or did once, has lost its data.
-    fn blank_voter(&self, members: &Members) -> Option<MemberId> {
+    pub fn blank_voter(&self, members: &Members) -> Option<MemberId> {
         members.voters().find(|id| self.servers[id].is_blank)
     }
 
     /// A leader has the members changed, so that three have data after that, if they had before.
-    fn change_members(&mut self, id: MemberId) {
+    pub fn change_members(&mut self, id: MemberId) {
         let Some(up) = self.servers[&id].up.as_ref().filter(|up| up.store.is_some()) else { return };
         let replica = up.replica.clone();
-        if let Some(learner) = replica.has_caught_up().filter(|_| self.rng.chance(10)) {
+        if let Some(learner) = replica.has_caught_up().filter(|_| self.promotes && self.rng.chance(10)) {
             let promoted = replica.propose(&Change::Promote(learner));
             self.counts.promotions += u64::from(promoted.is_ok());
         }
@@ -220,14 +214,8 @@ impl World {
         }
         let members = replica.members();
         if self.rng.chance(2) {
-            if self.servers.len() < 12
-                && members.peers.len() < MEMBERS_MAX
-                && let Ok(members) = replica.propose(&Change::Add(address(members.next)))
-            {
-                self.counts.adds += 1;
-                let (id, io) = (members.next - 1, SimIo::new(self.rng.below(1 << 32)));
-                let server = Server { is_blank: true, ..Server::new(&mut self.rng, io, members) };
-                self.servers.entry(id).or_insert(server);
+            if self.servers.len() < 12 && members.peers.len() < MEMBERS_MAX {
+                self.add(&replica);
             }
             return;
         }
@@ -242,16 +230,50 @@ impl World {
         }
     }
 
-    fn ids(&self) -> Vec<MemberId> {
+    /// One more server, if the leader agrees now.
+    pub fn add(&mut self, leader: &Replica) -> Option<MemberId> {
+        let members = leader.propose(&Change::Add(address(leader.members().next))).ok()?;
+        self.counts.adds += 1;
+        let (id, io) = (members.next - 1, SimIo::new(self.rng.below(1 << 32)));
+        let server = Server { is_blank: true, ..Server::new(&mut self.rng, io, members) };
+        self.servers.entry(id).or_insert(server);
+        Some(id)
+    }
+
+    /// Who leads and serves, of the last term.
+    pub fn leader(&self) -> Option<MemberId> {
+        let leads = |(_, server): &(&MemberId, &Server)| {
+            let up = server.up.as_ref();
+            up.is_some_and(|up| {
+                let serves = |store: &Store| store.log().durable() >= up.serves_from;
+                up.store.as_ref().is_some_and(serves) && !up.replica.is_deposed() && server.stalled_for == 0
+            })
+        };
+        let term = |server: &Server| server.up.as_ref().map(|up| up.replica.term());
+        self.servers.iter().filter(leads).max_by_key(|(_, server)| term(server)).map(|(id, _)| *id)
+    }
+
+    /// Goes on until something is so; whether it is, in time.
+    pub fn until(&mut self, is_so: impl Fn(&World) -> bool) -> bool {
+        for _ in 0..QUIET {
+            if is_so(self) {
+                return true;
+            }
+            self.step();
+        }
+        false
+    }
+
+    pub fn ids(&self) -> Vec<MemberId> {
         self.servers.keys().copied().collect()
     }
 
-    fn any(&mut self) -> MemberId {
+    pub fn any(&mut self) -> MemberId {
         let at = self.rng.below(self.servers.len() as u64) as usize;
         *self.servers.keys().nth(at).expect("one of them")
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.now += 1;
         if self.has_trouble {
             self.make_trouble();
@@ -279,7 +301,7 @@ impl World {
         }
     }
 
-    fn make_trouble(&mut self) {
+    pub fn make_trouble(&mut self) {
         if self.rng.chance(400) {
             let id = self.any();
             self.cut_power(id);
@@ -333,7 +355,7 @@ impl World {
         }
     }
 
-    fn cut_power(&mut self, id: MemberId) {
+    pub fn cut_power(&mut self, id: MemberId) {
         let down_for = if self.rng.chance(2) { 0 } else { self.rng.below(100) };
         let server = self.servers.get_mut(&id).unwrap();
         server.up = None;
@@ -343,11 +365,11 @@ impl World {
     }
 
     /// Parts one from all others, both ways.
-    fn part(&mut self, id: MemberId, from: &[MemberId]) {
+    pub fn part(&mut self, id: MemberId, from: &[MemberId]) {
         self.parted.extend(from.iter().flat_map(|&other| [(id, other), (other, id)]));
     }
 
-    fn lose_data(&mut self, id: MemberId) {
+    pub fn lose_data(&mut self, id: MemberId) {
         let io = SimIo::new(self.rng.below(1 << 32));
         let server = self.servers.get_mut(&id).unwrap();
         (server.up, server.io, server.is_blank) = (None, io, true);
@@ -356,7 +378,7 @@ impl World {
     }
 
     /// Tells the others what it has, now and then.
-    fn greet(&mut self, id: MemberId) {
+    pub fn greet(&mut self, id: MemberId) {
         if !self.rng.chance(if self.has_trouble { 10 } else { 2 }) {
             return;
         }
@@ -380,7 +402,7 @@ impl World {
     }
 
     /// A leader gives a copy to one that has lost its data or is too far behind.
-    fn lend(&mut self, id: MemberId) {
+    pub fn lend(&mut self, id: MemberId) {
         let Some(up) = &mut self.servers.get_mut(&id).unwrap().up else { return };
         up.behind.extend(up.replica.take_behind());
         let members = up.replica.members();
@@ -408,7 +430,7 @@ impl World {
     }
 
     /// What has arrived takes the place of what there is, if it was kept until then, and takes nothing back.
-    fn take_copies(&mut self) {
+    pub fn take_copies(&mut self) {
         let now = self.now;
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.copies).into_iter().partition(|copy| copy.arrives <= now);
@@ -434,7 +456,7 @@ impl World {
     }
 
     /// Does something with a server that may lose its power meanwhile. `None`: it did.
-    fn at_risk<T>(&mut self, id: MemberId, f: impl FnOnce(&mut Server) -> Result<T, Error>) -> Option<T> {
+    pub fn at_risk<T>(&mut self, id: MemberId, f: impl FnOnce(&mut Server) -> Result<T, Error>) -> Option<T> {
         let after = (self.has_trouble && self.rng.chance(1000)).then(|| 1 + self.rng.below(6));
         let server = self.servers.get_mut(&id).unwrap();
         if let Some(after) = after {
@@ -450,7 +472,7 @@ impl World {
     }
 
     /// Opens a server whose time has come.
-    fn start(&mut self, id: MemberId) {
+    pub fn start(&mut self, id: MemberId) {
         let has_trouble = self.has_trouble;
         let server = self.servers.get_mut(&id).unwrap();
         if server.up.is_some() || server.is_blank || (server.down_for > 0 && has_trouble) {
@@ -476,7 +498,7 @@ impl World {
         }
     }
 
-    fn tick(&mut self, id: MemberId) {
+    pub fn tick(&mut self, id: MemberId) {
         let server = self.servers.get_mut(&id).unwrap();
         let now_ms = server.io.monotonic_us() / 1000;
         if server.up.is_none() || now_ms < server.ticked_ms + TICK_MS {
@@ -487,7 +509,7 @@ impl World {
     }
 
     /// Opens the store of one that was elected, and drops what one that leads no more has done.
-    fn lead(&mut self, id: MemberId) {
+    pub fn lead(&mut self, id: MemberId) {
         let Some(up) = &self.servers[&id].up else { return };
         if up.replica.is_deposed() {
             self.counts.deposed += 1;
@@ -513,7 +535,7 @@ impl World {
     }
 
     /// A server that follows takes a checkpoint.
-    fn rest(&mut self, id: MemberId) {
+    pub fn rest(&mut self, id: MemberId) {
         let Some((term, agreement)) = self.servers[&id].up.as_ref().unwrap().replica.rest() else { return };
         self.counts.rests += 1;
         let mut freed = 0;
@@ -528,7 +550,7 @@ impl World {
     }
 
     /// Clients write to it and read from it, and get the replies that are due.
-    fn serve(&mut self, id: MemberId) {
+    pub fn serve(&mut self, id: MemberId) {
         let chance = [self.rng.chance(2), self.rng.chance(2), self.rng.chance(3), self.rng.chance(150)];
         let (target, len) =
             (self.rng.below(KEYS), if self.rng.chance(20) { 30_000 } else { self.rng.below(300) });
@@ -605,7 +627,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, id: MemberId) {
+    pub fn send(&mut self, id: MemberId) {
         let Some(up) = &self.servers[&id].up else { return };
         for envelope in up.replica.take_messages() {
             let to = envelope.message.to();
@@ -624,7 +646,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self) {
+    pub fn deliver(&mut self) {
         let now = self.now;
         let due = |at: u64, to: &Server| at <= now && to.stalled_for == 0;
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.network)
@@ -644,7 +666,7 @@ impl World {
     }
 
     /// What each of them is.
-    fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let describe = |(id, server): (&MemberId, &Server)| match &server.up {
             None => format!("{id}: down, blank {}\n", server.is_blank),
             Some(Up { replica, store, serves_from, blank, behind, .. }) => format!(
@@ -661,7 +683,7 @@ impl World {
     }
 
     /// When all is quiet, one of them leads, takes writes, and has all that was acknowledged; and the others have the same.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         (self.has_trouble, self.parted) = (false, BTreeSet::new());
         self.servers.values_mut().for_each(|server| server.stalled_for = 0);
         let before = self.counts.acknowledged;
@@ -736,7 +758,7 @@ fn copy_folder(from: &dyn Io, to: &SimIo) {
 }
 
 /// All that it has.
-fn all(store: &Store) -> Vec<Option<Vec<u8>>> {
+pub fn all(store: &Store) -> Vec<Option<Vec<u8>>> {
     let get = |number| store.get(0, &key(number), |value| value.map(<[u8]>::to_vec)).unwrap().0;
     (0..KEYS).map(get).collect()
 }
@@ -787,190 +809,4 @@ fn without_marks(mut log: Vec<u8>) -> Vec<u8> {
         at += (24 + len).next_multiple_of(16);
     }
     log
-}
-
-/// A leader that is cut off answers reads until its lease ends, and not longer: though the one that could tell of another leader was just
-/// restarted, and does not know what it has promised; or though answers arrive long after they were asked for.
-#[test]
-fn a_lease_ends_before_another_leader_is_elected() {
-    with_seeds(60, |seed| {
-        let mut world = World::new(seed);
-        world.has_trouble = false;
-        (0..250).for_each(|_| world.step());
-        let ids = world.ids();
-        let leads = |id: &MemberId| world.servers[id].up.as_ref().is_some_and(|up| up.store.is_some());
-        let Some(leader) = ids.iter().copied().find(leads) else { return };
-        let others: Vec<_> = ids.iter().copied().filter(|id| *id != leader).collect();
-        if seed % 3 == 2 {
-            // It has told another one to lead, and does not hear that this one does.
-            world.servers[&leader].up.as_ref().unwrap().replica.hand_over(others[0]);
-            world.send(leader);
-            world.parted.extend(others.iter().map(|&id| (id, leader)));
-        } else if seed % 3 == 0 {
-            // Some want another leader, and could be it, but the others keep to this one.
-            world.only_reads = ids.iter().copied().collect();
-            (0..30).for_each(|_| world.step());
-            let (promised, waiting) = others.split_at(others.len() / 2);
-            world.parted.extend(waiting.iter().flat_map(|&id| [(leader, id), (id, leader)]));
-            (0..60 + world.rng.below(60)).for_each(|_| world.step());
-            world.only_reads.clear();
-            for &id in promised {
-                world.servers.get_mut(&id).unwrap().up = None;
-                world.parted.extend([(leader, id), (id, leader)]);
-            }
-        } else {
-            world.slow.extend(others.iter().map(|&id| (id, leader)));
-            (0..100 + world.rng.below(30)).for_each(|_| world.step());
-            world.parted.extend(others.iter().map(|&id| (leader, id)));
-        }
-        (0..200).for_each(|_| world.step());
-    });
-}
-
-/// A server votes for another leader, acknowledges what that appends, and loses all it knows of that. The old leader, which does not know of the
-/// other one yet, must not win it over.
-#[test]
-fn who_has_forgotten_a_vote_does_not_follow_the_leader_that_was_voted_out() {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let seeds = with_seeds(40, |seed| {
-        let mut world = World::new(seed);
-        world.has_trouble = false;
-        (0..250).for_each(|_| world.step());
-        let leads = |world: &World, id: MemberId| {
-            let up = world.servers[&id].up.as_ref();
-            up.is_some_and(|up| {
-                up.replica.role() == Role::Leader && up.store.is_some() && !up.replica.is_deposed()
-            })
-        };
-        let ids = world.ids();
-        let Some(old) = ids.iter().copied().find(|id| leads(&world, *id)).filter(|_| ids.len() == 3) else {
-            return;
-        };
-        // All that it has is agreed on.
-        world.only_reads.insert(old);
-        (0..40).for_each(|_| world.step());
-        world.part(old, &ids);
-        let others: Vec<_> = ids.iter().copied().filter(|id| *id != old).collect();
-        let mut new = None;
-        for _ in 0..150 {
-            world.step();
-            new = others.iter().copied().find(|id| leads(&world, *id));
-            if new.is_some() {
-                break;
-            }
-        }
-        let Some(new) = new else { return };
-        // The other one acknowledges something.
-        let before = world.counts.acknowledged;
-        for _ in 0..30 {
-            world.step();
-            if world.counts.acknowledged > before {
-                break;
-            }
-        }
-        COUNT.fetch_add(u64::from(leads(&world, old) && world.counts.acknowledged > before), Relaxed);
-        let voter = others.into_iter().find(|id| *id != new).unwrap();
-        world.lose_data(voter);
-        world.parted.clear();
-        world.part(new, &ids);
-        (0..200).for_each(|_| world.step());
-        world.only_reads.clear();
-        world.settle();
-    });
-    assert!(seeds < 40 || COUNT.load(Relaxed) > 1, "{COUNT:?}");
-}
-
-/// Without the others, the folder of one of a set is that of a server on its own, which goes on in the epoch of its log; and another set begins with
-/// it.
-#[test]
-fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
-    with_seeds(6, |seed| {
-        let mut world = World::new(seed);
-        (0..1000).for_each(|_| world.step());
-        world.settle();
-        let id = world.any();
-        let folder = world.servers.remove(&id).unwrap().io.fork();
-        let mut truth = None;
-        let mut last_epoch = 1;
-        // The first time it replays what the set has written, and then nothing.
-        for life in 0..3 {
-            let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
-            let found = all(&store);
-            if let Some(truth) = truth {
-                assert!(found == truth, "life {life}");
-            }
-            for (&key, &write) in &world.acknowledged {
-                assert!(
-                    found[key as usize].as_deref().map(write_of) >= Some(write),
-                    "key {key}, life {life}"
-                );
-            }
-            assert!(store.log().epoch() > 1 && store.log().epoch() >= last_epoch, "life {life}");
-            last_epoch = store.log().epoch();
-            if life == 1 {
-                let write = world.next_write;
-                let set = store.run(&[&key(1)], |_, writes| {
-                    writes.set(0, &key(1), value(write, 10));
-                    Ok(())
-                });
-                set.unwrap();
-                world.next_write += 1;
-            }
-            truth = Some(all(&store));
-            store.check().unwrap();
-            store.close().unwrap();
-        }
-        let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
-        let mut next = World::begin(Rng(seed), &folder, store);
-        (next.next_write, next.acknowledged) = (world.next_write, world.acknowledged);
-        (0..1000).for_each(|_| next.step());
-        next.settle();
-        assert!(next.leaders.keys().all(|term| *term > u64::from(last_epoch)));
-    });
-}
-
-static TOTAL: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
-
-#[test]
-fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
-    let seeds = with_seeds(25, |seed| {
-        let mut world = World::new(seed);
-        (0..TROUBLE).for_each(|_| world.step());
-        world.settle();
-        let counts = world.counts;
-        let Counts { terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind, .. } = counts;
-        let Counts { adds, promotions, removals, .. } = counts;
-        let counted = [
-            terms,
-            deposed,
-            rests,
-            reads,
-            hand_overs,
-            cuts,
-            copies,
-            copies_of_behind,
-            adds,
-            promotions,
-            removals,
-        ];
-        for (total, count) in TOTAL.iter().zip(counted) {
-            total.fetch_add(count, Relaxed);
-        }
-        if std::env::var("HOLDFAST_SEED").is_ok() {
-            eprintln!("{counts:?}");
-        }
-    });
-    if seeds >= 20 {
-        let total = TOTAL.each_ref().map(|total| total.load(Relaxed));
-        assert!(
-            total[0] > 2 * seeds
-                && total[1] > seeds / 4
-                && total[2] > seeds / 4
-                && total[3] > seeds
-                && total[4] > seeds
-                && total[6] > seeds
-                && total[8..].iter().all(|count| *count > seeds / 2),
-            "{total:?}"
-        );
-    }
 }

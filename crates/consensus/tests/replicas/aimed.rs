@@ -1,0 +1,152 @@
+//! What chance alone seldom meets.
+
+use crate::{
+    seeds::{Rng, with_seeds},
+    world::{World, all, key, options, value, write_of},
+};
+use holdfast_consensus::{MemberId, Role};
+use holdfast_store::Store;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// A leader that is cut off answers reads until its lease ends, and not longer: though the one that could tell of another leader was just
+/// restarted, and does not know what it has promised; or though answers arrive long after they were asked for.
+#[test]
+fn a_lease_ends_before_another_leader_is_elected() {
+    with_seeds(60, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        (0..250).for_each(|_| world.step());
+        let ids = world.ids();
+        let leads = |id: &MemberId| world.servers[id].up.as_ref().is_some_and(|up| up.store.is_some());
+        let Some(leader) = ids.iter().copied().find(leads) else { return };
+        let others: Vec<_> = ids.iter().copied().filter(|id| *id != leader).collect();
+        if seed % 3 == 2 {
+            // It has told another one to lead, and does not hear that this one does.
+            world.servers[&leader].up.as_ref().unwrap().replica.hand_over(others[0]);
+            world.send(leader);
+            world.parted.extend(others.iter().map(|&id| (id, leader)));
+        } else if seed % 3 == 0 {
+            // Some want another leader, and could be it, but the others keep to this one.
+            world.only_reads = ids.iter().copied().collect();
+            (0..30).for_each(|_| world.step());
+            let (promised, waiting) = others.split_at(others.len() / 2);
+            world.parted.extend(waiting.iter().flat_map(|&id| [(leader, id), (id, leader)]));
+            (0..60 + world.rng.below(60)).for_each(|_| world.step());
+            world.only_reads.clear();
+            for &id in promised {
+                world.servers.get_mut(&id).unwrap().up = None;
+                world.parted.extend([(leader, id), (id, leader)]);
+            }
+        } else {
+            world.slow.extend(others.iter().map(|&id| (id, leader)));
+            (0..100 + world.rng.below(30)).for_each(|_| world.step());
+            world.parted.extend(others.iter().map(|&id| (leader, id)));
+        }
+        (0..200).for_each(|_| world.step());
+    });
+}
+
+/// A server votes for another leader, acknowledges what that appends, and loses all it knows of that. The old leader, which does not know of the
+/// other one yet, must not win it over.
+#[test]
+fn who_has_forgotten_a_vote_does_not_follow_the_leader_that_was_voted_out() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let seeds = with_seeds(40, |seed| {
+        let mut world = World::new(seed);
+        world.has_trouble = false;
+        (0..250).for_each(|_| world.step());
+        let leads = |world: &World, id: MemberId| {
+            let up = world.servers[&id].up.as_ref();
+            up.is_some_and(|up| {
+                up.replica.role() == Role::Leader && up.store.is_some() && !up.replica.is_deposed()
+            })
+        };
+        let ids = world.ids();
+        let Some(old) = ids.iter().copied().find(|id| leads(&world, *id)).filter(|_| ids.len() == 3) else {
+            return;
+        };
+        // All that it has is agreed on.
+        world.only_reads.insert(old);
+        (0..40).for_each(|_| world.step());
+        world.part(old, &ids);
+        let others: Vec<_> = ids.iter().copied().filter(|id| *id != old).collect();
+        let mut new = None;
+        for _ in 0..150 {
+            world.step();
+            new = others.iter().copied().find(|id| leads(&world, *id));
+            if new.is_some() {
+                break;
+            }
+        }
+        let Some(new) = new else { return };
+        // The other one acknowledges something.
+        let before = world.counts.acknowledged;
+        for _ in 0..30 {
+            world.step();
+            if world.counts.acknowledged > before {
+                break;
+            }
+        }
+        COUNT.fetch_add(u64::from(leads(&world, old) && world.counts.acknowledged > before), Relaxed);
+        let voter = others.into_iter().find(|id| *id != new).unwrap();
+        world.lose_data(voter);
+        world.parted.clear();
+        world.part(new, &ids);
+        (0..200).for_each(|_| world.step());
+        world.only_reads.clear();
+        world.settle();
+    });
+    assert!(seeds < 40 || COUNT.load(Relaxed) > 1, "{COUNT:?}");
+}
+
+/// Without the others, the folder of one of a set is that of a server on its own, which goes on in the epoch of its log; and another set begins with
+/// it.
+#[test]
+fn a_folder_of_a_set_opens_alone_and_begins_another_set() {
+    with_seeds(6, |seed| {
+        let mut world = World::new(seed);
+        (0..1000).for_each(|_| world.step());
+        world.settle();
+        let id = world.any();
+        let folder = world.servers.remove(&id).unwrap().io.fork();
+        let mut truth = None;
+        let mut last_epoch = 1;
+        // The first time it replays what the set has written, and then nothing.
+        for life in 0..3 {
+            let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
+            let found = all(&store);
+            if let Some(truth) = truth {
+                assert!(found == truth, "life {life}");
+            }
+            for (&key, &write) in &world.acknowledged {
+                assert!(
+                    found[key as usize].as_deref().map(write_of) >= Some(write),
+                    "key {key}, life {life}"
+                );
+            }
+            assert!(store.log().epoch() > 1 && store.log().epoch() >= last_epoch, "life {life}");
+            last_epoch = store.log().epoch();
+            if life == 1 {
+                let write = world.next_write;
+                let set = store.run(&[&key(1)], |_, writes| {
+                    writes.set(0, &key(1), value(write, 10));
+                    Ok(())
+                });
+                set.unwrap();
+                world.next_write += 1;
+            }
+            truth = Some(all(&store));
+            store.check().unwrap();
+            store.close().unwrap();
+        }
+        let store = Store::open_on(Arc::new(folder.clone()), options(None)).unwrap();
+        let mut next = World::begin(Rng(seed), &folder, store);
+        (next.next_write, next.acknowledged) = (world.next_write, world.acknowledged);
+        (0..1000).for_each(|_| next.step());
+        next.settle();
+        assert!(next.leaders.keys().all(|term| *term > u64::from(last_epoch)));
+    });
+}
