@@ -26,7 +26,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("cluster", "All nodes decide on changes; there are no replicas. See docs/cluster.md."),
     ("debug", "What tests need; see DEBUG HELP."),
     ("endurance", "Redis has no such command."),
-    ("failover", "An error: there are no replicas."),
+    ("failover", "Has another server of the replica set lead; an error on a server that is in none."),
     ("graph.addedge", "Redis has no such command."),
     ("graph.addhalf", "Redis has no such command."),
     ("graph.degree", "Redis has no such command."),
@@ -47,7 +47,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("ngram.incrby", "Redis has no such command."),
     (
         "psync",
-        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1`), whatever offset it names; there are no replicas.",
+        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1`), whatever offset it names; no other one is a replica of Redis's kind.",
     ),
     ("readonly", "Nothing changes: no node is a replica."),
     ("readwrite", "Nothing changes: no node is a replica."),
@@ -55,6 +55,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "replconf",
         "Takes `rdb-only`, `rdb-filter-only` and `capa`, which say what SYNC sends; `listening-port`, `ip-address` and `version` mean nothing.",
     ),
+    ("replicaset", "Redis has no such command. See docs/replica-sets.md."),
     ("replicaof", "Of a Redis or Valkey, over restarts too. Not within MULTI."),
     ("save", "Takes a checkpoint. What was acknowledged is durable without it."),
     (
@@ -64,7 +65,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("slaveof", "As REPLICAOF."),
     (
         "sync",
-        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1 capa eof`), as `redis-cli --rdb` does; there are no replicas.",
+        "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1 capa eof`), as `redis-cli --rdb` does; no other one is a replica of Redis's kind.",
     ),
     ("vec.create", "Redis has no such command."),
     ("vec.get", "Redis has no such command."),
@@ -72,8 +73,11 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("vec.range", "Redis has no such command."),
     ("vec.set", "Redis has no such command."),
     ("vec.setrange", "Redis has no such command."),
-    ("wait", "There are no replicas, so it waits in vain."),
-    ("waitaof", "Makes the log durable, under every `appendfsync`; waits for replicas in vain."),
+    (
+        "wait",
+        "Counts the other servers of the replica set that have it durably; on a server that is in none it waits in vain.",
+    ),
+    ("waitaof", "Makes the log durable, under every `appendfsync`; counts other servers as WAIT does."),
 ];
 
 /// The page.

@@ -426,7 +426,8 @@ impl Replica {
         }
         let raft = &inner.raft.raft;
         let (own, term) = (raft.id, inner.raft.store().term(inner.decided).unwrap_or_default());
-        // A majority of the members before must know of this leader, or two that do not know of each other may both change them.
+        // Two leaders that do not know of each other's changes must not both have theirs decided (D. Ongaro, "bug in single-server membership changes",
+        // raft-dev 2015). Since changes count only when they are decided, the second condition is enough; the first is for certain.
         if term != raft.term || inner.is_changing() {
             return Err(Refused::NotYet);
         }

@@ -115,8 +115,8 @@ pub struct World {
     pub leaders: BTreeMap<u64, MemberId>,
     /// Whether those that were added vote as soon as they can.
     pub promotes: bool,
-    /// When somebody was to be removed last.
-    pub removed: u64,
+    /// Who was to be removed last. It may be agreed on late.
+    pub removed: Option<MemberId>,
     pub counts: Counts,
 }
 
@@ -184,7 +184,7 @@ impl World {
             shown: BTreeMap::new(),
             leaders: BTreeMap::new(),
             promotes: true,
-            removed: 0,
+            removed: None,
             counts: Counts::default(),
         }
     }
@@ -226,7 +226,7 @@ impl World {
         let leaves_enough = !members.votes(target) || voters > 3 || (blank.is_some() && voters == 3);
         if leaves_enough && replica.propose(&Change::Remove(target)).is_ok() {
             self.counts.removals += 1;
-            self.removed = self.now;
+            self.removed = Some(target);
         }
     }
 
@@ -315,7 +315,8 @@ impl World {
             self.counts.kills += 1;
         }
         // One at a time, and a minority of the media is lost.
-        if self.rng.chance(1500) && self.now > self.removed + 400 {
+        let is_removed = |id| self.members().is_some_and(|members| !members.peers.contains_key(&id));
+        if self.removed.is_none_or(is_removed) && self.rng.chance(1500) {
             let id = self.any();
             let has_all = |server: &Server| {
                 let mut voters = server.members.voters();
