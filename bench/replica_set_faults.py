@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Kills, stops and empties the servers of a replica set while clients write and read, and checks what they were told.
 
-    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks]
+    bench/replica_set_faults.py [--seconds 60] [--seed N] [--binary target/release/holdfast] [--only-leaders | --network | --disks] [--members]
 
 With --network each server is in a network namespace of its own, and is isolated, or two of them are parted, for a while. With --disks each
-has a disk of its own, an image of a file system, which is full for a while. Both need root.
+has a disk of its own, an image of a file system, which is full for a while. Both need root. With --members a server is lost for ever now and then:
+another one is added in its place, while servers are killed, and the lost one is removed.
 
 Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own. What they were told is
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
@@ -150,6 +151,7 @@ class Set:
         self.network, self.disks = network, disks
         host = network.host if network else lambda _: "127.0.0.1"
         self.places = [(host(at), free_port(), free_port()) for at in range(count)]
+        self.numbers = list(range(1, count + 1))
         self.processes = [None] * count
         for at in range(count):
             self.start(at)
@@ -163,12 +165,67 @@ class Set:
 
     def start(self, at):
         host, port, bus = self.places[at]
-        servers = " ".join(f"{host}:{port}@{bus}" for host, port, bus in self.places)
+        named = sorted((number, self.address(at)) for at, number in enumerate(self.numbers))
+        servers = " ".join(f"{number}={address}" for number, address in named)
         command = ["ip", "netns", "exec", self.network.space(at)] if self.network else []
         command += [self.binary, "serve", "--port", str(port), "--bind", host, "--dir", self.data(at)]
         command += ["--replica-set-port", str(bus), "--replica-set", servers, "--protected-mode", "no"]
         with open(self.folder / f"log-{at}", "ab") as log:
             self.processes[at] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def address(self, at):
+        host, port, bus = self.places[at]
+        return f"{host}:{port}@{bus}"
+
+    def replace(self, at, rng):
+        """A server is lost, and another one takes its place, in the same namespace and on the same disk, if any."""
+        lost, host = self.numbers[at], self.places[at][0]
+        self.kill(at)
+        shutil.rmtree(self.data(at))
+        self.places[at] = (host, free_port(), free_port())
+        self.numbers[at] = self.change(b"ADD", self.address(at))
+        self.start(at)
+        if rng.random() < 0.5:
+            other = (at + rng.choice([1, 2])) % self.count
+            self.kill(other)
+            self.start(other)
+        while self.role(self.numbers[at]) not in (b"leader", b"follower"):
+            time.sleep(0.05)
+        self.change(b"REMOVE", str(lost))
+
+    def change(self, *words):
+        """The number of the server that is added or removed."""
+        words = [word if isinstance(word, bytes) else word.encode() for word in words]
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                leader = self.leader()
+                if leader is not None:
+                    reply = self.connect(leader, timeout=10).call(b"REPLICASET", *words)
+                    if not isinstance(reply, Exception):
+                        return int(reply)
+                    # It was done, and the reply is lost.
+                    if words[0] == b"ADD" and "in the set already" in str(reply):
+                        return next(number for number, address, _ in self.status() if address == words[1])
+                    if words[0] == b"REMOVE" and "no such server" in str(reply):
+                        return int(words[1])
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise SystemExit(f"REPLICASET {words} is refused: {reply}; the folders are left in {self.folder}")
+
+    def status(self):
+        """Number, address and role of each server, as the leader knows them."""
+        while True:
+            try:
+                told = self.connect(self.leader(), timeout=10).call(b"REPLICASET", b"STATUS")
+                fields = [dict(zip(server[::2], server[1::2])) for server in told]
+                return [(int(it[b"number"]), it[b"address"], it[b"role"]) for it in fields]
+            except (OSError, TypeError):
+                time.sleep(0.05)
+
+    def role(self, number):
+        return next((role for known, _, role in self.status() if known == number), None)
 
     def kill(self, at):
         self.processes[at].kill()
@@ -270,6 +327,7 @@ def main():
     parser.add_argument("--only-leaders", action="store_true", help="kill -9 the leader, again and again")
     parser.add_argument("--network", action="store_true", help="isolate and part servers, too; needs root")
     parser.add_argument("--disks", action="store_true", help="fill their disks, too; needs root")
+    parser.add_argument("--members", action="store_true", help="replace servers, too")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     rng = random.Random(args.seed)
@@ -307,11 +365,16 @@ def run(args, rng, servers):
         kinds = ["kill", "kill", "stop", "end", "empty"]
         kinds += ["isolate", "part"] * 3 if network else []
         kinds += ["fill"] * 5 if disks else []
+        kinds += ["replace"] * 4 if args.members else []
         fault = "kill" if args.only_leaders else rng.choice(kinds)
         faults[fault] = faults.get(fault, 0) + 1
         if at == leader and fault not in ("empty", "part", "fill"):
             leaders_failed.append(time.monotonic())
         process = servers.processes[at]
+        if fault == "replace":
+            servers.replace(at, rng)
+            settle(servers, until)
+            continue
         if fault == "stop":
             process.send_signal(signal.SIGSTOP)
             time.sleep(rng.uniform(0.1, 4))
