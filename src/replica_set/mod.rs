@@ -350,9 +350,10 @@ impl Part {
         let Some(replica) = self.replica.as_ref().filter(|replica| replica.lease_us() > 0) else {
             return false;
         };
-        let connected =
-            |other: &holdfast_consensus::Other| Duration::from_micros(other.silent_us) < CONNECTED;
-        let successor = replica.others().into_iter().filter(connected).max_by_key(|other| other.end);
+        let can_lead = |other: &holdfast_consensus::Other| {
+            other.votes && Duration::from_micros(other.silent_us) < CONNECTED
+        };
+        let successor = replica.others().into_iter().filter(can_lead).max_by_key(|other| other.end);
         successor.iter().for_each(|other| replica.hand_over(other.id));
         self.is_leaving = successor.is_some();
         self.is_leaving

@@ -458,7 +458,7 @@ impl Replica {
     /// told to lead asks for votes at once, whatever a lease says. If that comes to nothing in time, this one leads no more all the same.
     pub fn hand_over(&self, to: MemberId) {
         let hand_over = |inner: &mut Inner| {
-            if inner.leads() && to != inner.raft.raft.id {
+            if inner.leads() && to != inner.raft.raft.id && inner.members.votes(to) {
                 inner.hands_over = true;
                 inner.raft.transfer_leader(to);
             }
