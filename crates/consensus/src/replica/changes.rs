@@ -1,0 +1,112 @@
+//! Replicas that are added and removed.
+
+use super::{Inner, Replica};
+use crate::{
+    MemberId,
+    members::{Change, Members, Refused},
+};
+use raft::{StateRole, Storage as _};
+use std::collections::BTreeMap;
+
+/// The age of a sign of life, in ticks, up to which a replica counts as one that answers.
+const ANSWERS_TICKS: u64 = 10;
+impl Replica {
+    /// The replicas, as is decided, as far as it is known here.
+    pub fn members(&self) -> Members {
+        self.inner.lock().members.clone()
+    }
+
+    /// Where replicas are, those of changes too that are not decided: who was added last may have to be answered before.
+    pub fn addresses(&self) -> BTreeMap<MemberId, String> {
+        let inner = self.inner.lock();
+        let (entries, mut after) = (inner.raft.store(), inner.decided);
+        let mut addresses = BTreeMap::new();
+        let mut add = |members: Members| {
+            addresses.extend(members.peers.into_iter().map(|(id, peer)| (id, peer.address)));
+        };
+        add(inner.members.clone());
+        while let Some((index, members)) = entries.change_behind(after, entries.last_number()) {
+            after = index;
+            add(members);
+        }
+        addresses
+    }
+
+    /// As the leader, has the next entry change the members. There must be one: something is to be appended to the log then. When that is
+    /// agreed on, they are others. Returns what they are then.
+    ///
+    /// # Errors
+    /// They are not to be changed so, or not now.
+    pub fn propose(&self, change: &Change) -> std::result::Result<Members, Refused> {
+        let mut inner = self.inner.lock();
+        if !inner.leads() || inner.hands_over {
+            return Err(Refused::NotLeader);
+        }
+        let raft = &inner.raft.raft;
+        let (own, term) = (raft.id, inner.raft.store().term(inner.decided).unwrap_or_default());
+        // Two leaders that do not know of each other's changes must not both have theirs decided (D. Ongaro, "bug in single-server membership changes",
+        // raft-dev 2015). Since changes count only when they are decided, the second condition is enough; the first is for certain.
+        if term != raft.term || inner.is_changing() {
+            return Err(Refused::NotYet);
+        }
+        let members = inner.members.after(change)?;
+        if *change == Change::Remove(own) {
+            return Err(Refused::Leads);
+        }
+        let answer = members.voters().filter(|id| inner.answers(*id)).count();
+        if answer < members.majority() {
+            return Err(Refused::NoMajority);
+        }
+        inner.proposed = Some(members.encode());
+        Ok(members)
+    }
+
+    /// As the leader, one that does not vote yet, and has all that was decided a tick ago: so it can vote.
+    pub fn has_caught_up(&self) -> Option<MemberId> {
+        let inner = self.inner.lock();
+        let mut learners = inner.members.peers.iter().filter(|(_, peer)| !peer.votes).map(|(id, _)| *id);
+        let has_all = |id: &MemberId| {
+            let progress = inner.raft.raft.prs().get(*id);
+            inner.answers(*id) && progress.is_some_and(|it| it.matched >= inner.decided_before)
+        };
+        learners.find(has_all).filter(|_| inner.leads())
+    }
+}
+
+impl Inner {
+    /// The members are others.
+    pub(super) fn change(&mut self, members: Members) {
+        let change = self.members.change_to(&members);
+        let state = self.raft.apply_conf_change(&change);
+        let mut state = state.expect("one more or less, or one that votes from now on");
+        state.voters.sort_unstable();
+        state.learners.sort_unstable();
+        assert_eq!(state, members.state());
+        self.members = members;
+        let raft = &mut self.raft.raft;
+        self.echoed.retain(|id, _| self.members.peers.contains_key(id));
+        if !self.members.votes(raft.id) && raft.state == StateRole::Leader {
+            // An earlier leader had begun it.
+            raft.become_follower(raft.term, 0);
+        }
+    }
+
+    /// The members as they will be if all is decided that was begun.
+    pub(super) fn latest_members(&self) -> Members {
+        let begun = self.proposed.as_ref().unwrap_or(&self.sealed);
+        let last = self.raft.store().last_number();
+        let appended = || self.raft.store().change_behind(self.decided, last).map(|(_, members)| members);
+        Members::decode(begun).ok().or_else(appended).unwrap_or_else(|| self.members.clone())
+    }
+
+    /// Whether a change of the members was begun that is not decided.
+    pub(super) fn is_changing(&self) -> bool {
+        self.latest_members() != self.members
+    }
+
+    /// As the leader, whether a replica has answered of late.
+    pub(super) fn answers(&self, id: MemberId) -> bool {
+        let since = self.io.monotonic_us().saturating_sub(ANSWERS_TICKS * self.tick_us);
+        id == self.raft.raft.id || self.echoed.get(&id).is_some_and(|echo| *echo > since)
+    }
+}

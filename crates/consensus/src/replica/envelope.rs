@@ -1,0 +1,34 @@
+//! What replicas send to each other, with what a leader's lease is counted by.
+
+use crate::{
+    Message,
+    code::{Decoder, Encoder},
+};
+
+/// What one replica sends to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Envelope {
+    /// When it was sent, by the sender's clock: microseconds.
+    pub(super) stamp: u64,
+    /// The stamp of the last sign of life of a leader, if it is for that.
+    pub(super) echo: u64,
+    /// What it is about.
+    pub message: Message,
+}
+
+impl Envelope {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::default();
+        out.u64(self.stamp).u64(self.echo).bytes(&self.message.encode());
+        out.0
+    }
+
+    /// An envelope of these bytes; `None`: they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Envelope> {
+        let mut bytes = Decoder(bytes);
+        let (stamp, echo) = (bytes.u64().ok()?, bytes.u64().ok()?);
+        let message = Message::decode(bytes.bytes().ok()?)?;
+        bytes.end().ok().map(|()| Envelope { stamp, echo, message })
+    }
+}

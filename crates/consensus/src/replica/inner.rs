@@ -1,0 +1,293 @@
+//! What a replica does with ticks, messages and what is appended, under its lock.
+
+use super::{Envelope, ReadLog};
+use crate::{
+    MemberId, Message,
+    engine::{ELECTION_TICKS, Patience},
+    entries::{Entries, seal_len},
+    members::Members,
+};
+use holdfast_io::{Error, Io, Result};
+use holdfast_log::{Log, Lsn};
+use raft::{
+    CAMPAIGN_TRANSFER, RawNode, StateRole,
+    eraftpb::{Entry, EntryType, MessageType},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+/// Of the time in which nobody else is elected, what a leader relies on: nine intervals between ten ticks, and clocks that differ by a
+/// tenth.
+const LEASE_TICKS: u64 = 8;
+pub(super) struct Inner {
+    pub(super) raft: RawNode<Entries>,
+    pub(super) io: Arc<dyn Io>,
+    pub(super) read_log: ReadLog,
+    /// How long a tick is: microseconds.
+    pub(super) tick_us: u64,
+    /// As they are decided.
+    pub(super) members: Members,
+    /// As the leader, the bytes of those that are to be: for the next entry, and of the one whose seal was made last.
+    pub(super) proposed: Option<Vec<u8>>,
+    pub(super) sealed: Vec<u8>,
+    pub(super) state: State,
+    /// The last entry that is decided, as far as it is known here; and that was at the last tick.
+    pub(super) decided: u64,
+    pub(super) decided_before: u64,
+    /// Entries that are not durable here: the engine's number of them, and where they end.
+    pub(super) unwritten: VecDeque<(u64, Lsn)>,
+    pub(super) ticks: u64,
+    pub(super) patience: Patience,
+    /// The stamp of the leader's last sign of life.
+    pub(super) heard: (MemberId, u64),
+    /// What others have echoed of this leader's stamps, and when it became one.
+    pub(super) echoed: BTreeMap<MemberId, u64>,
+    pub(super) leads_since: u64,
+    /// It leads, and has told another one to.
+    pub(super) hands_over: bool,
+    pub(super) outbox: Vec<Envelope>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It stores what the leader appends.
+    Follows,
+    /// Somebody else has its log open, to take a checkpoint.
+    Rests,
+    /// A store appends to its log.
+    Leads,
+    /// It led, and another one does, or nobody.
+    Deposed,
+}
+
+pub(super) fn deposed() -> Error {
+    Error::Unusable("this server leads no more".into())
+}
+
+impl Inner {
+    pub(super) fn log(&self) -> Option<Arc<Log>> {
+        self.raft.store().log.clone()
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.state == State::Leads && self.raft.raft.state == StateRole::Leader
+    }
+
+    pub(super) fn agreed(&self) -> Lsn {
+        self.raft.store().end_of(self.decided).unwrap_or_default()
+    }
+
+    pub(super) fn step(&mut self, envelope: Envelope) {
+        let Envelope { stamp, echo, message } = envelope;
+        let (kind, from, term) = (message.0.msg_type, message.from(), message.0.term);
+        let is_of_use = match kind {
+            MessageType::MsgAppend => self.takes(&message),
+            // Before it was stopped it may have promised a leader not to vote for another one so soon: but not one that hands over, or
+            // of an earlier term.
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
+                self.ticks >= ELECTION_TICKS as u64 || message.0.context == CAMPAIGN_TRANSFER
+            }
+            MessageType::MsgPropose | MessageType::MsgSnapshot | MessageType::MsgReadIndex => false,
+            _ => true,
+        };
+        if !is_of_use || self.state == State::Deposed {
+            return;
+        }
+        if self.raft.raft.state == StateRole::Leader && term == self.raft.raft.term {
+            let known = self.echoed.entry(from).or_default();
+            *known = echo.max(*known);
+        }
+        // The error says that it is of no use now.
+        let _ = self.raft.step(message.0);
+        self.draw_patience();
+        let is_sign_of_life = matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat);
+        if is_sign_of_life && (term, from) == (self.raft.raft.term, self.raft.raft.leader_id) {
+            self.heard = (from, stamp);
+        }
+    }
+
+    /// Whether the log can take what a message brings, and that is what it was.
+    fn takes(&self, message: &Message) -> bool {
+        if message.0.entries.is_empty() {
+            return true;
+        }
+        let Some(log) = self.raft.store().log.as_ref().filter(|_| self.state == State::Follows) else {
+            return false;
+        };
+        let is_intact = |entry: &Entry| {
+            entry.get_entry_type() == EntryType::EntryNormal
+                && (entry.context.is_empty() || Members::decode(&entry.context).is_ok())
+                && log.check(&entry.data, entry.term as u32)
+        };
+        message.0.entries.iter().all(is_intact)
+    }
+
+    /// Does what the last ticks and messages have led to.
+    pub(super) fn work(&mut self) -> Result<()> {
+        match self.state {
+            State::Leads => {
+                self.work_as_leader();
+                Ok(())
+            }
+            State::Deposed => Ok(()),
+            State::Follows | State::Rests => self.work_as_follower(),
+        }
+    }
+
+    fn work_as_follower(&mut self) -> Result<()> {
+        while self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            self.send(ready.take_messages());
+            if let Some(vote) = ready.hs() {
+                self.raft.mut_store().remember(vote)?;
+            }
+            self.store(ready.take_entries())?;
+            self.decide(ready.committed_entries());
+            self.send(ready.take_persisted_messages());
+            let mut rest = self.raft.advance_append(ready);
+            self.send(rest.take_messages());
+            self.decide(rest.committed_entries());
+            self.draw_patience();
+        }
+        Ok(())
+    }
+
+    /// Stores entries, durably.
+    fn store(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let Some(first) = entries.first() else { return Ok(()) };
+        if first.index <= self.raft.store().last_number() {
+            // Another leader had begun them, and nobody was told of them.
+            self.raft.mut_store().log = None;
+            self.read_again(first.index - 1)?;
+        }
+        let log = self.log().ok_or_else(deposed)?;
+        for entry in entries {
+            let seal = self.raft.store().next_seal(entry.term);
+            log.store(&entry.data)?;
+            log.append_in(entry.term as u32, &seal.encode(&entry.context));
+            self.raft.mut_store().push(seal, entry, log.tail());
+        }
+        let end = log.tail();
+        while log.durable_here() < end {
+            log.request_durable(end);
+            if !log.commit_once()? && log.durable_here() < end {
+                return Err(Error::io(
+                    "store what was appended elsewhere",
+                    std::io::ErrorKind::StorageFull.into(),
+                ));
+            }
+        }
+        self.raft.mut_store().trim(end);
+        Ok(())
+    }
+
+    /// Opens the log again, up to an entry; what lies behind is overwritten.
+    pub(super) fn read_again(&mut self, last: u64) -> Result<()> {
+        let (term, agreed) = (self.raft.raft.term as u32, self.agreed());
+        let Inner { raft, read_log, .. } = self;
+        raft.mut_store().read(last, |f| read_log(term, agreed, f))
+    }
+
+    pub(super) fn work_as_leader(&mut self) {
+        let behind = self.raft.raft.prs().iter().map(|(_, progress)| progress.next_idx - 1).min();
+        self.raft.mut_store().reach(behind.unwrap_or(u64::MAX));
+        while self.raft.raft.state == StateRole::Leader && self.raft.has_ready() {
+            let mut ready = self.raft.ready();
+            assert!(ready.entries().is_empty(), "what the leader appends is begun at once");
+            self.send(ready.take_messages());
+            let decided = ready.take_committed_entries();
+            self.raft.advance_append_async(ready);
+            self.decide(&decided);
+        }
+        if self.raft.raft.state != StateRole::Leader {
+            // What made it so is forgotten: nobody has been told of it.
+            self.state = State::Deposed;
+            self.outbox.clear();
+        }
+    }
+
+    /// As leader, begins an entry.
+    pub(super) fn begin(&mut self, batches: Vec<u8>, end: Lsn) -> Result<()> {
+        let seal = self.raft.store().next_seal(self.raft.raft.term);
+        let members = std::mem::take(&mut self.sealed);
+        let start = end - batches.len() as u64 - seal_len(members.len());
+        if !self.leads() || start != self.raft.store().end() {
+            return Err(deposed());
+        }
+        self.raft.propose(members, batches).map_err(|_| deposed())?;
+        let mut ready = self.raft.ready();
+        let Ok([entry]) = <[Entry; 1]>::try_from(ready.take_entries()) else { return Err(deposed()) };
+        if (entry.index, entry.term, entry.get_entry_type())
+            != (seal.index, seal.term, EntryType::EntryNormal)
+        {
+            return Err(deposed());
+        }
+        self.raft.mut_store().push(seal, entry, end);
+        self.unwritten.push_back((ready.number(), end));
+        self.send(ready.take_messages());
+        let decided = ready.take_committed_entries();
+        self.raft.advance_append_async(ready);
+        self.decide(&decided);
+        Ok(())
+    }
+
+    /// As leader, has everything below `end` on its medium.
+    pub(super) fn written(&mut self, end: Lsn) {
+        let mut last = None;
+        while let Some(&(number, _)) = self.unwritten.front().filter(|(_, to)| *to <= end) {
+            last = Some(number);
+            self.unwritten.pop_front();
+        }
+        if let Some(number) = last.filter(|_| self.leads()) {
+            self.raft.on_persist_ready(number);
+            self.raft.mut_store().trim(end);
+            self.work_as_leader();
+        }
+    }
+
+    /// Entries are decided.
+    fn decide(&mut self, entries: &[Entry]) {
+        let Some(last) = entries.last() else { return };
+        while let Some((index, members)) = self.raft.store().change_behind(self.decided, last.index) {
+            self.decided = index;
+            self.change(members);
+        }
+        self.decided = last.index;
+        self.raft.advance_apply_to(last.index);
+    }
+
+    fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
+        let (leader, heard) = self.heard;
+        self.outbox.extend(messages.into_iter().map(|message| Envelope {
+            stamp: 0,
+            echo: if message.to == leader { heard } else { 0 },
+            message: Message(message),
+        }));
+    }
+
+    pub(super) fn lease_us(&self) -> u64 {
+        if !self.leads() || self.hands_over {
+            return 0;
+        }
+        let own = self.raft.raft.id;
+        let now = self.io.monotonic_us();
+        let echo = |id: MemberId| match id == own {
+            true => now,
+            false => self.echoed.get(&id).copied().unwrap_or_default(),
+        };
+        let mut echoes: Vec<u64> = self.members.voters().map(echo).collect();
+        echoes.sort_unstable_by(|a, b| b.cmp(a));
+        let majority = echoes[echoes.len() / 2];
+        if majority < self.leads_since { 0 } else { majority + LEASE_TICKS * self.tick_us }
+    }
+
+    pub(super) fn draw_patience(&mut self) {
+        let is_new = self.patience.impose(&mut self.raft.raft);
+        if is_new && self.raft.raft.state == StateRole::Leader {
+            self.echoed.clear();
+            self.leads_since = self.io.monotonic_us();
+        }
+    }
+}
