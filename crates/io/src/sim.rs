@@ -147,6 +147,8 @@ struct Machine {
     held: Held,
     /// Files with stores that may not be fenced.
     stored: Vec<Node>,
+    /// What is called before each fence.
+    before_fence: Option<Arc<dyn Fn(&SimIo) + Send + Sync>>,
 }
 
 /// Writes that wait until the test lets them pass.
@@ -303,6 +305,12 @@ impl SimIo {
         held.changed.notify_all();
     }
 
+    /// Calls `call` before each fence of a thread that has stored ([`Io::fence`]), in that thread: what others do meanwhile comes between
+    /// the stores and their fence.
+    pub fn before_fence(&self, call: impl Fn(&SimIo) + Send + Sync + 'static) {
+        self.0.lock().before_fence = Some(Arc::new(call));
+    }
+
     /// Inverts bit `bit` (0 to 7) of the byte at `offset` of a file, durably.
     ///
     /// # Panics
@@ -424,6 +432,10 @@ impl Io for SimIo {
     }
 
     fn fence(&self) -> io::Result<()> {
+        let before_fence = self.0.lock().before_fence.clone();
+        if let Some(call) = before_fence {
+            call(self);
+        }
         let mut machine = self.0.lock();
         machine.step()?.finish()?;
         machine.fence();
@@ -496,6 +508,7 @@ impl Machine {
             clock_us: 0,
             held: Held::default(),
             stored: Vec::new(),
+            before_fence: None,
         }
     }
 

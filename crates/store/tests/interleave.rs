@@ -2,7 +2,8 @@
 //!
 //! Checkpoints, cleaning, expiry, sweeping and freezing run in a thread of their own, but one thread runs at a time, and a seed
 //! says when the other one goes on: before each lock of a partition the background stops, and the writer does something else,
-//! with some transactions open meanwhile on other partitions. Then a device fails, or lies, or the power goes; and while no
+//! with some transactions open meanwhile on other partitions. Where the heap is changed in place in storage-class memory, the background
+//! also goes on while a commit is between its stores and their fence. Then a device fails, or lies, or the power goes; and while no
 //! process runs, a bit may flip on the medium.
 //!
 //! Whatever happens, what a start finds is what some first part of the committed batches has left, with all that was
@@ -18,7 +19,7 @@ mod seeds;
 
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
-use holdfast_store::{Admission, Error, Io, OpenError, Options, SimIo, Store, Txn};
+use holdfast_store::{Admission, Error, HomeMethod, Io, OpenError, Options, SimIo, Store, Txn};
 use lives::{any_compression, any_folders, any_home, any_machine};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
@@ -84,8 +85,21 @@ struct Turn {
     task: Option<Task>,
     /// The partitions that it locks next.
     wants: Vec<u16>,
+    /// What the commit that is under way lets happen before its fences.
+    at_fences: AtFences,
     /// Nobody waits for his turn any more.
     is_over: bool,
+}
+
+/// What happens before the fences of a commit.
+#[derive(Default)]
+struct AtFences {
+    /// Steps that the background may take.
+    steps: u64,
+    /// Whether the power goes once the background has come to an end of its work there.
+    cuts: bool,
+    /// The partitions that are locked meanwhile.
+    locked: Vec<u16>,
 }
 
 thread_local! {
@@ -114,6 +128,27 @@ impl Baton {
             let mut turn = self.turn.lock();
             turn.wants = partitions.to_vec();
             self.pass(&mut turn, false);
+        }
+    }
+
+    /// The writer is about to fence what it has stored.
+    fn before_fence(&self, sim: &SimIo) {
+        if IS_BACKGROUND.get() {
+            return;
+        }
+        let mut turn = self.turn.lock();
+        while turn.at_fences.steps > 0 && !turn.wants.iter().any(|p| turn.at_fences.locked.contains(p)) {
+            turn.at_fences.steps -= 1;
+            turn.task.get_or_insert(Task::Checkpoint);
+            STEPS_AT_FENCES.fetch_add(1, Relaxed);
+            self.pass(&mut turn, true);
+            if turn.task.is_none() {
+                ENDED_AT_FENCES.fetch_add(1, Relaxed);
+                if turn.at_fences.cuts {
+                    turn.at_fences.steps = 0;
+                    sim.crash_after(1);
+                }
+            }
         }
     }
 
@@ -162,6 +197,8 @@ struct Writer<'s> {
     rng: &'s mut Rng,
     /// Whether the power may go while segments are freed and used again.
     cuts_cleaning: bool,
+    /// Whether the power may go before a fence.
+    cuts_fences: bool,
     open: Vec<Open<'s>>,
     /// The states after the batches that are not acknowledged, the last acknowledged one first.
     states: Vec<State>,
@@ -189,9 +226,15 @@ impl<'s> Writer<'s> {
     }
 
     fn commit(&mut self, at: usize) {
+        self.baton.turn.lock().at_fences = AtFences {
+            steps: self.rng.below(3) * self.rng.below(5),
+            cuts: self.cuts_fences && self.rng.chance(3),
+            locked: self.open.iter().flat_map(|open| open.partitions.iter().copied()).collect(),
+        };
         let Open { txn, ops, .. } = self.open.swap_remove(at);
         let now_ms = txn.now_ms();
         let wait_lsn = txn.commit();
+        self.baton.turn.lock().at_fences = AtFences::default();
         if !ops.is_empty() {
             self.note(&ops, now_ms, wait_lsn);
         }
@@ -450,8 +493,19 @@ fn names_the_damage(why: &OpenError) -> bool {
 }
 
 fn history(seed: u64) {
+    history_on(seed, any_machine(seed), |sim, life| any_home(sim, seed, life));
+}
+
+/// The same, with the heap in its home in all lives.
+fn history_at_home(seed: u64) {
+    const METHODS: [HomeMethod; 4] = [HomeMethod::Lat, HomeMethod::Lat, HomeMethod::Latb, HomeMethod::Cow];
+    history_on(seed, SimIo::on_scm(seed), |_, life| {
+        Some(METHODS[Rng(seed << 12 | life).below(METHODS.len() as u64) as usize])
+    });
+}
+
+fn history_on(seed: u64, mut sim: SimIo, home_of: impl Fn(&SimIo, u64) -> Option<HomeMethod>) {
     let mut rng = Rng(seed);
-    let mut sim = any_machine(seed);
     let options = Options {
         partitions: 4,
         segment_size: Some(64 << 10),
@@ -468,7 +522,7 @@ fn history(seed: u64) {
     // All that were there since the beginning: what a device may bring back that has lied.
     let mut past: Vec<State> = Vec::new();
     let (mut has_lied, mut has_flipped) = (false, false);
-    let is_at_home = any_home(&sim, seed, 0).is_some();
+    let is_at_home = home_of(&sim, 0).is_some();
     for life in 0..1 + rng.below(5) {
         let flips = life > 0 && !is_at_home && rng.chance(5) && flip(&sim, &mut rng);
         if flips {
@@ -476,7 +530,7 @@ fn history(seed: u64) {
             has_flipped = true;
         }
         let is_sound = !has_lied && !has_flipped;
-        let home = any_home(&sim, seed, life).filter(|_| is_at_home);
+        let home = home_of(&sim, life).filter(|_| is_at_home);
         LIVES_AT_HOME.fetch_add(home.is_some().into(), Relaxed);
         let options = Options { compression: any_compression(seed, life), home, ..options.clone() };
         let store = match open(&sim, any_folders(seed, life), &options, is_sound) {
@@ -527,6 +581,8 @@ fn history(seed: u64) {
         let baton = Arc::new(Baton::default());
         let observer = baton.clone();
         store.on_step(move |partitions| observer.before(partitions));
+        let observer = baton.clone();
+        sim.before_fence(move |sim| observer.before_fence(sim));
         states = thread::scope(|scope| {
             let _ending = Ending(&baton);
             scope.spawn(|| baton.work(&store));
@@ -535,6 +591,7 @@ fn history(seed: u64) {
                 sim: &sim,
                 baton: &baton,
                 cuts_cleaning: mischief == Mischief::None && rng.chance(2),
+                cuts_fences: mischief == Mischief::None,
                 rng: &mut rng,
                 open: Vec::new(),
                 states: vec![found],
@@ -570,6 +627,10 @@ fn history(seed: u64) {
 static TASKS: AtomicU64 = AtomicU64::new(0);
 /// Steps that it made while a transaction was open.
 static STEPS_WITHIN: AtomicU64 = AtomicU64::new(0);
+/// Steps that it made between the stores of a commit and their fence.
+static STEPS_AT_FENCES: AtomicU64 = AtomicU64::new(0);
+/// Pieces of work that it ended there.
+static ENDED_AT_FENCES: AtomicU64 = AtomicU64::new(0);
 /// Lives with the heap in its home.
 static LIVES_AT_HOME: AtomicU64 = AtomicU64::new(0);
 /// Bits that were flipped.
@@ -577,10 +638,12 @@ static FLIPS: AtomicU64 = AtomicU64::new(0);
 /// Stores that did not open after a device had lied, or a bit was flipped.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
+/// One test, since what cannot be read is told by a `static`.
 #[test]
 fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
     const SEEDS: u64 = 80;
     if with_seeds(SEEDS, history) < SEEDS {
+        with_seeds(SEEDS, history_at_home);
         return;
     }
     let (tasks, within) = (TASKS.load(Relaxed), STEPS_WITHIN.load(Relaxed));
@@ -590,4 +653,8 @@ fn whatever_runs_meanwhile_and_fails_no_data_is_wrong() {
     assert!(at_home > 5, "{at_home} lives only had the heap in its home");
     assert!(flips > 10 && refused > 5, "{flips} bits flipped, {refused} stores refused");
     println!("{tasks} pieces of work, {within} steps within transactions, {flips} flips, {refused} refused");
+    with_seeds(SEEDS, history_at_home);
+    let (steps, ended) = (STEPS_AT_FENCES.load(Relaxed), ENDED_AT_FENCES.load(Relaxed));
+    assert!(steps > 500 && ended > 50, "{steps} steps only between stores and their fence, {ended} ends");
+    println!("{steps} steps between stores and their fence, {ended} pieces of work ended there");
 }
