@@ -33,7 +33,7 @@ pub use moment::Moment;
 pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay, dirty_shutdowns};
-pub use sim::{Fault, SimIo};
+pub use sim::{Fault, Outcome, PowerCut, ScmBug, SimIo};
 pub use spread::{FolderUse, OpenFolder, Spread, open_damaged_folders, open_folders};
 pub use tolerant::Tolerant;
 

@@ -1,10 +1,12 @@
 //! A machine in memory, on which everything that may go wrong does, as a seed decides.
 
+mod cut;
 mod disk;
 mod rng;
 
 use std::{
     io::{self, ErrorKind},
+    mem,
     sync::Arc,
     thread,
 };
@@ -15,6 +17,7 @@ use crate::{
     BLOCK, Durability, Error, File, Io, ReadQueue, SECTOR, Scm, ScmMedium, ScmOptions, WORD, WriteBack,
     WriteDelay,
 };
+pub use cut::{Outcome, PowerCut};
 use disk::{Names, Node};
 use rng::Rng;
 
@@ -129,6 +132,20 @@ impl Fault {
     }
 }
 
+/// What code for storage-class memory may do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScmBug {
+    /// A fence is forgotten: the next one of the thread makes durable what it was for.
+    FenceMissing,
+    /// What is stored is not written back: no fence makes it durable.
+    WriteBackMissing,
+    /// What is stored comes behind the next fence, and so behind what is published by that.
+    StoreAfterFence,
+}
+
+/// What a test wants to do before a fence.
+type BeforeFence = Arc<dyn Fn(&SimIo) + Send + Sync>;
+
 struct Machine {
     rng: Rng,
     names: Names,
@@ -148,7 +165,13 @@ struct Machine {
     /// Files with stores that may not be fenced.
     stored: Vec<Node>,
     /// What is called before each fence.
-    before_fence: Option<Arc<dyn Fn(&SimIo) + Send + Sync>>,
+    before_fence: Option<BeforeFence>,
+    /// The moments that are noted at which the power may go; `None`: none are.
+    cuts: Option<Vec<PowerCut>>,
+    /// A bug to be played, and after how many operations.
+    bug: Option<(ScmBug, u64)>,
+    /// Stores that wait for a fence to pass.
+    late: Vec<(Node, usize, Vec<u8>)>,
 }
 
 /// Writes that wait until the test lets them pass.
@@ -191,16 +214,7 @@ impl SimIo {
         machine.held.changed.notify_all();
         let mut rng = Rng::new(machine.rng.draw());
         let names = machine.names.after_power_cut(machine.unit, &mut rng);
-        let seed = rng.draw();
-        let cut = Machine {
-            names,
-            capacity: machine.capacity,
-            quota: machine.quota,
-            tells_free_bytes: machine.tells_free_bytes,
-            clock_us: machine.clock_us,
-            ..Machine::new(seed)
-        };
-        Self::with(cut, self.1.clone())
+        Self::with(machine.like(names, rng.draw()), self.1.clone())
     }
 
     /// Another machine with what this one sees now, all of it durable, the clock and the capacity of this one, its counters
@@ -208,15 +222,7 @@ impl SimIo {
     pub fn fork(&self) -> SimIo {
         let machine = self.0.lock();
         let names = machine.names.fork();
-        let copy = Machine {
-            names,
-            capacity: machine.capacity,
-            quota: machine.quota,
-            tells_free_bytes: machine.tells_free_bytes,
-            clock_us: machine.clock_us,
-            ..Machine::new(machine.operations)
-        };
-        Self::with(copy, self.1.clone())
+        Self::with(machine.like(names, machine.operations), self.1.clone())
     }
 
     /// Another data folder on this machine.
@@ -303,6 +309,22 @@ impl SimIo {
         let held = &mut self.0.lock().held;
         held.prefix = None;
         held.changed.notify_all();
+    }
+
+    /// Notes from now on each moment at which the power may go, in storage-class memory: before each fence, of a write's own, too, and
+    /// before each sync.
+    pub fn note_cuts(&self) {
+        self.0.lock().cuts = Some(Vec::new());
+    }
+
+    /// The moments that were noted since the last call; none are from then on.
+    pub fn take_cuts(&self) -> Vec<PowerCut> {
+        self.0.lock().cuts.take().unwrap_or_default()
+    }
+
+    /// Plays a bug of the code that runs on this machine, once, when so many fences, or stores, have passed.
+    pub fn play(&self, bug: ScmBug, after: u64) {
+        self.0.lock().bug = Some((bug, after));
     }
 
     /// Calls `call` before each fence of a thread that has stored ([`Io::fence`]), in that thread: what others do meanwhile comes between
@@ -423,8 +445,8 @@ impl Io for SimIo {
             }
             None => return Err(ErrorKind::NotFound.into()),
         };
-        let is_scm = self.1.is_some();
-        Ok(Arc::new(SimFile { machine: self.0.clone(), is_scm, name: name.to_owned(), node }))
+        let (machine, scm) = (self.0.clone(), self.1.clone());
+        Ok(Arc::new(SimFile { machine, scm, name: name.to_owned(), node }))
     }
 
     fn scm(&self) -> Option<&Scm> {
@@ -438,6 +460,7 @@ impl Io for SimIo {
         }
         let mut machine = self.0.lock();
         machine.step()?.finish()?;
+        machine.note_cut(self.1.as_ref());
         machine.fence();
         Ok(())
     }
@@ -459,6 +482,7 @@ impl Io for SimIo {
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
         let mut machine = self.0.lock();
         machine.step()?.finish()?;
+        machine.note_cut(self.1.as_ref());
         let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         if let Some(effect) = machine.strikes(Operation::Sync, &path) {
             return Err(effect.error());
@@ -509,14 +533,67 @@ impl Machine {
             held: Held::default(),
             stored: Vec::new(),
             before_fence: None,
+            cuts: None,
+            bug: None,
+            late: Vec::new(),
+        }
+    }
+
+    /// Another one with these files, the clock and the capacity of this one.
+    fn like(&self, names: Names, seed: u64) -> Machine {
+        Machine {
+            names,
+            capacity: self.capacity,
+            quota: self.quota,
+            tells_free_bytes: self.tells_free_bytes,
+            clock_us: self.clock_us,
+            ..Machine::new(seed)
+        }
+    }
+
+    /// Stores bytes, for this thread's next fence to make durable.
+    fn store(&mut self, node: &Node, start: usize, bytes: Vec<u8>) {
+        let thread = thread::current().id();
+        match self.breaks(|bug| matches!(bug, ScmBug::WriteBackMissing | ScmBug::StoreAfterFence)) {
+            Some(ScmBug::StoreAfterFence) => {
+                node.lock().show(start, &bytes);
+                self.late.push((node.clone(), start, bytes));
+                return;
+            }
+            Some(_) => node.lock().store(start, bytes, None),
+            None => node.lock().store(start, bytes, Some(thread)),
+        }
+        if !self.stored.iter().any(|stored| Arc::ptr_eq(stored, node)) {
+            self.stored.push(node.clone());
         }
     }
 
     /// Makes durable what this thread has stored.
     fn fence(&mut self) {
         let thread = thread::current().id();
-        self.stored.iter().for_each(|node| node.lock().fence(thread));
-        self.stored.retain(|node| node.lock().has_stores());
+        let has_stored = self.stored.iter().any(|node| node.lock().has_stores());
+        if !has_stored || self.breaks(|bug| bug == ScmBug::FenceMissing).is_none() {
+            self.stored.iter().for_each(|node| node.lock().fence(thread));
+            self.stored.retain(|node| node.lock().has_stores());
+        }
+        for (node, start, bytes) in mem::take(&mut self.late) {
+            self.store(&node, start, bytes);
+        }
+    }
+
+    /// The bug that is played, if it is one of these and this is its time.
+    fn breaks(&mut self, is_such: impl Fn(ScmBug) -> bool) -> Option<ScmBug> {
+        let (bug, after) = self.bug.filter(|(bug, _)| is_such(*bug))?;
+        self.bug = after.checked_sub(1).map(|after| (bug, after));
+        self.bug.is_none().then_some(bug)
+    }
+
+    /// Notes what the power could leave if it went now.
+    fn note_cut(&mut self, scm: Option<&Arc<Scm>>) {
+        if self.cuts.is_some() {
+            let cut = PowerCut::of(self, scm.cloned());
+            self.cuts.get_or_insert_default().push(cut);
+        }
     }
 
     fn powered(&self) -> io::Result<()> {
@@ -604,15 +681,15 @@ fn power_cut() -> io::Error {
 /// The machine's lock is always taken before a file's.
 struct SimFile {
     machine: Arc<Mutex<Machine>>,
-    /// Every write is durable when it returns.
-    is_scm: bool,
+    /// If there is one, every write is durable when it returns.
+    scm: Option<Arc<Scm>>,
     name: String,
     node: Node,
 }
 
 impl SimFile {
     fn check_scm(&self) -> io::Result<()> {
-        if self.is_scm { Ok(()) } else { Err(ErrorKind::Unsupported.into()) }
+        if self.scm.is_some() { Ok(()) } else { Err(ErrorKind::Unsupported.into()) }
     }
 }
 
@@ -660,12 +737,15 @@ impl File for SimFile {
                 return Err(effect.error());
             }
         };
-        let is_durable = self.is_scm || durability == Durability::Durable;
-        inode.write(start, bytes, is_durable && step == Step::Whole);
-        drop(inode);
-        step.finish()?;
-        if self.is_scm {
+        if self.scm.is_some() {
+            drop(inode);
+            machine.store(&self.node, start, bytes);
+            step.finish()?;
+            machine.note_cut(self.scm.as_ref());
             machine.fence();
+        } else {
+            inode.write(start, bytes, durability == Durability::Durable && step == Step::Whole);
+            step.finish()?;
         }
         machine.bytes_written += len;
         Ok(())
@@ -685,13 +765,9 @@ impl File for SimFile {
         if let Some(effect) = machine.strikes(Operation::Write, &self.name) {
             return Err(effect.error());
         }
-        let mut inode = self.node.lock();
-        assert!(start + bytes.len() <= inode.data().len(), "a store within what was allocated");
-        inode.store(start, bytes.to_vec(), thread::current().id());
-        drop(inode);
-        if !machine.stored.iter().any(|node| Arc::ptr_eq(node, &self.node)) {
-            machine.stored.push(self.node.clone());
-        }
+        let end = self.node.lock().data().len();
+        assert!(start + bytes.len() <= end, "a store within what was allocated");
+        machine.store(&self.node, start, bytes.to_vec());
         machine.bytes_written += bytes.len() as u64;
         Ok(())
     }
@@ -699,6 +775,7 @@ impl File for SimFile {
     fn sync(&self) -> io::Result<()> {
         let machine = &mut *self.machine.lock();
         machine.step()?.finish()?;
+        machine.note_cut(self.scm.as_ref());
         let mut inode = self.node.lock();
         if let Some(effect) = machine.strikes(Operation::Sync, &self.name) {
             inode.sync_fails(machine.unit, &mut machine.rng);

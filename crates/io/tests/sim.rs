@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use holdfast_io::{
     BLOCK,
     Durability::{self, *},
-    Fault, File, Io, SECTOR, SimIo,
+    Fault, File, Io, SECTOR, ScmBug, SimIo,
 };
 
 const SECTORS: usize = 16;
@@ -424,4 +424,104 @@ fn a_fence_and_a_durable_write_cover_all_stores_of_their_thread() {
     }
     let drive = SimIo::new(6).open("f", true).unwrap();
     assert!(drive.store(&[1], 0).is_err() && drive.allocate(0, 8).is_err(), "a drive is written by blocks");
+}
+
+/// What each outcome of the last moment at which the power may go leaves in a file, and how many outcomes there are.
+fn left(sim: &SimIo, file: &str, max: u64) -> (std::collections::BTreeSet<Vec<u8>>, usize) {
+    let cut = sim.take_cuts().pop().expect("a moment");
+    let outcomes = cut.outcomes(max, 1);
+    let mut by_fingerprint = std::collections::BTreeMap::new();
+    for outcome in &outcomes {
+        let left = cut.image(outcome).snapshot(file);
+        let known = by_fingerprint.entry(outcome.fingerprint).or_insert_with(|| left.clone());
+        assert_eq!(*known, left, "the same fingerprint is the same bytes");
+    }
+    let left: std::collections::BTreeSet<_> = by_fingerprint.values().cloned().collect();
+    assert_eq!(left.len(), by_fingerprint.len(), "and the same bytes are the same fingerprint");
+    (left, outcomes.len())
+}
+
+#[test]
+fn outcomes_of_a_power_cut_are_listed() {
+    let sim = SimIo::on_scm(9);
+    let file = sim.open("f", true).unwrap();
+    file.allocate(0, 4096).unwrap();
+    file.sync().unwrap();
+    sim.sync_dir("").unwrap();
+    // Each subset of few words; what is stored twice may be as it was first.
+    sim.note_cuts();
+    file.store(&[1; 16], 60).unwrap();
+    file.store(&[2; 8], 64).unwrap();
+    sim.fence().unwrap();
+    let (all, count) = left(&sim, "f", u64::MAX);
+    assert_eq!((all.len(), count), (2 * 3 * 2, 16));
+    let found = sim.fork().snapshot("f");
+    assert!(all.contains(&vec![0; 4096]) == (found != [0; 4096]) && all.contains(&found));
+    // What is fenced is in each of them, also where it is beside what is not.
+    sim.note_cuts();
+    std::thread::scope(|scope| drop(scope.spawn(|| file.store(&[3; 8], 128).unwrap())));
+    file.store(&[4; 8], 136).unwrap();
+    sim.fence().unwrap();
+    file.store(&[5; 8], 144).unwrap();
+    sim.fence().unwrap();
+    let (all, count) = left(&sim, "f", u64::MAX);
+    assert_eq!((all.len(), count), (4, 4));
+    assert!(all.iter().all(|left| left[136..144] == [4; 8]));
+    // Prefixes of some lines: nine words and the one that is nobody's, of which each has one more way than words.
+    sim.note_cuts();
+    file.store(&[6; 2 * 64], 256).unwrap();
+    sim.fence().unwrap();
+    let (all, _) = left(&sim, "f", 2 * 81 * 2);
+    assert!(all.len() > 2 * 81, "{}", all.len());
+    // So many lines that some are drawn, as many as are asked for.
+    sim.note_cuts();
+    file.store(&[7; 2048], 2048).unwrap();
+    sim.fence().unwrap();
+    assert_eq!(left(&sim, "f", 50).1, 50);
+    // A write is a moment, too, and so is a sync: what is new may be there or not.
+    sim.note_cuts();
+    file.write_at(&[&[8; 8]], 0, Durability::Durable).unwrap();
+    assert_eq!(left(&sim, "f", u64::MAX).1, 4);
+    sim.note_cuts();
+    file.allocate(4096, 4096).unwrap();
+    file.sync().unwrap();
+    let (all, _) = left(&sim, "f", u64::MAX);
+    assert_eq!(all.iter().map(Vec::len).collect::<std::collections::BTreeSet<_>>(), [4096, 8192].into());
+    sim.fence().unwrap();
+    assert!(sim.take_cuts().is_empty(), "none are noted any more");
+}
+
+#[test]
+fn bugs_are_played() {
+    let left_of = |bug, after, work: &dyn Fn(&SimIo, &dyn File)| {
+        let sim = SimIo::on_scm(3);
+        let file = sim.open("f", true).unwrap();
+        file.allocate(0, 64).unwrap();
+        file.sync().unwrap();
+        sim.sync_dir("").unwrap();
+        sim.play(bug, after);
+        work(&sim, &*file);
+        assert_eq!(sim.fork().snapshot("f")[..16], [1; 16], "who runs there does not see it");
+        (0..60).map(|_| sim.crash().snapshot("f")[..16].to_vec()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let two = |sim: &SimIo, file: &dyn File| {
+        for at in [0, 8] {
+            file.store(&[1; 8], at).unwrap();
+            sim.fence().unwrap();
+        }
+    };
+    let all = [[1; 16].to_vec()].into();
+    assert_eq!(left_of(ScmBug::FenceMissing, 2, &two), all, "its time has not come");
+    assert_eq!(left_of(ScmBug::FenceMissing, 0, &two), all, "the next fence is for both");
+    for (bug, after, lost) in [
+        (ScmBug::FenceMissing, 1, 8..16),
+        (ScmBug::WriteBackMissing, 0, 0..8),
+        (ScmBug::WriteBackMissing, 1, 8..16),
+        (ScmBug::StoreAfterFence, 1, 8..16),
+    ] {
+        let mut without = vec![1; 16];
+        without[lost].fill(0);
+        assert_eq!(left_of(bug, after, &two), [[1; 16].to_vec(), without].into(), "{bug:?}");
+    }
+    assert_eq!(left_of(ScmBug::StoreAfterFence, 0, &two), all, "the next fence is for both");
 }

@@ -13,13 +13,14 @@ use std::{
 use parking_lot::Mutex;
 
 use super::rng::Rng;
-use crate::BLOCK;
+use crate::{BLOCK, WORD};
 
 /// One file's bytes, whether or not a name leads to them.
 #[derive(Default)]
 pub struct Inode {
-    data: Vec<u8>,
-    medium: Vec<u8>,
+    /// Shared with what is on the medium, and with other machines, until it is changed.
+    data: Arc<Vec<u8>>,
+    medium: Arc<Vec<u8>>,
     pending: Vec<Change>,
     /// Blocks that take no space.
     holes: BTreeSet<usize>,
@@ -38,7 +39,7 @@ enum Change {
 }
 
 impl Inode {
-    fn on_medium(bytes: Vec<u8>, holes: &BTreeSet<usize>) -> Self {
+    fn on_medium(bytes: Arc<Vec<u8>>, holes: &BTreeSet<usize>) -> Self {
         let holes = holes.range(..bytes.len() / BLOCK).copied().collect();
         Self { data: bytes.clone(), medium: bytes, pending: Vec::new(), holes }
     }
@@ -68,8 +69,7 @@ impl Inode {
     }
 
     pub fn write(&mut self, offset: usize, bytes: Vec<u8>, durable: bool) {
-        store(&mut self.data, offset, &bytes);
-        self.holes.retain(|block| !(offset / BLOCK..(offset + bytes.len()).div_ceil(BLOCK)).contains(block));
+        self.show(offset, &bytes);
         if durable && self.pending.is_empty() {
             store(&mut self.medium, offset, &bytes);
         } else {
@@ -77,10 +77,16 @@ impl Inode {
         }
     }
 
-    /// A store by a thread, which its fence makes durable.
-    pub fn store(&mut self, offset: usize, bytes: Vec<u8>, by: ThreadId) {
-        store(&mut self.data, offset, &bytes);
-        self.pending.push(Change::Write { offset, bytes, durable: false, by: Some(by) });
+    /// Has the machine see bytes, which nobody has on the way to the medium.
+    pub fn show(&mut self, offset: usize, bytes: &[u8]) {
+        store(&mut self.data, offset, bytes);
+        self.holes.retain(|block| !(offset / BLOCK..(offset + bytes.len()).div_ceil(BLOCK)).contains(block));
+    }
+
+    /// A store by a thread, which its fence makes durable; `None`: no fence does.
+    pub fn store(&mut self, offset: usize, bytes: Vec<u8>, by: Option<ThreadId>) {
+        self.show(offset, &bytes);
+        self.pending.push(Change::Write { offset, bytes, durable: false, by });
     }
 
     /// Whether there are stores that are not fenced.
@@ -113,7 +119,7 @@ impl Inode {
     }
 
     pub fn set_len(&mut self, len: usize) {
-        self.data.resize(len, 0);
+        Arc::make_mut(&mut self.data).resize(len, 0);
         self.holes.split_off(&(len / BLOCK));
         self.pending.push(Change::SetLen(len));
     }
@@ -122,7 +128,7 @@ impl Inode {
         for change in mem::take(&mut self.pending) {
             match change {
                 Change::Write { offset, bytes, .. } => store(&mut self.medium, offset, &bytes),
-                Change::SetLen(len) => self.medium.resize(len, 0),
+                Change::SetLen(len) => Arc::make_mut(&mut self.medium).resize(len, 0),
             }
         }
     }
@@ -134,7 +140,7 @@ impl Inode {
         self.pending.clear();
     }
 
-    fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Vec<u8> {
+    fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Arc<Vec<u8>> {
         let mut medium = self.medium.clone();
         for change in &self.pending {
             match change {
@@ -146,7 +152,7 @@ impl Inode {
                 }
                 Change::SetLen(len) => {
                     if rng.chance(128) {
-                        medium.resize(*len, 0);
+                        Arc::make_mut(&mut medium).resize(*len, 0);
                     }
                 }
             }
@@ -207,6 +213,35 @@ impl Names {
         Self { current: files.clone(), medium: files, pending: Vec::new() }
     }
 
+    /// What a power cut decides about.
+    pub fn undecided(&self) -> Undecided {
+        let (names, files, units) = Default::default();
+        let (mut all, mut known) = (Undecided { names, files, units }, Vec::new());
+        for (name, node) in &self.medium {
+            let file = all.number_of(name, node, &mut known);
+            all.names.insert(name.clone(), file);
+        }
+        for (name, node) in &self.pending {
+            let file = node.as_ref().map(|node| all.number_of(name, node, &mut known));
+            all.units.push(Unit::Name { name: name.clone(), file });
+        }
+        all
+    }
+
+    /// Names, and files behind them by number, that are on the medium.
+    pub fn on_medium(
+        names: BTreeMap<String, usize>,
+        files: Vec<Arc<Vec<u8>>>,
+        undecided: &[UndecidedFile],
+    ) -> Self {
+        let inodes =
+            files.into_iter().zip(undecided).map(|(bytes, file)| Inode::on_medium(bytes, &file.holes));
+        let nodes: Vec<Node> = inodes.map(|inode| Arc::new(Mutex::new(inode))).collect();
+        let medium: BTreeMap<_, _> =
+            names.into_iter().map(|(name, file)| (name, nodes[file].clone())).collect();
+        Self { current: medium.clone(), medium, pending: Vec::new() }
+    }
+
     /// The names, and the files behind them, of which a machine finds itself in possession after a power cut.
     pub fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Self {
         let mut medium = self.medium.clone();
@@ -225,6 +260,104 @@ impl Names {
     }
 }
 
+/// What is on a medium for certain, and what may be there as well.
+pub struct Undecided {
+    /// Which file is behind each name that is there for certain.
+    names: BTreeMap<String, usize>,
+    /// All files, also those whose names may be there.
+    pub files: Vec<UndecidedFile>,
+    /// What may be there as well, in order.
+    pub units: Vec<Unit>,
+}
+
+/// A file of which more may be on the medium.
+pub struct UndecidedFile {
+    /// One that it has or had.
+    pub name: String,
+    /// What is there for certain, if no unit changes it.
+    pub bytes: Arc<Vec<u8>>,
+    holes: BTreeSet<usize>,
+}
+
+/// What survives a power cut whole or not at all.
+pub enum Unit {
+    /// Bytes within a word of a file.
+    Word {
+        file: usize,
+        offset: usize,
+        bytes: [u8; WORD],
+        len: usize,
+        /// Which of the file's writes and stores it is of.
+        change: usize,
+        /// It does survive, and is here to stay in order.
+        is_certain: bool,
+    },
+    /// A length of a file.
+    Len { file: usize, len: usize },
+    /// A name, and which file is behind it then, if any.
+    Name { name: String, file: Option<usize> },
+}
+
+impl Undecided {
+    /// The number of a file, which it gets with its units if it has none yet.
+    fn number_of(&mut self, name: &str, node: &Node, known: &mut Vec<Node>) -> usize {
+        if let Some(number) = known.iter().position(|known| Arc::ptr_eq(known, node)) {
+            return number;
+        }
+        let (file, inode) = (known.len(), node.lock());
+        known.push(node.clone());
+        let (name, bytes, holes) = (name.to_owned(), inode.medium.clone(), inode.holes.clone());
+        self.files.push(UndecidedFile { name, bytes, holes });
+        for (number, change) in inode.pending.iter().enumerate() {
+            match change {
+                Change::SetLen(len) => self.units.push(Unit::Len { file, len: *len }),
+                Change::Write { offset, bytes, durable, .. } => {
+                    let end = offset + bytes.len();
+                    let mut at = *offset;
+                    while at < end {
+                        let next = (at + 1).next_multiple_of(WORD).min(end);
+                        let mut word = [0; WORD];
+                        word[..next - at].copy_from_slice(&bytes[at - offset..next - offset]);
+                        let len = next - at;
+                        self.units.push(Unit::Word {
+                            file,
+                            offset: at,
+                            bytes: word,
+                            len,
+                            change: number,
+                            is_certain: *durable,
+                        });
+                        at = next;
+                    }
+                }
+            }
+        }
+        file
+    }
+
+    /// The files behind the names, by number, and their bytes, if some of the units survive.
+    pub fn decide(&self, survives: &[bool]) -> (BTreeMap<String, usize>, Vec<Arc<Vec<u8>>>) {
+        let mut names = self.names.clone();
+        let mut files: Vec<_> = self.files.iter().map(|file| file.bytes.clone()).collect();
+        for (unit, &survives) in self.units.iter().zip(survives) {
+            match unit {
+                Unit::Word { file, offset, bytes, len, is_certain, .. } if survives || *is_certain => {
+                    store(&mut files[*file], *offset, &bytes[..*len]);
+                }
+                Unit::Len { file, len } if survives => Arc::make_mut(&mut files[*file]).resize(*len, 0),
+                Unit::Name { name, file: Some(file) } if survives => {
+                    names.insert(name.clone(), *file);
+                }
+                Unit::Name { name, file: None } if survives => {
+                    names.remove(name);
+                }
+                _ => {}
+            }
+        }
+        (names, files)
+    }
+}
+
 /// A path's folder and its name in it.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
@@ -238,10 +371,11 @@ fn redirect(names: &mut BTreeMap<String, Node>, name: &str, node: Option<Node>) 
 }
 
 /// Copies `bytes` to `offset`, with zeroes in a gap before them.
-fn store(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+fn store(data: &mut Arc<Vec<u8>>, offset: usize, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
+    let data = Arc::make_mut(data);
     let end = offset + bytes.len();
     if data.len() < end {
         data.resize(end, 0);
