@@ -127,19 +127,20 @@ fn each_method_takes_the_fences_and_stores_that_it_needs() {
         let server =
             Server::start(&[&by(method)[..], &["--workers", "1", "--scm-allow-unsafe", "yes"]].concat());
         let mut client = server.client();
-        // Stores that a command needs, and whether it writes an item to the log.
+        // Stores that a command needs, lines that these touch, which is how many are made but by `cow`, and whether it writes an item to the log.
         let calls = [
-            ("SET key %", 1, true),
-            ("INCRBY number %", 1, true),
-            ("HSET hash f %", 1, false),
-            ("ZADD zset % m", 1, false),
-            ("LPUSH list x%", 3, false),
-            ("SADD set x%", 3, false),
-            ("GET key", 0, false),
-            ("HGET hash f", 0, false),
-            ("ZRANGE zset 0 -1", 0, false),
+            ("SET key %", 1, 1, true),
+            ("INCRBY number %", 1, 1, true),
+            ("HSET hash f %", 1, 1, false),
+            ("ZADD zset % m", 1, 1, false),
+            ("LPUSH list x%", 3, 2, false),
+            ("SADD set x%", 3, 2, false),
+            ("GET key", 0, 0, false),
+            ("HGET hash f", 0, 0, false),
+            ("ZRANGE zset 0 -1", 0, 0, false),
         ];
-        for (call, stores, has_item) in calls {
+        for (call, single, lines, has_item) in calls {
+            let stores = if method == "cow" { single } else { lines };
             client.call(&call.replace('%', "1"));
             let mut one = |n: i64| {
                 assert_eq!(client.call("SCM START"), ok());
@@ -277,6 +278,25 @@ fn a_commit_is_one_fence_and_a_look_is_none() {
         }
     });
     assert_eq!(transaction, 1);
+    // Whole lines, each of them once: of all that is appended, and the one that a commit has begun and the next one goes on with.
+    for call in ["SET key", "INCRBY key", "HSET hash f", "LPUSH list", "SADD set", "ZADD zset 1"] {
+        const CALLS: i64 = 20;
+        let mut surplus = |round: i64| {
+            let appended =
+                |client: &mut Client| client.info("log_bytes_appended").parse::<i64>().expect("a number");
+            let before = appended(&mut client);
+            client.call("SCM START");
+            (0..CALLS).for_each(|n| drop(client.call(&format!("{call} {}", 1000 + round * CALLS + n))));
+            client.call("SCM STOP");
+            let lines = stat(&mut client, "lines");
+            assert_eq!(stat(&mut client, "bytes"), 64 * lines, "{call}");
+            assert!(lines >= CALLS, "{call}: {lines} lines");
+            lines - (appended(&mut client) - before) / 64
+        };
+        // The least of some, as above.
+        let surplus = (0..4).map(&mut surplus).min().expect("some");
+        assert!(surplus <= CALLS + 1, "{call}: {surplus} lines more than were appended");
+    }
     // What was counted stays until it is asked to go.
     set(&mut client, 0..10);
     assert!(stat(&mut client, "fences") >= 1);

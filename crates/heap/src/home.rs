@@ -6,11 +6,13 @@
 //! one up. A transaction is over for its partition when its home has it too; until then it holds the partition. docs/format.md says what
 //! is in the files.
 
+mod lines;
 mod undo;
 
 use std::{
     borrow::Cow,
     collections::HashSet,
+    mem,
     sync::{
         Arc,
         atomic::{
@@ -37,7 +39,7 @@ const PAGES: &str = "home/pages";
 const MAGIC: &[u8; 8] = b"HFHOMEOW";
 /// Where the words of the extents begin in the file of owners.
 const WORDS_AT: u64 = BLOCK as u64;
-/// Bytes of stores that `latb` gathers before it makes them.
+/// Bytes of stores that are gathered before they are made, but by `cow`.
 const BATCH_BYTES: usize = 64 << 10;
 static ZEROES: [u8; EXTENT as usize] = [0; EXTENT as usize];
 
@@ -245,34 +247,19 @@ impl Home {
                 publish()?;
                 self.fence()
             }
-            Method::Cow => self.undoable(redo, 0, publish),
-            Method::Latb => self.undoable(redo, BATCH_BYTES, publish),
+            Method::Cow | Method::Latb => self.undoable(redo, publish),
         }
     }
 
-    /// Commits with an undo log. What would be overwritten is in it, durably, before so many bytes are stored.
-    fn undoable(&self, redo: &[u8], batch_bytes: usize, publish: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Commits with an undo log.
+    fn undoable(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
         if redo.is_empty() {
             return publish();
         }
         let mut undo = self.take_undo()?;
-        let (mut batch, mut len) = (Vec::new(), 0);
-        self.each_store(redo, |store| {
-            let mut old = vec![0; store.bytes.len()];
-            self.load(store.place, &mut old)?;
-            undo.push(store.place, &old);
-            len += store.bytes.len();
-            batch.push(store);
-            if len > batch_bytes {
-                undo.flush(&*self.io)?;
-                len = 0;
-                return batch.drain(..).try_for_each(|store| self.store(&store));
-            }
-            Ok(())
-        })?;
-        if !batch.is_empty() {
-            undo.flush(&*self.io)?;
-            batch.drain(..).try_for_each(|store| self.store(&store))?;
+        match self.method {
+            Method::Cow => self.each_store(redo, |store| self.store_undoably(&mut undo, &[store]))?,
+            _ => self.each_batch(redo, |stores| self.store_undoably(&mut undo, stores))?,
         }
         publish()?;
         self.fence()?;
@@ -280,6 +267,34 @@ impl Home {
         undo.clear(&*self.io)?;
         self.undo.lock().0.push(undo);
         Ok(())
+    }
+
+    /// Makes stores once what they overwrite is in the undo log, durably.
+    fn store_undoably(&self, undo: &mut UndoLog, stores: &[Store]) -> Result<()> {
+        for store in stores {
+            let mut old = vec![0; store.bytes.len()];
+            self.load(store.place, &mut old)?;
+            undo.push(store.place, &old);
+        }
+        undo.flush(&*self.io)?;
+        stores.iter().try_for_each(|store| self.store(store))
+    }
+
+    /// Calls `f` with the stores that some redo records come to, many at once, of which none share a line.
+    fn each_batch(&self, redo: &[u8], mut f: impl FnMut(&[Store]) -> Result<()>) -> Result<()> {
+        let (mut batch, mut len) = (Vec::new(), 0);
+        let mut put =
+            |batch: &mut Vec<_>| f(&lines::merge(mem::take(batch), |place, bytes| self.load(place, bytes))?);
+        self.each_store(redo, |store| {
+            len += store.bytes.len();
+            batch.push(store);
+            if len > BATCH_BYTES {
+                len = 0;
+                return put(&mut batch);
+            }
+            Ok(())
+        })?;
+        if batch.is_empty() { Ok(()) } else { put(&mut batch) }
     }
 
     fn take_undo(&self) -> Result<UndoLog> {
@@ -296,7 +311,7 @@ impl Home {
 
     /// Does what some redo records say, one behind another, as far as they concern extents that there is memory for; durable once this thread has fenced.
     pub fn apply(&self, redo: &[u8]) -> Result<()> {
-        self.each_store(redo, |store| self.store(&store))
+        self.each_batch(redo, |stores| stores.iter().try_for_each(|store| self.store(store)))
     }
 
     /// Writes bytes at an offset, as a redo record would.
