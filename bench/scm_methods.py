@@ -8,7 +8,8 @@ worker on one core; clients are on the other. What the document tells in numbers
     counts    Fig. 5 and Table I: what a SET takes, for sets of 10 to 1,000,000 keys
     delay     Fig. 6: SETs against the time of a write, in multiples of `--line-ns` a line
     commands  Fig. 7: the commands of redis-benchmark, beside a log per write, and each second, on `--dir`, and a log in memory
-    ycsb      Figs. 8 to 11: workloads A and B: rate, latency of reads and of updates, and A against the time of a write
+    ycsb      Figs. 8 to 11: workloads A and B: rate, latency of reads and of updates, also against the time of a write
+    recovery  how long a start takes after `kill -9` (the document has no figure of it)
 
     python3 bench/scm_methods.py counts inserts        # all, if none is named: fifteen minutes
 """
@@ -186,13 +187,31 @@ def ycsb(options):
         found = with_all(options, names, work)
         for line, what in enumerate(("rate", "read", "update")):
             row(what, [f"{found[name][line]:,.0f}" for name in names], 15)
-        if workload == "A":
-            for factor in FACTORS[1:]:
-                rates = with_all(options, METHODS, work, factor)
-                row(f"{factor}x, rate", [f"{rates[name][0]:,.0f}" for name in METHODS], 15)
+        for factor in FACTORS[1:]:
+            found = with_all(options, METHODS, work, factor)
+            for line, what in enumerate(("rate", "read", "update")):
+                row(f"{factor}x, {what}", [f"{found[name][line]:,.0f}" for name in METHODS], 15)
 
 
-EXPERIMENTS = {"inserts": inserts, "counts": counts, "delay": delay, "commands": commands, "ycsb": ycsb}
+def recovery(options):
+    print("Milliseconds from the start of a process to its first reply after a kill, with so many strings, and a tenth of that in a hash and a sorted set")
+    row("", METHODS)
+    for count in (10_000, 100_000, 1_000_000):
+
+        def work(server):
+            flags = {"keys": count, "pattern": "sequential", "pipeline": 16}
+            load(options, server, "SET {key} {value}", requests=count, **flags)
+            for command in ("HSET hash field:{n} {value}", "ZADD zset {n} element:{n}"):
+                load(options, server, command, requests=count // 10, **flags)
+            server.kill()
+            server.start()
+            return [1000 * server.wait()]
+
+        took = with_all(options, METHODS, work)
+        row(f"{count:,}", [f"{took[name][0]:.1f}" for name in METHODS])
+
+
+EXPERIMENTS = {"inserts": inserts, "counts": counts, "delay": delay, "commands": commands, "ycsb": ycsb, "recovery": recovery}
 
 
 def main():
