@@ -2,8 +2,8 @@
 //!
 //! Random histories of all types run on a simulated machine, by each method, with checkpoints, cleaning and freezing between transactions. At
 //! each fence of a transaction the power may go; what has been stored since the one before is there or not, word by word
-//! (`crates/io/src/sim/cut.rs`). Each of these images, in which a start finds exactly the state before the transaction or the one behind
-//! it, is judged once. `HOLDFAST_IMAGES=4096` judges all of them, up to so many of a fence, instead of a few.
+//! (`crates/io/src/sim/cut.rs`). A start from each of these images must find exactly the state before the transaction or the one behind
+//! it; images of the same bytes are judged once. `HOLDFAST_IMAGES=4096` judges up to so many of a fence, which is all that are listed, instead of a few.
 //!
 //! Bugs that the machine plays show that this would see them.
 
@@ -37,7 +37,7 @@ static IMAGES_MAX: LazyLock<u64> =
     LazyLock::new(|| env::var("HOLDFAST_IMAGES").map_or(8, |images| images.parse().expect("a number")));
 /// Images that were judged, by their fingerprints.
 static JUDGED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
-/// Moments at which the power went, and how many images of theirs had the state before a transaction and behind it, and different ones.
+/// Moments at which the power went, and how many of their images had the state before a transaction, and behind it.
 static CUTS: AtomicU64 = AtomicU64::new(0);
 static BEFORE: AtomicU64 = AtomicU64::new(0);
 static BEHIND: AtomicU64 = AtomicU64::new(0);
