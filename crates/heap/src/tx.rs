@@ -30,6 +30,10 @@ pub struct Tx {
     /// Extents that were set aside for it, in no order.
     aside: Vec<u32>,
     heap: Option<Arc<Heap>>,
+    /// Whether nothing is recorded.
+    is_silent: bool,
+    /// Whether something was not recorded.
+    has_unrecorded: bool,
 }
 
 struct Last {
@@ -49,11 +53,25 @@ impl Tx {
     pub fn clear(&mut self) {
         self.buf.clear();
         self.last = None;
+        (self.is_silent, self.has_unrecorded) = (false, false);
     }
 
-    /// Whether nothing was recorded.
+    /// Records nothing until [`Tx::clear`]. What is changed meanwhile counts only once a checkpoint has all of it that is taken while nobody
+    /// changes anything; of one that is taken before, nothing makes a whole.
+    pub fn record_nothing(&mut self) {
+        self.is_silent = true;
+    }
+
+    /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
-        self.buf.is_empty()
+        self.buf.is_empty() && !self.has_unrecorded
+    }
+
+    /// Whether a record is left out.
+    #[inline]
+    fn leaves_out(&mut self) -> bool {
+        self.has_unrecorded |= self.is_silent;
+        self.is_silent
     }
 
     /// Tells that the records have their place in the log: extents that were freed may now be used by other arenas,
@@ -67,7 +85,7 @@ impl Tx {
 
     /// Records `bytes` at `offset`, where an arena has them or will.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
-        if bytes.is_empty() || self.extend(offset, bytes) {
+        if bytes.is_empty() || self.leaves_out() || self.extend(offset, bytes) {
             return;
         }
         if bytes.len() <= LEN_MAX {
@@ -81,6 +99,9 @@ impl Tx {
     /// Records the `len` low bytes of a little-endian integer at `offset`.
     #[inline]
     pub(crate) fn write_int(&mut self, offset: u64, value: u64, len: usize) {
+        if self.leaves_out() {
+            return;
+        }
         if self.is_beside_last(offset) {
             return self.write(offset, &value.to_le_bytes()[..len]);
         }
@@ -95,6 +116,9 @@ impl Tx {
     /// Records an array at `offset`: as [`Tx::write`], but without a call to copy bytes whose number is known.
     #[inline]
     pub(crate) fn write_array<const N: usize>(&mut self, offset: u64, bytes: &[u8; N]) {
+        if self.leaves_out() {
+            return;
+        }
         if self.is_beside_last(offset) {
             return self.write(offset, bytes);
         }
@@ -112,6 +136,9 @@ impl Tx {
 
     /// Records `len` times `byte` at `offset`.
     pub(crate) fn fill(&mut self, offset: u64, len: usize, byte: u8) {
+        if self.leaves_out() {
+            return;
+        }
         for at in (0..len).step_by(LEN_MAX) {
             let head = head(FILL, (len - at).min(LEN_MAX) as u16, offset + at as u64);
             self.buf.extend_from_slice(&head.to_le_bytes());
@@ -121,6 +148,9 @@ impl Tx {
 
     /// Records that an extent is all zero and belongs to `owner` (see docs/format.md, "Heap") with `used` granules taken.
     pub(crate) fn owner(&mut self, extent: u32, owner: u16, used: u16) {
+        if self.leaves_out() {
+            return;
+        }
         let head = head(OWNER, owner, u64::from(extent) | u64::from(used) << 24);
         self.buf.extend_from_slice(&head.to_le_bytes());
     }
@@ -225,6 +255,25 @@ mod tests {
         tx.buf.push(0);
         tx.write(122, &[6]);
         assert_eq!(tx.buf.len(), RECORD + 20 + RECORD + 1 + 1 + RECORD + 1);
+    }
+
+    #[test]
+    fn a_silent_transaction_has_changed_something_though_it_records_nothing() {
+        let mut tx = Tx::new();
+        tx.record_nothing();
+        assert!(tx.is_empty());
+        tx.write(0, &[]);
+        assert!(tx.is_empty());
+        tx.write_int(0, 7, 8);
+        tx.write_array(8, &[7; 8]);
+        tx.write(16, &[7; 8]);
+        tx.fill(32, 8, 7);
+        tx.owner(1, 2, 3);
+        assert!(!tx.is_empty() && tx.buf.is_empty());
+        tx.clear();
+        assert!(tx.is_empty());
+        tx.write(0, &[7; 8]);
+        assert_eq!(tx.buf.len(), RECORD + 8);
     }
 
     #[test]

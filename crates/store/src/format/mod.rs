@@ -7,6 +7,7 @@ pub mod creating;
 pub mod dictionary;
 pub mod digest;
 pub mod entry_word;
+pub mod filling;
 pub mod in_use;
 pub mod item;
 pub mod payload;

@@ -118,7 +118,15 @@ impl Budget {
             hand: AtomicUsize::new(0),
         };
         budget.judge_scarcity();
+        if !keeps_copies {
+            budget.index.keep_no_marks();
+        }
         budget
+    }
+
+    #[inline]
+    pub fn keeps_copies(&self) -> bool {
+        self.keeps_copies
     }
 
     pub fn set_max(&self, bytes: usize) {
@@ -188,7 +196,6 @@ impl Budget {
     #[inline]
     pub fn copy_max(&self) -> usize {
         match self.max() {
-            _ if !self.keeps_copies => 0,
             usize::MAX => usize::MAX,
             _ => self.copies_max() / COPY_SHARE,
         }

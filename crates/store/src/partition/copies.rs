@@ -124,6 +124,9 @@ impl Partition {
         value: &[u8],
         known: u32,
     ) {
+        if !shared.budget.keeps_copies() {
+            return;
+        }
         let handle = self.databases[db as usize].keys.handle(slot);
         if handle != 0 {
             if self.cache.overwrite(handle, key, value, &self.meter, known) {

@@ -320,6 +320,14 @@ impl Partition {
         });
     }
 
+    /// Makes the indexes of a database as large as so many keys need, and so many that expire, as far as they are empty and there is memory.
+    pub fn expect_keys(&mut self, batch: &mut Batch, db: u8, keys: u64, expiring: u64) {
+        let Database { keys: all, expires, .. } = &mut self.databases[db as usize];
+        // Without it they grow step by step.
+        let _ = all.expect(&mut self.arena, batch, keys);
+        let _ = expires.expect(&mut self.arena, batch, expiring);
+    }
+
     /// The entry of a key.
     #[inline]
     pub fn find(&mut self, shared: &Shared, db: u8, digest: Digest) -> Option<Found> {

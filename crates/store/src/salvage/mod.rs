@@ -21,6 +21,7 @@ use crate::{
         dictionary::Dictionaries,
         digest::Secret,
         entry_word::Type,
+        filling,
         superblock::{self, Superblock},
     },
     partition::databases::{DATABASES, SYSTEM_DATABASE},
@@ -142,6 +143,7 @@ struct Source {
 /// # Errors
 /// What `sink` returns. [`Error::Unusable`] if the folder is of another format, or there is nothing to go by.
 pub fn salvage(io: Arc<dyn Io>, heap_bytes_max: u64, sink: &mut Sink) -> Result<()> {
+    filling::refuse(&*io)?;
     let io = Arc::new(Tolerant::new(io));
     let mut source = Source::open(io.clone(), heap_bytes_max, sink)?;
     source.entries(sink)?;

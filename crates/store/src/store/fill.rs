@@ -12,6 +12,10 @@ use crate::{
 use holdfast_log::{Admission, Purpose};
 use std::thread;
 
+/// Bytes of index that an entry takes, about, and the part of the memory that may be taken for entries that are only expected.
+const ENTRY_BYTES: u64 = 24;
+const MEMORY_SHARE: u64 = 4;
+
 impl Store {
     /// Begins a transaction over keys of one partition of a database, which it will look at in this order, to give them values of so many
     /// elements of so many bytes together, keys included. There is room for that in log and memory, or it is waited for.
@@ -36,6 +40,9 @@ impl Store {
         let redo = 2 * redo_max(known.len() + elements, bytes);
         loop {
             let mut txn = self.begin(&[partition]);
+            if self.fills_without_redo {
+                txn.record_nothing();
+            }
             txn.expect(0, Purpose::Write, true)?;
             match self.admit_bytes(&mut txn, redo, true) {
                 Ok(()) => {
@@ -49,5 +56,20 @@ impl Store {
             self.log().kick();
             thread::sleep(RETRY);
         }
+    }
+
+    /// Makes the indexes of one partition of a database as large as so many keys will need, and so many that expire: so they need not grow
+    /// step by step. Does nothing where there are keys already, where memory would be taken that others may need, and if what fills the store
+    /// is to be in the log.
+    pub fn expect_keys(&self, db: u8, partition: u16, keys: u64, expiring: u64) {
+        let most =
+            self.shared().budget.max() as u64 / u64::from(self.partitions()) / MEMORY_SHARE / ENTRY_BYTES;
+        if !self.fills_without_redo || keys.saturating_add(expiring) > most {
+            return;
+        }
+        let mut txn = self.begin(&[partition]);
+        txn.record_nothing();
+        txn.expect_keys(db, partition, keys, expiring);
+        txn.commit();
     }
 }

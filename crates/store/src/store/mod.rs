@@ -24,7 +24,7 @@ use crate::{
     cache::uses::Uses,
     collections::Limits,
     engine::Engine,
-    format::{compress::CompressionSetting, in_use},
+    format::{compress::CompressionSetting, filling, in_use},
     maintenance::{self, Maintenance, freezer, trainer},
     partition::{
         changes::{ChangeFilter, Follow},
@@ -52,6 +52,8 @@ pub struct Store {
     recovery: Recovery,
     /// Bytes of heap at most.
     heap_bytes_max: u64,
+    /// What fills it changes the heap without redo, until it is closed.
+    fills_without_redo: bool,
 }
 
 struct Threads {
@@ -112,10 +114,15 @@ impl Store {
     fn open_as_it_is(io: Arc<dyn Io>, options: Options) -> Result<Store> {
         let started = Instant::now();
         let (background, heap_bytes_max) = (options.background, options.heap_bytes_max);
+        let is_filled = options.is_filled && options.home.is_none();
         let (maintenance, mut recovery) = open::open(io, options)?;
         recovery.us = started.elapsed().as_micros() as u64;
         let maintenance = Arc::new(maintenance);
         let shared = maintenance.engine.shared.clone();
+        let fills_without_redo = is_filled && recovery.created;
+        if fills_without_redo {
+            filling::begin(&*shared.io)?;
+        }
         recovery.notes.extend(dirty_shutdowns(&*shared.io)?);
         let grown = Arc::downgrade(&maintenance);
         shared.heap.on_growth(Box::new(move || {
@@ -130,7 +137,8 @@ impl Store {
             }),
             false => None,
         };
-        Ok(Store { shared, maintenance, threads: Mutex::new(threads), recovery, heap_bytes_max })
+        let threads = Mutex::new(threads);
+        Ok(Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo })
     }
 
     /// What the start found.
@@ -204,6 +212,9 @@ impl Store {
         self.stop();
         self.maintenance.checkpoint()?;
         self.shared.log.close()?;
+        if self.fills_without_redo {
+            filling::end(&*self.shared.io)?;
+        }
         in_use::end(&*self.shared.io)
     }
 

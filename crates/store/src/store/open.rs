@@ -13,7 +13,7 @@ use crate::{
         compress::Compression,
         creating,
         dictionary::Dictionaries,
-        in_use,
+        filling, in_use,
         superblock::{self, Superblock},
     },
     maintenance::{
@@ -53,6 +53,7 @@ pub(crate) fn open(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Re
         false => !has(superblock::FILE),
     };
     check_home(&options, &*io)?;
+    filling::refuse(&*io)?;
     if !is_unfinished {
         let recovered = recover(io.clone(), options)?;
         if has(creating::FILE) && !io.is_read_only() {
@@ -198,6 +199,7 @@ pub fn replay_log(
     options: &Options,
     f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
 ) -> Result<Replayed> {
+    filling::refuse(&*io)?;
     let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
     let superblock = Superblock::read(&*file)?.newest;
     let Superblock { checkpoint_lsn, durable_lsn, .. } = superblock;

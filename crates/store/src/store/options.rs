@@ -25,8 +25,11 @@ pub struct Options {
     pub heap_bytes_max: u64,
     /// Bytes of RAM that the store may take: the heap and what goes with it, and what is left for copies of items.
     pub memory_bytes_max: usize,
-    /// Whether RAM keeps copies of values that were written or read. Who writes only needs none.
+    /// Whether RAM keeps copies of values that were written or read, and what is known of the uses of keys. Who writes only needs neither.
     pub keeps_copies: bool,
+    /// The folder is new, filled ([`Store::begin_filling`](crate::Store::begin_filling)) and closed: only then is anything in it of use. So what fills it
+    /// changes the heap without redo in the log, unless the heap has a home. A folder that was not closed is refused from then on.
+    pub is_filled: bool,
     /// If all RAM of the process counts against `memory_bytes_max`: copies of items then yield to what else the process holds.
     pub process: Option<Process>,
     /// The heap lies in storage-class memory as it is, and transactions change it so; `None`: in a file that checkpoints write. It may
@@ -60,6 +63,7 @@ impl Default for Options {
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
             keeps_copies: true,
+            is_filled: false,
             process: None,
             home: None,
             appendfsync: Appendfsync::Always,

@@ -174,6 +174,16 @@ impl<'s> Txn<'s> {
         !self.keeps_expired && !self.engine.shared.keeps_expired.load(Relaxed)
     }
 
+    /// What it changes in the heap from now on is not in the log; see [`Tx::record_nothing`](holdfast_heap::Tx::record_nothing).
+    pub(crate) fn record_nothing(&mut self) {
+        self.batch.tx.record_nothing();
+    }
+
+    /// Makes the indexes of a database in a partition, if they are empty, as large as so many keys need, and so many that expire.
+    pub(crate) fn expect_keys(&mut self, db: u8, partition: u16, keys: u64, expiring: u64) {
+        self.locks.get(partition).expect_keys(&mut self.batch, db, keys, expiring);
+    }
+
     /// Says whether look-ups count as hits and misses; in Redis those of commands that write do not.
     #[inline]
     pub fn count_lookups(&mut self, on: bool) {
@@ -499,6 +509,10 @@ impl<'s> Txn<'s> {
         if !self.batch.is_empty() {
             self.allowance.check(self.batch.tx.buf.len());
             match self.shared().heap.home() {
+                None if self.batch.tx.buf.is_empty() => {
+                    self.allowance.end();
+                    self.batch.settle_released(&self.shared().log);
+                }
                 None => {
                     let lsn = self.shared().log.append(&self.batch.tx.buf);
                     self.allowance.end();

@@ -19,6 +19,27 @@ impl Index {
         self.set_directory(arena, batch, vec![segment], 0).inspect_err(|_| self.drop_segment(arena, batch))
     }
 
+    /// Makes an index that is empty as large as it would become by growing to so many entries.
+    pub fn expect(&mut self, arena: &mut Arena, batch: &mut Batch, entries: u64) -> Result<(), Full> {
+        let layout = Layout::for_entries(entries);
+        if !self.directory.is_empty() || layout.depth == 0 || u32::from(layout.depth) > MAX_DEPTH / 2 {
+            return Ok(());
+        }
+        let count = 1 << layout.depth;
+        for made in 0..count {
+            if let Err(full) = self.new_segment(arena, batch, layout) {
+                (0..made).for_each(|_| self.drop_segment(arena, batch));
+                return Err(full);
+            }
+            for bucket in 0..layout.buckets() {
+                let at = self.bucket_offset(made, bucket);
+                arena.write(&mut batch.tx, at, &[0; 16]);
+            }
+        }
+        let set = self.set_directory(arena, batch, (0..count).collect(), layout.depth.into());
+        set.inspect_err(|_| (0..count).for_each(|_| self.drop_segment(arena, batch)))
+    }
+
     fn new_segment(&mut self, arena: &mut Arena, batch: &mut Batch, layout: Layout) -> Result<u32, Full> {
         let mut pages = Vec::with_capacity(layout.pages());
         while pages.len() < layout.pages() {

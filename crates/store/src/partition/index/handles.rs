@@ -25,6 +25,7 @@ const STEP: usize = 16;
 pub struct HandleMemory {
     bytes: AtomicUsize,
     is_scarce: AtomicBool,
+    has_no_marks: AtomicBool,
 }
 
 impl HandleMemory {
@@ -35,6 +36,11 @@ impl HandleMemory {
     /// Says whether only the marks of keys that were used last are to be kept.
     pub fn set_scarce(&self, on: bool) {
         self.is_scarce.store(on, Relaxed);
+    }
+
+    /// Has no marks be kept from now on.
+    pub fn keep_no_marks(&self) {
+        self.has_no_marks.store(true, Relaxed);
     }
 
     fn note(&self, before: usize, after: usize) {
@@ -135,6 +141,11 @@ impl Handles {
     }
 
     pub fn set(&mut self, memory: &HandleMemory, place: usize, handle: u32) {
+        let is_left_out = handle & MARK != 0 && memory.has_no_marks.load(Relaxed);
+        let handle = if is_left_out { 0 } else { handle };
+        if handle == 0 && matches!(self.kept, Kept::None) {
+            return;
+        }
         let (before, is_scarce) = (self.bytes(), memory.is_scarce.load(Relaxed));
         match &mut self.kept {
             Kept::Many(many) => {

@@ -52,6 +52,15 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// How segments are laid out that have so many entries together, one for each value of `depth` bits: of their places, two in ten are
+    /// to be free, since entries that lie near each other need some.
+    pub fn for_entries(entries: u64) -> Layout {
+        let pages = (entries / 4).saturating_mul(5).div_ceil((PAGE_BUCKETS * SLOTS) as u64);
+        let depth = pages.div_ceil(PAGES_MAX as u64).next_power_of_two().ilog2();
+        let of_each = (pages >> depth) + u64::from(pages & ((1 << depth) - 1) != 0);
+        Layout { depth: depth as u8, extra: of_each.saturating_sub(BASE_PAGES as u64) as u8 }
+    }
+
     pub fn pages(self) -> usize {
         BASE_PAGES + self.extra as usize
     }
@@ -124,6 +133,19 @@ mod tests {
                 let split = Layout { depth: depth + 1, extra: 0 };
                 prop_assert!(layout.is_upper(h0) || layout.home(h0) == split.home(h0));
             }
+        }
+    }
+
+    #[test]
+    fn segments_for_many_entries_have_room_for_them_and_little_more() {
+        for entries in [0, 1, 500, 2_000, 47_000, 1_000_000, 1 << 40] {
+            let layout = Layout::for_entries(entries);
+            let places = (layout.places() as u64) << layout.depth;
+            assert!(places * 4 / 5 + 4 >= entries, "{layout:?} for {entries}");
+            assert!(
+                layout.depth == 0 || places * 4 / 5 < entries * 5 / 4 + 1_000,
+                "{layout:?} for {entries}"
+            );
         }
     }
 
