@@ -269,7 +269,7 @@ pub fn open_to_fill(config: &Config) -> Result<Store, String> {
     let (io, options) = (open_folder(config, None)?, store_options(config)?);
     let dir = config.text(Opt::Dir);
     replica_set::refuse_alone(Path::new(&dir))?;
-    let store = open_store(&dir, io, Options { keeps_copies: false, ..options })
+    let store = open_store(&dir, io, Options { keeps_copies: false, is_filled: true, ..options })
         .map_err(|error| cannot_open(&dir, &error))?;
     tell_data_folder(config);
     Ok(store)

@@ -264,6 +264,9 @@ fn what_is_there_twice_is_refused() {
     let file = |parts: &[Vec<u8>]| [&b"REDIS0011"[..], &parts.concat(), &[0xFF], &[0; 8]].concat();
     let strings = |keys: &[&str]| rdb(keys.iter().map(|key| key.to_string()))[9..].to_vec();
     let string = |key: &str| strings(&[key])[..9 + key.len() - 1].to_vec();
+    // A set in a listpack.
+    let entries = [0x81, b'x', 2, 0x81, b'x', 2, 0xFF];
+    let packed = [&[20, 1, b'p', 13, 13, 0, 0, 0, 2, 0][..], &entries].concat();
     let far = [vec![0xFE, 16], string("key")].concat();
     for (bytes, error) in [
         (file(&[string("a"), string("b"), string("a")]), "the key \"a\" is there already"),
@@ -272,6 +275,8 @@ fn what_is_there_twice_is_refused() {
         (file(&[string("h"), hash("h", &fields)]), "the key \"h\" is there already"),
         (file(&[hash("h", &fields), hash("h", &fields)]), "the key \"h\" is there already"),
         (file(&[hash("h", &twice)]), "the key \"h\" has an element twice"),
+        // Found by who writes it, and told by who reads the file again.
+        (file(&[packed]), "an element is there twice, in the value of the key \"p\""),
         (file(&[far]), "the number of a database is refused: ERR DB index is out of range"),
     ] {
         let folder = Folder::new();

@@ -248,7 +248,7 @@ impl Feed {
 impl Sink for Feed {
     fn record(&mut self, record: Record) -> Result<(), Stopped> {
         match record {
-            Record::Aux(..) => Ok(()),
+            Record::Aux(..) | Record::Sizes(..) => Ok(()),
             Record::Library(source) => {
                 self.summary.libraries += 1;
                 let mut args = vec![&b"FUNCTION"[..], b"LOAD"];
@@ -277,6 +277,7 @@ impl Sink for Feed {
                 self.summary.expired += u64::from(is_last);
                 Ok(())
             }
+            Record::Packed(_) => unreachable!("it has not asked for these"),
             Record::Value { value, is_first, is_last } => {
                 self.summary.keys += u64::from(is_last);
                 if is_first && is_last { self.whole(&value) } else { self.piece(&value, is_first, is_last) }

@@ -12,7 +12,7 @@ use crate::{
 };
 use holdfast_rdb::{
     Value,
-    file::{Key, Record},
+    file::{Key, PackedValue, Record},
     stream::Stream,
 };
 use holdfast_store::{
@@ -31,10 +31,16 @@ use std::{
 };
 
 /// Keys that are written with one commit, and bytes after which no other is added.
-const KEYS: usize = 64;
-const BYTES: usize = 16 << 10;
+const KEYS: usize = 256;
+const BYTES: usize = 64 << 10;
 /// Groups that may wait for a thread.
-const GROUPS: usize = 64;
+const GROUPS: usize = 16;
+/// Bytes of a file that a key with its value takes at least.
+const KEY_BYTES: u64 = 4;
+/// Digits of a number, at most.
+const DIGITS: usize = 20;
+/// Strings whose memory waits to be used again.
+const SPARES: usize = 4;
 
 /// A value, or a piece of one, and its key.
 struct Job {
@@ -42,8 +48,6 @@ struct Job {
     at: usize,
     name_len: usize,
     expires_ms: Option<u64>,
-    idle_s: Option<u64>,
-    frequency: Option<u8>,
     content: Content,
     /// Elements that came before; `None`: it is the whole value.
     piece_at: Option<u64>,
@@ -53,6 +57,8 @@ struct Job {
 enum Content {
     /// A string of so many bytes, which lie behind the name.
     Short(usize),
+    /// A collection packed into so many bytes, which lie there, and how.
+    Packed(u8, usize),
     Value(Value),
 }
 
@@ -61,9 +67,11 @@ enum Content {
 struct Group {
     db: u8,
     partition: u16,
+    /// How many keys there will be here, and how many of them expire, as far as that is said, and of use.
+    expected: Option<(u64, u64)>,
     jobs: Vec<Job>,
     /// Names and short strings: one block for all, since what one thread takes from the allocator and another gives back costs both.
-    bytes: Vec<u8>,
+    bytes: Bytes,
     elements: usize,
     /// Bytes of keys and values.
     size: usize,
@@ -71,7 +79,12 @@ struct Group {
 
 impl Group {
     fn name(&self, job: &Job) -> &[u8] {
-        &self.bytes[job.at..job.at + job.name_len]
+        self.bytes.get(job.at, job.name_len)
+    }
+
+    /// The bytes that lie behind the name.
+    fn content(&self, job: &Job, len: usize) -> &[u8] {
+        self.bytes.get(job.at + job.name_len, len)
     }
 
     fn is_full(&self) -> bool {
@@ -82,7 +95,42 @@ impl Group {
     fn clear(&mut self) {
         self.jobs.clear();
         self.bytes.clear();
-        (self.elements, self.size) = (0, 0);
+        (self.elements, self.size, self.expected) = (0, 0, None);
+    }
+}
+
+/// Bytes in one block.
+#[derive(Default)]
+struct Bytes {
+    /// More than there are.
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Bytes {
+    fn get(&self, at: usize, len: usize) -> &[u8] {
+        &self.memory[at..at + len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        /// Lines of memory that are written to next.
+        const AHEAD: [usize; 2] = [64, 128];
+        let end = self.len + bytes.len();
+        if end > self.memory.len() {
+            self.memory.resize(end.next_power_of_two(), 0);
+        }
+        self.memory[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+        // A thread that writes has them in its cache. They are here by the time that this partition has its next key.
+        for ahead in AHEAD {
+            if let Some(byte) = self.memory.get_mut(end + ahead) {
+                *byte = 0;
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
     }
 }
 
@@ -110,10 +158,12 @@ impl Failure {
     }
 }
 
-/// Writes what `read` passes on into a store, by so many threads, until `interrupted` is set. Returns what `read` returns, too.
+/// Writes what `read` passes on, from files of so many bytes, into a store, by so many threads, until `interrupted` is set. Returns what `read`
+/// returns, too.
 pub fn fill<T>(
     store: &Store,
     threads: usize,
+    bytes: u64,
     interrupted: &AtomicBool,
     read: impl FnOnce(&mut Filler) -> Result<T, source::Failure>,
 ) -> (Result<T, source::Failure>, Filled) {
@@ -133,8 +183,12 @@ pub fn fill<T>(
             groups: (0..store.partitions()).map(|_| Group::default()).collect(),
             spare,
             db: store.database(0),
+            keys_max: bytes / KEY_BYTES,
+            expected: None,
+            has_begun: vec![false; store.partitions().into()],
             key: Key::default(),
             elements: 0,
+            spares: Vec::new(),
             failure: &failure,
             interrupted,
             summary: Summary::default(),
@@ -159,9 +213,17 @@ pub struct Filler<'f> {
     /// Groups that were written, for their memory.
     spare: Receiver<Group>,
     db: u8,
+    /// Keys that the files can have at most.
+    keys_max: u64,
+    /// How many keys the database is said to have, and how many of them expire, in each partition.
+    expected: Option<(u64, u64)>,
+    /// In which partitions the database has a group of keys.
+    has_begun: Vec<bool>,
     key: Key,
     /// Elements of the key's value so far.
     elements: u64,
+    /// Memory of strings.
+    spares: Vec<Vec<u8>>,
     failure: &'f Failure,
     interrupted: &'f AtomicBool,
     summary: Summary,
@@ -170,6 +232,36 @@ pub struct Filler<'f> {
 }
 
 impl Filler<'_> {
+    fn add_packed(&mut self, PackedValue { kind, string, entries }: PackedValue) -> Result<(), Stopped> {
+        let partition = usize::from(self.store.partition_of(&self.key.name));
+        // Each entry may be a number, of which its digits are stored.
+        let job = self.begin_job(partition, entries, string.len() + DIGITS * entries, None, true);
+        let group = &mut self.groups[partition];
+        group.bytes.push(&string);
+        group.jobs.push(Job { content: Content::Packed(kind, string.len()), ..job });
+        keep(&mut self.spares, string);
+        if group.is_full() { self.pass_on(partition) } else { Ok(()) }
+    }
+
+    /// What is added to the group of a partition: the key, so far, whose value is to have so many elements and bytes.
+    fn begin_job(
+        &mut self,
+        partition: usize,
+        elements: usize,
+        bytes: usize,
+        piece_at: Option<u64>,
+        is_last: bool,
+    ) -> Job {
+        let group = &mut self.groups[partition];
+        (group.db, group.partition) = (self.db, partition as u16);
+        group.elements += elements;
+        group.size += self.key.name.len() + bytes;
+        let at = group.bytes.len;
+        group.bytes.push(&self.key.name);
+        let (name_len, expires_ms) = (self.key.name.len(), self.key.expires_ms);
+        Job { at, name_len, expires_ms, content: Content::Short(0), piece_at, is_last }
+    }
+
     fn add(&mut self, value: Value, is_first: bool, is_last: bool) -> Result<(), Stopped> {
         let (elements, bytes) = size(&value);
         let piece_at = (!is_first || !is_last).then_some(self.elements);
@@ -180,28 +272,29 @@ impl Filler<'_> {
         if is_alone && !self.groups[partition].jobs.is_empty() {
             self.pass_on(partition)?;
         }
+        let job = self.begin_job(partition, elements, bytes, piece_at, is_last);
         let group = &mut self.groups[partition];
-        (group.db, group.partition) = (self.db, partition as u16);
-        group.elements += elements;
-        group.size += self.key.name.len() + bytes;
-        let at = group.bytes.len();
-        group.bytes.extend_from_slice(&self.key.name);
         let content = match value {
             Value::String(string) if string.len() <= BYTES => {
-                group.bytes.extend_from_slice(&string);
-                Content::Short(string.len())
+                group.bytes.push(&string);
+                let len = string.len();
+                keep(&mut self.spares, string);
+                Content::Short(len)
             }
             value => Content::Value(value),
         };
-        let Key { expires_ms, idle_s, frequency, .. } = self.key;
-        let name_len = self.key.name.len();
-        group.jobs.push(Job { at, name_len, expires_ms, idle_s, frequency, content, piece_at, is_last });
+        group.jobs.push(Job { content, ..job });
         if is_alone || group.is_full() { self.pass_on(partition) } else { Ok(()) }
     }
 
     fn pass_on(&mut self, partition: usize) -> Result<(), Stopped> {
         if self.failure.is_set.load(Relaxed) || self.interrupted.load(Relaxed) {
             return Err(Stopped);
+        }
+        let group = &mut self.groups[partition];
+        if group.is_full() && !mem::replace(&mut self.has_begun[partition], true) {
+            // Where few keys have come, few may come, whatever is said: their names may belong to other partitions.
+            group.expected = self.expected;
         }
         let writer = &self.writers[partition % self.writers.len()];
         let next = self.spare.try_recv().unwrap_or_default();
@@ -229,7 +322,10 @@ impl Sink for Filler<'_> {
             Record::Database(number) => {
                 self.pass_all_on()?;
                 match u8::try_from(number).ok().filter(|number| usize::from(*number) < DATABASES) {
-                    Some(number) => self.db = self.store.database(number),
+                    Some(number) => {
+                        (self.db, self.expected) = (self.store.database(number), None);
+                        self.has_begun.fill(false);
+                    }
                     None => {
                         let refused: Stop = NO_DATABASE;
                         self.failure.set(format!("the number of a database is refused: {}", refused.text()));
@@ -237,8 +333,21 @@ impl Sink for Filler<'_> {
                     }
                 }
             }
-            Record::Key(key) => (self.key, self.elements) = (key, 0),
+            Record::Sizes(keys, expiring) => {
+                let keys = keys.min(self.keys_max);
+                let of_each = |count: u64| count / u64::from(self.store.partitions());
+                self.expected = Some((of_each(keys), of_each(expiring.min(keys))));
+            }
+            Record::Key(key) => {
+                keep(&mut self.spares, mem::replace(&mut self.key, key).name);
+                self.elements = 0;
+            }
             Record::Nothing => self.summary.empty += 1,
+            Record::Packed(_) if has_expired(&self.key) => self.summary.expired += 1,
+            Record::Packed(packed) => {
+                self.summary.keys += 1;
+                self.add_packed(packed)?;
+            }
             Record::Value { is_last, .. } if has_expired(&self.key) => {
                 self.summary.expired += u64::from(is_last);
             }
@@ -260,6 +369,19 @@ impl Sink for Filler<'_> {
 
     fn give_up_transaction(&mut self) -> Result<(), Stopped> {
         unreachable!("a server executes commands")
+    }
+
+    fn spare(&mut self) -> Option<Vec<u8>> {
+        self.spares.pop()
+    }
+
+    const UNPACKS: bool = true;
+}
+
+/// Keeps the memory of a string.
+fn keep(spares: &mut Vec<Vec<u8>>, string: Vec<u8>) {
+    if spares.len() < SPARES {
+        spares.push(string);
     }
 }
 
@@ -301,7 +423,7 @@ fn write_all(store: &Store, inbox: &Receiver<Group>, empty: &Sender<Group>, fail
         }
         store.log().kick();
         group.clear();
-        if group.bytes.capacity() <= 4 * BYTES {
+        if group.bytes.memory.len() <= 4 * BYTES {
             // At the end nobody needs it any more.
             let _ = empty.send(group);
         }
@@ -329,6 +451,9 @@ impl From<holdfast_store::Error> for Refusal {
 /// Writes a group with one commit; the error says what is wrong with which key.
 fn write(store: &Store, group: &Group) -> Result<(), String> {
     let mut fetched = Vec::new();
+    if let Some((keys, expiring)) = group.expected {
+        store.expect_keys(group.db, group.partition, keys, expiring);
+    }
     loop {
         let names = group.jobs.iter().map(|job| group.name(job));
         let txn = store.begin_filling(group.db, group.partition, names, group.elements, group.size);
@@ -371,9 +496,11 @@ fn write_job(txn: &mut Txn, group: &Group, job: &Job) -> Result<(), Refusal> {
             }
         }
         (Content::Value(value), None) => dump::store(txn, db, key, value)?,
-        (Content::Short(len), _) => {
-            let start = job.at + job.name_len;
-            txn.set(db, key, &group.bytes[start..start + len], false)?;
+        (Content::Short(len), _) => txn.set(db, key, group.content(job, *len), false)?,
+        (Content::Packed(kind, len), _) => {
+            // The reader tells more of it, when it reads the file again.
+            let value = PackedValue::unpack(*kind, group.content(job, *len));
+            dump::store(txn, db, key, &value.map_err(|_| Refusal::Because("is damaged"))?)?;
         }
     }
     if job.piece_at.is_none() && txn.lookups().hits > found {
@@ -386,11 +513,7 @@ fn write_job(txn: &mut Txn, group: &Group, job: &Job) -> Result<(), Refusal> {
     if let Some(at) = job.expires_ms {
         txn.set_expiry(db, key, Some(at.max(1)))?;
     }
-    if let Some(frequency) = job.frequency {
-        txn.set_uses(db, key, frequency);
-    } else if let Some(idle_s) = job.idle_s {
-        txn.set_idle_s(db, key, idle_s);
-    }
+    // How often and when it was used is told of a key in memory, not on the medium.
     Ok(())
 }
 

@@ -160,7 +160,8 @@ fn directly(
     let interrupted = on_interruption().map_err(|e| format!("cannot start: {e}"))?;
     let store = (means.open)(&config)?;
     let threads = worker_count(config.number(Opt::Workers)).min(CONNECTIONS_MAX);
-    let (read, filled) = fill::fill(&store, threads, &interrupted, |filler| source.read(filler));
+    let (read, filled) =
+        fill::fill(&store, threads, source.bytes(), &interrupted, |filler| source.read(filler));
     match (read, filled.failure) {
         (Err(Failure::File(what)), _) => return Err(Unmade::Because(what)),
         (_, Some(what)) => return Err(Unmade::Refused(what)),

@@ -41,6 +41,12 @@ pub trait Sink {
     fn note(&mut self, note: String);
     /// The commands have ended within a transaction.
     fn give_up_transaction(&mut self) -> Result<(), Stopped>;
+    /// The memory of a string of a record, for another one, as long as there is some that is not needed any more.
+    fn spare(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Whether it unpacks collections of few elements itself.
+    const UNPACKS: bool = false;
 }
 
 /// A sink takes nothing more; it knows why.
@@ -118,6 +124,11 @@ impl Source {
         Ok(Source { files, bytes, has_commands })
     }
 
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether there are commands, or may be, and not only keys.
     pub fn has_commands(&self) -> bool {
         self.has_commands
@@ -184,20 +195,26 @@ impl Read for Counted {
     }
 }
 
-fn read_rdb(
+fn read_rdb<S: Sink>(
     file: impl Read,
     path: &Arc<Path>,
     can_be_torn: bool,
-    sink: &mut impl Sink,
+    sink: &mut S,
 ) -> Result<(), Failure> {
     let named = |e: FileError| e.to_string();
     let mut reader = Reader::new(file).map_err(named)?;
+    if S::UNPACKS {
+        reader.leave_packed();
+    }
     let mut has_commands = false;
     while let Some(record) = reader.next_record().map_err(named)? {
         if let Record::Aux(name, value) = &record {
             has_commands |= BEFORE_COMMANDS.contains(&&name[..]) && value == b"1";
         }
         sink.record(record)?;
+        while let Some(spare) = sink.spare() {
+            reader.reuse(spare);
+        }
     }
     if has_commands {
         let at = Place { path: path.clone(), offset: reader.position() };

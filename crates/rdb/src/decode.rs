@@ -38,25 +38,49 @@ fn read(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
 pub fn whole(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
     match kind {
         kind::STRING => Ok(Value::String(reader.string()?)),
-        kind::LIST_ZIPLIST => list(packed::ziplist(&reader.string()?)?),
-        kind::SET_INTSET => set(packed::intset(&reader.string()?)?),
-        kind::SET_LISTPACK => set(packed::listpack(&reader.string()?)?),
-        kind::ZSET_ZIPLIST => zset(packed::ziplist(&reader.string()?)?),
-        kind::ZSET_LISTPACK => zset(packed::listpack(&reader.string()?)?),
-        kind::HASH_ZIPMAP => hash(packed::zipmap(&reader.string()?)?),
-        kind::HASH_ZIPLIST => hash(packed::ziplist(&reader.string()?)?),
-        kind::HASH_LISTPACK => hash(packed::listpack(&reader.string()?)?),
+        kind::LIST_ZIPLIST => list(reader.read_string(packed::ziplist)?),
+        kind::SET_INTSET | kind::SET_LISTPACK | kind::ZSET_LISTPACK | kind::HASH_LISTPACK => {
+            reader.read_string(|string| unpack(kind, string))
+        }
+        kind::ZSET_ZIPLIST => zset(reader.read_string(packed::ziplist)?),
+        kind::HASH_ZIPMAP => hash(reader.read_string(packed::zipmap)?),
+        kind::HASH_ZIPLIST => hash(reader.read_string(packed::ziplist)?),
         kind::STREAM | kind::STREAM_2 | kind::STREAM_3 => {
             Ok(Value::Stream(Box::new(stream::read(reader, kind)?)))
         }
         kind::HASH_LISTPACK_EX => {
             // When the first field expires; each says so itself.
             reader.bytes::<8>()?;
-            expiring_listpack(packed::listpack(&reader.string()?)?)
+            expiring_listpack(reader.read_string(packed::listpack)?)
         }
-        kind::HASH_LISTPACK_EX_EARLY => expiring_listpack(packed::listpack(&reader.string()?)?),
+        kind::HASH_LISTPACK_EX_EARLY => expiring_listpack(reader.read_string(packed::listpack)?),
         _ => Err(UNKNOWN),
     }
+}
+
+/// The collection that is packed into one string, if it is one that [`may_stay_packed`].
+pub fn unpack(kind: u8, string: &[u8]) -> Result<Value> {
+    match kind {
+        kind::SET_INTSET => set(packed::intset(string)?),
+        kind::SET_LISTPACK => set(packed::listpack(string)?),
+        kind::ZSET_LISTPACK => zset(packed::listpack(string)?),
+        kind::HASH_LISTPACK => hash(packed::listpack(string)?),
+        _ => Err(UNKNOWN),
+    }
+}
+
+/// Whether values of a kind are packed into one string that somebody else can [`unpack`].
+pub fn may_stay_packed(kind: u8) -> bool {
+    matches!(kind, kind::SET_INTSET | kind::SET_LISTPACK | kind::ZSET_LISTPACK | kind::HASH_LISTPACK)
+}
+
+/// How many entries such a string has, as it says itself; `None`: it says nothing, or that there is none.
+pub fn packed_entries(kind: u8, string: &[u8]) -> Option<usize> {
+    let count = match kind {
+        kind::SET_INTSET => packed::intset_count(string)?,
+        _ => packed::listpack_count(string)?,
+    };
+    (count > 0).then_some(count)
 }
 
 /// How much of a collection is read at once, at least one element.
@@ -124,7 +148,7 @@ impl Elements {
         let mut strings = Strings::default();
         while self.take_one(&strings, of_each, limit) {
             for _ in 0..of_each {
-                strings.push(&reader.string()?)?;
+                reader.read_string(|string| strings.push(string))?;
             }
         }
         Ok(strings)
@@ -133,7 +157,7 @@ impl Elements {
     fn scored(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
         let mut all = Members::default();
         while self.take_one(&all.members, 1, limit) {
-            all.members.push(&reader.string()?)?;
+            reader.read_string(|member| all.members.push(member))?;
             all.scores.push(match self.kind {
                 kind::ZSET => reader.score_text()?,
                 _ => f64::from_le_bytes(reader.bytes()?),
@@ -150,17 +174,12 @@ impl Elements {
         while self.take_one(&elements, 1, limit) {
             let is_old = self.kind == kind::LIST_QUICKLIST;
             let container = if is_old { PACKED } else { reader.length()? };
-            let node = reader.string()?;
-            let entries = match container {
-                PLAIN if !node.is_empty() => {
-                    elements.push(&node)?;
-                    continue;
-                }
-                PACKED if is_old => packed::ziplist(&node)?,
-                PACKED => packed::listpack(&node)?,
-                _ => return Err(Error::Malformed("unknown node of a list")),
-            };
-            entries.iter().try_for_each(|entry| elements.push(entry))?;
+            reader.read_string(|node| match container {
+                PLAIN if !node.is_empty() => elements.push(node),
+                PACKED if is_old => packed::ziplist(node)?.iter().try_for_each(|entry| elements.push(entry)),
+                PACKED => packed::listpack_into(node, &mut elements),
+                _ => Err(Error::Malformed("unknown node of a list")),
+            })?;
         }
         list(elements)
     }
@@ -172,8 +191,8 @@ impl Elements {
         while self.take_one(&strings, 2, limit) {
             let is_redis = self.kind != kind::HASH_VALKEY;
             let mut expires = if is_redis { reader.length()? } else { 0 };
-            strings.push(&reader.string()?)?;
-            strings.push(&reader.string()?)?;
+            reader.read_string(|string| strings.push(string))?;
+            reader.read_string(|string| strings.push(string))?;
             if !is_redis {
                 // Without a sign it is the greatest number, and 1 more is 0.
                 expires = u64::from_le_bytes(reader.bytes()?).wrapping_add(1);
@@ -198,7 +217,11 @@ fn set(members: Strings) -> Result<Value> {
 }
 
 fn zset(entries: Strings) -> Result<Value> {
-    let mut all = Members::default();
+    let count = entries.len() / 2;
+    let mut all = Members {
+        members: Strings::with_capacity(count, entries.bytes()),
+        scores: Vec::with_capacity(count),
+    };
     for [member, score] in groups(&entries)? {
         all.members.push(member)?;
         all.scores.push(parse_score(score)?);

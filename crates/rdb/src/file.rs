@@ -61,6 +61,8 @@ pub enum Record {
     Library(Vec<u8>),
     /// The keys that follow are of this database.
     Database(u64),
+    /// So many keys are said to follow in this database, and so many of them with an expiry.
+    Sizes(u64, u64),
     /// A key, whose value follows.
     Key(Key),
     /// A value or a piece of one: of a collection the elements that follow on those before.
@@ -72,8 +74,31 @@ pub enum Record {
         /// Whether nothing of this value follows.
         is_last: bool,
     },
+    /// A value as it is packed into one string, for [`PackedValue::unpack`]: only if [`Reader::leave_packed`] has asked for it.
+    Packed(PackedValue),
     /// In the place of a value: a collection without elements, which old versions left behind and no version loads.
     Nothing,
+}
+
+/// A whole collection of few elements, packed into one string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedValue {
+    /// How it is packed.
+    pub kind: u8,
+    /// The string.
+    pub string: Vec<u8>,
+    /// How many entries the string says that it has: elements, or names and values, or members and scores.
+    pub entries: usize,
+}
+
+impl PackedValue {
+    /// The value that is packed so into a string, unless that is damaged.
+    ///
+    /// # Errors
+    /// The string is damaged.
+    pub fn unpack(kind: u8, string: &[u8]) -> crate::Result<Value> {
+        decode::unpack(kind, string)
+    }
 }
 
 /// A key and what is known of it.
@@ -125,6 +150,8 @@ pub struct Reader<R> {
     state: State,
     /// The key that was read last.
     key: Vec<u8>,
+    /// Whether collections of few elements are not unpacked.
+    leaves_packed: bool,
 }
 
 enum State {
@@ -143,14 +170,23 @@ enum State {
 impl<R: Read> Reader<R> {
     /// Begins with a file.
     pub fn new(source: R) -> Result<Reader<R>> {
-        let input =
-            Buffered { source, buffer: Vec::new(), next: 0, summed: 0, crc: 0, before: 0, failure: None };
+        let input = Buffered {
+            source,
+            buffer: Vec::new(),
+            next: 0,
+            fresh: 0,
+            crc: 0,
+            crc_ahead: 0,
+            before: 0,
+            failure: None,
+        };
         let mut reader = Reader {
             reader: reader::Reader::unlimited(input),
             version: 0,
             is_valkey: false,
             state: State::Records,
             key: Vec::new(),
+            leaves_packed: false,
         };
         let magic = reader.get(|reader| reader.bytes::<9>()).map_err(|error| match error {
             FileError::Refused { .. } => refused(0, "no RDB file: it is too short"),
@@ -187,6 +223,16 @@ impl<R: Read> Reader<R> {
         self.reader.input.position()
     }
 
+    /// Takes the memory of a name or a string that it has read, and that is not needed any more, for what it will read.
+    pub fn reuse(&mut self, spare: Vec<u8>) {
+        self.reader.reuse(spare);
+    }
+
+    /// Leaves it to others to unpack collections of few elements: then who unpacks one finds out whether it is damaged.
+    pub fn leave_packed(&mut self) {
+        self.leaves_packed = true;
+    }
+
     /// Checks that nothing follows the end, which must have been reached.
     pub fn end(self) -> Result<()> {
         let position = self.position();
@@ -209,6 +255,18 @@ impl<R: Read> Reader<R> {
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         match std::mem::replace(&mut self.state, State::End) {
             State::Records => self.record(),
+            State::Value { kind } if self.leaves_packed && decode::may_stay_packed(kind) => {
+                self.state = State::Records;
+                let string = self.get(|reader| reader.string());
+                let string = self.of_key(string)?;
+                match decode::packed_entries(kind, &string) {
+                    Some(entries) => Ok(Some(Record::Packed(PackedValue { kind, string, entries }))),
+                    None => {
+                        let value = self.get(|_| unless_empty(decode::unpack(kind, &string)));
+                        Ok(Some(whole(self.of_key(value)?)))
+                    }
+                }
+            }
             State::Value { kind } => {
                 let begun = self.get(|reader| Elements::begin(reader, kind));
                 match self.of_key(begun)? {
@@ -216,12 +274,7 @@ impl<R: Read> Reader<R> {
                     None => {
                         self.state = State::Records;
                         let value = self.get(|reader| unless_empty(decode::whole(reader, kind)));
-                        let value = self.of_key(value)?;
-                        Ok(Some(value.map_or(Record::Nothing, |value| Record::Value {
-                            value,
-                            is_first: true,
-                            is_last: true,
-                        })))
+                        Ok(Some(whole(self.of_key(value)?)))
                     }
                 }
             }
@@ -260,8 +313,10 @@ impl<R: Read> Reader<R> {
                 }
                 opcode::LIBRARY => return Ok(Some(Record::Library(self.get(|reader| reader.string())?))),
                 opcode::DATABASE => return Ok(Some(Record::Database(self.get(|reader| reader.length())?))),
-                // Keys, and those that expire; announced only.
-                opcode::SIZES => drop(self.get(|reader| Ok((reader.length()?, reader.length()?)))?),
+                opcode::SIZES => {
+                    let (keys, expiring) = self.get(|reader| Ok((reader.length()?, reader.length()?)))?;
+                    return Ok(Some(Record::Sizes(keys, expiring)));
+                }
                 // The number of a hash slot, its keys, and those that expire.
                 opcode::SLOT_INFO => {
                     self.get(|reader| Ok((reader.length()?, reader.length()?, reader.length()?)))?;
@@ -365,6 +420,11 @@ fn refused(offset: u64, what: impl Into<String>) -> FileError {
     FileError::Refused { offset, what: what.into() }
 }
 
+/// A value that is not read in pieces.
+fn whole(value: Option<Value>) -> Record {
+    value.map_or(Record::Nothing, |value| Record::Value { value, is_first: true, is_last: true })
+}
+
 /// No value, where what is wrong is only that it has no elements.
 fn unless_empty(value: crate::Result<Value>) -> crate::Result<Option<Value>> {
     match value {
@@ -391,9 +451,11 @@ struct Buffered<R> {
     buffer: Vec<u8>,
     /// Where in the buffer to go on.
     next: usize,
-    /// What comes before is in the checksum.
-    summed: usize,
+    /// Where that begins which came last, and the checksum of all before it.
+    fresh: usize,
     crc: u64,
+    /// The checksum of all that has come: it is made at once, which has the bytes at hand when they are looked at.
+    crc_ahead: u64,
     /// Bytes of the file before those in the buffer.
     before: u64,
     failure: Option<io::Error>,
@@ -405,20 +467,19 @@ impl<R> Buffered<R> {
     }
 
     /// The checksum of all that was read.
-    fn checksum(&mut self) -> u64 {
-        self.crc = crc64(self.crc, &self.buffer[self.summed..self.next]);
-        self.summed = self.next;
-        self.crc
+    fn checksum(&self) -> u64 {
+        // More came only for what reaches into it.
+        crc64(self.crc, &self.buffer[self.fresh..self.next])
     }
 }
 
 impl<R: Read> Buffered<R> {
     /// Reads on until so many bytes are there.
     fn fill(&mut self, len: usize) -> crate::Result<()> {
-        self.checksum();
         self.before += self.next as u64;
         self.buffer.drain(..self.next);
-        (self.next, self.summed) = (0, 0);
+        self.next = 0;
+        (self.fresh, self.crc) = (self.buffer.len(), self.crc_ahead);
         if self.buffer.capacity() > 4 * CHUNK.max(len) {
             self.buffer.shrink_to(2 * CHUNK.max(len));
         }
@@ -428,6 +489,7 @@ impl<R: Read> Buffered<R> {
             self.failure = Some(error);
             return Err(CUT);
         }
+        self.crc_ahead = crc64(self.crc, &self.buffer[self.fresh..]);
         if self.buffer.len() < len { Err(CUT) } else { Ok(()) }
     }
 }

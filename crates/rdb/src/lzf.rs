@@ -7,10 +7,10 @@ use crate::{Error, Result};
 
 const BAD: Error = Error::Malformed("badly compressed string");
 
-/// The `len` bytes that were compressed.
-pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
+/// Puts the `len` bytes that were compressed into `out`, which is empty.
+pub fn decompress(mut input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     // Grows with what is there: the length is only announced.
-    let mut out = Vec::with_capacity(len.min(input.len().saturating_mul(4)));
+    out.reserve(len.min(input.len().saturating_mul(4)));
     while let [control, rest @ ..] = input {
         let control = usize::from(*control);
         if control < 32 {
@@ -39,19 +39,24 @@ pub fn decompress(mut input: &[u8], len: usize) -> Result<Vec<u8>> {
             return Err(BAD);
         }
     }
-    if out.len() == len { Ok(out) } else { Err(BAD) }
+    if out.len() == len { Ok(()) } else { Err(BAD) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn decompressed(input: &[u8], len: usize) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        decompress(input, len, &mut out).map(|()| out)
+    }
+
     #[test]
     fn copies_and_literals() {
-        assert_eq!(decompress(b"\x02abc", 3).unwrap(), b"abc");
+        assert_eq!(decompressed(b"\x02abc", 3).unwrap(), b"abc");
         // Three bytes from three back, then nine from one back.
-        assert_eq!(decompress(b"\x02abc\x20\x02\xe0\x00\x00", 15).unwrap(), b"abcabcccccccccc");
-        assert_eq!(decompress(b"", 0).unwrap(), b"");
+        assert_eq!(decompressed(b"\x02abc\x20\x02\xe0\x00\x00", 15).unwrap(), b"abcabcccccccccc");
+        assert_eq!(decompressed(b"", 0).unwrap(), b"");
         for (bad, len) in [
             (&b"\x02abc"[..], 4),
             (b"\x02abc", 2),
@@ -61,7 +66,7 @@ mod tests {
             (b"\x00a\xe0", 4),
             (b"\x00a\xe0\xff", 4),
         ] {
-            assert_eq!(decompress(bad, len), Err(BAD), "{bad:?}");
+            assert_eq!(decompressed(bad, len), Err(BAD), "{bad:?}");
         }
     }
 }

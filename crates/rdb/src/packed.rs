@@ -42,24 +42,43 @@ fn signed(bytes: &[u8]) -> i64 {
 /// A listpack: its length in bytes (4) and in entries (2; 65535: unknown), the entries, and 255. An entry is followed by
 /// its length, to be read backwards.
 pub fn listpack(bytes: &[u8]) -> Result<Strings> {
+    let mut entries = Strings::default();
+    listpack_into(bytes, &mut entries)?;
+    Ok(entries)
+}
+
+/// How many entries a listpack says that it has, if it does.
+pub fn listpack_count(bytes: &[u8]) -> Option<usize> {
+    let count = u16::from_le_bytes(bytes.get(4..6)?.try_into().expect("two bytes"));
+    (count != u16::MAX).then_some(count.into())
+}
+
+/// How many integers an intset says that it has.
+pub fn intset_count(bytes: &[u8]) -> Option<usize> {
+    Some(u32::from_le_bytes(bytes.get(4..8)?.try_into().expect("four bytes")) as usize)
+}
+
+/// Puts the entries of a listpack behind others.
+pub fn listpack_into(bytes: &[u8], entries: &mut Strings) -> Result<()> {
     let mut rest = bytes;
     let total = u32::from_le_bytes(take_array(&mut rest, LISTPACK)?);
     let count = u16::from_le_bytes(take_array(&mut rest, LISTPACK)?);
     if total as usize != bytes.len() {
         return Err(LISTPACK);
     }
-    let mut entries = Strings::with_capacity(usize::from(count).min(bytes.len()), bytes.len());
+    let len_before = entries.len();
+    entries.reserve(usize::from(count).min(bytes.len()), bytes.len());
     while rest.len() > 1 {
         let before = rest.len();
-        add(&mut entries, listpack_entry(&mut rest)?)?;
+        add(entries, listpack_entry(&mut rest)?)?;
         let len = before - rest.len();
         let (expected, size) = backwards(len);
         if take(&mut rest, size, LISTPACK)? != &expected[..size] {
             return Err(LISTPACK);
         }
     }
-    let is_counted = count == u16::MAX || usize::from(count) == entries.len();
-    if rest == [255] && is_counted { Ok(entries) } else { Err(LISTPACK) }
+    let is_counted = count == u16::MAX || usize::from(count) == entries.len() - len_before;
+    if rest == [255] && is_counted { Ok(()) } else { Err(LISTPACK) }
 }
 
 fn listpack_entry<'b>(rest: &mut &'b [u8]) -> Result<Item<'b>> {

@@ -37,7 +37,13 @@ pub struct Reader<I> {
     pub input: I,
     /// Bytes that compressed strings may still come to, so that a small payload cannot fill the memory.
     room: usize,
+    /// Memory for strings.
+    spares: Vec<Vec<u8>>,
 }
+
+/// Strings whose memory is kept, and bytes of one at most.
+const SPARES: usize = 4;
+const SPARE_BYTES: usize = 64 << 10;
 
 /// What stands where a length stands.
 enum Length {
@@ -48,7 +54,7 @@ enum Length {
 
 impl<'p> Reader<&'p [u8]> {
     pub fn new(bytes: &'p [u8]) -> Self {
-        Reader { input: bytes, room: bytes.len().saturating_mul(8).max(1 << 30) }
+        Reader { input: bytes, room: bytes.len().saturating_mul(8).max(1 << 30), spares: Vec::new() }
     }
 
     pub fn is_at_end(&self) -> bool {
@@ -59,7 +65,14 @@ impl<'p> Reader<&'p [u8]> {
 impl<I: Input> Reader<I> {
     /// Reads what somebody trusts as much as to decompress it to any size, which is less than 100 times as large.
     pub fn unlimited(input: I) -> Self {
-        Reader { input, room: usize::MAX }
+        Reader { input, room: usize::MAX, spares: Vec::new() }
+    }
+
+    /// Takes the memory of a string that is not needed any more for another one.
+    pub fn reuse(&mut self, spare: Vec<u8>) {
+        if self.spares.len() < SPARES && spare.capacity() <= SPARE_BYTES {
+            self.spares.push(spare);
+        }
     }
 
     pub fn take(&mut self, len: usize) -> Result<&[u8]> {
@@ -75,6 +88,8 @@ impl<I: Input> Reader<I> {
     }
 
     /// The two highest bits of a byte say how a length goes on.
+    // In place: a result in memory, written in parts and read as a whole, would have to wait for all writes before it.
+    #[inline(always)]
     fn length_or_special(&mut self) -> Result<Length> {
         let first = self.u8()?;
         let low = first & 0x3f;
@@ -98,19 +113,30 @@ impl<I: Input> Reader<I> {
     }
 
     pub fn string(&mut self) -> Result<Vec<u8>> {
-        Ok(match self.length_or_special()? {
-            Length::Plain(len) => self.take(checked_len(len)?)?.to_vec(),
-            Length::Special(0) => i8::from_le_bytes(self.bytes()?).to_string().into_bytes(),
-            Length::Special(1) => i16::from_le_bytes(self.bytes()?).to_string().into_bytes(),
-            Length::Special(2) => i32::from_le_bytes(self.bytes()?).to_string().into_bytes(),
+        let mut string = self.spares.pop().unwrap_or_default();
+        string.clear();
+        match self.length_or_special()? {
+            Length::Plain(len) => string.extend_from_slice(self.take(checked_len(len)?)?),
+            Length::Special(0) => return Ok(i8::from_le_bytes(self.bytes()?).to_string().into_bytes()),
+            Length::Special(1) => return Ok(i16::from_le_bytes(self.bytes()?).to_string().into_bytes()),
+            Length::Special(2) => return Ok(i32::from_le_bytes(self.bytes()?).to_string().into_bytes()),
             Length::Special(3) => {
                 let compressed = checked_len(self.length()?)?;
                 let len = checked_len(self.length()?)?;
                 self.room = self.room.checked_sub(len).ok_or(Error::Malformed("too much compressed"))?;
-                lzf::decompress(self.take(compressed)?, len)?
+                lzf::decompress(self.take(compressed)?, len, &mut string)?;
             }
             Length::Special(_) => return Err(Error::Malformed("unknown encoding of a string")),
-        })
+        }
+        Ok(string)
+    }
+
+    /// What `read` makes of the next string.
+    pub fn read_string<T>(&mut self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let string = self.string()?;
+        let made = read(&string);
+        self.reuse(string);
+        made
     }
 
     /// A score in the form of old versions: a length, and as many digits.

@@ -19,6 +19,12 @@ impl Strings {
         Strings { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(count) }
     }
 
+    /// Has room for so many more of so many bytes together.
+    pub(crate) fn reserve(&mut self, count: usize, bytes: usize) {
+        self.bytes.reserve(bytes);
+        self.ends.reserve(count);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -2,7 +2,7 @@
 
 use holdfast_rdb::{
     Field, Strings, Value, crc64, encode,
-    file::{Key, Reader, Record},
+    file::{Key, PackedValue, Reader, Record},
     writer::{Newer, REDIS_7_2, Writer},
 };
 
@@ -72,6 +72,7 @@ fn sample() -> (Vec<u8>, Vec<Record>) {
         Record::Aux("redis-ver".into(), "7.2.6".into()),
         Record::Library("#!lua name=x".into()),
         Record::Database(3),
+        Record::Sizes(9, 2),
         Record::Key(Key { name: "s".into(), expires_ms: Some(5_000_000_000_123), ..Key::default() }),
         value(Value::String("7".into())),
         Record::Key(Key {
@@ -101,6 +102,42 @@ fn records_come_in_their_order() {
     unsummed[end..].fill(0);
     assert_eq!(read(&unsummed).unwrap(), records);
     assert_eq!(read(b"REDIS0004\x00\x01k\x01v\xff").unwrap(), [key("k"), value(Value::String("v".into()))]);
+}
+
+#[test]
+fn few_elements_stay_packed_for_who_asks_for_it() {
+    // An intset, and a set in a listpack, each of which says how many there are.
+    let intset = [&2u32.to_le_bytes()[..], &2u32.to_le_bytes(), &[1, 0, 5, 0]].concat();
+    let listpack = |members: &[&[u8; 2]]| {
+        let entries: Vec<u8> =
+            members.iter().flat_map(|text| [0x82, text[0], text[1], 3]).chain([255]).collect();
+        let (total, count) = (6 + entries.len() as u32, members.len() as u16);
+        [&total.to_le_bytes()[..], &count.to_le_bytes(), &entries].concat()
+    };
+    let packed =
+        |kind: u8, name: u8, string: &[u8]| [&[kind, 1, name, string.len() as u8][..], string].concat();
+    let (set, twice, none) = (listpack(&[b"aa", b"bb"]), listpack(&[b"aa", b"aa"]), listpack(&[]));
+    let body = [packed(11, b'i', &intset), packed(20, b's', &set), packed(20, b't', &twice)].concat();
+    let records = |body: &[u8]| {
+        let bytes = file("REDIS0011", body);
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        reader.leave_packed();
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            records.push(record);
+        }
+        records
+    };
+    let record =
+        |kind, string: &Vec<u8>| Record::Packed(PackedValue { kind, string: string.clone(), entries: 2 });
+    let expected = [key("i"), record(11, &intset), key("s"), record(20, &set), key("t"), record(20, &twice)];
+    assert_eq!(records(&body), expected);
+    let unpacked = |kind, string| PackedValue::unpack(kind, string);
+    assert_eq!(unpacked(11, &intset).unwrap(), Value::Set(["1", "5"].iter().collect()));
+    assert_eq!(unpacked(20, &set).unwrap(), Value::Set(["aa", "bb"].iter().collect()));
+    // Who unpacks finds out what is damaged; a value without elements is none for anybody.
+    assert!(unpacked(20, &twice).is_err() && unpacked(0, &set).is_err());
+    assert_eq!(records(&packed(20, b'n', &none)), [key("n"), Record::Nothing]);
 }
 
 #[test]
