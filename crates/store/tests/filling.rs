@@ -64,12 +64,14 @@ fn fill_group(store: &Store, rng: &mut Rng, number: u64, model: &mut Model) -> h
             b's' if name[1] == b't' => txn.set(0, name, &value.concat(), false).expect("room"),
             b'h' => {
                 let fields = value.iter().map(|text| (&text[..], &text[..]));
-                drop(txn.hash_set(0, name, fields, Expiry::Clear).expect("room"));
+                txn.hash_set(0, name, fields, Expiry::Clear).expect("room");
             }
             b'l' => {
-                drop(txn.list_push(0, name, End::Back, value.iter().map(Vec::as_slice), true).expect("room"))
+                txn.list_push(0, name, End::Back, value.iter().map(Vec::as_slice), true).expect("room");
             }
-            _ => drop(txn.set_add(0, name, value.iter().map(Vec::as_slice)).expect("room")),
+            _ => {
+                txn.set_add(0, name, value.iter().map(Vec::as_slice)).expect("room");
+            }
         }
         let expires = rng.chance(3).then(|| (1 << 50) + rng.below(1000));
         if expires.is_some() {
@@ -132,16 +134,15 @@ fn read(store: &Store) -> Model {
 
 /// The same of what was written.
 fn sorted(model: &Model) -> Model {
-    let one = |(key, (value, expires)): (&Vec<u8>, &(Vec<Vec<u8>>, Option<u64>))| {
-        let mut value = value.clone();
+    let mut sorted = model.clone();
+    for (key, (value, _)) in &mut sorted {
         if key.starts_with(b"string") {
-            value = vec![value.concat()];
+            *value = vec![value.concat()];
         } else if !key.starts_with(b"list") {
             value.sort();
         }
-        (key.clone(), (value, *expires))
-    };
-    model.iter().map(one).collect()
+    }
+    sorted
 }
 
 #[test]
