@@ -1,5 +1,8 @@
 //! The life of a server: start, serve until asked to end, end in order.
 
+mod folder;
+mod follow;
+
 use crate::{
     acl,
     admin::{
@@ -11,31 +14,25 @@ use crate::{
     config::{Config, Opt, kind::Value},
     metrics::Bound,
     net::{event_loop, listener::Listeners},
-    replica,
-    replica_set::{self, Elected, front::Front},
+    replica, replica_set,
     script::engine::load_libraries,
-    server::{
-        self, Server,
-        apply::{self, appendfsync, max_disk, max_memory},
-        limits,
-        mailbox::Message,
-        replica_set::ReplicaSet,
-    },
+    server::{self, Server, apply, limits, mailbox::Message, replica_set::ReplicaSet},
     service::{self, State},
     takeover::{
         give::{self, Handover, Successor},
         take::Predecessor,
     },
-    util::{allocator, runtime, version::VERSION},
+    util::{runtime, version::VERSION},
 };
-use holdfast_io::{Moment, Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
-use holdfast_store::{HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
+use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_options, tell_data_folder};
+use follow::follow;
+use holdfast_io::Moment;
+use holdfast_store::Store;
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
     pin::pin,
     process,
-    rc::Rc,
     sync::Arc,
     task::Poll,
     thread,
@@ -43,7 +40,7 @@ use std::{
 use tokio::{
     runtime::LocalRuntime,
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Notify, mpsc, oneshot},
+    sync::mpsc,
 };
 
 /// Serves until a signal or SHUTDOWN; the error says why it could not start. If a time is given, in milliseconds, the clock by
@@ -266,202 +263,13 @@ async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
 /// Opens the store of the data folder as a server with these options does, to write only.
 pub fn open_to_fill(config: &Config) -> Result<Store, String> {
     open_log(config)?;
-    let (io, options) = (open_folder(config, None)?, store_options(config)?);
-    let dir = config.text(Opt::Dir);
-    replica_set::refuse_alone(Path::new(&dir))?;
-    let store = open_store(&dir, io, Options { keeps_copies: false, is_filled: true, ..options })
-        .map_err(|error| cannot_open(&dir, &error))?;
-    tell_data_folder(config);
-    Ok(store)
+    folder::open_filled(config)
 }
 
 fn reopen_log(config: &Config, done: &str) {
     match open_log_file(config) {
         Ok(()) => log!(Notice, "Received SIGHUP: {done}"),
         Err(e) => log!(Warning, "Received SIGHUP: {e}; the old one stays in use"),
-    }
-}
-
-/// How the store is opened, by the options.
-fn store_options(config: &Config) -> Result<Options, String> {
-    let (appendfsync, memory_bytes_max) = (appendfsync(config), max_memory(config));
-    let on_unreadable = |error: &OpenError| -> ! {
-        // The medium is to blame, not the program, so there is no abort and no core. What was acknowledged is durable.
-        log!(Warning, "a page that is needed cannot be read, so the server ends: {error}");
-        process::exit(1)
-    };
-    let process = Some(allocator::PROCESS);
-    let mut options = Options { appendfsync, memory_bytes_max, on_unreadable, process, ..Options::default() };
-    options.compression = apply::codec(config);
-    options.disk_bytes_max = max_disk(config);
-    let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
-    if log_bytes_max > 0 {
-        options.log_bytes_max = log_bytes_max;
-    }
-    options.home = scm_method(config)?;
-    Ok(options)
-}
-
-/// The data folder, for this process only.
-fn open_folder(config: &Config, clock_stopped_at_ms: Option<u64>) -> Result<Arc<dyn Io>, String> {
-    choose_data_folder(config, Path::new("."));
-    let dir = config.text(Opt::Dir);
-    let open = || {
-        let scm = scm_options(config).map(Scm::new).transpose()?.map(Arc::new);
-        let new = |dir: &Path| {
-            let io = RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms);
-            if let Some(scm) = &scm { io.on_scm(scm.clone()) } else { Ok(io) }
-        };
-        folders(Path::new(&dir), &config.more_dirs(), &new)
-    };
-    open().map_err(|error| cannot_open(&dir, &error))
-}
-
-fn cannot_open(dir: &str, error: &OpenError) -> String {
-    let advice = match error {
-        OpenError::Corrupt { .. } => format!(
-            "\nThe server does not start with damaged data. 'holdfast check {dir}' changes nothing and names what it finds \
-             first. If the medium has returned other bytes than were written, see to that; then restore the folder from a \
-             backup, and keep the damaged one until all is there again."
-        ),
-        _ => String::new(),
-    };
-    format!("cannot open the data folder {dir}: {error}{advice}")
-}
-
-fn open_store(dir: &str, io: Arc<dyn Io>, options: Options) -> Result<Store, OpenError> {
-    let store = Store::open_on(io, options)?;
-    let recovery = store.recovery();
-    for note in &recovery.notes {
-        log!(Warning, "{note}");
-    }
-    let Recovery { created, replayed_batches, replayed_bytes, us, .. } = recovery;
-    match created {
-        true => log!(Notice, "Made a new data folder in {dir}"),
-        false => log!(
-            Notice,
-            "Opened {dir}: {replayed_batches} batches ({replayed_bytes} bytes) replayed in {}.{:03} seconds",
-            us / 1_000_000,
-            us / 1000 % 1000
-        ),
-    }
-    Ok(store)
-}
-
-/// Follows until the server is elected, and opens its store then; `None`: it was asked to end before.
-fn follow(
-    config: &Config,
-    set: Arc<ReplicaSet>,
-    elected: oneshot::Receiver<Elected>,
-    hang_ups: &mut Signal,
-    (io, options): (Arc<dyn Io>, Options),
-) -> Result<Option<Store>, String> {
-    let front = Front::new(config, set, &ROWS.table)?;
-    // Of its own, so that all connections end with it.
-    let runtime = build_runtime()?;
-    let (signals, listeners) = {
-        let _context = runtime.enter();
-        (Signals::new().map_err(|e| format!("cannot start: {e}"))?, Listeners::open(config)?)
-    };
-    log!(Notice, "One of a replica set, ready to accept connections on {}", listeners.describe());
-    service::tell(State::Serves);
-    let dir = config.text(Opt::Dir);
-    let lead = async move {
-        // The thread that elects ends with the process only.
-        let Ok(elected) = elected.await else { return std::future::pending().await };
-        let (opened, store) = oneshot::channel();
-        thread::Builder::new()
-            .name("open-store".into())
-            .spawn(move || drop(opened.send(open_to_lead(&dir, io, options, &elected))))
-            .map_err(|e| format!("cannot start a thread: {e}"))?;
-        store.await.expect("a panic ends the process").map(Some)
-    };
-    let shutdown = Rc::new(Notify::new());
-    runtime.block_on(async {
-        let signalled = shutdown.clone();
-        signals.notify(move || signalled.notify_one());
-        tokio::task::spawn_local(front.clone().accept(listeners));
-        let (mut lead, mut ended) = (pin!(lead), pin!(shutdown.notified()));
-        std::future::poll_fn(|cx| {
-            while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
-                reopen_log(config, "the log file and the certificates are opened again");
-                if let Err(error) = front.configure(config) {
-                    log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
-                }
-            }
-            match ended.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Ok(None)),
-                Poll::Pending => lead.as_mut().poll(cx),
-            }
-        })
-        .await
-    })
-}
-
-/// Opens the store of a server that was elected, and waits until all that is in it is agreed on.
-fn open_to_lead(dir: &str, io: Arc<dyn Io>, options: Options, elected: &Elected) -> Result<Store, String> {
-    let replication = Some(elected.replication.clone());
-    let store = match open_store(dir, io, Options { replication, ..options }) {
-        Ok(store) => store,
-        Err(error @ OpenError::Corrupt { .. }) => replica_set::recover(&error),
-        Err(error) => return Err(cannot_open(dir, &error)),
-    };
-    let log = store.log();
-    elected.replica.attach(log);
-    while log.wait_durable(log.tail()).is_err() {
-        // Another one leads, and the thread of the replica has the process begin again.
-        thread::park();
-    }
-    Ok(store)
-}
-
-/// The storage-class memory that the options speak of; `None`: the data folder lies on a drive.
-fn scm_options(config: &Config) -> Option<ScmOptions> {
-    let number = |opt| config.number(opt) as u32;
-    let delay = match config.choice(Opt::ScmDelay).as_str() {
-        "bandwidth" => WriteDelay::Bandwidth {
-            latency_ns: number(Opt::ScmLatencyNs),
-            bytes_per_us: number(Opt::ScmBandwidth),
-        },
-        _ => WriteDelay::Lines { line_ns: number(Opt::ScmLineNs) },
-    };
-    let medium = match config.choice(Opt::Medium).as_str() {
-        "dax" => ScmMedium::Dax,
-        "emulated" => ScmMedium::Emulated(delay),
-        _ => return None,
-    };
-    let write_back = WriteBack::named(&config.choice(Opt::ScmWriteBack)).expect("one of its choices");
-    Some(ScmOptions { medium, write_back })
-}
-
-/// How the heap is changed in place; `None`: it is not.
-fn scm_method(config: &Config) -> Result<Option<HomeMethod>, String> {
-    let name = config.choice(Opt::ScmMethod);
-    let method = HomeMethod::named(&name);
-    if method.is_some() && config.choice(Opt::Medium) == "block" {
-        return Err(format!("scm-method {name} needs memory that persists: medium dax, or emulated"));
-    }
-    if method == Some(HomeMethod::None) && !config.is_on(Opt::ScmAllowUnsafe) {
-        return Err(
-            "scm-method none leaves commands done in part by a power cut: it needs scm-allow-unsafe yes"
-                .into(),
-        );
-    }
-    Ok(method)
-}
-
-/// A folder that was served before there was a folder of data in it is served as it was.
-fn choose_data_folder(config: &Config, current: &Path) {
-    if config.is_default(Opt::Dir) && current.join("superblock").is_file() {
-        config.store(Opt::Dir, Value::Text(".".into()));
-    }
-}
-
-/// From now on its name is known from everywhere.
-fn tell_data_folder(config: &Config) {
-    let dir = config.text(Opt::Dir);
-    if let Some(dir) = fs::canonicalize(dir).ok().and_then(|path| path.into_os_string().into_string().ok()) {
-        config.store(Opt::Dir, Value::Text(dir));
     }
 }
 
