@@ -55,8 +55,8 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "replconf",
         "Takes `rdb-only`, `rdb-filter-only` and `capa`, which say what SYNC sends; `listening-port`, `ip-address` and `version` mean nothing.",
     ),
-    ("replicaset", "Redis has no such command. See docs/replica-sets.md."),
     ("replicaof", "Of a Redis or Valkey, over restarts too. Not within MULTI."),
+    ("replicaset", "Redis has no such command. See docs/replica-sets.md."),
     ("save", "Takes a checkpoint. What was acknowledged is durable without it."),
     (
         "shutdown",
