@@ -6,7 +6,7 @@ use std::{
 };
 
 /// From the one that uses no other to the one that none uses.
-const SERVER: [&str; 23] = [
+const SERVER: [&str; 24] = [
     "util",
     "config",
     "command",
@@ -30,6 +30,7 @@ const SERVER: [&str; 23] = [
     "replica_set",
     "takeover",
     "top",
+    "serve",
 ];
 
 /// The same of the store.
