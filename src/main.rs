@@ -33,7 +33,6 @@ mod salvage;
 mod script;
 mod serve;
 mod server;
-mod service;
 mod session;
 #[cfg(test)]
 mod simulated;

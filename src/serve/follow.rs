@@ -4,6 +4,7 @@ use super::{
     Signals, build_runtime,
     folder::{cannot_open, open_store},
     reopen_log,
+    service::{self, State},
 };
 use crate::{
     admin::log::log,
@@ -12,7 +13,6 @@ use crate::{
     net::listener::Listeners,
     replica_set::{self, Elected, front::Front},
     server::replica_set::ReplicaSet,
-    service::{self, State},
 };
 use holdfast_store::{Io, OpenError, Options, Store};
 use std::{pin::pin, rc::Rc, sync::Arc, task::Poll, thread};

@@ -2,6 +2,7 @@
 
 mod folder;
 mod follow;
+mod service;
 
 use crate::{
     acl,
@@ -17,7 +18,6 @@ use crate::{
     replica, replica_set,
     script::engine::load_libraries,
     server::{self, Server, apply, limits, mailbox::Message, replica_set::ReplicaSet},
-    service::{self, State},
     takeover::{
         give::{self, Handover, Successor},
         take::Predecessor,
@@ -28,6 +28,7 @@ use folder::{cannot_open, choose_data_folder, open_folder, open_store, store_opt
 use follow::follow;
 use holdfast_io::Moment;
 use holdfast_store::Store;
+use service::State;
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
