@@ -158,11 +158,7 @@ impl Frame {
                 let kinds = [Kind::Blank, Kind::Data, Kind::Origin, Kind::Member, Kind::Damaged];
                 let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
                 let (from, last) = ((from > 0).then_some(from), bytes.u64()?);
-                let is_stranger = match bytes.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Malformed),
-                };
+                let is_stranger = bytes.flag()?;
                 Frame::Hello(Hello { to, nonce, from, address, servers, set, kind, last, is_stranger })
             }
             1 => {

@@ -66,6 +66,18 @@ impl<'a> Decoder<'a> {
         Ok(self.take(1)?[0])
     }
 
+    /// A byte that is 0 or 1: no or yes.
+    ///
+    /// # Errors
+    /// There is none, or another one.
+    pub fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
     /// Four bytes.
     ///
     /// # Errors

@@ -172,13 +172,13 @@ impl Members {
         let (next, count) = (bytes.u64()?, bytes.u32()? as usize);
         let mut peers = BTreeMap::new();
         for _ in 0..count.min(MEMBERS_MAX + 1) {
-            let (id, votes) = (bytes.u64()?, bytes.u8()?);
+            let (id, votes) = (bytes.u64()?, bytes.flag()?);
             let address = String::from_utf8(bytes.bytes()?.to_vec()).map_err(|_| Malformed)?;
             let is_next = id > peers.last_key_value().map_or(0, |(last, _)| *last) && id < next;
-            if !is_next || votes > 1 || address.len() > ADDRESS_MAX {
+            if !is_next || address.len() > ADDRESS_MAX {
                 return Err(Malformed);
             }
-            peers.insert(id, Peer { votes: votes == 1, address });
+            peers.insert(id, Peer { votes, address });
         }
         bytes.end()?;
         let members = Members { peers, next };

@@ -80,10 +80,10 @@ fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     (message.to, message.from, message.term) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
     (message.log_term, message.index) = (bytes.u64()?, bytes.u64()?);
     (message.commit, message.commit_term) = (bytes.u64()?, bytes.u64()?);
-    (message.reject, message.reject_hint) = (flag(&mut bytes)?, bytes.u64()?);
+    (message.reject, message.reject_hint) = (bytes.flag()?, bytes.u64()?);
     (message.request_snapshot, message.priority) = (bytes.u64()?, bytes.u64()? as i64);
     message.context = bytes.bytes()?.to_vec().into();
-    if flag(&mut bytes)? {
+    if bytes.flag()? {
         message.set_snapshot(decode_snapshot(&mut bytes)?);
     }
     // The engine takes these for granted.
@@ -101,14 +101,6 @@ fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
     }
     bytes.end()?;
     Ok(Message(message))
-}
-
-fn flag(bytes: &mut Decoder) -> Result<bool, Malformed> {
-    match bytes.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
 }
 
 pub fn encode_entry(out: &mut Encoder, entry: &Entry) {
@@ -141,7 +133,7 @@ pub fn decode_snapshot(bytes: &mut Decoder) -> Result<Snapshot, Malformed> {
     let mut members =
         ConfState { voters: bytes.numbers()?, learners: bytes.numbers()?, ..ConfState::default() };
     (members.voters_outgoing, members.learners_next) = (bytes.numbers()?, bytes.numbers()?);
-    members.auto_leave = flag(bytes)?;
+    members.auto_leave = bytes.flag()?;
     about.set_conf_state(members);
     snapshot.data = bytes.bytes()?.to_vec().into();
     Ok(snapshot)
