@@ -506,9 +506,8 @@ impl Part {
                 };
                 view.others = replica.others().into_iter().map(other).collect();
             }
-            let is_leader = view.leader == view.own;
-            self.founding.learn(replica.addresses(), is_leader.then(|| replica.members()));
             members = Some(replica.members());
+            self.founding.learn(replica.addresses(), members.clone().filter(|_| view.leader == view.own));
         }
         view.servers = Arc::new(self.founding.servers(members.as_ref()));
         self.set.show(view);

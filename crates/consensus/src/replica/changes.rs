@@ -3,13 +3,12 @@
 use super::{Inner, Replica};
 use crate::{
     MemberId,
+    engine::ELECTION_TICKS,
     members::{Change, Members, Refused},
 };
 use raft::{StateRole, Storage as _};
 use std::collections::BTreeMap;
 
-/// The age of a sign of life, in ticks, up to which a replica counts as one that answers.
-const ANSWERS_TICKS: u64 = 10;
 impl Replica {
     /// The replicas, as is decided, as far as it is known here.
     pub fn members(&self) -> Members {
@@ -104,9 +103,9 @@ impl Inner {
         self.latest_members() != self.members
     }
 
-    /// As the leader, whether a replica has answered of late.
+    /// As the leader, whether a replica has answered within the time after which others elect another leader.
     pub(super) fn answers(&self, id: MemberId) -> bool {
-        let since = self.io.monotonic_us().saturating_sub(ANSWERS_TICKS * self.tick_us);
+        let since = self.io.monotonic_us().saturating_sub(ELECTION_TICKS as u64 * self.tick_us);
         id == self.raft.raft.id || self.echoed.get(&id).is_some_and(|echo| *echo > since)
     }
 }
