@@ -28,6 +28,8 @@ use std::{
 
 /// Files of a folder at most.
 const FILES_MAX: usize = 1 << 21;
+/// Numbers of servers that are remembered at most, whatever is said.
+const HEARD_MAX: usize = 64;
 /// How long what another server has said of itself counts.
 const FRESH: Duration = Duration::from_secs(2);
 /// How often one of the set's tells the others of itself, who may not be.
@@ -187,12 +189,11 @@ impl Founding {
     }
 
     fn greet(&mut self, to: MemberId, address: Address) {
-        let own = self.own.and_then(|own| self.servers.get(&own));
         let hello = Hello {
             to,
             nonce: self.nonce,
             from: self.own,
-            address: own.map_or_else(String::new, Address::to_string),
+            address: self.own_address(),
             servers: self.checksum(),
             set: self.standing.as_ref().map_or(0, |standing| standing.set),
             kind: self.kind,
@@ -200,6 +201,11 @@ impl Founding {
             is_stranger: self.members.as_ref().is_some_and(|members| !members.peers.contains_key(&to)),
         };
         self.outbox.push((address, Frame::Hello(hello)));
+    }
+
+    /// Where this server is; empty: it does not know yet.
+    fn own_address(&self) -> String {
+        self.own.and_then(|own| self.servers.get(&own)).map_or_else(String::new, Address::to_string)
     }
 
     /// Of the list of servers that the option has.
@@ -246,6 +252,10 @@ impl Founding {
             return Ok(());
         }
         let Some(from) = hello.from else { return Ok(()) };
+        let is_one_more = !self.heard.contains_key(&from) && !self.servers.contains_key(&from);
+        if is_one_more && self.heard.len().max(self.servers.len()) >= HEARD_MAX {
+            return Ok(());
+        }
         let address = hello.address.parse::<Address>();
         if !self.is_known(&hello) && self.kind.is_of_set() {
             let known = self.servers.get(&from).map(|known| format!(", which is at {known}"));
@@ -263,8 +273,7 @@ impl Founding {
             }
         }
         if hello.is_stranger && hello.last >= self.last {
-            let own = self.own.and_then(|own| self.servers.get(&own));
-            let own = own.map_or_else(String::new, Address::to_string);
+            let own = self.own_address();
             self.tell(match self.kind {
                 Kind::Member | Kind::Damaged => "this server was removed from the replica set: it takes no part any more".into(),
                 _ => format!("this server is not one of the replica set that the others are: to make it one, have their leader execute REPLICASET ADD {own}"),
