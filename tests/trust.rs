@@ -87,7 +87,7 @@ fn a_server_with_another_password_takes_no_part() {
     let again = answer(port, &[&nonce[..], &said[32..], &[0; 100]].concat()).expect("its nonce and proof");
     assert_eq!(again.len(), 64);
     assert_ne!(said[32..], again[32..]);
-    assert_eq!(answer(port, &[&b"HFbus02\n"[..], &[7; 32]].concat()), None);
+    assert_eq!(answer(port, &[&b"HFbus03\n"[..], &[7; 32]].concat()), None);
     let folder = set.kill(2);
     let word = set.options[2].len() - 1;
     set.options[2][word] = "secret".into();

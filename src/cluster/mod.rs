@@ -43,7 +43,7 @@ const EVENTS_MAX: usize = 1024;
 const HELD_MAX: usize = 1 << 16;
 
 /// What a connection to another node begins with.
-const PREFACE: &[u8; 8] = b"HFbus02\n";
+const PREFACE: &[u8; 8] = b"HFbus03\n";
 /// Bytes of a frame at most: an entry of the group is a change of the map, and that has its limits.
 const FRAME_MAX: usize = 64 << 20;
 
@@ -153,7 +153,7 @@ struct Part {
     waiters: BTreeMap<u64, Waiter>,
     /// Messages that must not be seen before something is durable.
     held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
-    shown: Option<(u64, bool, bool, u64, u64)>,
+    shown: Option<(u64, bool, bool, u64)>,
     received: u64,
     /// Who is told that a change is done once nobody decides who was forgotten, and until when that is waited for.
     unsettled: Vec<(SyncSender<Result<(), String>>, Instant)>,
@@ -229,7 +229,7 @@ impl Part {
             node.tick();
         } else if Instant::now() >= self.reopen {
             match Node::open(self.io.clone(), self.options.clone()) {
-                Ok(node) => self.node = Some(node),
+                Ok(node) => (self.node, self.shown) = (Some(node), None),
                 Err(error) => self.fail(&error),
             }
         }
@@ -461,9 +461,11 @@ impl Part {
         let Some(node) = &self.node else { return };
         let config = &self.server.config;
         let is_connected = node.is_connected();
-        let is_ok =
-            is_connected && (!config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
-        let shown = (node.map().version(), is_connected, is_ok, node.term(), node.cluster());
+        // Until it has heard what became of its slots before, it serves none.
+        let is_ok = is_connected
+            && node.is_current()
+            && (!config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
+        let shown = (node.maps(), is_connected, is_ok, node.term());
         let leader = node.leader().unwrap_or_default();
         if self.shown != Some(shown) {
             let before = self.server.cluster.view().is_ok;

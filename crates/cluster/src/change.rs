@@ -128,6 +128,12 @@ pub enum Change {
         /// Whether it is not heard.
         has_failed: bool,
     },
+    /// A server has begun, and changes nothing by that: what it proposed before it ended, and was not decided on, comes to nothing from here
+    /// on, since proposals of a server are decided in their order.
+    Begin {
+        /// Which one.
+        id: MemberId,
+    },
 }
 
 impl Change {
@@ -184,6 +190,9 @@ impl Change {
                 out.u8(14).u64(*number).u8((*has_arrived).into());
             }
             Change::Cleared { id, slots } => slots.encode(out.u8(15).u64(*id)),
+            Change::Begin { id } => {
+                out.u8(16).u64(*id);
+            }
         }
         out.0
     }
@@ -222,6 +231,7 @@ fn decode(bytes: &mut Decoder) -> Result<Change, Malformed> {
         }
         14 => Change::EndTransfer { number: bytes.u64()?, has_arrived: bytes.u8()? == 1 },
         15 => Change::Cleared { id: bytes.u64()?, slots: Slots::decode(bytes)? },
+        16 => Change::Begin { id: bytes.u64()? },
         _ => return Err(Malformed),
     })
 }

@@ -313,6 +313,7 @@ impl Map {
                 self.known(id)?;
                 self.members.get_mut(&id).expect("it is known").has_failed = has_failed;
             }
+            Change::Begin { id } => self.known(id)?,
         }
         Ok(0)
     }

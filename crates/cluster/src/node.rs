@@ -143,11 +143,17 @@ pub struct Node {
     member: Member<Map>,
     /// The map as it was told last: while a server joins, that of before.
     map: Map,
+    /// Whether that is still the map of the cluster that it has left.
+    is_former: bool,
+    /// Counts the maps that it has had. Their own versions tell those of one cluster apart.
+    maps: u64,
     joining: Option<Joining>,
     /// Proposals for servers that want to join.
     guests: BTreeMap<u64, Guest>,
     /// Proposals about servers that have failed, or are back, or of this one's own address.
     reports: BTreeSet<u64>,
+    /// The proposal that it has begun, until that is decided.
+    beginning: Option<u64>,
     /// From where the others were heard.
     senders: BTreeMap<MemberId, (String, u16)>,
     /// Since when the members are known: who has just joined is given the time to speak.
@@ -175,7 +181,9 @@ impl Node {
                 identity
             }
         };
-        Node::begin(io, options, identity)
+        let mut node = Node::begin(io, options, identity)?;
+        node.beginning = Some(node.propose(&Change::Begin { id: node.identity.id }));
+        Ok(node)
     }
 
     fn begin(io: Arc<dyn Io>, options: NodeOptions, mut identity: Identity) -> Result<Node> {
@@ -216,9 +224,12 @@ impl Node {
             joining: None,
             guests: BTreeMap::new(),
             reports: BTreeSet::new(),
+            beginning: None,
             senders: BTreeMap::new(),
             known_since: map.members().keys().map(|&id| (id, 0)).collect(),
             map,
+            is_former: false,
+            maps: 0,
             now: 0,
             led: 0,
             leads_since: None,
@@ -247,11 +258,21 @@ impl Node {
         &self.map
     }
 
+    /// Counts the maps that it has had: another number, another map.
+    pub fn maps(&self) -> u64 {
+        self.maps
+    }
+
     /// Whether nobody decides who was forgotten, as far as it has heard. Until then one that has left is still needed for a majority.
     pub fn is_settled(&self) -> bool {
         let (voters, learners) = self.member.members();
         let members = self.member.machine().members();
         voters.iter().chain(learners).all(|id| members.contains_key(id))
+    }
+
+    /// Whether it has heard of all that was decided on what it proposed before it ended last: until then slots may be others' that it had.
+    pub fn is_current(&self) -> bool {
+        self.beginning.is_none()
     }
 
     /// Whether a majority decides, as far as it has heard.
@@ -456,9 +477,13 @@ impl Node {
         identity.write(&*self.io)?;
         let mut node = Node::begin(self.io.clone(), self.options.clone(), identity)?;
         if node.map.members().is_empty() {
-            node.map = std::mem::take(&mut self.map);
+            (node.map, node.is_former) = (std::mem::take(&mut self.map), true);
         }
+        node.maps = self.maps + 1;
         node.done = std::mem::take(&mut self.done);
+        if !self.is_current() {
+            node.beginning = Some(node.propose(&Change::Begin { id: node.identity.id }));
+        }
         *self = node;
         Ok(())
     }
@@ -480,8 +505,10 @@ impl Node {
     pub fn work(&mut self) -> Result<()> {
         self.member.work()?;
         let heard = self.member.machine();
-        if heard.version() != self.map.version() && !heard.members().is_empty() {
-            self.map = heard.clone();
+        let is_other = self.is_former || heard.version() != self.map.version();
+        if is_other && !heard.members().is_empty() {
+            (self.map, self.is_former) = (heard.clone(), false);
+            self.maps += 1;
             let known = std::mem::take(&mut self.known_since);
             let since = |&id: &MemberId| (id, known.get(&id).copied().unwrap_or(self.now));
             self.known_since = self.map.members().keys().map(since).collect();
@@ -491,6 +518,8 @@ impl Node {
             let outcome = finished.outcome.unwrap_or_else(lost);
             if let Some(guest) = self.guests.remove(&finished.number) {
                 self.answer(guest, outcome);
+            } else if self.beginning == Some(finished.number) {
+                self.beginning = None;
             } else if !self.reports.remove(&finished.number) {
                 self.done.push(Done { number: finished.number, outcome });
             }

@@ -7,7 +7,10 @@ mod seeds;
 use holdfast_cluster::{Address, Change, Frame, Name, Node, NodeOptions, Slots};
 use holdfast_io::{Error, SimIo};
 use seeds::{Rng, with_seeds};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 const SERVERS: usize = 4;
 const TROUBLE: u64 = 400;
@@ -22,6 +25,25 @@ struct Server {
     next_slot: u16,
     /// Proposals that are not decided.
     open: BTreeMap<u64, u16>,
+    /// Slots that it has put on their way, until that is decided.
+    leaving: BTreeMap<u64, u16>,
+    /// Slots that it does not serve, until it is decided that they are another one's.
+    frozen: BTreeMap<u64, u16>,
+}
+
+impl Server {
+    fn new(io: SimIo, node: Option<Node>, next_slot: u16) -> Server {
+        let (open, leaving, frozen) = Default::default();
+        Server { io, node, down_for: 0, next_slot, open, leaving, frozen }
+    }
+
+    /// The slots whose keys it has clients use.
+    fn served(&self) -> impl Iterator<Item = u16> {
+        let node = self.node.as_ref().filter(|node| node.is_current());
+        let slots = node.map(|node| node.map().slots_of(node.id())).unwrap_or_default();
+        let frozen = self.frozen.values().copied().collect::<BTreeSet<_>>();
+        slots.0.into_iter().flatten().filter(move |slot| !frozen.contains(slot))
+    }
 }
 
 struct World {
@@ -33,6 +55,8 @@ struct World {
     has_trouble: bool,
     /// Slots that servers were told are theirs.
     acknowledged: BTreeMap<u16, Name>,
+    /// Slots that servers have tried to give to others.
+    given: BTreeSet<u16>,
     names: Vec<Name>,
 }
 
@@ -54,8 +78,7 @@ impl World {
             let io = SimIo::new(rng.next());
             let node = Node::open(Arc::new(io.clone()), options(index)).unwrap();
             names.push(node.name());
-            let next_slot = 1000 * index as u16;
-            Server { io, node: Some(node), down_for: 0, next_slot, open: BTreeMap::new() }
+            Server::new(io, Some(node), 1000 * index as u16)
         });
         let servers = servers.collect();
         World {
@@ -66,6 +89,7 @@ impl World {
             now: 0,
             has_trouble: true,
             acknowledged: BTreeMap::new(),
+            given: BTreeSet::new(),
             names,
         }
     }
@@ -93,6 +117,13 @@ impl World {
                 self.work(index, Ok(()));
             }
         }
+        let mut served = BTreeMap::new();
+        for (index, server) in self.servers.iter().enumerate() {
+            for slot in server.served() {
+                let other = served.insert(slot, index);
+                assert_eq!(other, None, "{index} serves slot {slot}, too\n{}", self.describe());
+            }
+        }
     }
 
     fn make_trouble(&mut self) {
@@ -118,6 +149,39 @@ impl World {
         if self.rng.chance(15) {
             self.add_slot(index);
         }
+        if self.rng.chance(5) {
+            self.give_slot(index);
+        }
+    }
+
+    /// Has a server begin to give a slot to another one, or end what it has left undone.
+    fn give_slot(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        let Some(node) = server.node.as_mut().filter(|node| !node.is_joining()) else { return };
+        let (id, map) = (node.id(), node.map().clone());
+        let left = map.leftovers(id);
+        if !left.is_empty() {
+            node.propose(&Change::Cleared { id, slots: left });
+        }
+        if !server.leaving.is_empty() || !server.frozen.is_empty() {
+            return;
+        }
+        if let Some((&number, _)) = map.transfers().iter().find(|(_, transfer)| transfer.from == id) {
+            node.propose(&Change::EndTransfer { number, has_arrived: false });
+            return;
+        }
+        let (cluster, slot) = (node.cluster(), server.served().next());
+        // It is asked whether it knows before it is sent anything.
+        let knows = |node: &&Node| node.cluster() == cluster && node.id() != id && !node.is_joining();
+        let nodes = self.servers.iter().filter_map(|server| server.node.as_ref());
+        let others: Vec<Name> = nodes.filter(knows).map(Node::name).collect();
+        let (Some(slot), false) = (slot, others.is_empty()) else { return };
+        let to = others[self.rng.below(others.len() as u64) as usize];
+        self.given.insert(slot);
+        let server = &mut self.servers[index];
+        let node = server.node.as_mut().expect("it is there");
+        let number = node.propose(&Change::BeginTransfer { id, slots: Slots(vec![slot..=slot]), to });
+        server.leaving.insert(number, slot);
     }
 
     fn add_slot(&mut self, index: usize) {
@@ -139,7 +203,7 @@ impl World {
             server.down_for -= 1;
             return;
         }
-        server.open.clear();
+        (server.open, server.leaving, server.frozen) = Default::default();
         match Node::open(Arc::new(server.io.clone()), options(index)) {
             Ok(node) => {
                 assert_eq!(node.name(), self.names[index], "{index} is another one");
@@ -165,6 +229,13 @@ impl World {
                 if done.outcome.is_ok() {
                     self.acknowledged.insert(slot, node.name());
                 }
+            } else if let Some(slot) = server.leaving.remove(&done.number) {
+                if let Ok(number) = done.outcome {
+                    let end = node.propose(&Change::EndTransfer { number, has_arrived: true });
+                    server.frozen.insert(end, slot);
+                }
+            } else {
+                server.frozen.remove(&done.number);
             }
         }
         for ((to, port), frame) in node.take_frames() {
@@ -245,7 +316,8 @@ fn life(seed: u64) {
         let index = world.names.iter().position(|known| known == name).unwrap();
         let map = node(index).map();
         let owner = map.owner(*slot).map(|id| map.members()[&id].name);
-        assert_eq!(owner, Some(*name), "slot {slot}\n{}", world.describe());
+        let is_right = if world.given.contains(slot) { owner.is_some() } else { owner == Some(*name) };
+        assert!(is_right, "slot {slot} is {owner:?}'s\n{}", world.describe());
     }
 }
 
@@ -269,4 +341,20 @@ fn who_has_just_joined_has_not_failed() {
         assert!(map.members().values().all(|member| !member.has_failed), "{}", world.describe());
     }
     assert_eq!(joined, 2);
+}
+
+/// What a server knows after it has joined is the map of all, also if its own one had as many changes.
+#[test]
+fn who_joins_has_the_map_of_the_others() {
+    for slots in 0..8 {
+        let mut world = World::new(1);
+        world.has_trouble = false;
+        (0..slots).for_each(|_| world.add_slot(1));
+        (0..100).for_each(|_| world.step());
+        world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+        (0..100).for_each(|_| world.step());
+        let map = |index: usize| world.servers[index].node.as_ref().unwrap().map();
+        assert_eq!(map(1), map(0), "with {slots} slots");
+        assert_eq!(map(1).members().len(), 2);
+    }
 }
