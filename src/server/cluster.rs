@@ -226,5 +226,5 @@ pub fn node_options(config: &Config) -> Option<NodeOptions> {
         bus_port: or(Opt::ClusterAnnounceBusPort, bus_port(config, Opt::ClusterPort)?),
     };
     let timeout = config.number(Opt::ClusterNodeTimeout) as u64 / TICK.as_millis() as u64;
-    Some(NodeOptions { address, timeout })
+    Some(NodeOptions { address, timeout, seat: None })
 }

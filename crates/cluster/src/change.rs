@@ -1,7 +1,7 @@
 //! What may change in a map.
 
 use crate::{
-    place::{Address, Name, name},
+    place::{Address, Name, Seat, name},
     slots::Slots,
 };
 use holdfast_consensus::{
@@ -134,6 +134,16 @@ pub enum Change {
         /// Which one.
         id: MemberId,
     },
+    /// A server is one of a replica set, and leads it, perhaps: then all that servers of the set had is its own from here on. Slots on their way as
+    /// a whole from or to the set stay where they are, since what has come of that is not known.
+    Sit {
+        /// Which server.
+        id: MemberId,
+        /// Which one of which set.
+        seat: Seat,
+        /// In which term it leads it; 0: it does not.
+        term: u64,
+    },
 }
 
 impl Change {
@@ -193,6 +203,9 @@ impl Change {
             Change::Begin { id } => {
                 out.u8(16).u64(*id);
             }
+            Change::Sit { id, seat, term } => {
+                out.u8(17).u64(*id).u64(seat.set).u64(seat.server).u64(*term);
+            }
         }
         out.0
     }
@@ -232,6 +245,10 @@ fn decode(bytes: &mut Decoder) -> Result<Change, Malformed> {
         14 => Change::EndTransfer { number: bytes.u64()?, has_arrived: bytes.u8()? == 1 },
         15 => Change::Cleared { id: bytes.u64()?, slots: Slots::decode(bytes)? },
         16 => Change::Begin { id: bytes.u64()? },
+        17 => {
+            let (id, set, server) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+            Change::Sit { id, seat: Seat { set, server }, term: bytes.u64()? }
+        }
         _ => return Err(Malformed),
     })
 }

@@ -17,5 +17,5 @@ pub use frame::Frame;
 pub use holdfast_consensus::MemberId;
 pub use map::{Map, Member, Transfer};
 pub use node::{Done, Node, NodeOptions};
-pub use place::{Address, Name};
+pub use place::{Address, Name, Seat};
 pub use slots::{SLOTS, Slots};

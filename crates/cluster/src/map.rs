@@ -2,14 +2,17 @@
 
 use crate::{
     change::Change,
-    place::{Address, Name, name},
+    place::{Address, Name, Seat, name},
     slots::{SLOTS, Slots},
 };
 use holdfast_consensus::{
     Machine, MemberId,
     code::{Decoder, Encoder, Malformed},
 };
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// Servers that a cluster has at most.
 const SERVERS_MAX: usize = 1000;
@@ -27,8 +30,19 @@ pub struct Member {
     pub epoch: u64,
     /// Whether the others have not heard of it for long.
     pub has_failed: bool,
+    /// Which one of which replica set it is, if so.
+    pub seat: Option<Seat>,
+    /// In which term it has led that last; 0: in none.
+    pub term: u64,
     /// The cluster that it was of alone before it joined this one, and the version of its map then.
     pub(crate) home: (u64, u64),
+}
+
+impl Member {
+    /// One that is of no replica set, and heard of.
+    fn new(name: Name, address: Address, epoch: u64, home: (u64, u64)) -> Member {
+        Member { name, address, epoch, has_failed: false, seat: None, term: 0, home }
+    }
 }
 
 /// A slot that is on its way from one server to another, key by key. The two are told one after the other, so there may be only one side.
@@ -38,6 +52,13 @@ pub struct Move {
     pub to: Option<MemberId>,
     /// Who takes it, and from whom.
     pub from: Option<(MemberId, MemberId)>,
+}
+
+impl Move {
+    /// The servers that it names.
+    fn servers(&mut self) -> impl Iterator<Item = &mut MemberId> {
+        self.to.iter_mut().chain(self.from.iter_mut().flat_map(|(by, from)| [by, from]))
+    }
 }
 
 /// Slots that are on their way from their owner to another server as a whole: they change hands by one change, or not at all.
@@ -105,7 +126,7 @@ impl Map {
     /// That of a server which knows no other one, as number 1.
     pub fn of_one(name: Name, address: Address) -> Map {
         let mut map = Map { next_id: 2, ..Map::default() };
-        map.members.insert(1, Member { name, address, epoch: 0, has_failed: false, home: (0, 0) });
+        map.members.insert(1, Member::new(name, address, 0, (0, 0)));
         map
     }
 
@@ -174,8 +195,26 @@ impl Map {
         }
     }
 
+    /// The servers of a replica set.
+    fn servers_of(&self, set: u64) -> impl Iterator<Item = (MemberId, &Member)> {
+        let is_of_it = move |member: &Member| member.seat.is_some_and(|seat| seat.set == set);
+        self.members.iter().filter(move |(_, member)| is_of_it(member)).map(|(&id, member)| (id, member))
+    }
+
+    /// Who has led the replica set of a server last: itself, if it is of none. `None`: nobody has.
+    pub fn leader_of(&self, id: MemberId) -> Option<MemberId> {
+        let Some(seat) = self.members.get(&id)?.seat else { return Some(id) };
+        let leaders = self.servers_of(seat.set).filter(|(_, member)| member.term > 0);
+        leaders.max_by_key(|(_, member)| member.term).map(|(id, _)| id)
+    }
+
     /// Whether slots may become a server's, or nobody's (0).
     fn may_give(&self, slots: &Slots, to: MemberId) -> Result<(), String> {
+        if to != 0 && self.leader_of(to) != Some(to) {
+            return Err(
+                "ERR the node does not lead its replica set: slots are given to the one that does".into()
+            );
+        }
         let left = self.leftovers(to);
         for slot in slots.iter() {
             if self.transfers.values().any(|transfer| transfer.slots.contains(slot)) {
@@ -314,6 +353,7 @@ impl Map {
                 self.members.get_mut(&id).expect("it is known").has_failed = has_failed;
             }
             Change::Begin { id } => self.known(id)?,
+            Change::Sit { id, seat, term } => self.sit(id, seat, term)?,
         }
         Ok(0)
     }
@@ -328,6 +368,57 @@ impl Map {
     fn leave(&mut self, id: MemberId, slots: &Slots) {
         let left = self.leftovers(id).and(slots);
         self.leftovers.insert(id, left);
+    }
+
+    fn sit(&mut self, id: MemberId, seat: Seat, term: u64) -> Result<(), String> {
+        self.known(id)?;
+        let is_late = |(other, member): (MemberId, &Member)| other != id && member.term >= term;
+        if term > 0 && self.servers_of(seat.set).any(is_late) {
+            return Err("ERR another server of the replica set leads".into());
+        }
+        let me = self.members.get_mut(&id).expect("it is known");
+        me.seat = Some(seat);
+        me.term = me.term.max(term);
+        let servers: BTreeSet<MemberId> = self.servers_of(seat.set).map(|(id, _)| id).collect();
+        if let Some(leader) = self.leader_of(id) {
+            if term > 0 {
+                self.end_transfers(|of| servers.contains(&of));
+            }
+            servers.iter().filter(|server| **server != leader).for_each(|server| self.pass(*server, leader));
+        }
+        // One that has lost its data has come back under another name.
+        let is_former = |&(other, member): &(MemberId, &Member)| {
+            let has_nothing = self.slots_of(other).is_empty() && self.leftovers(other).is_empty();
+            other < id && member.seat == Some(seat) && has_nothing
+        };
+        let former: Vec<MemberId> = self.servers_of(seat.set).filter(is_former).map(|(id, _)| id).collect();
+        former.into_iter().for_each(|former| self.forget(former));
+        Ok(())
+    }
+
+    /// All that a server has is another one's, which has the same data.
+    fn pass(&mut self, from: MemberId, to: MemberId) {
+        let slots = self.slots_of(from);
+        slots.iter().for_each(|slot| self.owners[usize::from(slot)] = to);
+        if !slots.is_empty() {
+            self.epoch += 1;
+            self.members.get_mut(&to).expect("it is known").epoch = self.epoch;
+        }
+        for id in self.moves.values_mut().flat_map(Move::servers).filter(|id| **id == from) {
+            *id = to;
+        }
+        if let Some(left) = self.leftovers.remove(&from) {
+            self.leave(to, &left);
+        }
+    }
+
+    /// Transfers from or to servers end without having arrived.
+    fn end_transfers(&mut self, of: impl Fn(MemberId) -> bool) {
+        let is_involved = |transfer: &Transfer| of(transfer.from) || of(transfer.to);
+        for transfer in self.transfers.values().filter(|it| is_involved(it)).cloned().collect::<Vec<_>>() {
+            self.leave(transfer.to, &transfer.slots);
+        }
+        self.transfers.retain(|_, transfer| !is_involved(transfer));
     }
 
     fn join(&mut self, name: Name, home: (u64, u64), address: Address, slots: Slots, epoch: u64) -> Outcome {
@@ -358,7 +449,7 @@ impl Map {
         self.epoch = self.epoch.max(epoch);
         let id = known.unwrap_or(self.next_id);
         self.next_id = self.next_id.max(id + 1);
-        self.members.insert(id, Member { name, address, epoch, has_failed: false, home });
+        self.members.insert(id, Member::new(name, address, epoch, home));
         // It has changed what it had since it asked.
         self.slots_of(id).iter().for_each(|slot| self.give(slot, 0));
         slots.iter().for_each(|slot| self.give(slot, id));
@@ -367,11 +458,7 @@ impl Map {
 
     fn forget(&mut self, id: MemberId) {
         let Some(member) = self.members.remove(&id) else { return };
-        let involved = |transfer: &Transfer| transfer.from == id || transfer.to == id;
-        for transfer in self.transfers.values().filter(|it| involved(it)).cloned().collect::<Vec<_>>() {
-            self.leave(transfer.to, &transfer.slots);
-        }
-        self.transfers.retain(|_, transfer| !involved(transfer));
+        self.end_transfers(|of| of == id);
         self.leftovers.remove(&id);
         self.slots_of(id).iter().for_each(|slot| self.give(slot, 0));
         self.moves
@@ -388,7 +475,10 @@ impl Map {
         for _ in 0..bytes.u32()? {
             let (id, name) = (bytes.u64()?, name(&mut bytes)?);
             let (epoch, has_failed, home) = (bytes.u64()?, bytes.u8()? == 1, (bytes.u64()?, bytes.u64()?));
-            let member = Member { name, address: Address::decode(&mut bytes)?, epoch, has_failed, home };
+            let (set, server, term) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+            let seat = Some(Seat { set, server }).filter(|seat| seat.set != 0);
+            let address = Address::decode(&mut bytes)?;
+            let member = Member { has_failed, seat, term, ..Member::new(name, address, epoch, home) };
             map.members.insert(id, member);
             Slots::decode(&mut bytes)?.iter().for_each(|slot| map.owners[usize::from(slot)] = id);
         }
@@ -431,7 +521,8 @@ impl Machine for Map {
         out.u64(self.version).u64(self.next_id).u64(self.epoch).u32(self.members.len() as u32);
         for (&id, member) in &self.members {
             out.u64(id).bytes(&member.name.0).u64(member.epoch).u8(member.has_failed.into());
-            out.u64(member.home.0).u64(member.home.1);
+            let (set, server) = member.seat.map_or((0, 0), |seat| (seat.set, seat.server));
+            out.u64(member.home.0).u64(member.home.1).u64(set).u64(server).u64(member.term);
             member.address.encode(&mut out);
             self.slots_of(id).encode(&mut out);
         }
@@ -468,7 +559,7 @@ impl Machine for Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::BTreeSet, ops::RangeInclusive};
+    use std::ops::RangeInclusive;
 
     fn name(number: u8) -> Name {
         Name([number; 20])
@@ -628,6 +719,61 @@ mod tests {
         apply(&mut map, Change::Forget { name: name(1) }).unwrap();
         assert_eq!((map.transfers().len(), map.leftovers(3)), (0, slots(20..=29)));
         assert!(apply(&mut map, Change::AddSlots { id: 3, slots: slots(29..=30) }).is_err());
+    }
+
+    fn sit(map: &mut Map, id: u64, server: u64, term: u64) -> Outcome {
+        apply(map, Change::Sit { id, seat: Seat { set: 5, server }, term })
+    }
+
+    #[test]
+    fn who_leads_a_replica_set_has_all_that_its_servers_had() {
+        let mut map = map();
+        let end = |number| Change::EndTransfer { number, has_arrived: true };
+        let begin = |id, range, to| Change::BeginTransfer { id, slots: slots(range), to: name(to) };
+        assert_eq!(map.leader_of(1), Some(1), "it is on its own");
+        assert_eq!((sit(&mut map, 1, 1, 4), sit(&mut map, 3, 2, 0)), (Ok(0), Ok(0)));
+        assert_eq!((map.leader_of(3), map.leader_of(2), map.owner(5)), (Some(1), Some(2), Some(1)));
+        for given in [
+            Change::AddSlots { id: 3, slots: slots(300..=300) },
+            Change::Assign { slot: 5, to: name(3) },
+            Change::Importing { id: 3, slot: 100, from: name(2) },
+            begin(2, 100..=109, 3),
+        ] {
+            assert!(apply(&mut map, given).unwrap_err().contains("does not lead"));
+        }
+        // Key by key they go on, as a whole they do not: who ends that has led before.
+        apply(&mut map, Change::Migrating { id: 1, slot: 7, to: name(2) }).unwrap();
+        apply(&mut map, Change::Importing { id: 1, slot: 150, from: name(2) }).unwrap();
+        let (away, here) =
+            (apply(&mut map, begin(1, 0..=4, 2)).unwrap(), apply(&mut map, begin(2, 100..=109, 1)).unwrap());
+        sit(&mut map, 3, 2, 6).unwrap();
+        assert_eq!((map.slots_of(1), map.slots_of(3)), (Slots::default(), slots(0..=99)));
+        assert_eq!((map.moves[&7].to, map.moves[&150].from), (Some(2), Some((3, 2))));
+        assert_eq!((map.leftovers(2), map.leftovers(3)), (slots(0..=4), slots(100..=109)));
+        for number in [away, here] {
+            assert!(apply(&mut map, end(number)).unwrap_err().contains("ended before"));
+        }
+        assert_eq!(map.members()[&3].epoch, map.epoch());
+        for term in [5, 6] {
+            assert!(sit(&mut map, 1, 1, term).unwrap_err().contains("another server"), "it heard of it late");
+        }
+        assert_eq!((sit(&mut map, 3, 2, 6), map.owner(5)), (Ok(0), Some(3)), "it asks once more");
+        // What it has left is that of who leads next; so are slots that one brings with it.
+        apply(&mut map, Change::Forget { name: name(1) }).unwrap();
+        assert_eq!(join_again(&mut map, 8, 0, slots(500..=509)), Ok(4));
+        assert_eq!((sit(&mut map, 4, 1, 0), map.owner(505)), (Ok(0), Some(3)));
+        sit(&mut map, 4, 1, 7).unwrap();
+        assert_eq!((map.owner(5), map.owner(505), map.leftovers(4)), (Some(4), Some(4), slots(100..=109)));
+        // One that has lost its data has a new name, and the old one goes.
+        assert_eq!(join_again(&mut map, 9, 0, Slots::default()), Ok(5));
+        sit(&mut map, 5, 2, 0).unwrap();
+        assert_eq!(map.members().keys().copied().collect::<Vec<_>>(), [2, 4, 5]);
+        // The one that led has lost them: it stays until another one leads.
+        assert_eq!(join_again(&mut map, 10, 0, Slots::default()), Ok(6));
+        sit(&mut map, 6, 1, 0).unwrap();
+        assert_eq!((map.leader_of(6), map.owner(5)), (Some(4), Some(4)));
+        sit(&mut map, 6, 1, 9).unwrap();
+        assert_eq!((map.id_of(name(8)), map.owner(5)), (None, Some(6)));
     }
 
     #[test]

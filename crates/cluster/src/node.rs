@@ -8,7 +8,7 @@ use crate::{
     change::Change,
     frame::Frame,
     map::{Map, Outcome},
-    place::{Address, Name},
+    place::{Address, Name, Seat},
 };
 use holdfast_consensus::{
     Member, MemberId, Options, Role,
@@ -37,6 +37,8 @@ pub struct NodeOptions {
     pub address: Address,
     /// Ticks of silence after which a server is said to have failed, and one that hears of no majority says that the cluster is down.
     pub timeout: u64,
+    /// Which server of which replica set it is, if so.
+    pub seat: Option<Seat>,
 }
 
 /// A change that was proposed here is decided.
@@ -150,10 +152,14 @@ pub struct Node {
     joining: Option<Joining>,
     /// Proposals for servers that want to join.
     guests: BTreeMap<u64, Guest>,
-    /// Proposals about servers that have failed, or are back, or of this one's own address.
+    /// Proposals about servers that have failed, or are back, or where and what this one is.
     reports: BTreeSet<u64>,
     /// The proposal that it has begun, until that is decided.
     beginning: Option<u64>,
+    /// In which term it leads its replica set.
+    leads: Option<u64>,
+    /// The proposal that says so, and the term.
+    sitting: Option<(u64, u64)>,
     /// From where the others were heard.
     senders: BTreeMap<MemberId, (String, u16)>,
     /// Since when the members are known: who has just joined is given the time to speak.
@@ -225,6 +231,8 @@ impl Node {
             guests: BTreeMap::new(),
             reports: BTreeSet::new(),
             beginning: None,
+            leads: None,
+            sitting: None,
             senders: BTreeMap::new(),
             known_since: map.members().keys().map(|&id| (id, 0)).collect(),
             map,
@@ -271,8 +279,18 @@ impl Node {
     }
 
     /// Whether it has heard of all that was decided on what it proposed before it ended last: until then slots may be others' that it had.
+    /// And, if it is of a replica set, whether all know that it leads that.
     pub fn is_current(&self) -> bool {
-        self.beginning.is_none()
+        let is_known_to_lead = || {
+            let me = self.map.members().get(&self.identity.id);
+            me.is_some_and(|me| me.seat == self.options.seat && Some(me.term) == self.leads)
+        };
+        self.beginning.is_none() && (self.options.seat.is_none() || is_known_to_lead())
+    }
+
+    /// It leads its replica set from now on, in this term.
+    pub fn lead(&mut self, term: u64) {
+        self.leads = Some(term);
     }
 
     /// Whether a majority decides, as far as it has heard.
@@ -314,7 +332,7 @@ impl Node {
         self.report();
     }
 
-    /// Proposes what others are to know of who has failed, who is back, and where this server is.
+    /// Proposes what others are to know of who has failed, who is back, and where and what this server is.
     fn report(&mut self) {
         if !self.reports.is_empty() || !self.is_connected() {
             return;
@@ -327,8 +345,14 @@ impl Node {
             let address = Address { host, ..self.options.address.clone() };
             if address != me.address {
                 change = Some(Change::Move { id: self.identity.id, address });
+            } else if let Some(seat) = self.options.seat {
+                let term = self.leads.unwrap_or(me.term);
+                if me.seat != Some(seat) || me.term != term {
+                    change = Some(Change::Sit { id: self.identity.id, seat, term: self.leads.unwrap_or(0) });
+                }
             }
         }
+        change = change.or_else(|| self.place_of_one_not_found());
         if let Some(since) = self.leads_since.filter(|_| change.is_none()) {
             change = self.map.members().iter().find_map(|(&id, member)| {
                 // One that leads may have failed before.
@@ -344,8 +368,21 @@ impl Node {
         }
         if let Some(change) = change {
             let number = self.member.propose(change.encode());
+            if let Change::Sit { term, .. } = change {
+                self.sitting = Some((number, term));
+            }
             self.reports.insert(number);
         }
+    }
+
+    /// Where a server is that has failed since the leader does not know that, and the server neither. It is heard here.
+    fn place_of_one_not_found(&self) -> Option<Change> {
+        let is_lost = |member: &crate::map::Member| member.has_failed && member.address.host.is_empty();
+        let mut lost = self.map.members().iter().filter(|(_, member)| is_lost(member));
+        lost.find_map(|(&id, member)| {
+            let (host, _) = self.senders.get(&id)?;
+            Some(Change::Move { id, address: Address { host: host.clone(), ..member.address.clone() } })
+        })
     }
 
     /// Brings this server and another one together. That goes on for the time of `timeout`; what comes of it is seen in the map.
@@ -481,7 +518,8 @@ impl Node {
         }
         node.maps = self.maps + 1;
         node.done = std::mem::take(&mut self.done);
-        if !self.is_current() {
+        node.leads = self.leads;
+        if self.beginning.is_some() {
             node.beginning = Some(node.propose(&Change::Begin { id: node.identity.id }));
         }
         *self = node;
@@ -514,6 +552,12 @@ impl Node {
             self.known_since = self.map.members().keys().map(since).collect();
         }
         for finished in self.member.take_finished() {
+            if let Some((_, term)) = self.sitting.take_if(|(number, _)| *number == finished.number)
+                && let Some(Err(_)) = finished.outcome
+            {
+                // Another one has been elected since.
+                self.leads.take_if(|leads| *leads == term);
+            }
             let lost = || Err("ERR it is not known what came of the change: look at CLUSTER NODES".into());
             let outcome = finished.outcome.unwrap_or_else(lost);
             if let Some(guest) = self.guests.remove(&finished.number) {

@@ -56,6 +56,15 @@ impl Address {
     }
 }
 
+/// Which server of which replica set one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The set.
+    pub set: u64,
+    /// The number of the server in it. One that has lost its data has the same as before, but another name.
+    pub server: u64,
+}
+
 pub(crate) fn name(bytes: &mut Decoder) -> Result<Name, Malformed> {
     bytes.bytes()?.try_into().map(Name).map_err(|_| Malformed)
 }

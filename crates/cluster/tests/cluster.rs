@@ -4,7 +4,7 @@
 #[path = "../../store/tests/seeds/mod.rs"]
 mod seeds;
 
-use holdfast_cluster::{Address, Change, Frame, Name, Node, NodeOptions, Slots};
+use holdfast_cluster::{Address, Change, Frame, Name, Node, NodeOptions, Seat, Slots};
 use holdfast_io::{Error, SimIo};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -29,17 +29,28 @@ struct Server {
     leaving: BTreeMap<u64, u16>,
     /// Slots that it does not serve, until it is decided that they are another one's.
     frozen: BTreeMap<u64, u16>,
+    /// Whether it leads its replica set, or is on its own. One that leads no more may not know it yet, and serves nothing.
+    leads: bool,
+}
+
+/// What has the same data: a replica set, or a server on its own.
+#[derive(Default)]
+struct Shard {
+    /// Counts the elections of a set.
+    term: u64,
+    /// What was written to each slot, as far as it is here.
+    written: BTreeMap<u16, u64>,
 }
 
 impl Server {
-    fn new(io: SimIo, node: Option<Node>, next_slot: u16) -> Server {
+    fn new(io: SimIo, node: Option<Node>, next_slot: u16, leads: bool) -> Server {
         let (open, leaving, frozen) = Default::default();
-        Server { io, node, down_for: 0, next_slot, open, leaving, frozen }
+        Server { io, node, down_for: 0, next_slot, open, leaving, frozen, leads }
     }
 
     /// The slots whose keys it has clients use.
     fn served(&self) -> impl Iterator<Item = u16> {
-        let node = self.node.as_ref().filter(|node| node.is_current());
+        let node = self.node.as_ref().filter(|node| self.leads && node.is_current());
         let slots = node.map(|node| node.map().slots_of(node.id())).unwrap_or_default();
         let frozen = self.frozen.values().copied().collect::<BTreeSet<_>>();
         slots.0.into_iter().flatten().filter(move |slot| !frozen.contains(slot))
@@ -49,6 +60,11 @@ impl Server {
 struct World {
     rng: Rng,
     servers: Vec<Server>,
+    /// Whether two servers each are a replica set.
+    has_sets: bool,
+    shards: [Shard; SERVERS],
+    /// What was written to each slot, and acknowledged.
+    written: BTreeMap<u16, u64>,
     network: Vec<(u64, usize, String, Vec<u8>)>,
     parted: Vec<(usize, usize)>,
     now: u64,
@@ -64,26 +80,31 @@ fn host(server: usize) -> String {
     format!("host-{server}")
 }
 
-fn options(server: usize) -> NodeOptions {
+fn options(server: usize, has_sets: bool) -> NodeOptions {
     // The first one does not know its own host: it is told by who finds it.
     let host = if server == 0 { String::new() } else { host(server) };
-    NodeOptions { address: Address { host, port: 7000, tls_port: 0, bus_port: BUS_PORT }, timeout: 50 }
+    let address = Address { host, port: 7000, tls_port: 0, bus_port: BUS_PORT };
+    let seat = Seat { set: server as u64 / 2 + 1, server: server as u64 % 2 + 1 };
+    NodeOptions { address, timeout: 50, seat: has_sets.then_some(seat) }
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, has_sets: bool) -> World {
         let mut rng = Rng(seed);
         let mut names = Vec::new();
         let servers = (0..SERVERS).map(|index| {
             let io = SimIo::new(rng.next());
-            let node = Node::open(Arc::new(io.clone()), options(index)).unwrap();
+            let node = Node::open(Arc::new(io.clone()), options(index, has_sets)).unwrap();
             names.push(node.name());
-            Server::new(io, Some(node), 1000 * index as u16)
+            Server::new(io, Some(node), 1000 * index as u16, !has_sets)
         });
         let servers = servers.collect();
         World {
             rng,
             servers,
+            has_sets,
+            shards: Default::default(),
+            written: BTreeMap::new(),
             network: Vec::new(),
             parted: Vec::new(),
             now: 0,
@@ -117,13 +138,44 @@ impl World {
                 self.work(index, Ok(()));
             }
         }
-        let mut served = BTreeMap::new();
-        for (index, server) in self.servers.iter().enumerate() {
-            for slot in server.served() {
+        self.write();
+    }
+
+    /// What has the same data as a server, for each one.
+    fn shards(&self) -> impl Fn(usize) -> usize + use<> {
+        let has_sets = self.has_sets;
+        move |index| if has_sets { index / 2 } else { index }
+    }
+
+    /// Has clients write to each slot that is served: once, and where all is that was written before.
+    fn write(&mut self) {
+        let (mut served, shard_of) = (BTreeMap::new(), self.shards());
+        for index in 0..SERVERS {
+            let shard = shard_of(index);
+            for slot in self.servers[index].served().collect::<Vec<_>>() {
                 let other = served.insert(slot, index);
                 assert_eq!(other, None, "{index} serves slot {slot}, too\n{}", self.describe());
+                let (here, all) = (
+                    self.shards[shard].written.entry(slot).or_default(),
+                    self.written.entry(slot).or_default(),
+                );
+                assert_eq!(here, all, "{index} lacks what was written to slot {slot}");
+                (*here, *all) = (*here + 1, *all + 1);
             }
         }
+    }
+
+    /// Has a server lead its replica set.
+    fn elect(&mut self, index: usize) {
+        let shard = index / 2;
+        if !self.has_sets || self.servers[index].node.is_none() {
+            return;
+        }
+        self.shards[shard].term += 1;
+        for server in [2 * shard, 2 * shard + 1] {
+            self.servers[server].leads = server == index;
+        }
+        self.servers[index].node.as_mut().expect("it is up").lead(self.shards[shard].term);
     }
 
     fn make_trouble(&mut self) {
@@ -151,6 +203,9 @@ impl World {
         }
         if self.rng.chance(5) {
             self.give_slot(index);
+        }
+        if self.rng.chance(20) {
+            self.elect(index);
         }
     }
 
@@ -204,7 +259,8 @@ impl World {
             return;
         }
         (server.open, server.leaving, server.frozen) = Default::default();
-        match Node::open(Arc::new(server.io.clone()), options(index)) {
+        server.leads = !self.has_sets;
+        match Node::open(Arc::new(server.io.clone()), options(index, self.has_sets)) {
             Ok(node) => {
                 assert_eq!(node.name(), self.names[index], "{index} is another one");
                 server.node = Some(node);
@@ -217,6 +273,7 @@ impl World {
     }
 
     fn work(&mut self, index: usize, before: Result<(), Error>) {
+        let shard_of = self.shards();
         let server = &mut self.servers[index];
         let Some(node) = &mut server.node else { return };
         if let Err(error) = before.and_then(|()| node.work()) {
@@ -230,9 +287,19 @@ impl World {
                     self.acknowledged.insert(slot, node.name());
                 }
             } else if let Some(slot) = server.leaving.remove(&done.number) {
-                if let Ok(number) = done.outcome {
+                // All that was written is sent, and nothing more is then.
+                let to = done
+                    .outcome
+                    .ok()
+                    .and_then(|number| Some((number, node.map().transfers().get(&number)?.to)));
+                let to = to.and_then(|(number, to)| Some((number, node.map().members().get(&to)?.name)));
+                if let Some((number, to)) = to.filter(|_| server.leads) {
                     let end = node.propose(&Change::EndTransfer { number, has_arrived: true });
                     server.frozen.insert(end, slot);
+                    let to = self.names.iter().position(|name| *name == to).expect("it is one of them");
+                    let (from, to) = (shard_of(index), shard_of(to));
+                    let sent = self.shards[from].written.get(&slot).copied().unwrap_or_default();
+                    self.shards[to].written.insert(slot, sent);
                 }
             } else {
                 server.frozen.remove(&done.number);
@@ -274,13 +341,16 @@ impl World {
 
 /// Servers that get slots and meet, in trouble, are one cluster in the end, in which everybody has what it was given.
 fn life(seed: u64) {
-    let mut world = World::new(seed);
+    let mut world = World::new(seed, seed % 2 == 1);
     for _ in 0..TROUBLE {
         world.step();
     }
     world.has_trouble = false;
     world.parted.clear();
     world.servers.iter().for_each(|server| server.io.crash_after(1 << 40));
+    world.step();
+    let leaders = world.rng.below(4) as usize;
+    [leaders % 2, 2 + leaders / 2].into_iter().for_each(|index| world.elect(index));
     for _ in 0..60 {
         world.step();
     }
@@ -312,11 +382,19 @@ fn life(seed: u64) {
         }
     }
     assert!(together.len() >= 2, "{}", world.describe());
+    for &index in together.iter().filter(|&&index| world.servers[index].leads) {
+        assert!(node(index).is_current(), "{index} serves nothing\n{}", world.describe());
+    }
+    let map = node(first).map();
+    for &id in map.members().keys().filter(|&&id| map.leader_of(id).is_some_and(|leader| leader != id)) {
+        assert!(map.slots_of(id).is_empty(), "{id} follows\n{}", world.describe());
+    }
     for (slot, name) in &world.acknowledged {
         let index = world.names.iter().position(|known| known == name).unwrap();
         let map = node(index).map();
         let owner = map.owner(*slot).map(|id| map.members()[&id].name);
-        let is_right = if world.given.contains(slot) { owner.is_some() } else { owner == Some(*name) };
+        let is_passed_on = world.given.contains(slot) || world.has_sets;
+        let is_right = if is_passed_on { owner.is_some() } else { owner == Some(*name) };
         assert!(is_right, "slot {slot} is {owner:?}'s\n{}", world.describe());
     }
 }
@@ -329,7 +407,7 @@ fn servers_that_meet_are_one_cluster() {
 /// One that leads for long has not heard of who joins, and gives it the time to speak.
 #[test]
 fn who_has_just_joined_has_not_failed() {
-    let mut world = World::new(1);
+    let mut world = World::new(1, false);
     world.has_trouble = false;
     (0..200).for_each(|_| world.step());
     world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
@@ -347,7 +425,7 @@ fn who_has_just_joined_has_not_failed() {
 #[test]
 fn who_joins_has_the_map_of_the_others() {
     for slots in 0..8 {
-        let mut world = World::new(1);
+        let mut world = World::new(1, false);
         world.has_trouble = false;
         (0..slots).for_each(|_| world.add_slot(1));
         (0..100).for_each(|_| world.step());
