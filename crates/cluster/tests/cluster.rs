@@ -308,7 +308,7 @@ impl World {
         for ((to, port), frame) in node.take_frames() {
             assert_eq!(port, BUS_PORT);
             let to = to.strip_prefix("host-").expect("a host").parse().expect("its number");
-            let is_lost = self.has_trouble && (self.rng.chance(8) || self.parted.contains(&(index, to)));
+            let is_lost = (self.has_trouble && self.rng.chance(8)) || self.parted.contains(&(index, to));
             let delay = if self.has_trouble && self.rng.chance(4) { self.rng.below(10) } else { 1 };
             if !is_lost {
                 self.network.push((self.now + delay, to, host(index), frame.encode()));
@@ -435,4 +435,38 @@ fn who_joins_has_the_map_of_the_others() {
         assert_eq!(map(1), map(0), "with {slots} slots");
         assert_eq!(map(1).members().len(), 2);
     }
+}
+
+/// A server that led its replica set, hears nothing of the cluster while another one leads it and gives a slot away, and then leads it again.
+#[test]
+fn who_leads_again_serves_nothing_before_it_has_heard() {
+    let mut world = World::new(1, true);
+    world.has_trouble = false;
+    let steps = |world: &mut World, count: u64| (0..count).for_each(|_| world.step());
+    for other in 1..SERVERS {
+        steps(&mut world, 60);
+        world.servers[other].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+    }
+    steps(&mut world, 60);
+    world.elect(0);
+    world.elect(2);
+    steps(&mut world, 20);
+    world.add_slot(0);
+    steps(&mut world, 20);
+    let serves = |world: &World, server: usize| world.servers[server].served().any(|slot| slot == 0);
+    assert!(serves(&world, 0), "{}", world.describe());
+    world.parted = (1..SERVERS).flat_map(|other| [(0, other), (other, 0)]).collect();
+    world.elect(1);
+    for _ in 0..1000 {
+        world.give_slot(1);
+        world.step();
+    }
+    assert!(serves(&world, 2), "{}", world.describe());
+    // Two that serve the slot are found out at each step.
+    world.elect(0);
+    steps(&mut world, 60);
+    world.parted.clear();
+    steps(&mut world, 200);
+    let node = world.servers[0].node.as_ref().unwrap();
+    assert!(node.is_current() && serves(&world, 2) && !serves(&world, 0), "{}", world.describe());
 }
