@@ -11,6 +11,7 @@
 pub mod absent;
 pub mod any;
 pub mod btree;
+mod bytes;
 pub mod hash;
 pub mod intset;
 pub mod list;

@@ -15,34 +15,18 @@
 //! Elements of lists and sorted sets are in their order. What there is of a stream is told in
 //! [`stream::serial`](super::stream).
 
-use holdfast_heap::{Arena, Full, Tx};
+pub use super::bytes::ImportError;
+
+use holdfast_heap::{Arena, Tx};
 
 use super::{
     Context, any,
+    bytes::{Reader, VERSION, header, put_size, put_value},
     hash::{self, Expiry},
     list,
     object::{self, Type},
     set, stream, zset,
 };
-
-const VERSION: u8 = 1;
-/// Bytes of the longest value that a client can send.
-const VALUE_MAX: u64 = 512 << 20;
-
-/// Why an import failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportError {
-    /// The arena has no room.
-    Full,
-    /// The bytes are no object; says in what.
-    Malformed(&'static str),
-}
-
-impl From<Full> for ImportError {
-    fn from(_: Full) -> ImportError {
-        ImportError::Full
-    }
-}
 
 /// Appends an object to `out`, fields that have expired included.
 pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
@@ -67,7 +51,7 @@ pub fn export(arena: &Arena, cx: Context, obj: u64, out: &mut Vec<u8>) {
 
 /// Bytes of redo that the [`import`] of such bytes takes at most.
 pub fn redo_max(bytes: &[u8]) -> usize {
-    let mut reader = Reader(bytes.get(1..).unwrap_or_default());
+    let mut reader = Reader::new(bytes.get(1..).unwrap_or_default());
     let ty = reader.u8().ok().and_then(Type::from_number);
     let elements = reader.size().unwrap_or(0).min(bytes.len() as u64) as usize;
     // What a stream's groups hold is not among its elements.
@@ -78,13 +62,6 @@ pub fn redo_max(bytes: &[u8]) -> usize {
 /// The type of the object that `bytes` tell of.
 pub fn type_of(bytes: &[u8]) -> Option<Type> {
     Type::from_number(*bytes.get(1)?)
-}
-
-/// What an object of so many elements begins with.
-pub(super) fn header(ty: Type, count: u64) -> Vec<u8> {
-    let mut out = vec![VERSION, ty as u8];
-    put_size(&mut out, count);
-    out
 }
 
 /// Makes the object that `bytes` tell of under a key, and returns its offset.
@@ -99,7 +76,7 @@ pub fn import(
     key: &[u8],
     bytes: &[u8],
 ) -> Result<u64, ImportError> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     if reader.u8()? != VERSION {
         return Err(ImportError::Malformed("unknown version of an object"));
     }
@@ -121,7 +98,7 @@ pub fn import(
     let obj = create(arena, tx, key)?;
     let filled = fill(arena, tx, always(cx), obj, count, &mut reader);
     let filled = match filled {
-        Ok(()) if reader.0.is_empty() => Ok(obj),
+        Ok(()) if reader.is_empty() => Ok(obj),
         Ok(()) => Err(ImportError::Malformed("bytes behind an object")),
         Err(error) => Err(error),
     };
@@ -175,65 +152,6 @@ fn fill(
         }
     }
     Ok(())
-}
-
-pub(super) fn put_size(out: &mut Vec<u8>, size: u64) {
-    let mut rest = size;
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
-}
-
-pub(super) fn put_value(out: &mut Vec<u8>, value: &[u8]) {
-    put_size(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-/// What is left of an object's bytes.
-pub(super) struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], ImportError> {
-        let (taken, rest) =
-            self.0.split_at_checked(len).ok_or(ImportError::Malformed("an object cut short"))?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, ImportError> {
-        Ok(self.take(1)?[0])
-    }
-
-    pub fn size(&mut self) -> Result<u64, ImportError> {
-        let mut size = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            let bits = u64::from(byte & 0x7F);
-            if bits << shift >> shift != bits {
-                break;
-            }
-            size |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(size);
-            }
-        }
-        Err(ImportError::Malformed("a number of more than 64 bits"))
-    }
-
-    pub fn value(&mut self) -> Result<&'a [u8], ImportError> {
-        let len = self.size()?;
-        if len > VALUE_MAX {
-            return Err(ImportError::Malformed("a value of more than 512 MiB"));
-        }
-        self.take(len as usize)
-    }
-
-    fn score(&mut self) -> Result<f64, ImportError> {
-        let score = f64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes"));
-        if score.is_nan() { Err(ImportError::Malformed("a score that is no number")) } else { Ok(score) }
-    }
 }
 
 #[cfg(test)]

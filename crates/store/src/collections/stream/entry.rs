@@ -15,7 +15,7 @@
 //! the leaf's first entry, and counts the entries that are marked as deleted.
 
 use super::Id;
-use crate::collections::{run, serial::put_size};
+use crate::collections::{bytes::put_size, run};
 
 const SAME_NAMES: u8 = 1;
 const DELETED: u8 = 2;

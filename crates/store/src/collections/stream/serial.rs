@@ -15,8 +15,9 @@ use holdfast_heap::{Arena, Tx};
 
 use super::{Consumer, Group, Id, Pending, State, Stream, Writer, group, pending};
 use crate::collections::{
-    Context, object,
-    serial::{self, ImportError, Reader, put_size, put_value},
+    Context,
+    bytes::{self, ImportError, Reader, put_size, put_value},
+    object,
 };
 
 fn put_id(out: &mut Vec<u8>, id: Id) {
@@ -41,7 +42,7 @@ impl Draft {
         deleted_max: Id,
         groups: usize,
     ) -> Draft {
-        let mut out = serial::header(object::Type::Stream, entries.len() as u64);
+        let mut out = bytes::header(object::Type::Stream, entries.len() as u64);
         for (id, fields) in entries {
             put_id(&mut out, id);
             put_size(&mut out, fields.len() as u64);
