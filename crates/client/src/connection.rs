@@ -1,8 +1,8 @@
 //! A connection to one server: making it, sending what its outbox has, giving replies to those who wait.
 
 use crate::{
+    address::Address,
     command::Wire,
-    config::Address,
     decoder::{Decoded, Decoder, Gap},
     error::{Error, Executed},
     outbox::{Outbox, SLICES},

@@ -1,8 +1,9 @@
 //! All of a client but who waits: which server a request goes to, what happens to it on the way, and when.
 
 use crate::{
+    address::Address,
     command::{Command, Wire},
-    config::{Address, Config},
+    config::Config,
     connection::{Connection, Redirected, Shared},
     error::{Error, Executed},
     outbox::Returned,

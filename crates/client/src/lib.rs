@@ -124,11 +124,12 @@
 //! request     all requests by number
 //! transport   sockets, TLS; the seam for others
 //! decoder     replies, in pieces
-//! command, config, slots, error
+//! address, command, config, slots, error
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod client;
 mod command;
 mod config;
@@ -142,9 +143,10 @@ mod request;
 mod slots;
 mod transport;
 
+pub use address::{Address, Tls};
 pub use client::{Client, Filled};
 pub use command::{COPIED_MAX, Command, Lent, Target};
-pub use config::{Address, Config, Protocol, Tls};
+pub use config::{Config, Protocol};
 pub use decoder::{Decoded, Decoder, Gap};
 pub use error::{Error, Executed};
 pub use holdfast_resp::Reply;

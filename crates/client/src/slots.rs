@@ -1,7 +1,7 @@
 //! Which server has which keys: hash slots as in Redis Cluster, from the first request on, be the servers a cluster
 //! or not.
 
-use crate::config::Address;
+use crate::address::Address;
 use holdfast_resp::Reply;
 use std::ops::RangeInclusive;
 

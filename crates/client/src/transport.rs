@@ -2,7 +2,7 @@
 //! RDMA) bring a [`Network`] of their own.
 
 use crate::{
-    config::{Address, Tls},
+    address::{Address, Tls},
     error::Error,
 };
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
