@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, fs, io, ops::Range, os::fd::BorrowedFd, sync::Arc};
 
-use crate::{AlignedBuf, BLOCK, uring::Ring};
+use crate::{
+    AlignedBuf, BLOCK,
+    uring::{Read, Ring},
+};
 
 /// Buffers that are kept for the next reads, and how long they are.
 const SPARES: usize = 64;
@@ -31,35 +34,6 @@ struct Request {
     len: usize,
     /// What is read begins and ends at multiples of this.
     unit: usize,
-}
-
-/// A read.
-pub(crate) struct Read {
-    tag: u64,
-    buf: AlignedBuf,
-    /// Of `buf` the first `len` bytes are read, and these are wanted.
-    wanted: Range<usize>,
-    len: usize,
-    /// How many of them have been read.
-    done: usize,
-    /// Where the first of them is in the file.
-    offset: u64,
-    /// Open as long as this is.
-    file: Option<Arc<fs::File>>,
-}
-
-impl Read {
-    /// The file, and what is still to be read of it: from where, and to where.
-    pub fn rest(&mut self) -> Option<(&fs::File, u64, &mut [u8])> {
-        let rest = &mut self.buf[self.done..self.len];
-        Some((self.file.as_deref()?, self.offset + self.done as u64, rest))
-    }
-
-    /// Counts bytes that were read; whether these are all that are wanted.
-    pub fn advance(&mut self, read: usize) -> bool {
-        self.done += read;
-        self.done >= self.wanted.end
-    }
 }
 
 impl ReadQueue {

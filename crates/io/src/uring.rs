@@ -2,17 +2,49 @@
 
 use std::{
     collections::VecDeque,
+    fs,
     io::{self, ErrorKind},
     mem,
+    ops::Range,
     os::fd::{AsRawFd, BorrowedFd},
+    sync::Arc,
 };
 
 use io_uring::{IoUring, opcode, types::Fd};
 
-use crate::reads::Read;
+use crate::AlignedBuf;
 
 /// The most that one entry asks for: the rest is asked for when it has come.
 const LEN_MAX: u32 = 1 << 30;
+
+/// A read.
+pub(crate) struct Read {
+    pub tag: u64,
+    pub buf: AlignedBuf,
+    /// Of `buf` the first `len` bytes are read, and these are wanted.
+    pub wanted: Range<usize>,
+    pub len: usize,
+    /// How many of them have been read.
+    pub done: usize,
+    /// Where the first of them is in the file.
+    pub offset: u64,
+    /// Open as long as this is.
+    pub file: Option<Arc<fs::File>>,
+}
+
+impl Read {
+    /// The file, and what is still to be read of it: from where, and to where.
+    pub fn rest(&mut self) -> Option<(&fs::File, u64, &mut [u8])> {
+        let rest = &mut self.buf[self.done..self.len];
+        Some((self.file.as_deref()?, self.offset + self.done as u64, rest))
+    }
+
+    /// Counts bytes that were read; whether these are all that are wanted.
+    pub fn advance(&mut self, read: usize) -> bool {
+        self.done += read;
+        self.done >= self.wanted.end
+    }
+}
 
 /// A ring, and the reads that are under way in it.
 pub(crate) struct Ring {
