@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    encode::{finish, put_string},
+    payload::{finish, put_string},
     reader::{Reader, open},
 };
 

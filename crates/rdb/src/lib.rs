@@ -16,6 +16,7 @@ pub mod file;
 pub mod functions;
 mod lzf;
 mod packed;
+mod payload;
 mod reader;
 pub mod stream;
 mod strings;

@@ -6,10 +6,9 @@
 //! turn, and how many items of the listpack it has had so far.
 
 use crate::{
-    Error, Result, VERSION_ACTIVITY, VERSION_STREAM,
-    encode::{begin, finish, put_length, put_string},
-    kind,
+    Error, Result, VERSION_ACTIVITY, VERSION_STREAM, kind,
     packed::{self, PackedWriter},
+    payload::{begin, finish, put_length, put_string},
     reader::{Input, Reader},
     strings::Strings,
 };

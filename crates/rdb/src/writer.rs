@@ -2,8 +2,8 @@
 
 use crate::{
     FOOTER, crc64,
-    encode::{put_length, put_string},
     file::opcode,
+    payload::{put_length, put_string},
 };
 use std::io::{self, Write};
 
