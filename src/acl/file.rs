@@ -1,9 +1,6 @@
 //! Where users come from: the file of the option `aclfile`, or `user` lines of the configuration file.
 
-use super::{
-    Acl, Rules, User, has_space,
-    rule::{RuleError, join_selectors},
-};
+use super::{Acl, Rules, User, error::RuleError, has_space, rule::join_selectors};
 use crate::{
     admin::log::log,
     command::table::Table,

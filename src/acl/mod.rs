@@ -3,6 +3,7 @@
 //! A session holds its [`User`], whose rules may change at any time: the next command sees the new ones. A user that may
 //! do everything is told by one flag, so that others pay for the rules and it does not.
 
+mod error;
 mod file;
 mod log;
 mod rule;

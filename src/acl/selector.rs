@@ -1,6 +1,6 @@
 //! A selector: one set of commands, keys and channels. A user may do what one of its selectors allows as a whole.
 
-use super::rule::RuleError;
+use super::error::RuleError;
 use crate::{
     command::{
         Categories, Channels, Command, KeyAccess,

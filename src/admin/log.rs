@@ -83,7 +83,7 @@ pub fn write(level: Level, message: fmt::Arguments) {
     }
     let message = message.to_string();
     if let Some(syslog) = SYSLOG.get() {
-        syslog.send(level, &message);
+        syslog.send(level.severity(), &message);
     }
     let file = FILE.read().expect("no holder panics");
     let is_journal = file.is_none() && *IS_JOURNAL;

@@ -1,6 +1,6 @@
 //! Messages to the system's log: a datagram each to its Unix socket, in the format that every daemon there reads (RFC 3164).
 
-use crate::{admin::log::Level, config::options::SYSLOG_FACILITIES};
+use crate::config::options::SYSLOG_FACILITIES;
 use jiff::Zoned;
 use std::{io, os::unix::net::UnixDatagram, process};
 
@@ -25,9 +25,9 @@ impl Syslog {
         Ok(Syslog { socket, ident, facility: FACILITIES[facility] })
     }
 
-    /// Sends a message, unless the daemon is not there or takes none now.
-    pub fn send(&self, level: Level, message: &str) {
-        let priority = self.facility * 8 + level.severity();
+    /// Sends a message of a severity (0 to 7), unless the daemon is not there or takes none now.
+    pub fn send(&self, severity: u8, message: &str) {
+        let priority = self.facility * 8 + severity;
         let time = Zoned::now().strftime("%b %e %H:%M:%S").to_string();
         let (ident, pid) = (&self.ident, process::id());
         let line = format!("<{priority}>{time} {ident}[{pid}]: {}", message.replace('\n', " "));
