@@ -1,4 +1,4 @@
-//! The commands of a pipeline that are to run next: the store is told of their keys, so that they wait for memory together
+//! The commands of a pipeline that are to run next: the store is told of their keys and elements, so that they wait for memory together
 //! and not one after another.
 
 use holdfast_resp::Parser;
@@ -28,7 +28,8 @@ impl Lookahead {
     fn look(&mut self, store: &Store, db: u8, parser: &Parser, input: &[u8]) {
         self.done = 0;
         self.expected.reserve(EXPECTED_MAX);
-        let keys = parser.upcoming(input).map_while(|args| args.get(1));
+        // What follows a key is an element in commands on sets and hashes, mostly; elsewhere nothing is found by it.
+        let keys = parser.upcoming(input).map_while(|args| Some((args.get(1)?, args.get(2))));
         store.expect(store.database(db), keys, &mut self.expected);
     }
 

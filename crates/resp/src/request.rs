@@ -220,7 +220,7 @@ impl Parser {
 
     /// That command and those behind it that are known to be complete, at most 32.
     #[inline]
-    pub fn upcoming<'a>(&'a self, mut buf: &'a [u8]) -> impl Iterator<Item = Args<'a>> {
+    pub fn upcoming<'a>(&'a self, mut buf: &'a [u8]) -> impl Iterator<Item = Args<'a>> + Clone {
         let mut first = self.current.start;
         self.commands[self.taken.saturating_sub(1)..].iter().map(move |command| {
             let args = Args::new(buf, &self.spans[first..command.spans]);

@@ -2,7 +2,7 @@
 
 mod open;
 
-use holdfast_store::{EXPECTED_MAX, Options, SimIo, Store};
+use holdfast_store::{EXPECTED_MAX, Options, SimIo, Store, Txn, hash::Expiry, list::End};
 use std::sync::Arc;
 
 /// Few, so that keys share them.
@@ -25,7 +25,7 @@ fn expected_keys_are_found_like_others() {
     for locked in [None, Some(&keys[0])] {
         let others = locked.map(|key| store.begin_keys([key.as_slice()]));
         let mut expected = Vec::new();
-        store.expect(0, keys.iter().map(Vec::as_slice), &mut expected);
+        store.expect(0, keys.iter().map(|key| (key.as_slice(), None)), &mut expected);
         drop(others);
         assert_eq!(expected.len(), EXPECTED_MAX);
         for (key, expected) in keys.iter().zip(expected) {
@@ -48,7 +48,7 @@ fn expected_keys_are_found_where_they_are_by_then() {
     for round in 0..50 {
         keys.iter().for_each(|key| set(key));
         let mut expected = Vec::new();
-        store.expect(0, keys.iter().map(Vec::as_slice), &mut expected);
+        store.expect(0, keys.iter().map(|key| (key.as_slice(), None)), &mut expected);
         // Entries go, others come into their places, buckets overflow and segments are split.
         let gone = |at: usize| (at + round) % 3 == 0;
         for (_, key) in keys.iter().enumerate().filter(|(at, _)| gone(*at)) {
@@ -90,4 +90,40 @@ fn known_keys_are_found_in_any_order_and_more_than_once() {
         assert_eq!(values(&mut store.begin_all()), forwards);
         assert!(forwards[70..].iter().eq(&forwards[..30]), "those that come twice have the last value");
     }
+}
+
+#[test]
+fn what_may_be_an_element_is_only_looked_at() {
+    let options = Options { partitions: PARTITIONS, heap_bytes_max: 64 << 20, ..Options::default() };
+    let options = Options { background: false, ..options };
+    let store = Store::open_on(Arc::new(SimIo::new(1)), options).expect("a store");
+    let element = |number: usize| format!("an element that takes a block {number}").into_bytes();
+    let run = |key: &[u8], element: &[u8]| -> bool {
+        let of_hash =
+            |txn: &mut Txn| txn.hash_set(0, key, [(element, element)], Expiry::Clear).map(|added| added == 1);
+        let of_set = |txn: &mut Txn| txn.set_add(0, key, [element]).map(|added| added == 1);
+        open::run(&store, &[key], |txn| if key.starts_with(b"hash") { of_hash(txn) } else { of_set(txn) })
+            .expect("room")
+            .0
+    };
+    let keys = [&b"set"[..], b"hash", b"small set", b"hash of one", b"list", b"string", b"none"];
+    open::run(&store, &[b"string"], |txn| txn.set(0, b"string", b"value", false)).expect("room");
+    open::run(&store, &[b"list"], |txn| txn.list_push(0, b"list", End::Back, [&b"1"[..]], true))
+        .expect("room");
+    for number in 0..1000 {
+        run(b"set", &element(number));
+        run(b"hash", &element(number));
+    }
+    // Elements that are there, that lie in their entries, that are not there, and none at all.
+    let elements: [Option<Vec<u8>>; 5] =
+        [Some(element(7)), Some(b"12".to_vec()), Some(b"short".to_vec()), Some(element(1000)), None];
+    run(b"set", b"12");
+    run(b"set", b"short");
+    for element in &elements {
+        let mut expected = Vec::new();
+        store.expect(0, keys.iter().map(|key| (*key, element.as_deref())), &mut expected);
+        assert_eq!(expected.len(), keys.len());
+    }
+    assert!(run(b"set", &element(1000)) && !run(b"set", &element(7)) && !run(b"set", b"12"));
+    assert!(run(b"hash", &element(1000)) && !run(b"hash", &element(7)) && run(b"hash", b"12"));
 }

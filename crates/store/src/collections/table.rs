@@ -80,6 +80,13 @@ impl Found {
     }
 }
 
+/// Where an entry will be looked for soon; outdated by any change of the table.
+#[derive(Clone, Copy)]
+pub struct Ahead {
+    hash: u64,
+    bucket: u64,
+}
+
 /// Where an entry that is not there would go; outdated by any change of the table.
 #[derive(Clone, Copy)]
 pub struct Gap {
@@ -91,6 +98,16 @@ impl Gap {
     /// The hash of the element.
     pub fn hash(&self) -> u64 {
         self.hash
+    }
+}
+
+impl Ahead {
+    /// The word of the entry that a search will come upon first.
+    #[inline]
+    pub fn word(self, arena: &Arena) -> Option<u64> {
+        let Ahead { hash, bucket } = self;
+        let mut entries = candidates(arena, bucket, hash);
+        entries.find(|entry| arena.u64(entry + 8) == hash).map(|entry| arena.u64(entry))
     }
 }
 
@@ -162,6 +179,13 @@ fn entry_at(bucket: u64, index: usize) -> u64 {
     bucket + ((1 + index) * ENTRY) as u64
 }
 
+/// The entries of a bucket with the fingerprint of a hash.
+#[inline]
+fn candidates(arena: &Arena, bucket: u64, hash: u64) -> impl Iterator<Item = u64> {
+    Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
+        .map(move |index| entry_at(bucket, index))
+}
+
 /// The positions of the ones in a mask.
 #[derive(Clone)]
 struct Ones(u32);
@@ -192,6 +216,14 @@ impl Table {
         arena.write(tx, bucket, &[0; ENTRY]);
         arena.write_u64(tx, self.root, slot(bucket, 0));
         Ok(())
+    }
+
+    /// Asks for the memory of the bucket in which a hash will be looked for. All of the table must be in memory.
+    #[inline]
+    pub fn prefetch_bucket(self, arena: &Arena, hash: u64) -> Ahead {
+        let bucket = self.bucket(arena, hash);
+        probe::prefetch(arena.bytes(bucket, BUCKET));
+        Ahead { hash, bucket }
     }
 
     /// The entry with this hash whose word `is` accepts, or where it would go.
@@ -409,9 +441,7 @@ impl Table {
     ) -> Result<Option<u64>, E> {
         let bucket = self.try_bucket(arena, hash, &look)?;
         look(bucket, BUCKET)?;
-        let mut entries = Ones(probe::matches(fingerprints(arena, bucket), fingerprint(hash)) & ALL_ENTRIES)
-            .map(|index| entry_at(bucket, index));
-        Ok(entries.find(|entry| arena.u64(entry + 8) == hash).map(|entry| arena.u64(entry)))
+        Ok(Ahead { hash, bucket }.word(arena))
     }
 
     /// Passes the word of each element to `each`, but those of buckets of which, or of a node on the way to which, `look` fails.

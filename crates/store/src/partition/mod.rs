@@ -1,5 +1,6 @@
 //! A partition: the keys of some hash slots, with their index, heap arena, cache and expiry, behind one lock.
 
+mod ahead;
 pub mod batch;
 pub mod budget;
 pub mod changes;

@@ -3,7 +3,7 @@
 
 use super::Store;
 use crate::{
-    partition::Partition,
+    partition::{Partition, shared::Shared},
     txn::target::{Expected, prefetch_entries},
 };
 use parking_lot::MutexGuard;
@@ -30,6 +30,34 @@ impl<'s> Held<'s> {
         self.locks[usize::from(self.lock_of[at])].as_deref_mut()
     }
 
+    /// Asks for the memory of elements of the collections at keys.
+    fn prefetch_elements<'k>(
+        &self,
+        shared: &Shared,
+        db: u8,
+        keys: &[Expected],
+        elements: impl Iterator<Item = Option<&'k [u8]>>,
+    ) {
+        let lock = |at: usize| self.locks[usize::from(self.lock_of[at])].as_deref();
+        let (mut ahead, mut before) = ([None; EXPECTED_MAX], None);
+        for (at, (key, element)) in keys.iter().zip(elements).enumerate() {
+            let (Some(partition), Some(slot), Some(element)) = (lock(at), key.slot, element) else {
+                continue;
+            };
+            let table = match before {
+                Some((digest, table)) if digest == key.digest => table,
+                _ => partition.table_at(db, slot, key.digest),
+            };
+            before = Some((key.digest, table));
+            ahead[at] = table.map(|table| partition.prefetch_bucket(shared, table, element));
+        }
+        for (at, ahead) in ahead.into_iter().enumerate() {
+            if let (Some(partition), Some(ahead)) = (lock(at), ahead) {
+                partition.prefetch_element(ahead);
+            }
+        }
+    }
+
     /// All of them.
     pub fn partitions(&mut self) -> impl Iterator<Item = &mut Partition> {
         self.locks.iter_mut().flatten().map(|lock| &mut **lock)
@@ -39,9 +67,18 @@ impl<'s> Held<'s> {
 impl Store {
     /// Fills `expected` with what is derived from keys that commands will look at soon, the first [`EXPECTED_MAX`] of them, so
     /// that it is derived once ([`Store::try_begin_expected`]). Asks for the memory of all of their entries and cached
-    /// values at once.
-    pub fn expect<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>, expected: &mut Vec<Expected>) {
-        drop(self.look_ahead(db, keys, expected));
+    /// values at once, and of what may be an element of the collection at a key, if that is a large set or hash.
+    pub fn expect<'k>(
+        &self,
+        db: u8,
+        keys: impl Iterator<Item = (&'k [u8], Option<&'k [u8]>)> + Clone,
+        expected: &mut Vec<Expected>,
+    ) {
+        let held = self.look_ahead(db, keys.clone().map(|(key, _)| key), expected);
+        // What is not in memory must not be waited for here.
+        if !self.shared().heap.has_absent() {
+            held.prefetch_elements(self.shared(), db, expected, keys.map(|(_, element)| element));
+        }
     }
 
     /// The same; returns the partitions, which hold still until then.
