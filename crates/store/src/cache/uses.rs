@@ -36,6 +36,12 @@ const MARK_USE_TICKS: u32 = MARK_COUNT - 1;
 const MARK_COUNT_SHIFT: u32 = 22;
 const MARK_COUNT_TICKS: u32 = (1 << MARK_COUNT_SHIFT) - 1;
 
+/// Whether what is kept of an entry is the handle of a copy, not a mark or nothing.
+#[inline]
+pub fn is_copy(kept: u32) -> bool {
+    kept != 0 && kept & MARK == 0
+}
+
 /// What is kept of the uses of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uses {
@@ -190,6 +196,18 @@ impl Meter {
         } else {
             aged(stamp, base)
         }
+    }
+
+    /// A mark after one more use.
+    #[inline]
+    pub fn touched_mark(&mut self, mark: u32) -> u32 {
+        // Where only the last use counts, it is this one, whatever the mark says.
+        let known = match self.counts() {
+            true => self.read_mark(mark).unwrap_or_else(|| self.unknown()),
+            false => 0,
+        };
+        let known = self.used(known);
+        self.mark(known)
     }
 
     /// The mark that says this.

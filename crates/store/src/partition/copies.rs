@@ -2,7 +2,7 @@
 
 use super::{Found, Partition, databases::PHYSICAL_DATABASES, index::Slot, shared::Shared};
 use crate::{
-    cache::{Handle, Queue, Victim, VictimCopy, copy::Copy},
+    cache::{Handle, Queue, Victim, VictimCopy, copy::Copy, uses::is_copy},
     format::digest::Digest,
 };
 use holdfast_log::Lsn;
@@ -55,14 +55,14 @@ impl Partition {
     /// Takes note of a use of a key.
     #[inline]
     pub fn touch(&mut self, db: u8, slot: Slot) {
-        if self.touch_copy(db, slot) {
-            return;
-        }
         let keys = &mut self.databases[db as usize].keys;
         let old = keys.handle_or_mark(slot);
-        let known = self.meter.read_mark(old).unwrap_or_else(|| self.meter.unknown());
-        let known = self.meter.used(known);
-        let new = self.meter.mark(known);
+        if is_copy(old) {
+            self.cache.prefetch(old);
+            self.cache.touch(old, &mut self.meter);
+            return;
+        }
+        let new = self.meter.touched_mark(old);
         if new != old {
             keys.set_handle(slot, new);
         }

@@ -5,7 +5,10 @@
 //! and no key must be chosen by its uses, a segment keeps only the marks of the keys that were used last, and of
 //! all others knows that they were used before those.
 
-use crate::cache::{Handle, uses::MARK};
+use crate::cache::{
+    Handle,
+    uses::{MARK, is_copy},
+};
 use std::{
     mem,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -78,10 +81,6 @@ struct Many {
     handles: Box<[u32]>,
     used: u32,
     copies: u32,
-}
-
-fn is_copy(handle: u32) -> bool {
-    handle != 0 && handle & MARK == 0
 }
 
 impl Handles {
