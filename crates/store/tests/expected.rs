@@ -127,3 +127,25 @@ fn what_may_be_an_element_is_only_looked_at() {
     assert!(run(b"set", &element(1000)) && !run(b"set", &element(7)) && !run(b"set", b"12"));
     assert!(run(b"hash", &element(1000)) && !run(b"hash", &element(7)) && run(b"hash", b"12"));
 }
+
+#[test]
+fn an_element_that_is_not_in_memory_is_not_waited_for() {
+    let options = || Options { partitions: PARTITIONS, heap_bytes_max: 64 << 20, ..Options::default() };
+    let (io, element) = (Arc::new(SimIo::new(1)), b"an element that takes a block".as_slice());
+    let options = || Options { background: false, ..options() };
+    let store = Store::open_on(io.clone(), options()).expect("a store");
+    for number in 0..1000 {
+        let member = format!("an element that takes a block {number}").into_bytes();
+        open::run(&store, &[b"set"], |txn| txn.set_add(0, b"set", [&member[..], element])).expect("room");
+    }
+    store.close().expect("an orderly end");
+    let store = Store::open_on(io, options()).expect("a store");
+    let faults_of = |element: Option<&[u8]>| {
+        let before = store.stats().heap_page_faults;
+        store.expect(0, [(b"set".as_slice(), element)].into_iter(), &mut Vec::new());
+        store.stats().heap_page_faults - before
+    };
+    faults_of(None);
+    assert!(store.stats().heap_absent_bytes > 0, "nobody has loaded it");
+    assert_eq!(faults_of(Some(element)), 0);
+}
