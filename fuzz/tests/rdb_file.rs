@@ -5,6 +5,7 @@ use holdfast_fuzz::{Rng, fuzz};
 use holdfast_rdb::{
     Value, crc64, encode,
     file::{Reader, Record},
+    unread::{self, Content},
 };
 use std::io::Read;
 
@@ -74,6 +75,15 @@ fn body(rng: &mut Rng) -> Vec<u8> {
     body
 }
 
+fn elements_of(value: &Value) -> usize {
+    match value {
+        Value::String(_) | Value::Stream(_) => 1,
+        Value::List(strings) | Value::Set(strings) => strings.len(),
+        Value::Zset(members) => members.len(),
+        Value::Hash(fields) => fields.len(),
+    }
+}
+
 #[test]
 fn files() {
     fuzz(|rng| {
@@ -86,16 +96,21 @@ fn files() {
         bytes.extend_from_slice(&crc64(0, &bytes).to_le_bytes());
         let (mut records, mut elements) = (0, 0);
         let input = bytes.clone();
+        let finds = rng.below(2) == 0;
         let Ok(mut reader) = Reader::new(Dripping(&input, rng)) else { return };
-        while let Ok(Some(record)) = reader.next_record() {
+        loop {
+            while let Some(unread) = if finds { reader.next_unread() } else { None } {
+                records += 2;
+                if let Content::Serialized(kind, bytes) = unread.content
+                    && let Ok(value) = unread::read(kind, bytes)
+                {
+                    elements += elements_of(&value);
+                }
+            }
+            let Ok(Some(record)) = reader.next_record() else { break };
             records += 1;
             if let Record::Value { value, .. } = record {
-                elements += match value {
-                    Value::String(_) | Value::Stream(_) => 1,
-                    Value::List(strings) | Value::Set(strings) => strings.len(),
-                    Value::Zset(members) => members.len(),
-                    Value::Hash(fields) => fields.len(),
-                };
+                elements += elements_of(&value);
             }
             assert!(reader.position() <= bytes.len() as u64);
         }

@@ -49,10 +49,10 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Whether a key has expired: such keys are left out when a server loads a file.
-pub fn has_expired(key: &Key) -> bool {
+/// Whether a key that expires then has done so: such keys are left out when a server loads a file.
+pub fn has_expired(expires_ms: Option<u64>) -> bool {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    key.expires_ms.is_some_and(|at| u128::from(at) <= now())
+    expires_ms.is_some_and(|at| u128::from(at) <= now())
 }
 
 /// Takes everything and does nothing with it: what is not sound has been found then.
@@ -273,11 +273,10 @@ impl Sink for Feed {
                 self.summary.empty += 1;
                 Ok(())
             }
-            Record::Value { is_last, .. } if self.skip_expired && has_expired(&self.key) => {
+            Record::Value { is_last, .. } if self.skip_expired && has_expired(self.key.expires_ms) => {
                 self.summary.expired += u64::from(is_last);
                 Ok(())
             }
-            Record::Packed(_) => unreachable!("it has not asked for these"),
             Record::Value { value, is_first, is_last } => {
                 self.summary.keys += u64::from(is_last);
                 if is_first && is_last { self.whole(&value) } else { self.piece(&value, is_first, is_last) }

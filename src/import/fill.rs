@@ -12,8 +12,9 @@ use crate::{
 };
 use holdfast_rdb::{
     Value,
-    file::{Key, PackedValue, Record},
+    file::{Key, Record},
     stream::Stream,
+    unread::{self, Unread},
 };
 use holdfast_store::{
     DATABASES, Store, Txn,
@@ -37,10 +38,6 @@ const BYTES: usize = 64 << 10;
 const GROUPS: usize = 16;
 /// Bytes of a file that a key with its value takes at least.
 const KEY_BYTES: u64 = 4;
-/// Digits of a number, at most.
-const DIGITS: usize = 20;
-/// Strings whose memory waits to be used again.
-const SPARES: usize = 4;
 
 /// A value, or a piece of one, and its key.
 struct Job {
@@ -57,8 +54,8 @@ struct Job {
 enum Content {
     /// A string of so many bytes, which lie behind the name.
     Short(usize),
-    /// A collection packed into so many bytes, which lie there, and how.
-    Packed(u8, usize),
+    /// A value serialized into so many bytes, which lie there, and what it is.
+    Serialized(u8, usize),
     Value(Value),
 }
 
@@ -89,6 +86,16 @@ impl Group {
 
     fn is_full(&self) -> bool {
         self.jobs.len() == KEYS || self.size >= BYTES
+    }
+
+    /// Begins with a key whose value, or a piece of it, has so many elements and bytes: what that is follows.
+    fn begin(&mut self, db: u8, name: &[u8], expires_ms: Option<u64>, elements: usize, bytes: usize) -> Job {
+        self.db = db;
+        self.elements += elements;
+        self.size += name.len() + bytes;
+        let (at, name_len) = (self.bytes.len, name.len());
+        self.bytes.push(name);
+        Job { at, name_len, expires_ms, content: Content::Short(0), piece_at: None, is_last: true }
     }
 
     /// Makes it empty, with the memory that it has.
@@ -180,7 +187,9 @@ pub fn fill<T>(
         let mut filler = Filler {
             store,
             writers: writers.collect(),
-            groups: (0..store.partitions()).map(|_| Group::default()).collect(),
+            groups: (0..store.partitions())
+                .map(|partition| Group { partition, ..Group::default() })
+                .collect(),
             spare,
             db: store.database(0),
             keys_max: bytes / KEY_BYTES,
@@ -188,7 +197,6 @@ pub fn fill<T>(
             has_begun: vec![false; store.partitions().into()],
             key: Key::default(),
             elements: 0,
-            spares: Vec::new(),
             failure: &failure,
             interrupted,
             summary: Summary::default(),
@@ -222,8 +230,6 @@ pub struct Filler<'f> {
     key: Key,
     /// Elements of the key's value so far.
     elements: u64,
-    /// Memory of strings.
-    spares: Vec<Vec<u8>>,
     failure: &'f Failure,
     interrupted: &'f AtomicBool,
     summary: Summary,
@@ -232,36 +238,6 @@ pub struct Filler<'f> {
 }
 
 impl Filler<'_> {
-    fn add_packed(&mut self, PackedValue { kind, string, entries }: PackedValue) -> Result<(), Stopped> {
-        let partition = usize::from(self.store.partition_of(&self.key.name));
-        // Each entry may be a number, of which its digits are stored.
-        let job = self.begin_job(partition, entries, string.len() + DIGITS * entries, None, true);
-        let group = &mut self.groups[partition];
-        group.bytes.push(&string);
-        group.jobs.push(Job { content: Content::Packed(kind, string.len()), ..job });
-        keep(&mut self.spares, string);
-        if group.is_full() { self.pass_on(partition) } else { Ok(()) }
-    }
-
-    /// What is added to the group of a partition: the key, so far, whose value is to have so many elements and bytes.
-    fn begin_job(
-        &mut self,
-        partition: usize,
-        elements: usize,
-        bytes: usize,
-        piece_at: Option<u64>,
-        is_last: bool,
-    ) -> Job {
-        let group = &mut self.groups[partition];
-        (group.db, group.partition) = (self.db, partition as u16);
-        group.elements += elements;
-        group.size += self.key.name.len() + bytes;
-        let at = group.bytes.len;
-        group.bytes.push(&self.key.name);
-        let (name_len, expires_ms) = (self.key.name.len(), self.key.expires_ms);
-        Job { at, name_len, expires_ms, content: Content::Short(0), piece_at, is_last }
-    }
-
     fn add(&mut self, value: Value, is_first: bool, is_last: bool) -> Result<(), Stopped> {
         let (elements, bytes) = size(&value);
         let piece_at = (!is_first || !is_last).then_some(self.elements);
@@ -272,18 +248,16 @@ impl Filler<'_> {
         if is_alone && !self.groups[partition].jobs.is_empty() {
             self.pass_on(partition)?;
         }
-        let job = self.begin_job(partition, elements, bytes, piece_at, is_last);
         let group = &mut self.groups[partition];
+        let job = group.begin(self.db, &self.key.name, self.key.expires_ms, elements, bytes);
         let content = match value {
             Value::String(string) if string.len() <= BYTES => {
                 group.bytes.push(&string);
-                let len = string.len();
-                keep(&mut self.spares, string);
-                Content::Short(len)
+                Content::Short(string.len())
             }
             value => Content::Value(value),
         };
-        group.jobs.push(Job { content, ..job });
+        group.jobs.push(Job { content, piece_at, is_last, ..job });
         if is_alone || group.is_full() { self.pass_on(partition) } else { Ok(()) }
     }
 
@@ -297,7 +271,7 @@ impl Filler<'_> {
             group.expected = self.expected;
         }
         let writer = &self.writers[partition % self.writers.len()];
-        let next = self.spare.try_recv().unwrap_or_default();
+        let next = Group { partition: partition as u16, ..self.spare.try_recv().unwrap_or_default() };
         writer.send(mem::replace(&mut self.groups[partition], next)).map_err(|_| Stopped)
     }
 
@@ -338,17 +312,9 @@ impl Sink for Filler<'_> {
                 let of_each = |count: u64| count / u64::from(self.store.partitions());
                 self.expected = Some((of_each(keys), of_each(expiring.min(keys))));
             }
-            Record::Key(key) => {
-                keep(&mut self.spares, mem::replace(&mut self.key, key).name);
-                self.elements = 0;
-            }
+            Record::Key(key) => (self.key, self.elements) = (key, 0),
             Record::Nothing => self.summary.empty += 1,
-            Record::Packed(_) if has_expired(&self.key) => self.summary.expired += 1,
-            Record::Packed(packed) => {
-                self.summary.keys += 1;
-                self.add_packed(packed)?;
-            }
-            Record::Value { is_last, .. } if has_expired(&self.key) => {
+            Record::Value { is_last, .. } if has_expired(self.key.expires_ms) => {
                 self.summary.expired += u64::from(is_last);
             }
             Record::Value { value, is_first, is_last } => {
@@ -371,18 +337,30 @@ impl Sink for Filler<'_> {
         unreachable!("a server executes commands")
     }
 
-    fn spare(&mut self) -> Option<Vec<u8>> {
-        self.spares.pop()
+    fn unread(&mut self, key: Unread) -> Result<(), Stopped> {
+        if has_expired(key.expires_ms) {
+            self.summary.expired += 1;
+            return Ok(());
+        }
+        self.summary.keys += 1;
+        let partition = usize::from(self.store.partition_of(key.name));
+        let group = &mut self.groups[partition];
+        let job = group.begin(self.db, key.name, key.expires_ms, key.elements, key.bytes);
+        let content = match key.content {
+            unread::Content::Text(text) => {
+                group.bytes.push(text);
+                Content::Short(text.len())
+            }
+            unread::Content::Serialized(kind, bytes) => {
+                group.bytes.push(bytes);
+                Content::Serialized(kind, bytes.len())
+            }
+        };
+        group.jobs.push(Job { content, ..job });
+        if group.is_full() { self.pass_on(partition) } else { Ok(()) }
     }
 
-    const UNPACKS: bool = true;
-}
-
-/// Keeps the memory of a string.
-fn keep(spares: &mut Vec<Vec<u8>>, string: Vec<u8>) {
-    if spares.len() < SPARES {
-        spares.push(string);
-    }
+    const READS: bool = true;
 }
 
 /// Elements and bytes of a value.
@@ -497,9 +475,9 @@ fn write_job(txn: &mut Txn, group: &Group, job: &Job) -> Result<(), Refusal> {
         }
         (Content::Value(value), None) => dump::store(txn, db, key, value)?,
         (Content::Short(len), _) => txn.set(db, key, group.content(job, *len), false)?,
-        (Content::Packed(kind, len), _) => {
+        (Content::Serialized(kind, len), _) => {
             // The reader tells more of it, when it reads the file again.
-            let value = PackedValue::unpack(*kind, group.content(job, *len));
+            let value = unread::read(*kind, group.content(job, *len));
             dump::store(txn, db, key, &value.map_err(|_| Refusal::Because("is damaged"))?)?;
         }
     }

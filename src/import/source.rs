@@ -10,7 +10,10 @@
 //! and refused: above all an argument that claims more bytes than there are while whole commands follow its beginning.
 
 use super::Progress;
-use holdfast_rdb::file::{FileError, Reader, Record};
+use holdfast_rdb::{
+    file::{FileError, Reader, Record},
+    unread::Unread,
+};
 use holdfast_resp::split_line;
 use std::{
     cell::RefCell,
@@ -41,12 +44,12 @@ pub trait Sink {
     fn note(&mut self, note: String);
     /// The commands have ended within a transaction.
     fn give_up_transaction(&mut self) -> Result<(), Stopped>;
-    /// The memory of a string of a record, for another one, as long as there is some that is not needed any more.
-    fn spare(&mut self) -> Option<Vec<u8>> {
-        None
+    /// Takes a key whose value was not read: only from who reads those.
+    fn unread(&mut self, _: Unread) -> Result<(), Stopped> {
+        unreachable!("it does not read values")
     }
-    /// Whether it unpacks collections of few elements itself.
-    const UNPACKS: bool = false;
+    /// Whether it reads small values itself.
+    const READS: bool = false;
 }
 
 /// A sink takes nothing more; it knows why.
@@ -203,18 +206,18 @@ fn read_rdb<S: Sink>(
 ) -> Result<(), Failure> {
     let named = |e: FileError| e.to_string();
     let mut reader = Reader::new(file).map_err(named)?;
-    if S::UNPACKS {
-        reader.leave_packed();
-    }
     let mut has_commands = false;
-    while let Some(record) = reader.next_record().map_err(named)? {
+    loop {
+        if S::READS {
+            while let Some(unread) = reader.next_unread() {
+                sink.unread(unread)?;
+            }
+        }
+        let Some(record) = reader.next_record().map_err(named)? else { break };
         if let Record::Aux(name, value) = &record {
             has_commands |= BEFORE_COMMANDS.contains(&&name[..]) && value == b"1";
         }
         sink.record(record)?;
-        while let Some(spare) = sink.spare() {
-            reader.reuse(spare);
-        }
     }
     if has_commands {
         let at = Place { path: path.clone(), offset: reader.position() };

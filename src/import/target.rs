@@ -166,6 +166,16 @@ impl Connection {
         }
     }
 
+    /// Sends commands, each of which has a [`Connection::reply`].
+    pub fn ask(&mut self, requests: &[u8]) -> io::Result<()> {
+        self.replies.socket.write_all(requests)
+    }
+
+    /// The reply to the next of the commands that were sent, also if it is an error.
+    pub fn reply(&mut self) -> io::Result<Reply> {
+        self.replies.read()
+    }
+
     /// Sends so many commands at once and waits for all replies. The first one that is an error is the error.
     pub fn send(&mut self, request: &[u8], commands: usize) -> io::Result<()> {
         self.replies.socket.write_all(request)?;

@@ -259,10 +259,10 @@ impl Request {
 fn collect<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, Request>>> {
     let requests = requests.try_iter()?.map(|request| Ok(request?.cast_into::<Request>()?));
     let requests: Vec<Bound<Request>> = requests.collect::<PyResult<_>>()?;
-    if let Some((first, rest)) = requests.split_first() {
-        if rest.iter().any(|request| !request.get().client.is(&first.get().client)) {
-            return Err(PyValueError::new_err("requests of several clients cannot be waited for together"));
-        }
+    if let Some((first, rest)) = requests.split_first()
+        && rest.iter().any(|request| !request.get().client.is(&first.get().client))
+    {
+        return Err(PyValueError::new_err("requests of several clients cannot be waited for together"));
     }
     Ok(requests)
 }

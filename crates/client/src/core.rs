@@ -120,10 +120,10 @@ impl Core {
         let connection = &mut self.servers[server];
         let (lent, bytes) = connection.outbox.push(id, command.args);
         self.shared.pending_bytes += bytes;
-        if lent > 0 {
-            if let Some(request) = self.shared.requests.in_flight_mut(id) {
-                request.holds_lent = true;
-            }
+        if lent > 0
+            && let Some(request) = self.shared.requests.in_flight_mut(id)
+        {
+            request.holds_lent = true;
         }
         connection.arrived = connection.arrived.saturating_add(1);
         let at_once = connection.eager || self.watched;

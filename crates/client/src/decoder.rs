@@ -112,10 +112,10 @@ impl Decoder {
                     continue;
                 }
             }
-            if let Some(reply) = self.header(kind, rest, target.as_deref())? {
-                if let Some(decoded) = self.place(Decoded::Reply(reply))? {
-                    return Ok((at, Some(decoded)));
-                }
+            if let Some(reply) = self.header(kind, rest, target.as_deref())?
+                && let Some(decoded) = self.place(Decoded::Reply(reply))?
+            {
+                return Ok((at, Some(decoded)));
             }
         }
     }

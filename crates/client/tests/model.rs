@@ -217,7 +217,7 @@ fn answer(name: &[u8], number: usize, args: &[Vec<u8>], reply: &mut Vec<u8>) {
 }
 
 fn value(number: usize) -> Vec<u8> {
-    let len = if number % 5 == 0 { 20_000 + number * 7 } else { number % 50 };
+    let len = if number.is_multiple_of(5) { 20_000 + number * 7 } else { number % 50 };
     (0..len).map(|at| (at + number) as u8).collect()
 }
 

@@ -404,9 +404,9 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn is_aligned(buf: &[u8]) -> bool {
-    buf.as_ptr() as usize % BLOCK == 0 && buf.len() % BLOCK == 0
+    (buf.as_ptr() as usize).is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK)
 }
 
 fn is_multiple(offset: u64) -> bool {
-    offset % BLOCK as u64 == 0
+    offset.is_multiple_of(BLOCK as u64)
 }

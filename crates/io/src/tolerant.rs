@@ -48,12 +48,12 @@ impl TolerantFile {
             let (block, behind) = rest.split_at_mut(part);
             block.fill(0);
             let there = len.saturating_sub(at).min(part as u64) as usize;
-            if there > 0 {
-                if let Err(error) = self.file.read_at(&mut block[..there], at) {
-                    block.fill(0);
-                    let fault = (self.file.name().to_owned(), at, error.to_string());
-                    self.faults.lock().insert(fault);
-                }
+            if there > 0
+                && let Err(error) = self.file.read_at(&mut block[..there], at)
+            {
+                block.fill(0);
+                let fault = (self.file.name().to_owned(), at, error.to_string());
+                self.faults.lock().insert(fault);
             }
             (at, rest) = (at + part as u64, behind);
         }

@@ -1,12 +1,10 @@
 //! CRC-64 with Jones's polynomial, without the library's inversions, as Redis has it.
 
-use crc::{CRC_64_REDIS, Crc, Table};
-
-static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// The checksum of some bytes behind those that `crc` is the checksum of (0: none).
 pub fn crc64(crc: u64, bytes: &[u8]) -> u64 {
-    let mut digest = CRC.digest_with_initial(crc.reverse_bits());
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc64Redis, crc);
     digest.update(bytes);
     digest.finalize()
 }
@@ -22,6 +20,18 @@ mod tests {
         let text = b"This is a test of the emergency broadcast system, which is longer than one word.";
         for cut in 0..text.len() {
             assert_eq!(crc64(crc64(0, &text[..cut]), &text[cut..]), crc64(0, text));
+        }
+    }
+
+    /// Bit by bit, for lengths that are gone through in blocks of each size.
+    #[test]
+    fn long_texts() {
+        let bytes: Vec<u8> = (0..5000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let mut sum = 0u64;
+        for (len, byte) in bytes.iter().enumerate() {
+            assert_eq!(crc64(0, &bytes[..len]), sum, "{len} bytes");
+            sum ^= u64::from(*byte);
+            (0..8).for_each(|_| sum = if sum & 1 == 1 { sum >> 1 ^ 0x95ac_9329_ac4b_c9b5 } else { sum >> 1 });
         }
     }
 }

@@ -12,6 +12,8 @@ const ODD: Error = Error::Malformed("an element without its other half");
 const BAD_TIME: Error = Error::Malformed("a time that is out of range");
 const UNKNOWN: Error = Error::Malformed("unknown type of a value");
 const NOT_A_NUMBER: Error = Error::Malformed("a score that is no number");
+/// What stands before the node of a list that is a packed one.
+pub const PACKED_NODE: u64 = 2;
 /// The latest time at which a field can expire: Redis's.
 const TIME_MAX: u64 = 0xffff_ffff_fffe;
 
@@ -26,7 +28,8 @@ pub fn decode(payload: &[u8]) -> Result<Value> {
     if reader.is_at_end() { Ok(value) } else { Err(Error::Malformed("bytes behind the value")) }
 }
 
-fn read(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
+/// The value of a type that follows.
+pub fn read(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
     const ALL: PieceLimit = PieceLimit { elements: usize::MAX, bytes: usize::MAX };
     match Elements::begin(reader, kind)? {
         Some(mut elements) => elements.next(reader, ALL),
@@ -39,9 +42,10 @@ pub fn whole(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
     match kind {
         kind::STRING => Ok(Value::String(reader.string()?)),
         kind::LIST_ZIPLIST => list(reader.read_string(packed::ziplist)?),
-        kind::SET_INTSET | kind::SET_LISTPACK | kind::ZSET_LISTPACK | kind::HASH_LISTPACK => {
-            reader.read_string(|string| unpack(kind, string))
-        }
+        kind::SET_INTSET => set(reader.read_string(packed::intset)?),
+        kind::SET_LISTPACK => set(reader.read_string(packed::listpack)?),
+        kind::ZSET_LISTPACK => zset(reader.read_string(packed::listpack)?),
+        kind::HASH_LISTPACK => hash(reader.read_string(packed::listpack)?),
         kind::ZSET_ZIPLIST => zset(reader.read_string(packed::ziplist)?),
         kind::HASH_ZIPMAP => hash(reader.read_string(packed::zipmap)?),
         kind::HASH_ZIPLIST => hash(reader.read_string(packed::ziplist)?),
@@ -56,31 +60,6 @@ pub fn whole(reader: &mut Reader<impl Input>, kind: u8) -> Result<Value> {
         kind::HASH_LISTPACK_EX_EARLY => expiring_listpack(reader.read_string(packed::listpack)?),
         _ => Err(UNKNOWN),
     }
-}
-
-/// The collection that is packed into one string, if it is one that [`may_stay_packed`].
-pub fn unpack(kind: u8, string: &[u8]) -> Result<Value> {
-    match kind {
-        kind::SET_INTSET => set(packed::intset(string)?),
-        kind::SET_LISTPACK => set(packed::listpack(string)?),
-        kind::ZSET_LISTPACK => zset(packed::listpack(string)?),
-        kind::HASH_LISTPACK => hash(packed::listpack(string)?),
-        _ => Err(UNKNOWN),
-    }
-}
-
-/// Whether values of a kind are packed into one string that somebody else can [`unpack`].
-pub fn may_stay_packed(kind: u8) -> bool {
-    matches!(kind, kind::SET_INTSET | kind::SET_LISTPACK | kind::ZSET_LISTPACK | kind::HASH_LISTPACK)
-}
-
-/// How many entries such a string has, as it says itself; `None`: it says nothing, or that there is none.
-pub fn packed_entries(kind: u8, string: &[u8]) -> Option<usize> {
-    let count = match kind {
-        kind::SET_INTSET => packed::intset_count(string)?,
-        _ => packed::listpack_count(string)?,
-    };
-    (count > 0).then_some(count)
 }
 
 /// How much of a collection is read at once, at least one element.
@@ -169,15 +148,16 @@ impl Elements {
     /// Nodes, each a string: one element, or a packed list of them.
     fn nodes(&mut self, reader: &mut Reader<impl Input>, limit: PieceLimit) -> Result<Value> {
         const PLAIN: u64 = 1;
-        const PACKED: u64 = 2;
         let mut elements = Strings::default();
         while self.take_one(&elements, 1, limit) {
             let is_old = self.kind == kind::LIST_QUICKLIST;
-            let container = if is_old { PACKED } else { reader.length()? };
+            let container = if is_old { PACKED_NODE } else { reader.length()? };
             reader.read_string(|node| match container {
                 PLAIN if !node.is_empty() => elements.push(node),
-                PACKED if is_old => packed::ziplist(node)?.iter().try_for_each(|entry| elements.push(entry)),
-                PACKED => packed::listpack_into(node, &mut elements),
+                PACKED_NODE if is_old => {
+                    packed::ziplist(node)?.iter().try_for_each(|entry| elements.push(entry))
+                }
+                PACKED_NODE => packed::listpack_into(node, &mut elements),
                 _ => Err(Error::Malformed("unknown node of a list")),
             })?;
         }
@@ -243,7 +223,7 @@ fn hash(entries: Strings) -> Result<Value> {
 
 /// Names and values in turn, and when each expires, if any does.
 fn fields(strings: Strings, expires: Vec<u64>) -> Result<Value> {
-    if strings.len() % 2 != 0 {
+    if !strings.len().is_multiple_of(2) {
         return Err(ODD);
     }
     all_different(&strings, 2)?;
@@ -267,7 +247,7 @@ fn expiring_listpack(entries: Strings) -> Result<Value> {
 
 /// Entries by so many.
 fn groups<const N: usize>(entries: &Strings) -> Result<impl Iterator<Item = [&[u8]; N]>> {
-    if entries.len() % N != 0 {
+    if !entries.len().is_multiple_of(N) {
         return Err(ODD);
     }
     Ok((0..entries.len()).step_by(N).map(|at| std::array::from_fn(|i| entries.get(at + i))))

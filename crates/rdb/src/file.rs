@@ -12,8 +12,9 @@
 use crate::{
     Strings, Value, crc64,
     decode::{self, EMPTY, Elements, PieceLimit},
-    kind,
+    kind, opcode,
     reader::{self, CUT, Input},
+    unread::{self, Unread},
 };
 use std::{
     fmt,
@@ -34,23 +35,6 @@ const CHUNK: usize = 256 << 10;
 const PIECE: PieceLimit = PieceLimit { elements: 2048, bytes: 1 << 20 };
 /// Bytes of a key or a name that an error shows.
 const SHOWN: usize = 64;
-
-/// What a record begins with that is no key.
-pub(crate) mod opcode {
-    pub const SLOT_IMPORT: u8 = 243;
-    pub const SLOT_INFO: u8 = 244;
-    pub const LIBRARY: u8 = 245;
-    pub const EARLY_LIBRARY: u8 = 246;
-    pub const MODULE_AUX: u8 = 247;
-    pub const IDLE: u8 = 248;
-    pub const FREQUENCY: u8 = 249;
-    pub const AUX: u8 = 250;
-    pub const SIZES: u8 = 251;
-    pub const EXPIRES_MS: u8 = 252;
-    pub const EXPIRES_S: u8 = 253;
-    pub const DATABASE: u8 = 254;
-    pub const END: u8 = 255;
-}
 
 /// What a file holds, in its order.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,31 +58,8 @@ pub enum Record {
         /// Whether nothing of this value follows.
         is_last: bool,
     },
-    /// A value as it is packed into one string, for [`PackedValue::unpack`]: only if [`Reader::leave_packed`] has asked for it.
-    Packed(PackedValue),
     /// In the place of a value: a collection without elements, which old versions left behind and no version loads.
     Nothing,
-}
-
-/// A whole collection of few elements, packed into one string.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackedValue {
-    /// How it is packed.
-    pub kind: u8,
-    /// The string.
-    pub string: Vec<u8>,
-    /// How many entries the string says that it has: elements, or names and values, or members and scores.
-    pub entries: usize,
-}
-
-impl PackedValue {
-    /// The value that is packed so into a string, unless that is damaged.
-    ///
-    /// # Errors
-    /// The string is damaged.
-    pub fn unpack(kind: u8, string: &[u8]) -> crate::Result<Value> {
-        decode::unpack(kind, string)
-    }
 }
 
 /// A key and what is known of it.
@@ -150,8 +111,8 @@ pub struct Reader<R> {
     state: State,
     /// The key that was read last.
     key: Vec<u8>,
-    /// Whether collections of few elements are not unpacked.
-    leaves_packed: bool,
+    /// Memory for names.
+    name: Vec<u8>,
 }
 
 enum State {
@@ -186,7 +147,7 @@ impl<R: Read> Reader<R> {
             is_valkey: false,
             state: State::Records,
             key: Vec::new(),
-            leaves_packed: false,
+            name: Vec::new(),
         };
         let magic = reader.get(|reader| reader.bytes::<9>()).map_err(|error| match error {
             FileError::Refused { .. } => refused(0, "no RDB file: it is too short"),
@@ -223,14 +184,15 @@ impl<R: Read> Reader<R> {
         self.reader.input.position()
     }
 
-    /// Takes the memory of a name or a string that it has read, and that is not needed any more, for what it will read.
-    pub fn reuse(&mut self, spare: Vec<u8>) {
-        self.reader.reuse(spare);
-    }
-
-    /// Leaves it to others to unpack collections of few elements: then who unpacks one finds out whether it is damaged.
-    pub fn leave_packed(&mut self) {
-        self.leaves_packed = true;
+    /// The next record, if that is a key, and it is at hand with all of its value, which is small: it counts as read with that. Where it is
+    /// damaged, who reads the value finds out.
+    #[inline]
+    pub fn next_unread(&mut self) -> Option<Unread<'_>> {
+        let State::Records = self.state else { return None };
+        let Buffered { buffer, next, .. } = &mut self.reader.input;
+        let (unread, len) = unread::find(&buffer[*next..], &mut self.name)?;
+        *next += len;
+        Some(unread)
     }
 
     /// Checks that nothing follows the end, which must have been reached.
@@ -255,18 +217,6 @@ impl<R: Read> Reader<R> {
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         match std::mem::replace(&mut self.state, State::End) {
             State::Records => self.record(),
-            State::Value { kind } if self.leaves_packed && decode::may_stay_packed(kind) => {
-                self.state = State::Records;
-                let string = self.get(|reader| reader.string());
-                let string = self.of_key(string)?;
-                match decode::packed_entries(kind, &string) {
-                    Some(entries) => Ok(Some(Record::Packed(PackedValue { kind, string, entries }))),
-                    None => {
-                        let value = self.get(|_| unless_empty(decode::unpack(kind, &string)));
-                        Ok(Some(whole(self.of_key(value)?)))
-                    }
-                }
-            }
             State::Value { kind } => {
                 let begun = self.get(|reader| Elements::begin(reader, kind));
                 match self.of_key(begun)? {

@@ -15,11 +15,13 @@ pub mod encode;
 pub mod file;
 pub mod functions;
 mod lzf;
+mod opcode;
 mod packed;
 mod payload;
 mod reader;
 pub mod stream;
 mod strings;
+pub mod unread;
 pub mod writer;
 
 pub use crc::crc64;

@@ -42,9 +42,25 @@ pub fn decompress(mut input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()>
     if out.len() == len { Ok(()) } else { Err(BAD) }
 }
 
+/// So many bytes that what was compressed begins with, if they stand there as they are. As a rule the first few do: there is nothing
+/// before them that they could be a copy of.
+pub fn start(input: &[u8], len: usize) -> Option<&[u8]> {
+    let (control, rest) = input.split_first()?;
+    if *control < 32 && usize::from(*control) + 1 >= len { rest.get(..len) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_is_told_where_it_was_not_compressed() {
+        assert_eq!(start(b"\x02abc\x20\x02", 3), Some(&b"abc"[..]));
+        assert_eq!(start(b"\x02abc\x20\x02", 2), Some(&b"ab"[..]));
+        for not_there in [&b"\x02abc\x20\x02"[..], b"\x03abc", b"\x20\x02abcd", b""] {
+            assert_eq!(start(not_there, 4), None);
+        }
+    }
 
     fn decompressed(input: &[u8], len: usize) -> Result<Vec<u8>> {
         let mut out = Vec::new();

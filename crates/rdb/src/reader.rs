@@ -1,6 +1,7 @@
 //! The footer; lengths, strings and numbers.
 
 use crate::{Error, FOOTER, Result, VERSION_MAX, crc64, lzf};
+use std::io::Write;
 
 /// Bytes of the longest string.
 const STRING_MAX: usize = 512 << 20;
@@ -37,13 +38,71 @@ pub struct Reader<I> {
     pub input: I,
     /// Bytes that compressed strings may still come to, so that a small payload cannot fill the memory.
     room: usize,
-    /// Memory for strings.
-    spares: Vec<Vec<u8>>,
 }
 
-/// Strings whose memory is kept, and bytes of one at most.
-const SPARES: usize = 4;
-const SPARE_BYTES: usize = 64 << 10;
+/// What stands before a string.
+#[derive(Clone, Copy)]
+enum Form {
+    /// So many bytes follow.
+    Plain(usize),
+    /// The number whose digits it is: nothing follows.
+    Number(i32),
+    /// So many bytes follow, which were compressed from so many.
+    Compressed(usize, usize),
+}
+
+impl Form {
+    /// Bytes that follow.
+    fn len(self) -> usize {
+        match self {
+            Form::Plain(len) | Form::Compressed(len, _) => len,
+            Form::Number(_) => 0,
+        }
+    }
+
+    /// The string, of the bytes that follow.
+    fn text(self, bytes: &[u8]) -> Text<'_> {
+        match self {
+            Form::Plain(_) => Text::Plain(bytes),
+            Form::Number(number) => Text::Number(number),
+            Form::Compressed(_, len) => Text::Compressed(bytes, len),
+        }
+    }
+}
+
+/// A string as it is serialized.
+#[derive(Clone, Copy)]
+pub enum Text<'b> {
+    /// As it is.
+    Plain(&'b [u8]),
+    /// Its digits say this number.
+    Number(i32),
+    /// Compressed from so many bytes.
+    Compressed(&'b [u8], usize),
+}
+
+impl Text<'_> {
+    /// Bytes that it has, or a number at most.
+    pub fn len(&self) -> usize {
+        /// Of the smallest number.
+        const DIGITS: usize = 11;
+        match self {
+            Text::Plain(text) => text.len(),
+            Text::Number(_) => DIGITS,
+            Text::Compressed(_, len) => *len,
+        }
+    }
+
+    /// Puts its bytes into `out`, which is empty.
+    pub fn read_into(&self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Text::Plain(text) => out.extend_from_slice(text),
+            Text::Number(number) => write!(out, "{number}").expect("memory takes everything"),
+            Text::Compressed(bytes, len) => lzf::decompress(bytes, *len, out)?,
+        }
+        Ok(())
+    }
+}
 
 /// What stands where a length stands.
 enum Length {
@@ -54,25 +113,27 @@ enum Length {
 
 impl<'p> Reader<&'p [u8]> {
     pub fn new(bytes: &'p [u8]) -> Self {
-        Reader { input: bytes, room: bytes.len().saturating_mul(8).max(1 << 30), spares: Vec::new() }
+        Reader { input: bytes, room: bytes.len().saturating_mul(8).max(1 << 30) }
     }
 
     pub fn is_at_end(&self) -> bool {
         self.input.is_empty()
+    }
+
+    /// The next string, as [`Reader::text`] tells it, for as long as the bytes are there.
+    #[inline(always)]
+    pub fn lasting_text(&mut self) -> Result<Text<'p>> {
+        let form = self.form()?;
+        let (bytes, rest) = self.input.split_at_checked(form.len()).ok_or(CUT)?;
+        self.input = rest;
+        Ok(form.text(bytes))
     }
 }
 
 impl<I: Input> Reader<I> {
     /// Reads what somebody trusts as much as to decompress it to any size, which is less than 100 times as large.
     pub fn unlimited(input: I) -> Self {
-        Reader { input, room: usize::MAX, spares: Vec::new() }
-    }
-
-    /// Takes the memory of a string that is not needed any more for another one.
-    pub fn reuse(&mut self, spare: Vec<u8>) {
-        if self.spares.len() < SPARES && spare.capacity() <= SPARE_BYTES {
-            self.spares.push(spare);
-        }
+        Reader { input, room: usize::MAX }
     }
 
     pub fn take(&mut self, len: usize) -> Result<&[u8]> {
@@ -112,31 +173,46 @@ impl<I: Input> Reader<I> {
         }
     }
 
-    pub fn string(&mut self) -> Result<Vec<u8>> {
-        let mut string = self.spares.pop().unwrap_or_default();
-        string.clear();
-        match self.length_or_special()? {
-            Length::Plain(len) => string.extend_from_slice(self.take(checked_len(len)?)?),
-            Length::Special(0) => return Ok(i8::from_le_bytes(self.bytes()?).to_string().into_bytes()),
-            Length::Special(1) => return Ok(i16::from_le_bytes(self.bytes()?).to_string().into_bytes()),
-            Length::Special(2) => return Ok(i32::from_le_bytes(self.bytes()?).to_string().into_bytes()),
+    /// What stands before a string.
+    #[inline(always)]
+    fn form(&mut self) -> Result<Form> {
+        Ok(match self.length_or_special()? {
+            Length::Plain(len) => Form::Plain(checked_len(len)?),
+            Length::Special(0) => Form::Number(i8::from_le_bytes(self.bytes()?).into()),
+            Length::Special(1) => Form::Number(i16::from_le_bytes(self.bytes()?).into()),
+            Length::Special(2) => Form::Number(i32::from_le_bytes(self.bytes()?)),
             Length::Special(3) => {
                 let compressed = checked_len(self.length()?)?;
                 let len = checked_len(self.length()?)?;
                 self.room = self.room.checked_sub(len).ok_or(Error::Malformed("too much compressed"))?;
-                lzf::decompress(self.take(compressed)?, len, &mut string)?;
+                Form::Compressed(compressed, len)
             }
             Length::Special(_) => return Err(Error::Malformed("unknown encoding of a string")),
-        }
+        })
+    }
+
+    /// The next string, as it is serialized.
+    fn text(&mut self) -> Result<Text<'_>> {
+        let form = self.form()?;
+        Ok(form.text(self.take(form.len())?))
+    }
+
+    pub fn string(&mut self) -> Result<Vec<u8>> {
+        let mut string = Vec::new();
+        self.text()?.read_into(&mut string)?;
         Ok(string)
     }
 
     /// What `read` makes of the next string.
     pub fn read_string<T>(&mut self, read: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        let string = self.string()?;
-        let made = read(&string);
-        self.reuse(string);
-        made
+        match self.text()? {
+            Text::Plain(text) => read(text),
+            text => {
+                let mut string = Vec::new();
+                text.read_into(&mut string)?;
+                read(&string)
+            }
+        }
     }
 
     /// A score in the form of old versions: a length, and as many digits.

@@ -1,8 +1,7 @@
 //! Writing RDB files, which [`file`](crate::file) reads: uncompressed, with a checksum.
 
 use crate::{
-    FOOTER, crc64,
-    file::opcode,
+    FOOTER, crc64, opcode,
     payload::{put_length, put_string},
 };
 use std::io::{self, Write};

@@ -2,7 +2,8 @@
 
 use holdfast_rdb::{
     Field, Strings, Value, crc64, encode,
-    file::{Key, PackedValue, Reader, Record},
+    file::{Key, Reader, Record},
+    unread::{self, Content, Unread},
     writer::{Newer, REDIS_7_2, Writer},
 };
 
@@ -13,12 +14,43 @@ fn file(magic: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All records of a file, or what is wrong with it.
+/// All records of a file, or what is wrong with it. They are the same for who reads small values himself, but for the use of keys.
 fn read(bytes: &[u8]) -> Result<Vec<Record>, String> {
+    let records = read_by(bytes, |_, _| Ok(false));
+    let found = read_by(bytes, |reader, records| {
+        let Some(Unread { name, expires_ms, content, .. }) = reader.next_unread() else { return Ok(false) };
+        records.push(Record::Key(Key { name: name.into(), expires_ms, ..Key::default() }));
+        records.push(value(match content {
+            Content::Text(text) => Value::String(text.into()),
+            Content::Serialized(kind, bytes) => unread::read(kind, bytes).map_err(|e| e.to_string())?,
+        }));
+        Ok(true)
+    });
+    assert_eq!(found.is_ok(), records.is_ok(), "{found:?} {records:?}");
+    if let (Ok(records), Ok(found)) = (&records, found) {
+        let without_use = |record: &Record| match record {
+            Record::Key(key) => Record::Key(Key { idle_s: None, frequency: None, ..key.clone() }),
+            record => record.clone(),
+        };
+        let all = |records: &[Record]| records.iter().map(without_use).collect::<Vec<_>>();
+        assert_eq!(all(&found), all(records));
+    }
+    records
+}
+
+/// All records, of which `find` may find some, and says whether it has.
+fn read_by<'b>(
+    bytes: &'b [u8],
+    find: impl Fn(&mut Reader<&'b [u8]>, &mut Vec<Record>) -> Result<bool, String>,
+) -> Result<Vec<Record>, String> {
     let mut reader = Reader::new(bytes).map_err(|e| e.to_string())?;
     let mut records = Vec::new();
-    while let Some(record) = reader.next_record().map_err(|e| e.to_string())? {
-        records.push(record);
+    loop {
+        while find(&mut reader, &mut records)? {}
+        match reader.next_record().map_err(|e| e.to_string())? {
+            Some(record) => records.push(record),
+            None => break,
+        }
     }
     reader.end().map_err(|e| e.to_string())?;
     Ok(records)
@@ -105,39 +137,63 @@ fn records_come_in_their_order() {
 }
 
 #[test]
-fn few_elements_stay_packed_for_who_asks_for_it() {
-    // An intset, and a set in a listpack, each of which says how many there are.
-    let intset = [&2u32.to_le_bytes()[..], &2u32.to_le_bytes(), &[1, 0, 5, 0]].concat();
+fn small_values_are_found_without_being_read() {
+    // A set in a listpack that says how many members there are, and a string that is compressed: "abcabcabc" and so on.
     let listpack = |members: &[&[u8; 2]]| {
         let entries: Vec<u8> =
             members.iter().flat_map(|text| [0x82, text[0], text[1], 3]).chain([255]).collect();
         let (total, count) = (6 + entries.len() as u32, members.len() as u16);
         [&total.to_le_bytes()[..], &count.to_le_bytes(), &entries].concat()
     };
-    let packed =
-        |kind: u8, name: u8, string: &[u8]| [&[kind, 1, name, string.len() as u8][..], string].concat();
+    let packed = |string: &[u8]| [&[string.len() as u8][..], string].concat();
+    let compressed = [0xc3, 7, 30, 2, b'a', b'b', b'c', 0xe0, 18, 2];
     let (set, twice, none) = (listpack(&[b"aa", b"bb"]), listpack(&[b"aa", b"aa"]), listpack(&[]));
-    let body = [packed(11, b'i', &intset), packed(20, b's', &set), packed(20, b't', &twice)].concat();
-    let records = |body: &[u8]| {
-        let bytes = file("REDIS0011", body);
-        let mut reader = Reader::new(&bytes[..]).unwrap();
-        reader.leave_packed();
-        let mut records = Vec::new();
-        while let Some(record) = reader.next_record().unwrap() {
-            records.push(record);
-        }
-        records
+    let expiry = [&[252][..], &5_000_000_000_123u64.to_le_bytes()].concat();
+    let names = |from: &[u8]| [&[20][..], from].concat();
+    let body = [
+        names(&[1, b's']),
+        packed(&set),
+        names(&[1, b't']),
+        packed(&twice),
+        [&expiry[..], &[0, 0xc1, 0x39, 0x30, 1, b'v']].concat(),
+        [&[248, 60, 249, 200, 0][..], &compressed, &[0xc0, 7]].concat(),
+        [&[2][..], &text("members"), &[2, 1, b'a'], &compressed].concat(),
+        [&[18][..], &text("list"), &[2, 1, 1, b'a', 2], &packed(&set)].concat(),
+        [&[0][..], &text("last"), &compressed].concat(),
+        // These are not for here: there is nothing in it, and it has too many bytes.
+        [&names(&[1, b'n'])[..], &packed(&none)].concat(),
+        [&[0, 1, b'l', 0x80, 0, 1, 0, 1][..], &[b'x'; 0x10001]].concat(),
+    ];
+    let bytes = file("REDIS0011", &body.concat());
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut next = |name: &str, expires_ms, content, elements, bytes| {
+        let expected = Unread { name: name.as_bytes(), expires_ms, content, elements, bytes };
+        assert_eq!(reader.next_unread(), Some(expected));
     };
-    let record =
-        |kind, string: &Vec<u8>| Record::Packed(PackedValue { kind, string: string.clone(), entries: 2 });
-    let expected = [key("i"), record(11, &intset), key("s"), record(20, &set), key("t"), record(20, &twice)];
-    assert_eq!(records(&body), expected);
-    let unpacked = |kind, string| PackedValue::unpack(kind, string);
-    assert_eq!(unpacked(11, &intset).unwrap(), Value::Set(["1", "5"].iter().collect()));
-    assert_eq!(unpacked(20, &set).unwrap(), Value::Set(["aa", "bb"].iter().collect()));
-    // Who unpacks finds out what is damaged; a value without elements is none for anybody.
-    assert!(unpacked(20, &twice).is_err() && unpacked(0, &set).is_err());
-    assert_eq!(records(&packed(20, b'n', &none)), [key("n"), Record::Nothing]);
+    let long = "abc".repeat(10);
+    let (packed_set, packed_twice, members) =
+        (packed(&set), packed(&twice), [&[2, 1, b'a'][..], &compressed].concat());
+    next("s", None, Content::Serialized(20, &packed_set), 2, set.len() + 40);
+    next("t", None, Content::Serialized(20, &packed_twice), 2, twice.len() + 40);
+    next("12345", Some(5_000_000_000_123), Content::Text(b"v"), 1, 1);
+    next(&long, None, Content::Serialized(0, &[0xc0, 7]), 1, 11);
+    next("members", None, Content::Serialized(2, &members), 2, 31);
+    let list = [&[2, 1, 1, b'a', 2][..], &packed(&set)].concat();
+    next("list", None, Content::Serialized(18, &list), 3, 1 + set.len() + 40);
+    next("last", None, Content::Serialized(0, &compressed), 1, 30);
+    assert_eq!(reader.next_unread(), None);
+    assert_eq!(reader.next_record().unwrap(), Some(key("n")));
+    assert_eq!(reader.next_unread(), None, "half of the key was read");
+    assert_eq!(reader.next_record().unwrap(), Some(Record::Nothing));
+    assert_eq!(reader.next_unread(), None);
+    assert_eq!(reader.next_record().unwrap(), Some(key("l")));
+    assert!(matches!(reader.next_record().unwrap(), Some(Record::Value { .. })));
+    assert_eq!(reader.next_record().unwrap(), None);
+    reader.end().unwrap();
+    // Who reads a value finds out what is damaged.
+    assert_eq!(unread::read(20, &packed(&set)).unwrap(), Value::Set(["aa", "bb"].iter().collect()));
+    assert_eq!(unread::read(0, &compressed).unwrap(), Value::String(long.into()));
+    assert!(unread::read(20, &packed(&twice)).is_err() && unread::read(0, &set).is_err());
 }
 
 #[test]

@@ -255,8 +255,9 @@ fn streams_come_back() {
             1 => vec![("12", "-70000")],
             _ => vec![("name", ""), ("", "1")],
         };
-        let id =
-            |at: u64| if at % 7 == 0 { (at << 50, 0) } else { ((at / 7 * 7) << 50, u64::MAX - 10 + at % 7) };
+        let id = |at: u64| {
+            if at.is_multiple_of(7) { (at << 50, 0) } else { ((at / 7 * 7) << 50, u64::MAX - 10 + at % 7) }
+        };
         let stream = Stream {
             entries: (0..count).map(|at| entry(id(at + 1), &fields(at))).collect(),
             last: (u64::MAX, u64::MAX),

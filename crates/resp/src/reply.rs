@@ -76,10 +76,10 @@ pub fn skip_reply(buf: &[u8]) -> Result<Option<usize>, BadReply> {
         left -= 1;
         match kind {
             b'$' | b'=' | b'!' => {
-                if let Some(len) = length(line)? {
-                    if cursor.take(len)?.is_none() {
-                        return Ok(None);
-                    }
+                if let Some(len) = length(line)?
+                    && cursor.take(len)?.is_none()
+                {
+                    return Ok(None);
                 }
             }
             b'*' | b'~' | b'>' => left += length(line)?.unwrap_or(0) as u64,

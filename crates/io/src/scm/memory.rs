@@ -134,7 +134,7 @@ unsafe fn store(at: *mut u8, bytes: &[u8], write_back: WriteBack) {
 unsafe fn stream(mut at: *mut u8, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let skip = at as usize % WORD;
-        if skip == 0 && at as usize % 16 == 0 && bytes.len() >= 16 {
+        if skip == 0 && (at as usize).is_multiple_of(16) && bytes.len() >= 16 {
             let whole = bytes.len() / 16 * 16;
             for i in (0..whole).step_by(16) {
                 // SAFETY: by contract; both ends lie within what is stored, and the target is aligned.

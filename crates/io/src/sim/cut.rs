@@ -165,12 +165,12 @@ impl PowerCut {
             word
         };
         for (unit, survives) in units.iter().zip(survives) {
-            if let Unit::Word { file, offset, bytes, len, is_certain, .. } = unit {
-                if *survives || *is_certain {
-                    let number = offset / WORD;
-                    let word = words.entry((*file, number)).or_insert_with(|| word_of(*file, number));
-                    word[offset % WORD..][..*len].copy_from_slice(&bytes[..*len]);
-                }
+            if let Unit::Word { file, offset, bytes, len, is_certain, .. } = unit
+                && (*survives || *is_certain)
+            {
+                let number = offset / WORD;
+                let word = words.entry((*file, number)).or_insert_with(|| word_of(*file, number));
+                word[offset % WORD..][..*len].copy_from_slice(&bytes[..*len]);
             }
         }
         words.into_iter().fold(self.base, |sum, ((file, number), word)| {
