@@ -141,7 +141,7 @@ fn write_value(
 ) -> Result<(), Raise> {
     // A table may be in many places, and so be more than it seems.
     progress.values += 1;
-    if progress.values % TICK == 0 {
+    if progress.values.is_multiple_of(TICK) {
         host.tick().map_err(Raise::from)?;
     }
     lua.check_memory(out.written().len() - progress.start)?;

@@ -9,14 +9,15 @@
 //!   at any allocation, belong to userdata alone, and scripts cannot make any.
 //! * Bytes of strings are borrowed from the stack, which cannot change meanwhile.
 
+mod extra;
 mod native;
 mod state;
 
 pub use native::Guard;
 pub use state::{Collector, State};
 
+use extra::Extra;
 use mlua_sys as ffi;
-use state::Extra;
 use std::{
     ffi::{CStr, CString, c_int, c_void},
     ptr, slice,

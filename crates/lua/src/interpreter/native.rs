@@ -1,7 +1,7 @@
 //! The ways between Lua's code and functions of Rust. Each says whose turn it is (see [`super::state`]), and what an error
 //! leaves by `longjmp` holds nothing that is to be dropped.
 
-use super::{Function, Lua, PushError, Raise, state::Extra};
+use super::{Function, Lua, PushError, Raise, extra::Extra};
 use mlua_sys as ffi;
 use std::{
     ffi::{CStr, c_char, c_int, c_void},

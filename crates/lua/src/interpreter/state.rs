@@ -6,16 +6,12 @@
 //! checks the limit before ([`Lua::reserve`]). `lua_pcall` ends Lua's turn with all frames of Lua's code, so that nothing of Rust's
 //! lies between an error and who catches it. Texts that Lua makes outside of any protection are made beforehand, and stay.
 
-use super::{Hook, Lua, PushError, Raise, native};
+use super::{Lua, PushError, Raise, extra::Extra, native};
 use mlua_sys as ffi;
 use std::{
-    cell::Cell,
     ffi::{CStr, c_int, c_void},
     ptr,
 };
-
-/// Bytes that functions of Rust may take beyond the limit, so that they can still report an error.
-const HEADROOM: usize = 1 << 20;
 
 /// Bytes of garbage up to which a script may leave it to the next one.
 const GARBAGE_MAX: usize = 16 << 20;
@@ -29,47 +25,6 @@ const COLLECTOR_DEFAULT: c_int = 200;
 /// Texts of errors that Lua makes where no error can be caught. They are in memory already, so that making them takes none.
 const TEXTS: [&CStr; 3] =
     [c"error in error handling", c"C stack overflow", c"cannot resume non-suspended coroutine"];
-
-/// What a state carries beside Lua's own: the other end of the allocator's pointer.
-pub struct Extra {
-    /// Bytes in use.
-    used: Cell<usize>,
-    /// Bytes that may be in use.
-    limit: Cell<usize>,
-    /// Whether Lua's own code runs, which is told of a lack of memory by an error.
-    pub in_lua: Cell<bool>,
-    /// Bytes in use from which on all garbage is to be collected: see [`Extra::hurry`].
-    hurry_at: Cell<usize>,
-    main: Cell<*mut ffi::lua_State>,
-    /// Bytes that were in use between two scripts, when all garbage had been collected.
-    live: Cell<usize>,
-    /// Whether a script has changed how garbage is collected.
-    collector_changed: Cell<bool>,
-    pub context: Cell<*mut c_void>,
-    pub hook: Cell<Option<Hook>>,
-    /// Steps of Rust's since the hook was called.
-    steps: Cell<u32>,
-}
-
-impl Extra {
-    /// Lets the collector go through to its end when it has its next turn. It counts steps and not bytes, and would not
-    /// keep up with large strings, while the allocator, which must refuse, cannot wait for it.
-    #[cold]
-    fn hurry(&self) {
-        let (used, limit) = (self.used.get(), self.limit.get());
-        self.hurry_at.set(used + (limit.saturating_sub(used) / 4).max(limit / 64));
-        self.collector_changed.set(true);
-        // SAFETY: both only set a number: the steps in a turn, of which 0 are as many as there are, and when that comes.
-        unsafe {
-            ffi::lua_gc(self.main.get(), ffi::LUA_GCSETSTEPMUL, 0);
-            ffi::lua_gc(self.main.get(), ffi::LUA_GCRESTART, 0);
-        }
-    }
-
-    fn is_over(&self, more: usize) -> bool {
-        self.used.get().saturating_add(more) > self.limit.get().saturating_add(HEADROOM)
-    }
-}
 
 /// What [`Lua::collector`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,18 +51,7 @@ pub struct State {
 impl State {
     /// A new one without any library or limit.
     pub fn new() -> State {
-        let extra = Box::into_raw(Box::new(Extra {
-            used: Cell::new(0),
-            limit: Cell::new(usize::MAX),
-            in_lua: Cell::new(false),
-            hurry_at: Cell::new(usize::MAX),
-            main: Cell::new(ptr::null_mut()),
-            live: Cell::new(0),
-            collector_changed: Cell::new(false),
-            context: Cell::new(ptr::null_mut()),
-            hook: Cell::new(None),
-            steps: Cell::new(0),
-        }));
+        let extra = Box::into_raw(Box::new(Extra::new()));
         // SAFETY: the allocator is one, and its pointer lives until `drop` has closed the state.
         let main = unsafe { ffi::lua_newstate(allocate, extra.cast()) };
         assert!(!main.is_null(), "no memory for an interpreter");
@@ -252,6 +196,20 @@ impl Lua {
     }
 }
 
+/// Lets the collector go through to its end when it has its next turn. It counts steps and not bytes, and would not
+/// keep up with large strings, while the allocator, which must refuse, cannot wait for it.
+#[cold]
+fn hurry(extra: &Extra) {
+    let (used, limit) = (extra.used.get(), extra.limit.get());
+    extra.hurry_at.set(used + (limit.saturating_sub(used) / 4).max(limit / 64));
+    extra.collector_changed.set(true);
+    // SAFETY: both only set a number: the steps in a turn, of which 0 are as many as there are, and when that comes.
+    unsafe {
+        ffi::lua_gc(extra.main.get(), ffi::LUA_GCSETSTEPMUL, 0);
+        ffi::lua_gc(extra.main.get(), ffi::LUA_GCRESTART, 0);
+    }
+}
+
 unsafe extern "C" fn allocate(extra: *mut c_void, block: *mut c_void, old: usize, new: usize) -> *mut c_void {
     // SAFETY: `State::new` gave this pointer, which lives as long as the state.
     let extra = unsafe { &*extra.cast::<Extra>() };
@@ -278,7 +236,7 @@ unsafe extern "C" fn allocate(extra: *mut c_void, block: *mut c_void, old: usize
     }
     extra.used.set(after);
     if after > extra.hurry_at.get() && new > old {
-        extra.hurry();
+        hurry(extra);
     }
     moved
 }
