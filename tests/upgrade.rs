@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Client, Folder, Rng, Server, array, bulk, bulks, check, number, ok, seed, wait_until};
+use harness::{Client, Folder, Rng, Server, array, bulk, bulks, check, number, ok, seed, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
@@ -485,8 +485,11 @@ fn whenever_either_process_is_killed_nothing_acknowledged_is_lost() {
         let mut client = again.client();
         for (at, told) in told.iter().enumerate() {
             let told = told.load(Relaxed);
-            let Reply::Bulk(there) = client.call(&format!("GET counter-{at}")) else { panic!("it is there") };
-            let there: u64 = String::from_utf8(there).unwrap().parse().unwrap();
+            let there: u64 = match client.call(&format!("GET counter-{at}")) {
+                // On a busy machine nobody may have come to count.
+                Reply::Null => 0,
+                there => text(&there).parse().unwrap(),
+            };
             // One may have been executed whose reply has not come.
             assert!(there == told || there == told + 1, "counter-{at} is {there}, acknowledged {told}");
             acknowledged[at] = there;

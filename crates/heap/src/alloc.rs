@@ -32,7 +32,7 @@ impl Arena {
     /// used by other arenas after [`Tx::committed`].
     pub fn free(&mut self, tx: &mut Tx, offset: u64, size: usize) {
         let fit = Fit::of(size);
-        if size % PAGE == 0 {
+        if size.is_multiple_of(PAGE) {
             self.unpin(offset, size);
         }
         match fit {
@@ -74,7 +74,7 @@ impl Arena {
         let slot = within / shape.size;
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
         let mut taken = self.taken(slab);
-        let is_taken = taken[word] & bit != 0 && within % shape.size == 0;
+        let is_taken = taken[word] & bit != 0 && within.is_multiple_of(shape.size);
         assert!(is_taken, "no block of {} bytes at offset {offset}", shape.size);
 
         let was_full = taken == shape.full;
@@ -153,7 +153,7 @@ impl Arena {
         let (extent, page) = ((offset / EXTENT) as u32, (offset % EXTENT) as usize / PAGE);
         self.scan(extent);
         let last: [u8; 2] = self.array(map_entry(extent, page + pages - 1));
-        let starts = self.array(map_entry(extent, page)) == [RUN, 0] && offset % PAGE as u64 == 0;
+        let starts = self.array(map_entry(extent, page)) == [RUN, 0] && offset.is_multiple_of(PAGE as u64);
         assert!(starts && last == [RUN, pages as u8 - 1], "no run of {pages} pages at offset {offset}");
         self.give_pages(tx, extent, page, pages);
         self.count_unused(tx, extent, pages * PAGE);
@@ -171,7 +171,7 @@ impl Arena {
         for (extent, used) in raw_extents((offset / EXTENT) as u32, pages) {
             let known = self.memory.place(extent).map(|place| &self.space.extents[place]);
             let taken = known.is_some_and(|known| known.raw && known.used == used);
-            assert!(taken && offset % EXTENT == 0, "no run of {pages} pages at offset {offset}");
+            assert!(taken && offset.is_multiple_of(EXTENT), "no run of {pages} pages at offset {offset}");
             self.release(tx, extent);
         }
     }

@@ -128,7 +128,7 @@ mod tests {
     fn rounding_loses_less_than_an_eighth() {
         for size in 1..=300_000 {
             let bytes = Fit::of(size).bytes();
-            assert!(bytes >= size && bytes % 16 == 0, "{size} -> {bytes}");
+            assert!(bytes >= size && bytes.is_multiple_of(16), "{size} -> {bytes}");
             let loss = bytes - size;
             assert!(loss < 16 || loss * 8 < bytes, "{size} -> {bytes}");
             assert_eq!(Fit::of(bytes), Fit::of(size));

@@ -73,7 +73,7 @@ impl Arena {
 
     /// Keeps an allocation of whole pages in memory, once it is there, until it is freed.
     pub fn pin(&mut self, offset: u64, len: usize) {
-        assert!(offset % PAGE as u64 == 0 && len % PAGE == 0, "whole pages are pinned");
+        assert!(offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE), "whole pages are pinned");
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, true));
     }
 

@@ -119,7 +119,7 @@ pub struct Heap {
     /// Free pages of arenas' extents that take no RAM.
     discarded: AtomicU64,
     /// Called when an arena has taken an extent.
-    on_growth: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_growth: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
     loader: Mutex<Loader>,
     /// See [`checkpoint::Exclusive`].
     exclusive: AtomicBool,
@@ -306,14 +306,14 @@ impl Heap {
         }
         self.owned.fetch_add(count as u64, Relaxed);
         if let Some(on_growth) = self.on_growth.get() {
-            on_growth();
+            on_growth(count as u64 * EXTENT);
         }
         Some(taken)
     }
 
-    /// Has `f` called whenever arenas have taken more memory, in the middle of a transaction: it must not wait for any lock
+    /// Has `f` called with the bytes whenever arenas have taken more memory, in the middle of a transaction: it must not wait for any lock
     /// that is held around one. Panics at a second call.
-    pub fn on_growth(&self, f: Box<dyn Fn() + Send + Sync>) {
+    pub fn on_growth(&self, f: Box<dyn Fn(u64) + Send + Sync>) {
         assert!(self.on_growth.set(f).is_ok(), "somebody is told of the heap's growth already");
     }
 
@@ -338,6 +338,13 @@ impl Heap {
     pub fn held_bytes(&self) -> u64 {
         let owned = self.owned.load(Relaxed) * EXTENT;
         owned.saturating_sub((self.discarded.load(Relaxed) + self.memory.absent_pages()) * PAGE as u64)
+    }
+
+    /// Has memory backed by huge pages from now on, unless [`Heap::use_small_pages`] has been called: random looks miss the address
+    /// translation less often. To be called when all pages that were wanted have been loaded: before that, each would have its user wait until a
+    /// huge page is zeroed, which takes a millisecond. What is in memory is moved, until `is_over`.
+    pub fn use_huge_pages(&self, is_over: impl Fn() -> bool) {
+        self.memory.use_huge_pages(is_over);
     }
 
     /// Has memory backed by small pages from now on. For a heap that will not all be in memory: else each page that comes in
@@ -368,6 +375,11 @@ impl Heap {
     /// Bytes that the file needs for the next checkpoint: a complete one stays until the next is complete.
     pub(crate) fn file_bytes_needed(&self) -> u64 {
         2 * ((self.memory.file.state().slots.used() * PAGE) as u64).max(self.allocated_bytes())
+    }
+
+    /// Bytes of the medium that a checkpoint may need for bytes that arenas have taken: a complete one stays until the next is complete.
+    pub fn file_growth_of(&self, bytes: u64) -> u64 {
+        if self.home().is_some() { 0 } else { 2 * bytes }
     }
 
     /// Bytes of the medium that the file may still have to take for a checkpoint.

@@ -1,8 +1,11 @@
 //! Memory that takes RAM only where it is used: reserved, given back, and released, by the system's calls.
 
-pub(crate) use system::{forbid_huge_pages, reserve, unreserve, zero};
+pub(crate) use system::{allow_huge_pages, forbid_huge_pages, make_huge, reserve, unreserve, zero};
 
 use std::{io, ptr::NonNull};
+
+/// Bytes of a huge page.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 #[cfg(not(miri))]
 mod system {
@@ -27,9 +30,6 @@ mod system {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // The index is looked up at random: with small pages nearly every look misses the address translation too.
-        // SAFETY: the mapping just made. Where huge pages are not to be had, small ones serve.
-        let _ = unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
         Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at 0 unasked"))
     }
 
@@ -87,6 +87,21 @@ mod system {
         usize::try_from(done) == Ok(bytes)
     }
 
+    /// Has memory from [`reserve`] backed by huge pages where it is touched from now on.
+    pub(crate) fn allow_huge_pages(at: NonNull<u8>, len: usize) {
+        // SAFETY: advice on memory that stays ours. Where huge pages are not to be had, small ones serve.
+        let _ = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+    }
+
+    /// Puts a huge page in the place of the small ones behind [`HUGE_PAGE`] bytes from [`reserve`] on, at a multiple of that, if there are
+    /// some, and the system has one to give and, since Linux 6.1, does so when it is asked.
+    pub(crate) fn make_huge(at: NonNull<u8>) {
+        /// `libc` has it for some systems only.
+        const MADV_COLLAPSE: libc::c_int = 25;
+        // SAFETY: the memory stays ours, and holds what it has held.
+        let _ = unsafe { libc::madvise(at.as_ptr().cast(), HUGE_PAGE, MADV_COLLAPSE) };
+    }
+
     /// Has memory from [`reserve`] backed by small pages from now on.
     pub(crate) fn forbid_huge_pages(at: NonNull<u8>, len: usize) {
         // SAFETY: advice on memory that stays ours. Where there are no huge pages it fails, and is not needed.
@@ -125,6 +140,10 @@ mod system {
         // SAFETY: by contract.
         ranges.iter().for_each(|(at, len)| unsafe { at.write_bytes(0, *len) });
     }
+
+    pub(crate) fn allow_huge_pages(_: NonNull<u8>, _: usize) {}
+
+    pub(crate) fn make_huge(_: NonNull<u8>) {}
 
     pub(crate) fn forbid_huge_pages(_: NonNull<u8>, _: usize) {}
 

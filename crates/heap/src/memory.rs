@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use crate::{
     EXTENT, PAGE,
     file::PageFile,
-    mapping,
+    mapping::{self, HUGE_PAGE},
     page_set::{page_mask, runs},
     redo::Redo,
 };
@@ -78,7 +78,10 @@ struct States {
 
 impl States {
     fn reserve(len: usize) -> io::Result<States> {
-        Ok(States { base: mapping::reserve(len * size_of::<ExtentState>())?.cast(), len })
+        let bytes = len * size_of::<ExtentState>();
+        let base = mapping::reserve(bytes)?;
+        mapping::allow_huge_pages(base, bytes);
+        Ok(States { base: base.cast(), len })
     }
 }
 
@@ -129,6 +132,8 @@ impl Memory {
     pub(crate) fn reserve(extents: usize, file: PageFile) -> Result<Arc<Memory>> {
         let base = mapping::reserve(extents * EXTENT as usize)
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
+        // Until all is loaded that is wanted: see `use_huge_pages`.
+        mapping::forbid_huge_pages(base, extents * EXTENT as usize);
         let extents = States::reserve(extents)
             .map_err(|e| Error::io(format!("reserve memory for {}", file.name()), e))?;
         let (owners_made, is_small_paged) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -293,9 +298,34 @@ impl Memory {
         }
     }
 
+    /// Has the memory backed by huge pages, unless small ones are to be used: where it is touched from now on, and, until `is_over`, where
+    /// extents have owners.
+    pub(crate) fn use_huge_pages(&self, is_over: impl Fn() -> bool) {
+        let len = self.extents.len() * EXTENT as usize;
+        let goes_on = || !self.is_small_paged.load(SeqCst);
+        if goes_on() {
+            mapping::allow_huge_pages(self.base, len);
+        }
+        let first = self.base.as_ptr().align_offset(HUGE_PAGE);
+        for at in (first..).step_by(HUGE_PAGE).take_while(|at| at + HUGE_PAGE <= len) {
+            if is_over() || !goes_on() {
+                break;
+            }
+            let mut extents = at / EXTENT as usize..=(at + HUGE_PAGE - 1) / EXTENT as usize;
+            if extents.any(|extent| self.owner(extent as u32).is_some()) {
+                // SAFETY: within the reservation.
+                mapping::make_huge(unsafe { self.base.add(at) });
+            }
+        }
+        if !goes_on() {
+            // Somebody may have said so while the opposite was being said here.
+            mapping::forbid_huge_pages(self.base, len);
+        }
+    }
+
     /// Has the memory backed by small pages from now on.
     pub(crate) fn use_small_pages(&self) {
-        if !self.is_small_paged.swap(true, Relaxed) {
+        if !self.is_small_paged.swap(true, SeqCst) {
             mapping::forbid_huge_pages(self.base, self.extents.len() * EXTENT as usize);
         }
     }

@@ -233,7 +233,7 @@ impl Log {
         f: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Replayed> {
         o.check()?;
-        if from < FIRST_LSN || from % BATCH_ALIGN as u64 != 0 {
+        if from < FIRST_LSN || !from.is_multiple_of(BATCH_ALIGN as u64) {
             return Err(Error::Unusable(format!("no batch begins at LSN {from}")));
         }
         replay::replay(io, o, from, durable, f)
@@ -535,6 +535,8 @@ impl Log {
         let keeps_all = is_short || self.segments.medium_is_unknown();
         let ahead = if keeps_all { 2 + room::RESERVE_SEGMENTS } else { 2 };
         let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + ahead);
+        // Not what is left of the medium for others.
+        let wanted = wanted.min(self.removal_end());
         self.failed.get().is_none() && prepared < wanted
     }
 

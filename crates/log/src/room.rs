@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Log, Lsn, batch_len};
+use crate::{Log, Lsn, batch_len, layout::BLOCK_BYTES};
 
 /// Segments that are kept back from writers, and those of them that are kept back from what makes room, for the cleaner:
 /// it can always move what lives in one segment.
@@ -54,7 +54,9 @@ pub(crate) struct Room {
     admitted_to: AtomicU64,
     /// Bytes that are reserved and perhaps not appended yet.
     reserved: AtomicU64,
-    /// Held by whoever changes either.
+    /// Where the log ends for those who empty it: see [`Log::removal_end`].
+    removal_end: AtomicU64,
+    /// Held by whoever changes any of these.
     changing: Mutex<()>,
     /// Somebody was refused for want of room on the medium since that was asked how much it has.
     refused: AtomicBool,
@@ -187,12 +189,18 @@ impl Log {
     /// Bytes that the cleaner may still append until a segment is freed.
     pub fn room(&self) -> u64 {
         let taken = self.tail() + self.room.reserved.load(Ordering::Relaxed) + self.kept_back(Purpose::Clean);
-        self.segments.space_end().saturating_sub(taken)
+        self.removal_end().saturating_sub(taken)
     }
 
     /// Bytes that can be written at all until a segment is freed.
     pub fn room_at_all(&self) -> u64 {
-        self.segments.space_end().saturating_sub(self.tail())
+        self.removal_end().saturating_sub(self.tail())
+    }
+
+    /// The end of the log for those who empty it. Writers stop ahead of what there is room for, so that as much as is kept back from them is
+    /// left; if less of the medium may be taken from then on, because more is to be left for others, that is left still.
+    pub(crate) fn removal_end(&self) -> Lsn {
+        self.room.removal_end.load(Ordering::Acquire)
     }
 
     /// Bytes of that which only the cleaner may use, and what removes data.
@@ -216,7 +224,8 @@ impl Log {
         if purpose == Purpose::Write && self.segments.is_too_large() {
             return 0;
         }
-        self.segments.space_end().saturating_sub(self.kept_back(purpose))
+        let end = if purpose == Purpose::Write { self.segments.space_end() } else { self.removal_end() };
+        end.saturating_sub(self.kept_back(purpose))
     }
 
     /// Whether its files take more than they may by [`Log::set_bytes_max`].
@@ -249,10 +258,22 @@ impl Log {
         self.update_admission();
     }
 
+    /// Bytes of the medium that it may take of what is left for others, if more is left once it is nearly full.
+    pub fn promised_bytes(&self) -> u64 {
+        (1 + RESERVE_SEGMENTS) * (self.segments.payload() + BLOCK_BYTES)
+    }
+
     /// Leaves so many bytes of the medium for others, beside what is in use.
     pub fn set_medium_reserve(&self, bytes: u64) {
         self.segments.set_medium_reserve(bytes);
         self.update_admission();
+    }
+
+    /// Leaves so many bytes more, from now on or from when more were added. May be called in the middle of a transaction.
+    pub fn add_medium_reserve(&self, bytes: u64) {
+        if self.segments.add_medium_reserve(bytes) {
+            self.update_admission();
+        }
     }
 
     fn pending_end(&self) -> Lsn {
@@ -266,7 +287,12 @@ impl Log {
 
     /// To be called by who may change it.
     fn set_admitted_to(&self) {
-        let limit = self.limit(Purpose::Write).saturating_sub(self.room.reserved.load(Ordering::Relaxed));
+        let (segments, reserved) = (&self.segments, self.room.reserved.load(Ordering::Relaxed));
+        let kept_back = segments.start_of(segments.seq_of(self.tail() + reserved) + 1 + RESERVE_SEGMENTS);
+        // What the medium has refused is not there.
+        let promised = if segments.medium_is_full() { 0 } else { self.removal_end().min(kept_back) };
+        self.room.removal_end.store(segments.space_end().max(promised), Ordering::Release);
+        let limit = self.limit(Purpose::Write).saturating_sub(reserved);
         // Who has failed meanwhile sets it after us.
         let is_open = self.failed.get().is_none();
         self.room

@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
-    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -28,6 +27,8 @@ use crate::{
 
 /// The folder of the data folder that the log's files are in.
 pub const FOLDER: &str = "log";
+/// How many bytes that are to be left for others may be added before space is measured again.
+const UNMEASURED_MAX: u64 = 1 << 20;
 /// New files are zeroed in pieces of this size.
 const ZEROES: usize = 1 << 20;
 
@@ -89,6 +90,8 @@ pub(crate) struct Segments {
     pub writes: WriteCounters,
     /// Bytes of the medium that are left for others.
     medium_reserve: AtomicU64,
+    /// Of these, what was added since space was measured.
+    unmeasured: AtomicU64,
     /// The log's end if everything free were prepared.
     space_end: AtomicU64,
     /// Whether that is where it is because of the medium, rather than of the log's own limit.
@@ -159,6 +162,7 @@ impl Segments {
             live,
             writes: WriteCounters::default(),
             medium_reserve: AtomicU64::new(0),
+            unmeasured: AtomicU64::new(0),
             space_end: AtomicU64::new(0),
             medium_limits: AtomicBool::new(false),
             medium_unknown: AtomicBool::new(false),
@@ -245,15 +249,33 @@ impl Segments {
         }
     }
 
+    /// Leaves so many bytes more, and those that were added before and not heeded, once these are many; whether they are.
+    pub fn add_medium_reserve(&self, bytes: u64) -> bool {
+        self.medium_reserve.fetch_add(bytes, Ordering::Relaxed);
+        let is_due = self.unmeasured.fetch_add(bytes, Ordering::Relaxed) + bytes >= UNMEASURED_MAX;
+        if is_due {
+            self.measure_space();
+        }
+        is_due
+    }
+
     /// Asks the medium again how much room it has. If it has refused a file, no room is promised before there is one: free
     /// bytes say nothing of a quota.
     pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
-        let has_refused = mem::replace(&mut self.table.write().medium_full, false);
-        if has_refused {
+        // What is left for others stays so.
+        if self.medium_is_full() && self.segments_on_medium().is_none_or(|segments| segments > 0) {
+            self.table.write().medium_full = false;
             self.prepare_next(durable)?;
         }
         self.measure_space();
         Ok(())
+    }
+
+    /// How many segments' files the medium says that it has room for, beside what is left for others; `None`: it does not tell.
+    fn segments_on_medium(&self) -> Option<u64> {
+        let reserve = self.medium_reserve.load(Ordering::Relaxed);
+        let room = self.io.room_for_files(reserve).ok().flatten();
+        room.map(|room| room / u64::from(self.segment_size))
     }
 
     /// Whether the medium refused to hold another file, and was not tried again since.
@@ -329,14 +351,11 @@ impl Segments {
     }
 
     fn measure_space(&self) {
-        let reserve = self.medium_reserve.load(Ordering::Relaxed);
-        let room = self.io.room_for_files(reserve).ok().flatten();
-        self.medium_unknown.store(room.is_none(), Ordering::Relaxed);
-        let medium = match room {
-            Some(room) => room / u64::from(self.segment_size),
-            // A medium that does not tell is not full before it refuses a file.
-            None => u64::MAX,
-        };
+        self.unmeasured.store(0, Ordering::Relaxed);
+        let medium = self.segments_on_medium();
+        self.medium_unknown.store(medium.is_none(), Ordering::Relaxed);
+        // A medium that does not tell is not full before it refuses a file.
+        let medium = medium.unwrap_or(u64::MAX);
         // Exclusively, so that of two results the later one stays.
         let table = self.table.write();
         let allowed = table.files_max.saturating_sub(table.files());

@@ -37,10 +37,11 @@ impl Sleeper {
     pub fn wake(&self) {
         // Pairs with the fence in `sleep`: we see it asleep, or it sees the work.
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            if let Some(thread) = &*self.thread.lock() {
-                thread.unpark();
-            }
+        if self.asleep.load(Ordering::Relaxed)
+            && self.asleep.swap(false, Ordering::Relaxed)
+            && let Some(thread) = &*self.thread.lock()
+        {
+            thread.unpark();
         }
     }
 

@@ -123,6 +123,80 @@ fn a_segment_shows_all_batches_that_overlap_it() {
     assert_eq!(scan(&log, 3, Scope::All), Vec::<Lsn>::new());
 }
 
+/// Neither by what is kept back from writers, which is prepared when room is short, nor once the medium has refused a file.
+#[test]
+fn what_is_left_of_the_medium_for_others_is_not_taken() {
+    let segment = u64::from(options().segment_size);
+    for others in [0, 3 * segment] {
+        let io = SimIo::new(1);
+        io.set_capacity(20 * segment);
+        let free = || io.free_bytes().expect("the power is on").expect("it is told");
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        log.set_medium_reserve(5 * segment);
+        let fill = |from: u64| {
+            let full = (from..).find(|&number| {
+                let is_full = log.admit(1000) == Admission::Full;
+                if !is_full {
+                    append(&log, number, 1000);
+                    log.commit_once().expect("full is no failure");
+                    log.look_for_room();
+                }
+                is_full
+            });
+            full.expect("it is full some time")
+        };
+        let count = fill(0);
+        assert!((5 * segment..6 * segment).contains(&free()), "{} bytes are free", free());
+        // Others take of it, and more is to be left: it stays as it is.
+        io.set_capacity(20 * segment - others);
+        log.add_medium_reserve(3 * segment);
+        log.look_for_room();
+        fill(count);
+        assert!((5 * segment - others..6 * segment - others).contains(&free()), "{} bytes are free", free());
+        // Once they are gone again, and less is to be left, it goes on.
+        io.set_capacity(20 * segment);
+        log.set_medium_reserve(2 * segment);
+        log.look_for_room();
+        let count = fill(count);
+        assert!((2 * segment..3 * segment).contains(&free()), "{} bytes are free", free());
+        // Others take what was promised to the log, and give back less than is to be left.
+        log.set_medium_reserve(0);
+        io.set_capacity(20 * segment - free());
+        fill(count);
+        log.set_medium_reserve(5 * segment);
+        io.set_capacity(20 * segment);
+        log.look_for_room();
+        assert!(free() >= 2 * segment, "{} bytes are free", free());
+    }
+}
+
+/// More is to be left for others while the log is not full: writers stop at once, and those who empty it have what is kept back for them, and
+/// no more.
+#[test]
+fn what_is_kept_back_for_removals_is_there_however_much_is_to_be_left() {
+    let segment = u64::from(options().segment_size);
+    let io = SimIo::new(1);
+    io.set_capacity(40 * segment);
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    let append_for = |purpose, most: u64| {
+        let from = log.tail();
+        while log.tail() - from < most && log.admit_for(1000, purpose) == Admission::Ok {
+            append(&log, 0, 1000);
+            log.commit_once().expect("full is no failure");
+        }
+        log.tail() - from
+    };
+    append_for(Purpose::Write, 10 * SEGMENT_PAYLOAD);
+    let taken = log.usage().bytes;
+    log.set_medium_reserve(100 * segment);
+    assert_eq!(log.admit(1000), Admission::Full);
+    let removals = append_for(Purpose::Remove, u64::MAX);
+    assert!(removals > SEGMENT_PAYLOAD, "{removals} bytes");
+    append_for(Purpose::Clean, u64::MAX);
+    assert!(log.usage().bytes <= taken + log.promised_bytes(), "{taken}, then {:?}", log.usage());
+    log.wait_durable(log.tail()).expect("it has room");
+}
+
 #[test]
 fn a_full_log_says_so_until_a_segment_is_freed() {
     let by_limit = LogOptions { max_segments: 10, ..options() };
@@ -343,7 +417,7 @@ fn a_read_ends_where_a_segment_is_freed_meanwhile() {
         let mut bytes = vec![0; ((SEGMENTS - 1) * SEGMENT_PAYLOAD) as usize];
         while !freeing.is_finished() {
             let read = log.read(FIRST_LSN, &mut bytes).expect("its first segment is kept") as u64;
-            let is_cut_off = (FIRST_LSN + read) % SEGMENT_PAYLOAD == 0;
+            let is_cut_off = (FIRST_LSN + read).is_multiple_of(SEGMENT_PAYLOAD);
             assert!(is_cut_off || read == bytes.len() as u64, "{read} bytes");
         }
     });

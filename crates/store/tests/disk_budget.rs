@@ -13,6 +13,10 @@ const VALUE: usize = 3000;
 
 fn open_on(sim: &SimIo, disk_bytes_max: u64) -> Store {
     sim.set_capacity(MEDIUM);
+    open_as_it_is(sim, disk_bytes_max)
+}
+
+fn open_as_it_is(sim: &SimIo, disk_bytes_max: u64) -> Store {
     let options = Options {
         partitions: 4,
         segment_size: Some(SEGMENT),
@@ -167,7 +171,7 @@ fn a_budget_that_is_lowered_is_met_once_enough_is_deleted() {
     make_room(&store);
     assert!(!set(&store, 9999));
     // Some are taken away from segments of all ages.
-    let is_kept = |number: &u32| number % 4 == 0;
+    let is_kept = |number: &u32| number.is_multiple_of(4);
     remove(&store, (0..5000).filter(|number| !is_kept(number)));
     make_room(&store);
     assert!(used(&sim) <= budget, "{} of {budget}, before {before}", used(&sim));
@@ -203,4 +207,40 @@ fn a_budget_below_what_is_there_at_a_start_refuses_writes_and_takes_deletes() {
     assert!(used(&sim) < 3 << 20, "{}", used(&sim));
     store.set_disk_bytes_max(BUDGET);
     assert!(set(&store, 9999));
+}
+
+/// Whatever grows, and however long the thread that looks after room does not run: without a checkpoint nothing is ever freed.
+#[test]
+fn a_full_medium_has_room_for_a_checkpoint() {
+    for value_len in [40, 400, VALUE] {
+        let sim = SimIo::new(1);
+        sim.set_capacity(BUDGET);
+        let store = open_as_it_is(&sim, u64::MAX);
+        let fill = |from: u32| {
+            let refused = (from..).find(|&number| {
+                let (name, value) = (key(number / 100), vec![number as u8; value_len]);
+                if store.admit(2 * value_len) != Admission::Ok {
+                    // It may only be behind.
+                    store.log().wait_durable(store.log().tail()).expect("a sound medium");
+                }
+                let put = |txn: &mut Txn| {
+                    txn.hash_set(0, &name, [(&number.to_le_bytes()[..], &value[..])], Expiry::Clear)
+                };
+                match store.admit(2 * value_len) {
+                    Admission::Ok => open::run(&store, &[&name], put).is_err(),
+                    refusal => refusal == Admission::Full,
+                }
+            });
+            store.log().wait_durable(store.log().tail()).expect("a sound medium");
+            store.log().look_for_room();
+            refused.expect("it is full some time")
+        };
+        let count = fill(0);
+        store.checkpoint().expect("it has room");
+        remove(&store, 0..count / 100);
+        make_room(&store);
+        assert!(fill(count) > count + count / 4, "{value_len}");
+        store.checkpoint().expect("it has room");
+        store.check().expect("a sound store");
+    }
 }

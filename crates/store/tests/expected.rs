@@ -50,7 +50,7 @@ fn expected_keys_are_found_where_they_are_by_then() {
         let mut expected = Vec::new();
         store.expect(0, keys.iter().map(|key| (key.as_slice(), None)), &mut expected);
         // Entries go, others come into their places, buckets overflow and segments are split.
-        let gone = |at: usize| (at + round) % 3 == 0;
+        let gone = |at: usize| (at + round).is_multiple_of(3);
         for (_, key) in keys.iter().enumerate().filter(|(at, _)| gone(*at)) {
             open::run(&store, &[key], |txn| Ok(txn.remove(0, key))).expect("room");
         }
@@ -73,7 +73,7 @@ fn known_keys_are_found_in_any_order_and_more_than_once() {
     let known: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     for round in 0..3u64 {
         let mut txn = store.try_begin_known(0, known.iter().copied()).expect("nobody holds it up");
-        for (at, key) in known.iter().enumerate().filter(|(at, _)| (*at as u64 + round) % 3 != 0) {
+        for (at, key) in known.iter().enumerate().filter(|(at, _)| !(*at as u64 + round).is_multiple_of(3)) {
             txn.set(0, key, format!("{at} in {round}").as_bytes(), false).expect("room");
         }
         let values = |txn: &mut holdfast_store::Txn| -> Vec<Option<Vec<u8>>> {

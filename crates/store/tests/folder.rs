@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 
 /// One with either kind of medium.
 fn any_machine(seed: u64) -> SimIo {
-    if seed % 3 == 0 { SimIo::on_scm(seed) } else { SimIo::new(seed) }
+    if seed.is_multiple_of(3) { SimIo::on_scm(seed) } else { SimIo::new(seed) }
 }
 
 fn options() -> Options {

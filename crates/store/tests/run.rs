@@ -212,7 +212,7 @@ fn collections_that_all_get_another_encoding_have_room_for_it() {
     let keys: Vec<Vec<u8>> = (0..KEYS).map(|number| format!("key:{number}").into_bytes()).collect();
     let named: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     // One element more is too many for one block.
-    let last = |number: u32| if number % 2 == 0 { 128 } else { 512 };
+    let last = |number: u32| if number.is_multiple_of(2) { 128 } else { 512 };
     for (number, key) in (0..).zip(&keys) {
         let fill = |_: &mut Reader, writes: &mut Writes| {
             let elements = 0..last(number);

@@ -1,8 +1,11 @@
 //! Pages leave memory and come back.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    os::unix::fs::FileExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use crate::world::{Random, checkpoint_now};
@@ -134,6 +137,47 @@ fn pinned_pages_can_be_loaded_first() {
     assert_eq!((present(&arena), is_present(&arena, offset, 5)), (1, true));
     while heap.load_next(Load::All, 1 << 20).unwrap() {}
     assert_eq!(present(&arena), PAGES as usize);
+}
+
+/// How many pages of the system's have RAM behind them, of so many bytes.
+fn with_ram(at: *const u8, len: usize) -> usize {
+    /// Of an entry of `/proc/self/pagemap`, one of eight bytes for each page.
+    const PRESENT: u64 = 1 << 63;
+    let mut entries = vec![0; len / PAGE * 8];
+    let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+    map.read_exact_at(&mut entries, at.addr() as u64 / PAGE as u64 * 8).unwrap();
+    let entries = entries.chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().unwrap()));
+    entries.filter(|entry| entry & PRESENT != 0).count()
+}
+
+/// A huge page takes a millisecond to be zeroed. A start touched so many of them that another process's take-over of a server with 3 million
+/// keys held up its clients by 50 ms more.
+#[test]
+fn pages_that_are_used_after_a_start_take_no_huge_ones_until_all_is_loaded() {
+    const BYTES: usize = 8 << 20;
+    let options = HeapOptions { max_bytes: 4 * BYTES as u64, arenas: 1 };
+    let sim = SimIo::new(1);
+    let (heap, mut arenas) = Heap::create(sim.open("heap", true).unwrap(), options).unwrap();
+    let mut tx = Tx::new();
+    let offset = arenas[0].alloc(&mut tx, BYTES).unwrap();
+    let pages = (BYTES / PAGE) as u64;
+    (0..pages).for_each(|page| arenas[0].fill(&mut tx, offset + page * PAGE as u64, PAGE, number(page)));
+    let finished = checkpoint_now(&heap, &mut arenas).unwrap();
+    let root = *finished.root();
+    finished.commit();
+    drop((heap, arenas));
+
+    let (heap, recovery) = Heap::open(sim.open("heap", false).unwrap(), options, &root).unwrap();
+    let arena = recovery.finish().unwrap().remove(0);
+    let used = || (0..pages).step_by(64);
+    let first = arena.bytes(offset, PAGE).as_ptr();
+    used().for_each(|page| check(&arena, offset, page));
+    assert_eq!(with_ram(first, BYTES), used().count());
+    while heap.load_next(Load::All, 1 << 20).unwrap() {}
+    assert_eq!(with_ram(first, BYTES), pages as usize);
+    heap.use_huge_pages(|| true);
+    heap.use_huge_pages(|| false);
+    (0..pages).for_each(|page| check(&arena, offset, page));
 }
 
 #[test]

@@ -25,7 +25,7 @@ const REPLAY_BYTES: u64 = 256 << 20;
 /// The same for each byte of the heap's copy.
 const REPLAY_FACTOR: u64 = 4;
 
-/// Called with the bytes of each step; an error ends what is being done.
+/// Called with the bytes of each step, those that are only read again, too; an error ends what is being done.
 pub type OnStep<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// A folder of backups of one store.
@@ -116,20 +116,20 @@ impl BackupFolder {
         }
         self.remove_unused()?;
         let mut bytes_written = 0;
-        let mut count = |bytes| {
-            bytes_written += bytes;
-            on_step(bytes)
-        };
         let mut files = Vec::new();
         let (heap, superblock) = match self.earlier_heap(plan) {
             Some(earlier) => earlier,
-            None => (self.copy_heap(&*source, &plan.superblock, &mut count)?, plan.superblock.clone()),
+            None => {
+                let (heap, bytes) = self.copy_heap(&*source, &plan.superblock, on_step)?;
+                bytes_written += bytes;
+                (heap, plan.superblock.clone())
+            }
         };
         files.push(heap);
         for name in dictionary::files(&*source)? {
             let file = match self.earlier(&name) {
                 Some(file) => file,
-                None => self.copy_file(&*source, &name, &mut count)?,
+                None => self.copy_file(&*source, &name, on_step).inspect(|file| bytes_written += file.len)?,
             };
             files.push(file);
         }
@@ -138,7 +138,10 @@ impl BackupFolder {
             let name = segment_name(plan, segment);
             let copied = match self.earlier(&name) {
                 Some(file) => file,
-                None => self.copy_segment(&mut copier, segment, name, &mut count)?,
+                None => {
+                    let copied = self.copy_segment(&mut copier, segment, name, on_step);
+                    copied.inspect(|file| bytes_written += file.len)?
+                }
             };
             // The files of a data folder are numbered without gaps.
             files.push(BackupFile { place: format!("log/{slot:08x}"), ..copied });
@@ -194,14 +197,24 @@ impl BackupFolder {
         fits.then(|| (heap.clone(), last.superblock.clone()))
     }
 
-    fn copy_heap(&self, source: &dyn Io, superblock: &Superblock, on_step: OnStep) -> Result<BackupFile> {
+    /// The copy of the heap, and the bytes that were written for it: what lies between its pages takes no room.
+    fn copy_heap(
+        &self,
+        source: &dyn Io,
+        superblock: &Superblock,
+        on_step: OnStep,
+    ) -> Result<(BackupFile, u64)> {
         let name = self.unused_heap_name(superblock.generation);
         let from = source.open(HEAP, false).map_err(|e| Error::io("open heap", e))?;
         let to = self.create(&name)?;
-        let len = copy_checkpoint(from, to.clone(), &superblock.heap, on_step)?;
+        let mut written = 0;
+        let len = copy_checkpoint(from, to.clone(), &superblock.heap, &mut |bytes| {
+            written += bytes;
+            on_step(bytes)
+        })?;
         // As it lies on the medium.
-        let crc = checksum(&*to, len, &mut |_, _| Ok(()))?;
-        Ok(BackupFile { place: HEAP.to_owned(), name, len, crc })
+        let crc = checksum(&*to, len, &mut |_, bytes| on_step(bytes.len() as u64))?;
+        Ok((BackupFile { place: HEAP.to_owned(), name, len, crc }, written))
     }
 
     /// Of servers that share a log, each counts its own checkpoints: an earlier backup may have another one of this number.

@@ -155,7 +155,7 @@ impl Meter {
             Uses::Last => self.tick,
             Uses::Count { log_factor, .. } => {
                 let chances = u64::from(known.saturating_sub(COUNT_NEW)) * u64::from(log_factor) + 1;
-                (known + u32::from(self.random.u64(..) % chances == 0)).min(COUNT_MAX)
+                (known + u32::from(self.random.u64(..).is_multiple_of(chances))).min(COUNT_MAX)
             }
         }
     }

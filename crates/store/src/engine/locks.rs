@@ -230,10 +230,10 @@ impl<'s> Locks<'s> {
 
     /// The same to look at.
     pub fn read(&self, partition: u16) -> &Partition {
-        if let Some((number, guard)) = &self.first {
-            if *number == partition {
-                return guard;
-            }
+        if let Some((number, guard)) = &self.first
+            && *number == partition
+        {
+            return guard;
         }
         let at = self.more.binary_search_by_key(&partition, |p| p.0).expect("the key's partition is locked");
         &self.more[at].1

@@ -20,8 +20,9 @@ pub(crate) enum Yielded {
 }
 
 impl Engine {
-    /// Has copies yield to the heap, which has just grown in the middle of a transaction.
-    pub fn note_growth(&self) {
+    /// Has copies, and the log's room, yield to the heap, which has just grown by so many bytes in the middle of a transaction.
+    pub fn note_growth(&self, bytes: u64) {
+        self.shared.log.add_medium_reserve(self.shared.heap.file_growth_of(bytes));
         if self.shared.budget.max() != usize::MAX {
             self.shared.budget.judge_data();
             self.yield_copies(CHUNKS_A_GROWTH);

@@ -240,7 +240,7 @@ impl Compression {
             return None;
         }
         let missed = MISSED.get();
-        let is_worth_trying = missed < MISSES || missed % STRIDE == 0;
+        let is_worth_trying = missed < MISSES || missed.is_multiple_of(STRIDE);
         let compressed = match codec {
             Some(Codec::Zstd(level)) if dictionaries && value.len() <= VALUE_MAX => {
                 self.sample(value);
@@ -274,7 +274,7 @@ impl Compression {
         SMALL_VALUES.set(turn);
         // Nobody waits for another one's sample.
         if stride > 0
-            && turn % stride == 0
+            && turn.is_multiple_of(stride)
             && let Some(mut samples) = self.samples.try_lock()
             && !samples.are_enough()
         {

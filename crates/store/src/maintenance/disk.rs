@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Bytes of the budget that are left for what the heap gains until it is looked at again, and for small files.
 const SLACK: u64 = 4 << 20;
 
+/// Bytes of the medium that are left free beside what the next checkpoint may take, for what the heap gains until it is looked at again.
+const MEDIUM_SLACK: u64 = 4 << 20;
+
 /// What the data folder takes, and may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
@@ -35,9 +38,11 @@ impl DiskBudget {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// Gives the log what the heap leaves of it. Makes no data go: what is too much goes as cleaning frees it.
+    /// Gives the log what the heap leaves of it, and of the medium. Makes no data go: what is too much goes as cleaning frees it.
     pub fn fit(&self, engine: &Engine) -> Result<()> {
         let (log, heap) = (&engine.shared.log, &engine.shared.heap);
+        // Without a checkpoint nothing is ever freed. As the heap grows more is left at once; this puts right what was too much.
+        log.set_medium_reserve(heap.file_growth_max() + log.promised_bytes() + MEDIUM_SLACK);
         let bytes_max = self.bytes_max.load(Relaxed);
         if bytes_max == u64::MAX {
             return if self.is_told.swap(false, Relaxed) { log.set_bytes_max(u64::MAX) } else { Ok(()) };

@@ -37,8 +37,6 @@ use std::{
 
 /// How long the thread sleeps when nothing is urgent.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes of the medium that are left free beside what the next checkpoint may take.
-const MEDIUM_SLACK: u64 = 4 << 20;
 /// Bytes of the heap that are loaded at once after a start.
 const LOAD_BYTES: usize = 1 << 20;
 /// Log that an idle store may leave to be replayed, in bytes.
@@ -112,6 +110,9 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
     {}
     report("apply redo", engine.finish_replay().map(|()| true));
     engine.attach_all();
+    if engine.has_room_to_load() {
+        heap.use_huge_pages(|| stop.load(Relaxed));
+    }
     let mut hand = ExpireHand::new(engine.partitions.len());
     let mut expires_on = false;
     let (mut tail_seen, mut heap_bytes, mut looked) = (0, 0, None::<Instant>);
@@ -130,7 +131,6 @@ fn run(maintenance: &Maintenance, stop: &AtomicBool) {
                 heap_bytes = heap.allocated_bytes();
                 maintenance.clock_marks.mark(engine);
                 log.trim_memory();
-                log.set_medium_reserve(heap.file_growth_max() + MEDIUM_SLACK);
                 let may_expire =
                     expiry.is_on(engine.shared.io.now_ms()) && !engine.shared.keeps_expired.load(Relaxed);
                 expires_on = may_expire && report("expire", expiry::expire(engine, &mut hand));

@@ -255,10 +255,11 @@ impl Partition {
     pub fn note_written(&mut self, shared: &Shared, written: &Written, wait_lsn: Lsn) {
         self.recent[Partition::class(written.digest)] = wait_lsn;
         self.version += 1;
-        if !self.observers.is_empty() && written.notify != Notify::None {
-            if let Some(logical) = shared.databases.logical(written.db) {
-                self.observers.notify(logical, written.digest, written.notify);
-            }
+        if !self.observers.is_empty()
+            && written.notify != Notify::None
+            && let Some(logical) = shared.databases.logical(written.db)
+        {
+            self.observers.notify(logical, written.digest, written.notify);
         }
     }
 
@@ -345,13 +346,13 @@ impl Partition {
         slot: Option<Slot>,
     ) -> Option<Found> {
         let keys = &mut self.databases[db as usize].keys;
-        if let Some(slot) = slot {
-            if let Some(word) = keys.get_at(&self.arena, slot, digest) {
-                if keys.attach_segment(slot.segment()) {
-                    self.count(shared, db, slot.segment());
-                }
-                return Some(Found { slot, word });
+        if let Some(slot) = slot
+            && let Some(word) = keys.get_at(&self.arena, slot, digest)
+        {
+            if keys.attach_segment(slot.segment()) {
+                self.count(shared, db, slot.segment());
             }
+            return Some(Found { slot, word });
         }
         if let Some(segment) = keys.attach(digest) {
             self.count(shared, db, segment);

@@ -69,10 +69,10 @@ impl Store {
     /// # Errors
     /// Those of [`Store::run`].
     pub fn set(&self, db: u8, key: &[u8], value: &[u8]) -> Result<Lsn> {
-        if self.admit(redo_max(1, key.len() + value.len())) == Admission::Ok {
-            if let Some(lsn) = self.replace_directly(db, key, value) {
-                return Ok(lsn);
-            }
+        if self.admit(redo_max(1, key.len() + value.len())) == Admission::Ok
+            && let Some(lsn) = self.replace_directly(db, key, value)
+        {
+            return Ok(lsn);
         }
         let set = self.run(&[key], |_, writes| {
             writes.set(db, key, value);

@@ -125,9 +125,10 @@ impl Store {
         }
         recovery.notes.extend(dirty_shutdowns(&*shared.io)?);
         let grown = Arc::downgrade(&maintenance);
-        shared.heap.on_growth(Box::new(move || {
-            grown.upgrade().inspect(|maintenance| maintenance.engine.note_growth());
+        shared.heap.on_growth(Box::new(move |bytes| {
+            grown.upgrade().inspect(|maintenance| maintenance.engine.note_growth(bytes));
         }));
+        maintenance.disk.fit(&maintenance.engine)?;
         let threads = match background {
             true => Some(Threads {
                 log: shared.log.start_thread()?,

@@ -86,12 +86,12 @@ impl Store {
                 part.set_now(now_ms);
             }
             for (at, (&key, &Expected { digest, slot, .. })) in some.iter().zip(&expected).enumerate() {
-                if let Some(part) = held.as_mut().and_then(|held| held.partition(at)) {
-                    if let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, slot) {
-                        f(first + at, Some(value));
-                        wait_lsn = wait_lsn.max(recent);
-                        continue;
-                    }
+                if let Some(part) = held.as_mut().and_then(|held| held.partition(at))
+                    && let Some((value, recent)) = part.read_copy(self.shared(), db, key, digest, slot)
+                {
+                    f(first + at, Some(value));
+                    wait_lsn = wait_lsn.max(recent);
+                    continue;
                 }
                 // This one may have to wait for partitions, or for the medium.
                 held = None;

@@ -424,10 +424,10 @@ impl<'s> Txn<'s> {
         let (mut cold, lookups) = (Vec::new(), self.lookups);
         for key in keys {
             let target = self.target(db, key);
-            if let Some(found) = self.find(target) {
-                if let Err(Error::Cold(one)) = self.value(target, found) {
-                    cold.push(one);
-                }
+            if let Some(found) = self.find(target)
+                && let Err(Error::Cold(one)) = self.value(target, found)
+            {
+                cold.push(one);
             }
         }
         self.lookups = lookups;

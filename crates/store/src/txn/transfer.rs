@@ -75,11 +75,11 @@ impl Txn<'_> {
             return self.set(to_db, to, &value, true);
         }
         self.set(to_db, to, &value, false)?;
-        if expiry.is_some() {
-            if let Err(full) = self.set_expiry(to_db, to, expiry) {
-                self.remove(to_db, to);
-                return Err(full);
-            }
+        if expiry.is_some()
+            && let Err(full) = self.set_expiry(to_db, to, expiry)
+        {
+            self.remove(to_db, to);
+            return Err(full);
         }
         Ok(())
     }

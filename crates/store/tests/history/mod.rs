@@ -176,10 +176,10 @@ macro_rules! collection {
 
 /// Changes the stream at a key, if there is one.
 pub fn change_stream(state: &mut State, db: u8, key: &[u8], f: impl FnOnce(&mut Stream)) {
-    if let Some((value, _)) = state.get_mut(&(db, key.to_vec())) {
-        if let Value::Stream(stream) = Arc::make_mut(value) {
-            f(stream);
-        }
+    if let Some((value, _)) = state.get_mut(&(db, key.to_vec()))
+        && let Value::Stream(stream) = Arc::make_mut(value)
+    {
+        f(stream);
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Layout {
 impl Layout {
     /// A layout of `width` bytes a slot and `size` bytes a node.
     pub const fn new(width: usize, size: usize) -> Self {
-        assert!(width <= MAX_WIDTH && size % width == 0);
-        assert!(size / width <= MAX_ORDER && (size / width) % 8 == 0);
+        assert!(width <= MAX_WIDTH && size.is_multiple_of(width));
+        assert!(size / width <= MAX_ORDER && (size / width).is_multiple_of(8));
         Self { width, size }
     }
 
@@ -129,7 +129,7 @@ pub(crate) fn free(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64) {
 /// Gives a node the slots in `slots`, one after another in key order; what it held is gone.
 pub(crate) fn fill(arena: &mut Arena, tx: &mut Tx, layout: Layout, node: u64, slots: &[u8]) {
     let count = slots.len() / layout.width;
-    assert!(count <= layout.capacity() && slots.len() % layout.width == 0);
+    assert!(count <= layout.capacity() && slots.len().is_multiple_of(layout.width));
     let mut order = [END; MAX_ORDER];
     for (slot, byte) in order[..count].iter_mut().enumerate() {
         *byte = slot as u8;

@@ -88,7 +88,7 @@ fn behaves_like_a_map(seed: u64, largest: u64, limits: Limits, expiring: u64) {
     bench.limits = limits;
     let mut model: HashMap<Vec<u8>, Stored> = HashMap::new();
     for step in 0..8 * largest {
-        let growing = step / largest % 2 == 0;
+        let growing = (step / largest).is_multiple_of(2);
         bench.now_ms += random.below(3);
         let now_ms = bench.now_ms;
         model.retain(|_, (_, expires)| *expires == 0 || *expires > now_ms);

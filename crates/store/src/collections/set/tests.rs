@@ -79,7 +79,7 @@ fn behaves_like_a_set(seed: u64, largest: usize, member: impl Fn(&mut Random) ->
         let mut model: HashSet<Vec<u8>> = HashSet::new();
         let largest = largest / (round % 3 + 1);
         for step in 0..6 * largest {
-            let growing = step / largest % 2 == 0;
+            let growing = (step / largest).is_multiple_of(2);
             let member = member(&mut random);
             assert_eq!(bench.contains(&member), model.contains(&member));
             match random.below(10) {
