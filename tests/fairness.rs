@@ -179,7 +179,7 @@ fn who_wants_what_a_slow_script_has_waits_for_it() {
     assert_apart(&["one", "two"]);
     let server = Server::start(&["--workers", "1"]);
     let mut runner = server.client();
-    runner.send(&eval(&["one"], "500"));
+    runner.send(&eval(&["one"], "1500"));
     thread::sleep(Duration::from_millis(100));
     // All in the script's own thread: it must not wait there.
     let wanted = [
@@ -204,7 +204,7 @@ fn who_wants_what_a_slow_script_has_waits_for_it() {
     let mut others = server.client();
     let asked = Instant::now();
     assert_eq!(others.call("set two 2"), harness::ok());
-    assert!(asked.elapsed() < Duration::from_millis(200), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_millis(1000), "{:?}", asked.elapsed());
     assert!(clients[0].is_silent());
     assert_eq!(runner.reply(), harness::bulk("done"));
     for (client, command) in clients.iter_mut().zip(wanted) {

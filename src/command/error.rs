@@ -88,6 +88,8 @@ pub const MASTERDOWN: Stop =
     Stop::new("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 /// Its data are not there yet.
 pub const LOADING: Stop = Stop::new("LOADING Redis is loading the dataset in memory");
+/// A command of a transaction was refused, and with it the transaction.
+pub const EXECABORT: Stop = Stop::new("EXECABORT Transaction discarded because of previous errors.");
 /// The arguments are not what the command expects.
 pub const SYNTAX: Stop = Stop::new("ERR syntax error");
 /// An argument should be an integer.

@@ -8,7 +8,8 @@ use std::cell::OnceCell;
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidArguments;
 
-/// The keys of a call, found when they are first needed and then kept: rights, locks and cold reads go by the same ones.
+/// The keys of a call, found when they are first needed and then kept: rights, slots, locks, cold reads,
+/// tracking and keyspace misses go by the same ones.
 #[derive(Default)]
 pub struct CallKeys(OnceCell<FoundKeys>);
 

@@ -50,7 +50,14 @@ impl Progress {
         let workers = (0..workers).map(|_| awaited()).collect();
         let (durable, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let progress = Arc::new(Progress { durable, failed, workers, lease });
-        progress.lease.iter().for_each(|lease| lease.wakes(&progress));
+        if let Some(lease) = &progress.lease {
+            let waiting = Arc::downgrade(&progress);
+            lease.on_renewal(move || {
+                if let Some(progress) = waiting.upgrade() {
+                    progress.advance(progress.durable());
+                }
+            });
+        }
         progress
     }
 

@@ -1,9 +1,8 @@
 //! The lease of a server that leads others: until when what it has read may be told, since no other one leads.
 
-use super::durability::Progress;
 use holdfast_store::Io;
 use std::sync::{
-    Arc, OnceLock, Weak,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
@@ -11,13 +10,14 @@ use std::sync::{
 pub struct Lease {
     io: Arc<dyn Io>,
     until_us: AtomicU64,
-    waiting: OnceLock<Weak<Progress>>,
+    /// Wakes those whose replies wait for it.
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Lease {
     /// One that holds not yet. Its clock is the machine's.
     pub fn new(io: Arc<dyn Io>) -> Lease {
-        Lease { io, until_us: AtomicU64::new(0), waiting: OnceLock::new() }
+        Lease { io, until_us: AtomicU64::new(0), wake: OnceLock::new() }
     }
 
     /// Whether no other server has led up to now.
@@ -29,13 +29,13 @@ impl Lease {
     /// Holds until then, in microseconds of the clock; wakes those whose replies wait for that.
     pub fn renew(&self, until_us: u64) {
         self.until_us.store(until_us, SeqCst);
-        if let Some(progress) = self.waiting.get().and_then(Weak::upgrade) {
-            progress.advance(progress.durable());
+        if let Some(wake) = self.wake.get() {
+            wake();
         }
     }
 
-    /// Whose replies wait for it.
-    pub(super) fn wakes(&self, progress: &Arc<Progress>) {
-        self.waiting.set(Arc::downgrade(progress)).expect("one server has it");
+    /// What wakes those whose replies wait for it.
+    pub(super) fn on_renewal(&self, wake: impl Fn() + Send + Sync + 'static) {
+        assert!(self.wake.set(Box::new(wake)).is_ok(), "one server has it");
     }
 }

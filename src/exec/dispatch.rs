@@ -4,9 +4,9 @@ use crate::{
     admin::{log::log, scm::Counted},
     clients::client::flag,
     command::{
-        Categories, Command, Flags,
+        Categories, Command, Flags, KeyAccess,
         error::Stop,
-        keys::{CallKeys, each_key},
+        keys::CallKeys,
         table::{CommandId, Lookup},
     },
     exec::{
@@ -38,15 +38,15 @@ impl Turn<'_> {
     /// Remembers the keys that a tracking client has read, so that it is sent invalidations. The keys of a script are those
     /// that its commands read.
     #[cold]
-    fn remember(&self, session: &Session, command: &Command, args: Args) {
+    fn remember(&self, session: &Session, command: &Command, args: Args, keys: &CallKeys) {
         let remembers = session.tracking.as_ref().is_some_and(Mode::remembers);
         if !remembers || command.categories.has(Categories::SCRIPTING) {
             return;
         }
         // A call whose arguments do not tell its keys has failed.
-        let _ = each_key(command, args, |index, _| {
+        for &(index, _) in keys.known(command, args) {
             self.announce(Notification::Read(session.client.id, args.at(index).to_vec()));
-        });
+        }
     }
 
     /// Executes one command, or refuses it, or queues it; its reply goes to `out`. `expected` is what was derived from its
@@ -105,10 +105,10 @@ impl Turn<'_> {
         };
         let row = self.worker.rows.row(id);
         let command = &row.command;
-        if self.worker.server.busy.is_on() {
-            if let Some(outcome) = self.while_busy(session, id, out) {
-                return outcome;
-            }
+        if self.worker.server.busy.is_on()
+            && let Some(outcome) = self.while_busy(session, id, out)
+        {
+            return outcome;
         }
         let keys = CallKeys::default();
         if let Err(error) = self.check(session, id, command, args, &keys) {
@@ -228,7 +228,7 @@ impl Turn<'_> {
         let (store, command) = (&self.worker.server.store, &row.command);
         let mut begun = match row.handler {
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
-                return self.call(session, id, args, out, wake, None);
+                return self.call(session, id, args, keys, out, wake, None);
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
@@ -250,9 +250,9 @@ impl Turn<'_> {
         if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args, keys) {
             return Outcome::WaiterFirst;
         }
-        if let Way::Moving(slot) = way {
+        if way != Way::Here {
             let served = command.name == "migrate";
-            let there = if served { Ok(()) } else { self.are_there(session, slot, txn, command, args, keys) };
+            let there = if served { Ok(()) } else { self.are_there(session, way, txn, command, args, keys) };
             if let Err(error) = there {
                 session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
                 return self.stop(error, false, out).0;
@@ -275,7 +275,7 @@ impl Turn<'_> {
             _ => Ok(Vec::new()),
         };
         let mut outcome = match absent {
-            Ok(cold) if cold.is_empty() => self.call(session, id, args, out, wake, Some(txn)),
+            Ok(cold) if cold.is_empty() => self.call(session, id, args, keys, out, wake, Some(txn)),
             Ok(cold) => Outcome::Fetch(cold),
             Err(error) => self.stop(error.into(), false, out).0,
         };
@@ -315,11 +315,13 @@ impl Turn<'_> {
 
     /// Calls a handler and counts the call. EXEC and scripts call their commands through this, too, in their own
     /// transaction.
+    #[allow(clippy::too_many_arguments)]
     pub fn call(
         &self,
         session: &mut Session,
         id: CommandId,
         args: Args,
+        keys: &CallKeys,
         out: &mut Writer,
         wake: Wake,
         txn: Option<&mut Txn>,
@@ -358,10 +360,11 @@ impl Turn<'_> {
                 }
                 let (session, changes) = (&*call.session, txn.take_changes());
                 if !over || !changes.is_empty() {
-                    self.note_changes(command, args, session.client.id, first_notification, over, changes);
+                    let is_read = |key: &[u8]| tells_misses(command, args, keys, key);
+                    self.note_changes(session.client.id, first_notification, over, changes, is_read);
                 }
                 if over && session.tracking.is_some() && command.flags.has(Flags::READONLY) {
-                    self.remember(session, command, args);
+                    self.remember(session, command, args, keys);
                 }
                 answer
             }
@@ -446,6 +449,14 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
     };
     let queued = session.multi.as_ref().filter(|_| row.command.name == "exec").map(|multi| &multi.queue);
     may(row, args) || queued.into_iter().flatten().any(|call| may(rows.row(call.id), call.args.args()))
+}
+
+/// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
+fn tells_misses(command: &Command, args: Args, keys: &CallKeys, key: &[u8]) -> bool {
+    let mut read = keys.all(command, args).filter(|(_, access)| access.has(KeyAccess::RO));
+    read.any(|(name, _)| name == key)
+        && !matches!(command.group, "transactions")
+        && !command.name.starts_with("object|")
 }
 
 /// The error of a command that has looked at a key which its key specifications do not name. The user's right to the key was

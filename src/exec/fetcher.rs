@@ -56,10 +56,10 @@ impl Batch {
     fn add(&self, fetched: Fetched) {
         self.fetched.borrow_mut().push(fetched);
         self.missing.set(self.missing.get() - 1);
-        if self.missing.get() == 0 {
-            if let Some(waker) = self.waker.take() {
-                waker.wake();
-            }
+        if self.missing.get() == 0
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
         }
     }
 

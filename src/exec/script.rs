@@ -6,7 +6,7 @@ use crate::{
     command::{
         Flags,
         error::{OUT_OF_MEMORY, Stop},
-        keys::{CallKeys, each_key},
+        keys::CallKeys,
         table::{CommandId, Lookup},
     },
     config::Opt,
@@ -351,10 +351,11 @@ impl Run<'_, '_, '_> {
 
     /// Waits until others have unlocked what it needs; `since` is when it has begun to.
     fn wait_for_others(&mut self, since: Moment) -> Result<(), Failed> {
-        if self.is_repeatable && self.running.is_none() {
-            if let Some(busy) = self.turn.worker.server.busy.error() {
-                return Err(text(busy));
-            }
+        if self.is_repeatable
+            && self.running.is_none()
+            && let Some(busy) = self.turn.worker.server.busy.error()
+        {
+            return Err(text(busy));
         }
         if self.may_step_aside() {
             return self.step_aside(|| drop(stack::pause(Pause::LockBusy)));
@@ -367,11 +368,11 @@ impl Run<'_, '_, '_> {
     }
 
     /// Locks what a command needs.
-    fn lock(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+    fn lock(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Failed> {
         let before = self.txn.partitions_len();
-        if !self.try_lock(id, args) {
+        if !self.try_lock(id, args, keys) {
             let since = self.turn.now();
-            while !self.try_lock(id, args) {
+            while !self.try_lock(id, args, keys) {
                 self.wait_for_others(since)?;
             }
         }
@@ -383,7 +384,7 @@ impl Run<'_, '_, '_> {
     }
 
     /// The same as far as it takes no waiting; whether all is locked.
-    fn try_lock(&mut self, id: CommandId, args: Args) -> bool {
+    fn try_lock(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> bool {
         let row = self.turn.worker.rows.row(id);
         if row.locks_all(args) {
             return self.txn.try_include_all();
@@ -391,16 +392,11 @@ impl Run<'_, '_, '_> {
         if self.turn.worker.server.table.first_is_key(id) {
             return self.txn.try_include(args.at(1));
         }
-        let (mut any, mut locked) = (false, true);
-        // What does not tell its keys fails before it looks at one.
-        let _ = each_key(&row.command, args, |index, _| {
-            any = true;
-            locked = locked && self.txn.try_include(args.at(index));
-        });
-        if !any && matches!(row.handler, Handler::Keyed(_)) {
+        let keys = keys.known(&row.command, args);
+        if keys.is_empty() && matches!(row.handler, Handler::Keyed(_)) {
             return self.txn.try_include(b"");
         }
-        locked
+        keys.iter().all(|&(index, _)| self.txn.try_include(args.at(index)))
     }
 
     /// Before it writes for the first time, a script that may meet more keys waits for its turn: two that have written, and
@@ -431,7 +427,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn check(&mut self, id: CommandId, args: Args) -> Result<(), Failed> {
+    fn check(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Failed> {
         let command = self.turn.worker.server.table.command(id);
         if self.begins_again {
             return Err(AGAIN.into());
@@ -447,7 +443,7 @@ impl Run<'_, '_, '_> {
         if command.flags.has(Flags::NOSCRIPT) && !is_let_in() {
             return Err(NOT_ALLOWED.into());
         }
-        if let Err(denied) = self.session.user.may_run(id, args, &CallKeys::default()) {
+        if let Err(denied) = self.session.user.may_run(id, args, keys) {
             let (server, session) = (&self.turn.worker.server, &*self.session);
             let message = server.acl.refuse(
                 &server.config,
@@ -478,11 +474,11 @@ impl Run<'_, '_, '_> {
             let expected = self.txn.expect(redo, purpose(may_grow), false);
             expected.map_err(|error| self.refused(error.into()))?;
         }
-        self.lock(id, args)?;
+        self.lock(id, args, keys)?;
         if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
             // With its partition locked, so that it does not go to another node behind this look.
             let (slot, across, held) = (&mut self.slot, self.is_across_slots, &mut self.held_slots);
-            self.turn.script_may_use(self.session, command, args, slot, across, held).map_err(text)?;
+            self.turn.script_may_use(self.session, command, args, keys, slot, across, held).map_err(text)?;
         }
         if command.flags.has(Flags::WRITE) && !self.wrote {
             self.begin_to_write()?;
@@ -542,7 +538,8 @@ impl Host for Run<'_, '_, '_> {
             errors.count(UNKNOWN);
             return Err(UNKNOWN.into());
         };
-        if let Err(text) = self.check(id, args) {
+        let keys = CallKeys::default();
+        if let Err(text) = self.check(id, args, &keys) {
             if !self.begins_again {
                 self.turn.worker.stats().command(id).rejected.add(1);
                 errors.count(&text);
@@ -552,7 +549,7 @@ impl Host for Run<'_, '_, '_> {
         let mut waited = false;
         loop {
             let mut out = Writer::new(reply, self.proto);
-            match self.turn.call(self.session, id, args, &mut out, Wake::First, Some(self.txn)) {
+            match self.turn.call(self.session, id, args, &keys, &mut out, Wake::First, Some(self.txn)) {
                 Outcome::Fetch(cold) => {
                     self.fetch(cold)?;
                     waited = true;

@@ -2,14 +2,12 @@
 //! wait for, and what others are told of when they commit.
 
 use crate::{
-    command::{Command, KeyAccess, keys::each_key},
     exec::worker::Worker,
     push::{notify::Event, tracking::Changed},
     script::stack,
     session::Session,
 };
 use holdfast_io::Moment;
-use holdfast_resp::Args;
 use holdfast_store::{Change, ChangeKind, Cold, Lsn, Txn};
 use std::{
     cell::{Cell, RefCell},
@@ -177,16 +175,16 @@ impl<'a> Turn<'a> {
     }
 
     /// Takes in what the store did by itself in a run of a command, before what the command has announced from `at` on:
-    /// it did so when it looked at keys. A run that is not the last one has announced nothing.
+    /// it did so when it looked at keys. A run that is not the last one has announced nothing. `tells_misses` says whether somebody
+    /// is told that a key was not found.
     #[cold]
     pub fn note_changes(
         &self,
-        command: &Command,
-        args: Args,
         by: u64,
         at: usize,
         over: bool,
         changes: Vec<Change>,
+        tells_misses: impl Fn(&[u8]) -> bool,
     ) {
         let mut notifications = self.notifications.borrow_mut();
         if !over {
@@ -196,8 +194,7 @@ impl<'a> Turn<'a> {
         let is_new = |change: &Change| {
             let is_miss = change.kind == ChangeKind::Missed;
             // A handler may look more than once.
-            if is_miss && (!over || missed.contains(&change.key) || !tells_misses(command, args, &change.key))
-            {
+            if is_miss && (!over || missed.contains(&change.key) || !tells_misses(&change.key)) {
                 return false;
             }
             if is_miss {
@@ -269,13 +266,4 @@ impl<'a> Turn<'a> {
     pub fn depend_on(&self, lsn: Lsn) {
         self.wait_lsn.set(self.wait_lsn.get().max(self.worker.server.push.wait_lsn(lsn)));
     }
-}
-
-/// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
-fn tells_misses(command: &Command, args: Args, key: &[u8]) -> bool {
-    let mut reads = false;
-    let found = each_key(command, args, |index, access| {
-        reads |= access.has(KeyAccess::RO) && args.at(index) == key;
-    });
-    found.is_ok() && reads && !matches!(command.group, "transactions") && !command.name.starts_with("object|")
 }

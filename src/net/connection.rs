@@ -15,12 +15,13 @@ mod waiting;
 use self::ahead::ReadAhead;
 use crate::{
     admin::log::log,
+    clients::client::Kind,
     exec::{answer::Outcome, turn::Turn},
     net::{
-        event_loop::EventLoop,
         handle::Handle,
         lookahead::Lookahead,
         output::{Output, SendError},
+        shared::Shared,
     },
     server::{limits::OutputLimit, mailbox::Wake},
     session::Session,
@@ -28,7 +29,7 @@ use crate::{
 };
 use holdfast_io::Moment;
 use holdfast_resp::{Limits, Parser, Writer};
-use holdfast_store::{Cold, Expected};
+use holdfast_store::{Cold, Expected, hash_slot};
 use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Instant};
 use tokio::time;
 
@@ -58,7 +59,7 @@ enum Closed {
 
 /// A client's connection.
 pub struct Connection {
-    events: Rc<EventLoop>,
+    shared: Rc<Shared>,
     handle: Rc<Handle>,
     stream: Stream,
     session: Session,
@@ -111,10 +112,10 @@ impl Slice {
 
 impl Connection {
     /// Serves the client at the other end of `stream`.
-    pub fn new(events: Rc<EventLoop>, handle: Rc<Handle>, stream: Stream) -> Self {
-        let session = Session::new(handle.client.clone(), &events.worker.server.acl);
+    pub fn new(shared: Rc<Shared>, handle: Rc<Handle>, stream: Stream) -> Self {
+        let session = Session::new(handle.client.clone(), &shared.worker.server.acl);
         Connection {
-            events,
+            shared,
             handle,
             stream,
             session,
@@ -153,7 +154,7 @@ impl Connection {
                 Err(why) => break why,
             }
         };
-        self.session.leave(&self.events.worker.server);
+        self.session.leave(&self.shared.worker.server);
         self.stream.close().await;
         let addr = &self.handle.client.addr;
         match why {
@@ -162,7 +163,9 @@ impl Connection {
             Closed::InputLimit => log!(Warning, "closing client {addr}: it reached the query buffer limit"),
             Closed::OutputLimit => log!(Warning, "closing client {addr}: it reached the output buffer limit"),
             Closed::Send(SendError::LogFailed(_)) => {
-                log!(Warning, "closing client {addr}: what it was to be told is not durable")
+                let failed = self.shared.worker.server.store.log().failed();
+                let why = failed.map(|why| format!(": {why}")).unwrap_or_default();
+                log!(Warning, "closing client {addr}: what it was to be told is not durable{why}")
             }
             Closed::Send(SendError::Io(e)) | Closed::Read(e) => log!(Verbose, "client {addr}: {e}"),
             Closed::Frozen => unreachable!("it goes on, here or elsewhere"),
@@ -171,19 +174,19 @@ impl Connection {
 
     /// Executes the commands in the input until one is incomplete.
     async fn execute(&mut self) -> Result<(), Closed> {
-        let events = self.events.clone();
-        let worker = &events.worker;
-        let turn = Turn::new(worker, &*events);
+        let shared = self.shared.clone();
+        let worker = &shared.worker;
+        let turn = Turn::new(worker, &*shared);
         self.handle.client.touch(turn.now());
         self.slice.began.get_or_insert(turn.now());
         self.stalled = false;
         // Messages that were published before these commands come before their replies.
-        self.events.deliver();
+        self.shared.deliver();
         self.take_pushed();
         let mut lookahead = Lookahead::default();
         while !self.closing && self.head < self.input.len() {
             let unauthenticated = self.is_unauthenticated();
-            if self.output.pending() >= output_pause(unauthenticated) || self.events.is_freezing() {
+            if self.output.pending() >= output_pause(unauthenticated) || self.shared.is_freezing() {
                 self.stalled = true;
                 break;
             }
@@ -223,9 +226,9 @@ impl Connection {
     /// Lets other connections of the worker run. What was executed so far is committed meanwhile: the worker commits when it
     /// comes to rest, and it does not come to rest here.
     async fn let_others_run(&mut self) -> Result<(), Closed> {
-        self.events.worker.kick();
-        let events = self.events.clone();
-        self.drive(events.others_run()).await
+        self.shared.worker.kick();
+        let shared = self.shared.clone();
+        self.drive(shared.others_run()).await
     }
 
     /// Executes the command at the head of the input, which may be empty, as far as it goes at once.
@@ -246,7 +249,7 @@ impl Connection {
         self.session.wait_lsn = self.session.wait_lsn.max(wait_lsn);
         if outcome.is_final() {
             // Messages that this command has published, to this client too, come before the next command's reply.
-            self.events.deliver();
+            self.shared.deliver();
             self.take_pushed();
             // This holds for a client that reads, too: a reply that is too long is not sent at all.
             if self.output_limit().exceeds_hard(self.output.pending()) {
@@ -272,6 +275,27 @@ impl Connection {
             // Also if a command has handed over the messages, but not what they depend on.
             self.output.depends_on(self.handle.pushed_lsn.take());
             self.handle.take_pushed(&mut self.output.open);
+            if self.handle.leaves_shards.take() {
+                self.leave_shards();
+            }
+        }
+    }
+
+    /// Ends the subscriptions to channels of shards whose slots are another node's, and tells the client, which is to subscribe there:
+    /// as Redis does.
+    #[cold]
+    fn leave_shards(&mut self) {
+        let (server, session) = (&self.shared.worker.server, &mut self.session);
+        let view = server.cluster.view();
+        for name in session.subscriptions.names(Kind::Shard) {
+            if !view.owns(hash_slot(&name)) {
+                session.subscriptions.end(&server.push.pubsub, &session.client, Kind::Shard, &name);
+                let mut out = Writer::new(&mut self.output.open, session.proto);
+                out.push(3);
+                out.bulk("sunsubscribe");
+                out.bulk(&name);
+                out.int(session.subscriptions.len(Kind::Shard) as i64);
+            }
         }
     }
 
@@ -301,16 +325,16 @@ impl Connection {
     /// Whether the client has yet to authenticate.
     #[inline]
     fn is_unauthenticated(&self) -> bool {
-        !self.session.authenticated && self.events.worker.server.acl.requires_auth()
+        !self.session.authenticated && self.shared.worker.server.acl.requires_auth()
     }
 
     #[inline]
     fn output_limit(&self) -> &OutputLimit {
-        &self.events.worker.server.output_limits[self.handle.client.class() as usize]
+        &self.shared.worker.server.output_limits[self.handle.client.class() as usize]
     }
 
     fn is_over_output_limit(&mut self, pending: usize) -> bool {
-        let limit = &self.events.worker.server.output_limits[self.handle.client.class() as usize];
+        let limit = &self.shared.worker.server.output_limits[self.handle.client.class() as usize];
         if limit.exceeds_hard(pending) {
             return true;
         }

@@ -22,6 +22,8 @@ pub struct Handle {
     pub(super) wake: Cell<Option<Wake>>,
     pub(super) blocked: Cell<bool>,
     pub(super) pending: Cell<usize>,
+    /// Slots have become another node's whose channels the client is subscribed to.
+    pub(super) leaves_shards: Cell<bool>,
     /// Out-of-band messages that are not yet among the output.
     pub(super) pushed: RefCell<Vec<u8>>,
     /// The LSN that must be durable before the messages may be sent.
@@ -43,6 +45,7 @@ impl Handle {
             killed: Cell::new(false),
             wake: Cell::new(None),
             blocked: Cell::new(false),
+            leaves_shards: Cell::new(false),
             pending: Cell::new(0),
             pushed: RefCell::default(),
             pushed_lsn: Cell::new(0),
@@ -95,6 +98,12 @@ impl Handle {
             self.wake.set(Some(why));
             self.wake();
         }
+    }
+
+    /// Has the connection end the subscriptions that are another node's.
+    pub fn leave_shards(&self) {
+        self.leaves_shards.set(true);
+        self.wake();
     }
 
     /// Once a second: closes the connection if it was silent for `timeout` and is not there to listen, and lets it look at its output.

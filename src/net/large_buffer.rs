@@ -3,7 +3,7 @@
 
 use crate::clients::client::BUFFER_SIZE;
 
-/// Replies from this length on are large. Buffers of others are kept by [`super::event_loop::EventLoop`].
+/// Replies from this length on are large. Buffers of others are kept by [`super::shared::Shared`].
 pub const LARGE: usize = 4 * BUFFER_SIZE;
 /// Longer buffers are not kept.
 const LENGTH_MAX: usize = 32 << 20;

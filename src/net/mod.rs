@@ -8,3 +8,4 @@ mod large_buffer;
 pub mod listener;
 mod lookahead;
 mod output;
+mod shared;

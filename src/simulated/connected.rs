@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Opt, file},
     exec::worker::Clock,
     net::event_loop,
-    server::{Server, apply::apply_all, mailbox::Message},
+    server::{Server, apply::apply_all, cluster::Cluster, mailbox::Message},
     transport::stream::Socket,
 };
 use holdfast_io::Moment;
@@ -49,7 +49,8 @@ impl World {
             file::set(&config, option, &[value]).expect("an option");
         }
         config.set(Opt::EnableDebugCommand, &["yes"]).expect("an option");
-        let server = Server::new(&ROWS.table, config, Arc::new(store), None, vec![sender]);
+        let cluster = Arc::new(Cluster::new(&config));
+        let server = Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         World { sim, server, mailbox: Some(mailbox) }
     }

@@ -33,6 +33,7 @@ use crate::{
     server::{
         Server,
         apply::apply_all,
+        cluster::Cluster,
         mailbox::{Message, Wake},
     },
     session::Session,
@@ -62,7 +63,8 @@ impl World {
         for (option, value) in settings.iter().chain(&[("enable-debug-command", "yes")]) {
             file::set(&config, option, &[value]).expect("an option");
         }
-        let server = Server::new(&ROWS.table, config, Arc::new(store), None, vec![sender]);
+        let cluster = Arc::new(Cluster::new(&config));
+        let server = Server::new(&ROWS.table, Arc::new(config), cluster, Arc::new(store), None, vec![sender]);
         apply_all(&server).expect("the default options");
         let wrong = load_libraries(&server.libraries, &server.store);
         if !wrong.is_empty() {

@@ -10,7 +10,6 @@ use std::{
     collections::VecDeque,
     io::{ErrorKind, Read, Write},
     os::unix::net::UnixStream,
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -41,7 +40,7 @@ impl Served {
             .build_local(LocalOptions::default())
             .expect("a runtime");
         let inbox = world.inbox.take().expect("nobody serves yet");
-        runtime.spawn_local(Rc::new(EventLoop::new(world.worker.clone())).serve(inbox));
+        runtime.spawn_local(EventLoop::new(world.worker.clone()).serve(inbox));
         Served { runtime, world }
     }
 

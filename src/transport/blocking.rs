@@ -68,12 +68,11 @@ pub fn open_tls(
             };
             // Both ends are seen by those who read and write there.
             let _ = sender.send(result);
-            if let Some((mut inside, mut server)) = opened {
-                if let Err(error) = copy_bidirectional(&mut inside, &mut server).await
-                    && error.kind() == ErrorKind::InvalidData
-                {
-                    log!(Warning, "TLS: {error}");
-                }
+            if let Some((mut inside, mut server)) = opened
+                && let Err(error) = copy_bidirectional(&mut inside, &mut server).await
+                && error.kind() == ErrorKind::InvalidData
+            {
+                log!(Warning, "TLS: {error}");
             }
         });
     })?;

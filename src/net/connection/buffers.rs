@@ -25,7 +25,7 @@ impl Connection {
 
     fn poll_streams(&mut self, cx: &mut Context) -> Poll<Result<(), Closed>> {
         self.handle.register(cx);
-        if self.events.is_freezing() && (!self.in_command || self.may_freeze) {
+        if self.shared.is_freezing() && (!self.in_command || self.may_freeze) {
             self.interrupted = self.in_command;
             return Poll::Ready(Err(Closed::Frozen));
         }
@@ -36,8 +36,8 @@ impl Connection {
             return Poll::Ready(Err(Closed::OutputLimit));
         }
         self.take_pushed();
-        let (stats, client) = (self.events.worker.stats(), &self.handle.client);
-        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.events.durability, |n| {
+        let (stats, client) = (self.shared.worker.stats(), &self.handle.client);
+        let flushed = self.output.poll_flush(cx, &mut self.stream, &self.shared.durability, |n| {
             stats.writes.add(1);
             stats.output_bytes.add(n as u64);
             client.count_output(n);
@@ -47,7 +47,7 @@ impl Connection {
             Poll::Ready(Ok(())) if self.ended => return Poll::Ready(Err(Closed::ByPeer)),
             Poll::Ready(Ok(())) => {
                 for buffer in self.output.take_buffers() {
-                    self.events.give_buffer(buffer);
+                    self.shared.give_buffer(buffer);
                 }
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Closed::Send(error))),
@@ -56,7 +56,7 @@ impl Connection {
         let pending = self.output.pending();
         self.handle.pending.set(pending);
         self.handle.client.publish_output(pending);
-        if self.events.worker.server.clients.is_memory_limited() {
+        if self.shared.worker.server.clients.is_memory_limited() {
             self.account();
         }
         if self.is_over_output_limit(pending) {
@@ -79,7 +79,7 @@ impl Connection {
         match self.stream.poll_read(cx, &mut self.input) {
             Poll::Pending => {
                 if self.input.is_empty() {
-                    self.events.give_buffer(std::mem::take(&mut self.input));
+                    self.shared.give_buffer(std::mem::take(&mut self.input));
                     self.handle.client.publish_input(0, 0);
                 }
                 Poll::Pending
@@ -90,10 +90,10 @@ impl Connection {
                 if self.output.pending() == 0 { Poll::Ready(Err(Closed::ByPeer)) } else { Poll::Pending }
             }
             Poll::Ready(Ok(n)) => {
-                self.events.worker.stats().reads.add(1);
-                self.events.worker.stats().input_bytes.add(n as u64);
+                self.shared.worker.stats().reads.add(1);
+                self.shared.worker.stats().input_bytes.add(n as u64);
                 self.handle.client.count_input(n);
-                let mut limit = self.events.worker.server.config.number(Opt::ClientQueryBufferLimit);
+                let mut limit = self.shared.worker.server.config.number(Opt::ClientQueryBufferLimit);
                 if self.is_unauthenticated() {
                     limit = limit.min(INPUT_MAX_UNAUTHENTICATED);
                 }
@@ -101,7 +101,7 @@ impl Connection {
                     return Poll::Ready(Err(Closed::InputLimit));
                 }
                 if self.output.open.capacity() == 0 {
-                    self.output.open = self.events.take_reply_buffer(self.output.recent());
+                    self.output.open = self.shared.take_reply_buffer(self.output.recent());
                 }
                 Poll::Ready(Ok(()))
             }
@@ -120,7 +120,7 @@ impl Connection {
             }
         }
         if self.input.capacity() == 0 {
-            self.input = self.events.take_buffer();
+            self.input = self.shared.take_buffer();
         }
         if self.input.len() == self.input.capacity() || (self.head > 0 && self.parser.is_partial()) {
             self.input.drain(..self.head);
@@ -162,7 +162,7 @@ impl Connection {
         if memory > self.accounted + STEP {
             self.accounted = memory;
             self.publish_buffers();
-            self.events.worker.server.evict_clients();
+            self.shared.worker.server.evict_clients();
         } else if memory < self.accounted {
             self.accounted = memory;
             self.publish_buffers();

@@ -7,7 +7,7 @@ use crate::{
     clients::client::{Kind, flag},
     config::Opt,
     exec::{answer::Outcome, turn::Turn},
-    net::event_loop::Phase,
+    net::shared::Phase,
     server::{handover::Connected, mailbox::Wake},
     session::{Multi, Replies, observe::Watched, progress::Progress, snapshot::SnapshotRequest},
 };
@@ -30,7 +30,7 @@ impl Connection {
         self.parser = Parser::new();
         self.ahead.clear();
         self.handle.frozen.set(true);
-        match self.events.next_phase().await {
+        match self.shared.next_phase().await {
             Phase::GivesAway => false,
             Phase::Serves | Phase::Freezes => {
                 self.handle.frozen.set(false);
@@ -57,7 +57,7 @@ impl Connection {
         (self.input, self.head) = (input, 0);
         self.waits_until = self.session.waiting.as_ref().and_then(|waiting| waiting.until);
         let session = &mut self.session;
-        session.stop_waiting(&self.events.worker.server);
+        session.stop_waiting(&self.shared.worker.server);
         (session.ticket, session.progress, session.draws) = (None, None, None);
         session.fetched.clear();
     }
@@ -67,7 +67,7 @@ impl Connection {
         poll_fn(|cx| {
             self.take_pushed();
             // What is not sent goes along, and a connection that is broken is found to be so there.
-            let _ = self.output.poll_flush(cx, &mut self.stream, &self.events.durability, |_| ());
+            let _ = self.output.poll_flush(cx, &mut self.stream, &self.shared.durability, |_| ());
             Poll::Ready(())
         })
         .await;
@@ -87,7 +87,7 @@ impl Connection {
         match socket {
             Ok(socket) => {
                 let connected = self.take();
-                self.events.give_away(socket, connected);
+                self.shared.give_away(socket, connected);
             }
             Err(e) => log!(Warning, "closing client {addr}: {e}"),
         }
@@ -152,7 +152,7 @@ impl Connection {
     pub fn resume(&mut self, connected: Connected) -> Result<(), String> {
         let resumed = self.become_what_it_was(connected);
         if resumed.is_err() {
-            self.session.leave(&self.events.worker.server);
+            self.session.leave(&self.shared.worker.server);
         }
         resumed
     }
@@ -164,12 +164,12 @@ impl Connection {
         client.set_lib_ver(&connected.lib_ver);
         client.set_flag(connected.flags & FLAGS, true);
         if let Some(name) = &connected.user {
-            let user = self.events.worker.server.acl.get(name).filter(|user| user.rules().is_enabled());
+            let user = self.shared.worker.server.acl.get(name).filter(|user| user.rules().is_enabled());
             let user = user.ok_or_else(|| format!("there is no user {} any more", name.escape_ascii()))?;
             session.log_in(user, true);
         }
         session.db = connected.db;
-        if session.db as i64 >= self.events.worker.server.config.number(Opt::Databases) {
+        if session.db as i64 >= self.shared.worker.server.config.number(Opt::Databases) {
             return Err(format!("there is no database {} any more", session.db));
         }
         session.proto = if connected.is_resp3 { Proto::Resp3 } else { Proto::Resp2 };
@@ -192,8 +192,8 @@ impl Connection {
 
     /// Executes commands whose replies the client has had.
     fn set_up(&mut self, mut setup: Vec<u8>) -> Result<(), String> {
-        let events = self.events.clone();
-        let turn = Turn::new(&events.worker, &*events);
+        let shared = self.shared.clone();
+        let turn = Turn::new(&shared.worker, &*shared);
         let (mut parser, mut head) = (Parser::new(), 0);
         let limits = Limits { max_bulk_len: i64::MAX, unauthenticated: false };
         while let Ok(Some(length)) = parser.parse(&mut setup[head..], &limits) {

@@ -54,7 +54,7 @@ impl Connection {
 
     /// Waits until the server keeps a moment.
     async fn keep_moment(&mut self) -> Result<Result<(Lease, Plan), Failure>, Closed> {
-        let server = self.events.worker.server.clone();
+        let server = self.shared.worker.server.clone();
         let (mut kept, mut told) = (None, time::Instant::now());
         loop {
             if kept.is_none() {
@@ -91,7 +91,7 @@ impl Connection {
         lease: Lease,
         plan: Plan,
     ) -> Result<Result<u64, (Failure, bool)>, Closed> {
-        let server = self.events.worker.server.clone();
+        let server = self.shared.worker.server.clone();
         let mark = random_id();
         let head = match request.is_psync {
             true => format!("+FULLRESYNC {} {}\r\n$EOF:{mark}\r\n", server.replication_id, plan.moment()),
@@ -139,7 +139,7 @@ impl Connection {
 
     /// Waits until there is not much left that the client has yet to take.
     async fn drain(&mut self) -> Result<(), Closed> {
-        let patience = self.events.worker.server.config.number(Opt::ReplTimeout) as u64;
+        let patience = self.shared.worker.server.config.number(Opt::ReplTimeout) as u64;
         self.in_command = true;
         loop {
             let before = self.output.pending();

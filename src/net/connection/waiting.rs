@@ -5,7 +5,7 @@ use crate::{
     admin::log::log,
     clients::client::flag,
     exec::{answer::Outcome, turn::Turn},
-    net::event_loop::EventLoop,
+    net::shared::Shared,
     script::stack::{OnStack, Pause},
     server::mailbox::Wake,
 };
@@ -26,7 +26,7 @@ impl Connection {
         turn: &Turn<'_>,
         mut outcome: Outcome,
     ) -> Result<bool, Closed> {
-        let (events, worker) = (self.events.clone(), turn.worker);
+        let (shared, worker) = (self.shared.clone(), turn.worker);
         let mut wake = Wake::First;
         let (mut has_waited, mut on_stack) = (false, false);
         loop {
@@ -52,7 +52,7 @@ impl Connection {
                 Outcome::Postpone(until) => {
                     worker.stats().blocked.fetch_add(1, Relaxed);
                     // Only the end of CLIENT PAUSE notifies; an attempt that comes too early is put off again.
-                    let over = self.drive(time::timeout_at(until, events.unpaused.notified())).await;
+                    let over = self.drive(time::timeout_at(until, shared.unpaused.notified())).await;
                     worker.stats().blocked.fetch_sub(1, Relaxed);
                     let _ = over?;
                 }
@@ -100,7 +100,7 @@ impl Connection {
             }
             turn.resume();
             outcome = if on_stack {
-                run_on_stack(&events, || self.attempt(turn, wake, None)).await
+                run_on_stack(&shared, || self.attempt(turn, wake, None)).await
             } else {
                 self.attempt(turn, wake, None)
             };
@@ -121,7 +121,7 @@ impl Connection {
             self.ahead.keep_only(&mut upcoming);
             wanted.extend(upcoming.into_iter().filter(|cold| !own.contains(&cold.id())));
         }
-        let fetching = self.events.worker.fetcher.fetch(wanted);
+        let fetching = self.shared.worker.fetcher.fetch(wanted);
         let fetched = self.drive(fetching).await?;
         let (fetched, ahead): (Vec<_>, Vec<_>) =
             fetched.into_iter().partition(|fetched| own.contains(&fetched.id()));
@@ -133,8 +133,8 @@ impl Connection {
     /// Waits until a key is written, CLIENT UNBLOCK says so, or it is time.
     async fn wait(&mut self, until: Option<time::Instant>) -> Result<Wake, Closed> {
         let handle = self.handle.clone();
-        let events = self.events.clone();
-        let worker = &events.worker;
+        let shared = self.shared.clone();
+        let worker = &shared.worker;
         let waiting = self.session.waiting.as_mut().expect("it waits for something");
         if self.waits_until.is_some() {
             // It has waited for a part of its time already.
@@ -174,8 +174,8 @@ impl Connection {
 
 /// Runs a script on a stack of its own. The worker serves others between its parts, and while it waits; its own connection
 /// does nothing else, as in Redis.
-async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outcome {
-    let stack = match events.worker.take_stack() {
+async fn run_on_stack(shared: &Shared, run: impl FnOnce() -> Outcome) -> Outcome {
+    let stack = match shared.worker.take_stack() {
         Ok(stack) => stack,
         Err(e) => {
             log!(Warning, "no memory for the stack of a script: {e}");
@@ -190,16 +190,16 @@ async fn run_on_stack(events: &EventLoop, run: impl FnOnce() -> Outcome) -> Outc
             Err(paused) => paused,
         };
         // The worker may not come to rest before the script's end.
-        events.worker.kick();
+        shared.worker.kick();
         match paused {
-            Pause::Turn => events.others_run().await,
+            Pause::Turn => shared.others_run().await,
             Pause::LockBusy => {
                 const LONGEST: Duration = Duration::from_millis(1);
-                let _ = time::timeout(LONGEST, events.worker.server.released.notified()).await;
+                let _ = time::timeout(LONGEST, shared.worker.server.released.notified()).await;
             }
-            Pause::Fetch(cold) => fetched = events.worker.fetcher.fetch(cold).await,
+            Pause::Fetch(cold) => fetched = shared.worker.fetcher.fetch(cold).await,
         }
     };
-    events.worker.give_stack(running.into_stack());
+    shared.worker.give_stack(running.into_stack());
     outcome
 }
