@@ -25,6 +25,8 @@ use std::{
 
 /// How long a server may be silent: BACKUP BEGIN waits for a checkpoint.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How much of the time for which nothing was copied is made up for.
+const LATE_MAX: Duration = Duration::from_millis(20);
 /// How often the server is asked whether it is there.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -196,28 +198,30 @@ pub fn open_data_folder(dir: &Path) -> Result<Arc<dyn Io>, String> {
 /// How fast is copied.
 pub struct Pace {
     rate: Option<u64>,
-    started: Instant,
-    done: u64,
+    /// When what was copied so far may be done.
+    due: Instant,
 }
 
 impl Pace {
     /// So many bytes a second at most.
     pub fn new(rate: Option<u64>) -> Pace {
-        Pace { rate, started: Instant::now(), done: 0 }
+        Pace { rate, due: Instant::now() }
     }
 
-    /// Waits until so many bytes more may be done; calls `look` meanwhile.
+    /// Waits until so many bytes more may be done; calls `look` meanwhile. Time that passed without any is not made up for: a burst
+    /// would hold up the server's clients.
     pub fn wait(
         &mut self,
         bytes: u64,
         look: &mut dyn FnMut() -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
-        self.done += bytes;
         look()?;
         let Some(rate) = self.rate else { return Ok(()) };
-        let due = Duration::from_secs_f64(self.done as f64 / rate as f64);
+        let now = Instant::now();
+        self.due = self.due.max(now.checked_sub(LATE_MAX).unwrap_or(now));
+        self.due += Duration::from_secs_f64(bytes as f64 / rate as f64);
         loop {
-            let left = due.saturating_sub(self.started.elapsed());
+            let left = self.due.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
             }

@@ -59,11 +59,11 @@ pub enum Request {
 pub fn parse(args: &[String]) -> Result<Request, ConfigError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let is_help = |arg: &&str| matches!(*arg, "--help" | "-h");
-    if let [name, rest @ ..] = args.as_slice() {
-        if let Some(command) = usage::find(name).filter(|_| rest.iter().any(is_help)) {
-            let text = if command.name == "serve" { serve_help() } else { command.usage() };
-            return Ok(Request::Print(text));
-        }
+    if let [name, rest @ ..] = args.as_slice()
+        && let Some(command) = usage::find(name).filter(|_| rest.iter().any(is_help))
+    {
+        let text = if command.name == "serve" { serve_help() } else { command.usage() };
+        return Ok(Request::Print(text));
     }
     match args.as_slice() {
         ["commands"] => Ok(Request::Print(document::commands())),
@@ -123,13 +123,13 @@ fn is_mistaken_command(word: &str) -> bool {
 fn serve(args: &[&str]) -> Result<Request, ConfigError> {
     let mut config = Config::default();
     let mut rest = args;
-    if let [path, after @ ..] = args {
-        if !path.starts_with("--") {
-            file::read(&config, path.as_ref())?;
-            // An absolute path, so that CONFIG REWRITE finds it.
-            config.path = std::path::absolute(path).ok().filter(|_| *path != "-");
-            rest = after;
-        }
+    if let [path, after @ ..] = args
+        && !path.starts_with("--")
+    {
+        file::read(&config, path.as_ref())?;
+        // An absolute path, so that CONFIG REWRITE finds it.
+        config.path = std::path::absolute(path).ok().filter(|_| *path != "-");
+        rest = after;
     }
     set_options(&config, rest)?;
     Ok(Request::Serve(Box::new(config)))

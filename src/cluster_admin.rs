@@ -63,6 +63,8 @@ struct Node {
     port: u16,
     bus_port: u16,
     has_failed: bool,
+    /// The name of the one that leads its replica set, if that is another one.
+    master: Option<String>,
     slots: Slots,
 }
 
@@ -115,14 +117,17 @@ impl Admin<'_> {
     }
 
     fn create(&self, addresses: &[Address]) -> Result<(), String> {
-        if addresses.len() < 3 {
-            return Err("a cluster has three nodes at least: with two, none could be missing".into());
-        }
         let mut nodes = Vec::new();
+        let mut are_sets = true;
         for address in addresses {
             let mut connection = self.connect(address)?;
             let view = View::ask(&mut connection).map_err(|e| format!("{address}: {e}"))?;
-            let keys = connection.call(&[b"DBSIZE"]).map_err(|e| format!("{address}: {e}"))?;
+            let mut ask = |words: &[&[u8]]| connection.call(words).map_err(|e| format!("{address}: {e}"));
+            if matches!(ask(&[b"ROLE"])?, Reply::Array(role) if role[0].as_bytes() == Some(b"slave")) {
+                return Err(format!("{address} does not lead its replica set: name the server that does"));
+            }
+            are_sets &= ask(&[b"CLUSTER", b"MYSHARDID"])? != ask(&[b"CLUSTER", b"MYID"])?;
+            let keys = ask(&[b"DBSIZE"])?;
             match &view.nodes[..] {
                 [own] if own.slots.is_empty() && keys == Reply::Int(0) => {
                     nodes.push((own.clone(), connection))
@@ -131,6 +136,10 @@ impl Admin<'_> {
                 _ => return Err(format!("{address} is a node of a cluster already")),
             }
         }
+        if nodes.len() < 3 && !are_sets {
+            return Err("a cluster has three nodes at least: with two, none could be missing".into());
+        }
+        let names: Vec<String> = nodes.iter().map(|(node, _)| node.name.clone()).collect();
         let (count, place) = (nodes.len(), |node: &Node, address: &Address| {
             // A node that is alone may not know by which host it is reached.
             let host = match address {
@@ -150,29 +159,34 @@ impl Admin<'_> {
             if index > 0 {
                 let [host, port, bus_port] = first.each_ref().map(|part| part.as_bytes());
                 connection.call(&[b"CLUSTER", b"MEET", host, port, bus_port]).map_err(failed)?;
-                self.wait_until_known(&addresses[0], index + 1)?;
+                self.wait_until_known(&addresses[0], &names[..=index], false)?;
             }
             println!("{}: slots {from}-{to}", addresses[index]);
         }
         for address in addresses {
-            self.wait_until_known(address, count)?;
+            self.wait_until_known(address, &names, true)?;
         }
         println!("ok: a cluster of {count} nodes");
         Ok(())
     }
 
-    /// Waits until a node knows so many, and answers.
-    fn wait_until_known(&self, address: &Address, count: usize) -> Result<(), String> {
+    /// Waits until a node knows those of these names, answers, and, if that is waited for, takes all slots for served.
+    fn wait_until_known(&self, address: &Address, names: &[String], served: bool) -> Result<(), String> {
         let deadline = Instant::now() + AGREEMENT;
         loop {
             let view = self.view(address)?;
-            if view.nodes.len() == count && view.field("cluster_majority") == "reachable" {
+            let known = names.iter().filter(|name| view.nodes.iter().any(|node| node.name == **name)).count();
+            let is_reached = known == names.len() && view.field("cluster_majority") == "reachable";
+            if is_reached && (!served || view.field("cluster_state") == "ok") {
                 return Ok(());
             }
             if Instant::now() > deadline {
+                if is_reached {
+                    return Err(format!("{address} does not take all slots for served"));
+                }
                 let reached =
                     "the nodes do not hear of each other: can each reach the port for nodes of the others?";
-                return Err(format!("{address} knows {} of {count} nodes. {reached}", view.nodes.len()));
+                return Err(format!("{address} knows {known} of {} nodes. {reached}", names.len()));
             }
             thread::sleep(LOOK);
         }
@@ -182,17 +196,23 @@ impl Admin<'_> {
         let view = self.view(address)?;
         println!("{:SHOWN$}  {:21}  {:>6}  {:>10}  slots", "node", "address", "slots", "keys");
         for node in &view.nodes {
-            let keys = match self
-                .connect_to(node)
-                .and_then(|mut it| it.call(&[b"DBSIZE"]).map_err(|e| e.to_string()))
-            {
-                Ok(Reply::Int(keys)) => keys.to_string(),
-                _ => "?".to_owned(),
+            let keys = match node.master {
+                // Whoever leads it tells.
+                Some(_) => "-".to_owned(),
+                None => match self
+                    .connect_to(node)
+                    .and_then(|mut it| it.call(&[b"DBSIZE"]).map_err(|e| e.to_string()))
+                {
+                    Ok(Reply::Int(keys)) => keys.to_string(),
+                    _ => "?".to_owned(),
+                },
             };
+            let of = |master: &String| format!("replica of {}", &master[..SHOWN.min(master.len())]);
+            let role = node.master.as_ref().map(of).unwrap_or_default();
             let state = if node.has_failed { "  (not heard of)" } else { "" };
             let (shown, place) = (node.shown(), format!("{}:{}", node.host, node.port));
             println!(
-                "{shown:SHOWN$}  {place:21}  {:>6}  {keys:>10}  {}{state}",
+                "{shown:SHOWN$}  {place:21}  {:>6}  {keys:>10}  {}{role}{state}",
                 node.slots.len(),
                 node.slots
             );
@@ -220,8 +240,11 @@ impl Admin<'_> {
         connection
             .call(&[b"CLUSTER", b"MEET", known.host.as_bytes(), port.as_bytes(), bus_port.as_bytes()])
             .map_err(|e| format!("{new}: {e}"))?;
-        self.wait_until_known(address, view.nodes.len() + 1)?;
-        self.wait_until_known(new, view.nodes.len() + 1)?;
+        let own = alone.nodes.iter().map(|node| node.name.clone());
+        let names: Vec<String> = view.nodes.iter().map(|node| node.name.clone()).chain(own).collect();
+        let is_served = view.field("cluster_state") == "ok";
+        self.wait_until_known(address, &names, is_served)?;
+        self.wait_until_known(new, &names, is_served)?;
         println!("ok: {new} is a node; it has no slots yet, see holdfast cluster balance");
         Ok(())
     }
@@ -229,8 +252,16 @@ impl Admin<'_> {
     fn remove(&self, address: &Address, name: &str) -> Result<(), String> {
         let view = self.view(address)?;
         let gone = view.find(name)?;
-        let rest: Vec<&Node> =
-            view.nodes.iter().filter(|node| node.name != gone.name && !node.has_failed).collect();
+        if let Some(master) = &gone.master {
+            return Err(format!(
+                "{} is a replica of {}: REPLICASET REMOVE it there, or remove that with all its replicas",
+                gone.shown(),
+                &master[..SHOWN.min(master.len())]
+            ));
+        }
+        let can_have_slots =
+            |node: &&Node| node.name != gone.name && !node.has_failed && node.master.is_none();
+        let rest: Vec<&Node> = view.nodes.iter().filter(can_have_slots).collect();
         if rest.is_empty() {
             return Err("it is the only node that is heard of".into());
         }
@@ -249,13 +280,29 @@ impl Admin<'_> {
                 self.give(gone, to, &share)?;
             }
         }
-        let told = rest[0];
+        // It first: its replicas are where it is.
+        let is_its = |node: &&Node| node.master.as_ref() == Some(&gone.name);
+        for node in [gone].into_iter().chain(view.nodes.iter().filter(is_its)) {
+            self.leave_out(node, rest[0])?;
+        }
+        println!("ok: {} is no node of the cluster any more", gone.shown());
+        Ok(())
+    }
+
+    /// Has a node that has no slots be forgotten by all others, which one of them is told, and found a cluster of its own.
+    fn leave_out(&self, gone: &Node, told: &Node) -> Result<(), String> {
         let failed = |e: io::Error| format!("{}:{}: {e}", told.host, told.port);
         self.connect_to(told)?.call(&[b"CLUSTER", b"FORGET", gone.name.as_bytes()]).map_err(failed)?;
         if !gone.has_failed {
             // It founds a cluster of its own; where it still removes keys that it has given away, later.
             let deadline = Instant::now() + AGREEMENT;
-            let mut connection = self.connect_to(gone)?;
+            let mut connection = match self.connect_to(gone) {
+                Ok(connection) => connection,
+                Err(error) => {
+                    println!("{} is forgotten, but not reset: {error}", gone.shown());
+                    return Ok(());
+                }
+            };
             while let Err(error) = connection.call(&[b"CLUSTER", b"RESET"]) {
                 if Instant::now() > deadline {
                     return Err(format!("{} is forgotten, but not reset: {error}", gone.shown()));
@@ -263,7 +310,6 @@ impl Admin<'_> {
                 thread::sleep(LOOK);
             }
         }
-        println!("ok: {} is no node of the cluster any more", gone.shown());
         Ok(())
     }
 
@@ -272,7 +318,7 @@ impl Admin<'_> {
         if let Some(node) = view.nodes.iter().find(|node| node.has_failed) {
             return Err(format!("node {} is not heard of", node.shown()));
         }
-        let mut nodes = view.nodes.clone();
+        let mut nodes: Vec<Node> = view.nodes.iter().filter(|node| node.master.is_none()).cloned().collect();
         let (share, more) = (SLOTS / nodes.len(), SLOTS % nodes.len());
         // Who has most keeps one more, where they cannot all have as many.
         nodes.sort_by_key(|node| std::cmp::Reverse(node.slots.len()));
@@ -361,10 +407,10 @@ impl Node {
     /// A line of CLUSTER NODES.
     fn parse(line: &str) -> Option<Node> {
         let mut words = line.split_ascii_whitespace();
-        let (name, place, flags) = (words.next()?, words.next()?, words.next()?);
+        let (name, place, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let (host_and_port, bus_port) = place.rsplit_once('@')?;
         let (host, port) = host_and_port.rsplit_once(':')?;
-        let ranges = words.skip(5).filter(|word| !word.starts_with('['));
+        let ranges = words.skip(4).filter(|word| !word.starts_with('['));
         let mut slots = Vec::new();
         for range in ranges {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -376,6 +422,7 @@ impl Node {
             port: port.parse().ok()?,
             bus_port: bus_port.split(',').next()?.parse().ok()?,
             has_failed: flags.split(',').any(|flag| flag == "fail"),
+            master: (master != "-").then(|| master.to_owned()),
             slots: Slots(slots),
         })
     }
@@ -427,7 +474,9 @@ impl View {
         for node in self.nodes.iter().filter(|node| node.has_failed) {
             let mut text = format!("Node {} is not heard of.", node.shown());
             if !node.slots.is_empty() {
-                write!(text, " It has slots {}, which nobody serves until it is back.", node.slots)
+                let has_replicas = self.nodes.iter().any(|other| other.master.as_ref() == Some(&node.name));
+                let or = if has_replicas { ", or one of its replicas leads" } else { "" };
+                write!(text, " It has slots {}, which nobody serves until it is back{or}.", node.slots)
                     .expect("a string takes all");
             }
             problems.push(text);

@@ -23,7 +23,10 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("backup", "Redis has no such command; `holdfast backup` uses it."),
     ("bgrewriteaof", "Takes a checkpoint."),
     ("bgsave", "Takes a checkpoint."),
-    ("cluster", "All nodes decide on changes; there are no replicas. See docs/cluster.md."),
+    (
+        "cluster",
+        "All nodes decide on changes; replicas are the other servers of a replica set, and serve no reads. See docs/cluster.md.",
+    ),
     ("debug", "What tests need; see DEBUG HELP."),
     ("endurance", "Redis has no such command."),
     ("failover", "Has another server of the replica set lead; an error on a server that is in none."),

@@ -298,10 +298,11 @@ fn version_needed(store: &Store, on_key: &mut dyn FnMut(u64, u64)) -> Result<u16
             on_key(keys, all);
             keys += 1;
             // Of a hash a newer one may be needed.
-            if version == REDIS_7_2 && txn.type_of(db, key) == Some(Type::Hash) {
-                if let Some(payload) = payload(store, txn, db, key, encode::stream)? {
-                    version = version.max(version_of(&payload));
-                }
+            if version == REDIS_7_2
+                && txn.type_of(db, key) == Some(Type::Hash)
+                && let Some(payload) = payload(store, txn, db, key, encode::stream)?
+            {
+                version = version.max(version_of(&payload));
             }
             Ok::<(), Failure>(())
         })?;

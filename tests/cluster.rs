@@ -3,12 +3,14 @@
 
 mod harness;
 
-use harness::{Client, Server, array, bulk, error, free_port, is_error, number, ok, run, text, wait_until};
-use holdfast_resp::Reply;
+use harness::{
+    Client, Rng, Server, array, bulk, bulks, error, free_port, holdfast_cluster, is_error, items, number, ok,
+    redis_cli, seed, show, text, wait_until,
+};
+use holdfast_resp::{Reply, write_command};
 use holdfast_store::hash_slot;
 use std::{
     collections::BTreeMap,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -110,14 +112,6 @@ impl Nodes {
     }
 }
 
-/// What is inside an array.
-fn items(reply: &Reply) -> &[Reply] {
-    match reply {
-        Reply::Array(items) => items,
-        other => panic!("no array: {other:?}"),
-    }
-}
-
 fn info(client: &mut Client) -> String {
     text(&client.call("CLUSTER INFO"))
 }
@@ -167,15 +161,6 @@ fn failed_nodes(client: &mut Client) -> usize {
 
 fn address(port: u16) -> String {
     format!("127.0.0.1:{port}")
-}
-
-/// Runs `redis-cli --cluster`, which must succeed; what it printed.
-fn redis_cli(args: &[&str]) -> String {
-    let output = Command::new("redis-cli").arg("--cluster").args(args).arg("--cluster-yes").output();
-    let output = output.expect("redis-cli is installed");
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "redis-cli --cluster {args:?}:\n{text}");
-    text
 }
 
 /// A client that goes where it is sent.
@@ -444,7 +429,7 @@ fn slots_move_while_keys_are_written() {
                         let Reply::Int(now) = reply else { panic!("INCR {key}: {reply:?}") };
                         assert!(
                             now >= counts[&key[..]],
-                            "{key} had {} of this client alone",
+                            "{key} is {now}, and had {} of this client alone",
                             counts[&key[..]]
                         );
                     }
@@ -752,13 +737,57 @@ fn who_waits_for_a_key_is_sent_where_it_goes() {
     wait_until(|| "it waits".into(), || client.info("blocked_clients") == "1");
     assert_eq!(migrate_slots(&nodes, owner, target, "5 5").0, "success");
     assert_eq!(waiter.reply(), error(&format!("MOVED {slot} {}", address(target))));
+
+    // And back key by key: who waits does so until the slot is the other node's.
+    let mut waiter = nodes.client(target);
+    waiter.send(format!("BLPOP {key} 0\r\n").as_bytes());
+    let mut other = nodes.client(target);
+    wait_until(|| "it waits".into(), || other.info("blocked_clients") == "1");
+    let (from, to) = (nodes.id(target), nodes.id(owner));
+    assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}")), ok());
+    assert_eq!(other.call(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}")), ok());
+    assert!(is_error(&other.call(&format!("TYPE {key}")), &format!("ASK {slot} ")));
+    assert_eq!(other.info("blocked_clients"), "1");
+    assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} NODE {to}")), ok());
+    assert_eq!(waiter.reply(), error(&format!("MOVED {slot} {}", address(owner))));
 }
 
-/// Runs `holdfast cluster`: whether it succeeded, and all that it printed.
-fn holdfast_cluster(args: &[&str]) -> (bool, String) {
-    let output = run(&[&["cluster"], args].concat());
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    (output.status.success(), text)
+/// A client that was not told would wait for messages that go elsewhere.
+#[test]
+fn who_listens_to_a_channel_of_a_shard_is_told_that_its_slot_is_elsewhere() {
+    let nodes = Nodes::create(3);
+    let (slot, channel, other) = (5, key_in(5), key_in(6));
+    let owner = nodes.owner(slot);
+    let target = *nodes.ports().iter().find(|port| **port != owner).expect("another one");
+    let (from, to) = (nodes.id(owner), nodes.id(target));
+    let (mut client, mut away) = (nodes.client(owner), nodes.client(target));
+    let push = |words: &[&str], count: i64| {
+        let words = words.iter().map(|word| bulk(*word));
+        Reply::Array(words.chain([Reply::Int(count)]).collect())
+    };
+    for by_keys in [true, false] {
+        let mut listener = nodes.client(owner);
+        for (count, channel) in [(1, &channel), (2, &other)] {
+            let told = listener.call(&format!("SSUBSCRIBE {channel}"));
+            assert_eq!(told, push(&["ssubscribe", channel], count));
+        }
+        if by_keys {
+            assert_eq!(away.call(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}")), ok());
+            assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}")), ok());
+            // Its channels are here until the slot is not.
+            assert_eq!(client.call(&format!("SPUBLISH {channel} before")), Reply::Int(1));
+            assert_eq!(listener.reply(), bulks(["smessage", &channel, "before"]));
+            assert_eq!(client.call(&format!("CLUSTER SETSLOT {slot} NODE {to}")), ok());
+        } else {
+            assert_eq!(migrate_slots(&nodes, owner, target, "5 5").0, "success");
+        }
+        assert_eq!(listener.reply(), push(&["sunsubscribe", &channel], 1));
+        assert_eq!(client.call(&format!("SPUBLISH {other} after")), Reply::Int(1));
+        assert_eq!(listener.reply(), bulks(["smessage", &other, "after"]));
+        let elsewhere = format!("MOVED {slot} {}", address(target));
+        assert_eq!(listener.call(&format!("SSUBSCRIBE {channel}")), error(&elsewhere));
+        assert_eq!(migrate_slots(&nodes, target, owner, "5 5").0, "success");
+    }
 }
 
 #[test]
@@ -821,4 +850,230 @@ fn holdfast_cluster_makes_one_and_changes_it() {
         !is_well && text.contains("is not heard of") && text.contains("which nobody serves until it is back"),
         "{text}"
     );
+}
+
+#[test]
+fn nodes_go_by_names_where_these_are_preferred() {
+    for (preferred, shown) in [("hostname", "localhost"), ("ip", "127.0.0.1")] {
+        let options =
+            ["--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", preferred];
+        let bus_port = free_port().to_string();
+        let own =
+            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-announce-ip", "127.0.0.1"];
+        let (server, port) = Server::start_with_port(&[&own[..], &options].concat());
+        let mut client = server.client();
+        wait_until(|| "it is served".into(), || client.call("CLUSTER ADDSLOTSRANGE 0 16383") == ok());
+        let slots = client.call("CLUSTER SLOTS");
+        let node = items(&items(&items(&slots)[0])[2]).to_vec();
+        assert_eq!(node[..2], [bulk(shown), Reply::Int(port.into())]);
+    }
+}
+
+#[test]
+fn nodes_are_told_another_address_and_another_timeout_while_they_serve() {
+    let nodes = Nodes::create_with(3, "600000");
+    let [first, second, _] = nodes.ports()[..] else { unreachable!("there are three") };
+    let mut client = nodes.client(first);
+    let told = |port: u16, what: &str| text(&nodes.client(port).call("CLUSTER NODES")).contains(what);
+    for (option, value, shown) in [
+        ("cluster-announce-ip", "localhost", format!("localhost:{first}@")),
+        ("cluster-announce-port", "7", "localhost:7@".to_owned()),
+        ("cluster-announce-ip", "127.0.0.1", "127.0.0.1:7@".to_owned()),
+        ("cluster-announce-port", "0", format!("127.0.0.1:{first}@")),
+    ] {
+        assert_eq!(client.call(&format!("CONFIG SET {option} {value}")), ok());
+        wait_until(|| format!("{second} is told {shown}"), || told(second, &shown));
+    }
+    for port in nodes.ports() {
+        assert_eq!(
+            nodes.client(port).call(&format!("CONFIG SET cluster-node-timeout {SHORT_TIMEOUT}")),
+            ok()
+        );
+    }
+    nodes.0[&first].signal("STOP");
+    wait_until(|| format!("{second} says that {first} has failed"), || told(second, "fail"));
+}
+
+/// It has another number then than before, and sent clients to itself until it knew which.
+#[test]
+fn a_node_with_slots_that_joins_another_one_sends_nobody_to_itself() {
+    let nodes = Nodes::start(2, TIMEOUT);
+    let [first, second] = nodes.ports()[..] else { unreachable!("there are two") };
+    let mut client = nodes.client(first);
+    assert_eq!(client.call("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+    wait_until(|| "it is served".into(), || client.call("SET a 1") == ok());
+    let mut listener = nodes.client(first);
+    listener.send(b"SSUBSCRIBE a\r\n");
+    assert_eq!(items(&listener.reply())[2], Reply::Int(1));
+    let line = text(&nodes.client(second).call("CLUSTER NODES"));
+    let bus_port = line.split(['@', ' ']).nth(2).expect("where it listens");
+    assert_eq!(client.call(&format!("CLUSTER MEET 127.0.0.1 {second} {bus_port}")), ok());
+    let is_known = |client: &mut Client| text(&client.call("CLUSTER NODES")).contains("127.0.0.1");
+    while !is_known(&mut client) {
+        let reply = client.call("SET a 1");
+        assert!(reply == ok() || is_error(&reply, "CLUSTERDOWN "), "{}", show(&reply));
+    }
+    wait_until(|| "it is served again".into(), || client.call("SET a 1") == ok());
+    assert_eq!(client.call("SPUBLISH a message"), Reply::Int(1));
+    assert_eq!(listener.reply(), bulks(["smessage", "a", "message"]));
+}
+
+/// As with Redis, where a node that meets another one takes orders at once: also those to meet more.
+#[test]
+fn orders_to_a_node_that_joins_are_carried_out_once_it_has() {
+    let bus_port = |nodes: &Nodes, port| {
+        let line = text(&nodes.client(port).call("CLUSTER NODES"));
+        line.split(['@', ' ']).nth(2).expect("where it listens").to_owned()
+    };
+    let slots = ["0 5460", "5461 10922", "10923 16383"];
+    for meets_all in [true, false] {
+        let nodes = Nodes::start(3, TIMEOUT);
+        let ports = nodes.ports();
+        for other in &ports[1..] {
+            let (from, to) = if meets_all { (ports[0], *other) } else { (*other, ports[0]) };
+            let meet = format!("CLUSTER MEET 127.0.0.1 {to} {}", bus_port(&nodes, to));
+            assert_eq!(nodes.client(from).call(&meet), ok());
+        }
+        for (port, slots) in ports.iter().zip(slots) {
+            assert_eq!(nodes.client(*port).call(&format!("CLUSTER ADDSLOTSRANGE {slots}")), ok());
+        }
+        nodes.wait_until_agreed(3);
+    }
+}
+
+/// As redis-cli does it to mend slots. What waits for the others' decision was a crash within EXEC, and within a script.
+#[test]
+fn the_cluster_is_changed_within_multi_and_not_by_scripts() {
+    let nodes = Nodes::create(3);
+    let owner = nodes.owner(5);
+    let mut client = nodes.client(owner);
+    let bumped = |client: &mut Client| {
+        let info = info(client);
+        let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_my_epoch:")).expect("the line");
+        Reply::Simple(format!("BUMPED {}", epoch.trim()).into_bytes())
+    };
+    let before = bumped(&mut client);
+    let queue = [
+        "CLUSTER DELSLOTS 5",
+        "CLUSTER ADDSLOTS 5",
+        "CLUSTER SETSLOT 5 STABLE",
+        "CLUSTER DELSLOTS 5 5",
+        "CLUSTER BUMPEPOCH",
+    ];
+    let run = |client: &mut Client, queue: &[&str]| {
+        assert_eq!(client.call("MULTI"), ok());
+        for command in queue {
+            assert_eq!(client.call(command), Reply::Simple(b"QUEUED".to_vec()), "{command}");
+        }
+        client.call("EXEC")
+    };
+    let twice = error("ERR Slot 5 specified multiple times");
+    let replies = run(&mut client, &queue);
+    assert_eq!(replies, array([ok(), ok(), ok(), twice, bumped(&mut client)]));
+    assert!(nodes.owner(5) == owner && bumped(&mut client) != before);
+    // What was read before is read again; what was written, or told to the server, is not undone.
+    let key = key_in(5);
+    let (set, get) = (format!("SET {key} 1"), format!("GET {key}"));
+    let replies = run(&mut client, &["CLUSTER BUMPEPOCH", &set]);
+    assert_eq!(replies, array([bumped(&mut client), ok()]));
+    let Reply::Array(replies) =
+        run(&mut client, &[&get, "CLUSTER SETSLOT 5 STABLE", &set, "CLUSTER SETSLOT 5 STABLE"])
+    else {
+        panic!("an array")
+    };
+    assert_eq!(replies[..3], [bulk("1"), ok(), ok()]);
+    assert!(is_error(&replies[3], "ERR within MULTI what changes the cluster comes before"), "{replies:?}");
+    // A later one knows nothing of what came of an earlier one.
+    assert_eq!(run(&mut client, &["CLUSTER ADDSLOTS 5"]), array([error("ERR Slot 5 is already busy")]));
+    let script = client.call_args(&["EVAL", "return redis.call('cluster', 'bumpepoch')", "0"]);
+    assert!(is_error(&script, "ERR scripts do not change the cluster"), "{script:?}");
+    assert!(is_error(
+        &items(&run(&mut client, &["EVAL return(redis.call('cluster','flushslots')) 0"]))[0],
+        "ERR"
+    ));
+    for (command, name) in [("ADDSLOTSRANGE 1 2 3", "addslotsrange"), ("DELSLOTSRANGE 1", "delslotsrange")] {
+        let arity = error(&format!("ERR wrong number of arguments for 'cluster|{name}' command"));
+        assert_eq!(client.call(&format!("CLUSTER {command}")), arity);
+    }
+}
+
+/// FLUSHALL puts another database in the place of the one that it empties later.
+#[test]
+fn keys_of_slots_are_those_that_came_after_a_flush() {
+    let bus_port = free_port().to_string();
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &bus_port]);
+    let mut client = server.client();
+    assert_eq!(client.call("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+    wait_until(|| "it serves".into(), || client.call("SET before 1") == ok());
+    let slot = |key: &str| hash_slot(key.as_bytes());
+    for round in 0..4 {
+        let key = format!("key:{round}");
+        assert_eq!(client.call("FLUSHALL"), ok());
+        assert_eq!(client.call("CLUSTER FLUSHSLOTS"), ok());
+        assert_eq!(client.call("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+        wait_until(|| "it serves".into(), || client.call(&format!("SET {key} 1")) == ok());
+        assert_eq!(client.call(&format!("CLUSTER COUNTKEYSINSLOT {}", slot(&key))), Reply::Int(1));
+        assert_eq!(client.call(&format!("CLUSTER GETKEYSINSLOT {} 10", slot(&key))), bulks([&key]));
+        assert_eq!(client.call(&format!("CLUSTER COUNTKEYSINSLOT {}", slot("before"))), Reply::Int(0));
+        assert!(is_error(&client.call("CLUSTER FLUSHSLOTS"), "ERR DB must be empty"));
+        assert!(is_error(&client.call("CLUSTER RESET"), "ERR CLUSTER RESET can't be called"));
+    }
+}
+
+/// Each command with any arguments, where it must not wait: in EXEC, in a script, and in a script in EXEC.
+#[test]
+fn no_command_ends_a_node_in_exec_or_in_a_script() {
+    /// They end the server, the connection or its replies, or make it another one.
+    const LEFT_OUT: &str = " shutdown debug debug|sleep debug|restart debug|segfault debug|panic monitor subscribe psubscribe \
+        ssubscribe quit reset client|kill client|pause client|reply replicaof slaveof sync psync hello multi exec discard watch ";
+    const WORDS: [&str; 17] = [
+        "0", "1", "a", "b", "-1", "{a}1", "100", "x", "*", "$", ">", "NODE", "STREAMS", "COUNT", "LIMIT",
+        "on", "1000",
+    ];
+    const SCRIPT: &str = "return redis.pcall(unpack(ARGV))";
+    let mut random = Rng(seed());
+    let bus_port = free_port().to_string();
+    let options = ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-node-timeout", "1000"];
+    let (node, _) = Server::start_with_port(&options);
+    let mut client = node.client();
+    let connect = |after: &str| {
+        Client::connect(&node.folder().join("socket")).unwrap_or_else(|e| panic!("{after}: {e}"))
+    };
+    let serve = |client: &mut Client| {
+        // It may have been told to forget all slots.
+        client.call("CLUSTER ADDSLOTSRANGE 0 16383");
+        wait_until(|| "it serves".into(), || client.call("SET {a} 1") == ok());
+    };
+    serve(&mut client);
+    let containers = client.call("COMMAND LIST");
+    let mut names: Vec<String> = items(&containers).iter().map(text).collect();
+    names.sort();
+    for container in names.clone() {
+        let info = client.call(&format!("COMMAND INFO {container}"));
+        let subcommands = items(&items(&info)[0])[9].clone();
+        names.extend(items(&subcommands).iter().map(|row| text(&items(row)[0])));
+    }
+    assert!(names.len() > 300, "{names:?}");
+    for name in names.iter().filter(|name| !LEFT_OUT.contains(&format!(" {name} "))) {
+        for _ in 0..8 {
+            let mut command: Vec<&str> = name.split('|').collect();
+            command.extend((0..random.below(8)).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]));
+            let script = [&["EVAL", SCRIPT, "0"], &command[..]].concat();
+            let calls: Vec<Vec<&str>> = match random.below(3) {
+                0 => vec![vec!["MULTI"], command.clone(), vec!["EXEC"]],
+                1 => vec![script],
+                _ => vec![vec!["MULTI"], script, vec!["EXEC"]],
+            };
+            // It may close the connection, or leave replies there: the next one takes another.
+            let mut caller = connect("");
+            let _ = calls.iter().all(|call| {
+                let mut out = Vec::new();
+                write_command(&mut out, call);
+                caller.try_send(&out).is_ok() && caller.try_reply().is_some()
+            });
+            let mut next = connect(&format!("{calls:?}"));
+            assert_eq!(next.call("PING"), Reply::Simple("PONG".into()), "{calls:?}");
+        }
+    }
+    serve(&mut client);
 }

@@ -5,16 +5,18 @@ mod export;
 
 use crate::{
     admin::log::log,
-    config::{Opt, address::bus_port},
+    clients::client::Kind,
+    config::{Config, Opt, address::bus_port},
     net::bus::{self, Bus, Protocol, Received},
     server::{
         Server,
-        cluster::{Export, ExportState, Order, TICK, View, node_options},
+        cluster::{Cluster, Export, ExportState, Order, TICK, View, node_options, node_timeout},
         mailbox::{Message, Wake},
+        replica_set::{ClusterOfSet, ReplicaSet},
     },
     util::runtime,
 };
-use holdfast_cluster::{Change, Frame, Map, Name, Node, NodeOptions, Slots};
+use holdfast_cluster::{Change, Frame, Map, Member, Name, Node, NodeOptions, SLOTS, Slots};
 use holdfast_store::{Io, RealIo, hash_slot};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -43,7 +45,7 @@ const EVENTS_MAX: usize = 1024;
 const HELD_MAX: usize = 1 << 16;
 
 /// What a connection to another node begins with.
-const PREFACE: &[u8; 8] = b"HFbus03\n";
+const PREFACE: &[u8; 8] = b"HFbus04\n";
 /// Bytes of a frame at most: an entry of the group is a change of the map, and that has its limits.
 const FRAME_MAX: usize = 64 << 20;
 
@@ -61,9 +63,19 @@ struct Waiter {
 pub struct Running {
     thread: JoinHandle<()>,
     end: mpsc::UnboundedSender<()>,
+    serving: mpsc::UnboundedSender<Serving>,
 }
 
 impl Running {
+    /// The server serves from now on: in which term, if it leads a replica set. Nothing that it does is decided by an older map then.
+    pub fn serve(&self, server: Arc<Server>, term: Option<u64>) {
+        let (known, is_known) = sync_channel(1);
+        let serving = Serving { server, term, known };
+        if self.serving.send(serving).is_ok() {
+            is_known.recv().expect("a panic ends the process");
+        }
+    }
+
     /// Ends it.
     pub fn end(self) {
         // A thread that has ended needs no telling.
@@ -72,47 +84,93 @@ impl Running {
     }
 }
 
-/// Starts the thread, if the options say that there is a cluster. The data folder must be this process's.
+/// Starts the thread, if the options say that there is a cluster. The data folder must be this process's. One of a replica set takes part
+/// from when that is founded on.
 ///
 /// # Errors
 /// The node cannot be opened, or has no port.
-pub fn start(server: &Arc<Server>) -> Result<Option<Running>, String> {
-    if !server.cluster.is_on() {
+pub fn start(
+    config: Arc<Config>,
+    cluster: Arc<Cluster>,
+    set: Option<Arc<ReplicaSet>>,
+) -> Result<Option<Running>, String> {
+    if !cluster.is_on() {
         return Ok(None);
     }
     let no_port = "cluster-enabled: the other nodes connect at port + 10000, which is none; set cluster-port";
-    let options = node_options(&server.config).ok_or(no_port)?;
+    let bus_port = bus_port(&config, Opt::ClusterPort).ok_or(no_port)?;
+    let options = node_options(&config, bus_port);
     let cannot = |e: &dyn std::fmt::Display| format!("cannot take part in a cluster: {e}");
-    let io: Arc<dyn Io> =
-        Arc::new(RealIo::new(Path::new(&server.config.text(Opt::Dir))).map_err(|e| cannot(&e))?);
-    let node = Node::open(io.clone(), options.clone()).map_err(|e| cannot(&e))?;
-    log!(Notice, "Node configuration loaded, I'm {}", node.name());
-    let listeners = bus::listen(&server.config, bus_port(&server.config, Opt::ClusterPort).ok_or(no_port)?)?;
+    let io: Arc<dyn Io> = Arc::new(RealIo::new(Path::new(&config.text(Opt::Dir))).map_err(|e| cannot(&e))?);
+    let node = match set {
+        None => Some(open(&io, &options, None).map_err(|e| cannot(&e))?),
+        Some(_) => None,
+    };
+    cluster.trust.configure(&config).map_err(|e| format!("tls-cluster: {e}"))?;
+    let listeners = bus::listen(&config, bus_port)?;
     let (orders, mut inbox) = mpsc::unbounded_channel();
-    server.cluster.take_orders(orders);
+    cluster.take_orders(orders);
     let (end, mut ended) = mpsc::unbounded_channel();
-    let server = server.clone();
-    let (shown, is_shown) = std::sync::mpsc::channel();
+    let (serving, mut serves) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("cluster".into()).spawn(move || {
         let runtime = runtime::local().expect("a runtime, as the workers have");
         runtime.block_on(async move {
             let (sender, events) = channel(EVENTS_MAX);
-            let trust = server.cluster.trust.clone();
-            let protocol = Protocol { trust, preface: PREFACE, frame_max: FRAME_MAX };
+            let protocol = Protocol { trust: cluster.trust.clone(), preface: PREFACE, frame_max: FRAME_MAX };
             let (bus, mut frames) = Bus::start(protocol, listeners);
             spawn_local(tick(sender.clone()));
             spawn_local(forward(async move || inbox.recv().await, sender.clone(), Event::Order));
             spawn_local(forward(async move || frames.recv().await, sender.clone(), Event::Frame));
+            spawn_local(forward(async move || serves.recv().await, sender.clone(), Event::Serve));
             spawn_local(forward(async move || ended.recv().await, sender.clone(), |()| Event::End));
-            let part = Part::new(server, io, options, node, bus, sender);
-            shown.send(()).expect("somebody waits");
+            let part = Part {
+                cluster,
+                config,
+                set,
+                server: None,
+                leads: None,
+                io,
+                bus_port,
+                options,
+                node,
+                reopen: Instant::now(),
+                bus,
+                early: Vec::new(),
+                waiters: BTreeMap::new(),
+                held: VecDeque::new(),
+                shown: None,
+                received: 0,
+                unsettled: Vec::new(),
+                abandoned: BTreeSet::new(),
+                removed: BTreeMap::new(),
+                left: None,
+                is_clearing: Arc::default(),
+                is_over: Arc::default(),
+                events: sender,
+                looks: false,
+            };
             part.run(events).await;
         });
     });
     let thread = thread.map_err(|e| cannot(&e))?;
-    // Before clients ask for what is known.
-    is_shown.recv().expect("a panic ends the process");
-    Ok(Some(Running { thread, end }))
+    Ok(Some(Running { thread, end, serving }))
+}
+
+/// Opens the node, which leads its replica set in the term that is said, if it does.
+fn open(io: &Arc<dyn Io>, options: &NodeOptions, leads: Option<u64>) -> holdfast_io::Result<Node> {
+    let mut node = Node::open(io.clone(), options.clone())?;
+    leads.into_iter().for_each(|term| node.lead(term));
+    log!(Notice, "Node configuration loaded, I'm {}", node.name());
+    Ok(node)
+}
+
+/// The server that serves from now on.
+struct Serving {
+    server: Arc<Server>,
+    /// In which term it leads its replica set, if it is one of one.
+    term: Option<u64>,
+    /// Who waits until that is known here.
+    known: SyncSender<()>,
 }
 
 /// What the thread is woken by.
@@ -120,6 +178,7 @@ enum Event {
     Tick,
     Order(Order),
     Frame(Received),
+    Serve(Serving),
     /// What messages depend on may be durable now.
     Look,
     End,
@@ -143,22 +202,37 @@ async fn forward<T>(mut next: impl AsyncFnMut() -> Option<T>, events: Sender<Eve
 }
 
 struct Part {
-    server: Arc<Server>,
+    cluster: Arc<Cluster>,
+    config: Arc<Config>,
+    /// The replica set, if the server is one of one.
+    set: Option<Arc<ReplicaSet>>,
+    /// Once it serves.
+    server: Option<Arc<Server>>,
+    /// In which term it leads its replica set, if it does.
+    leads: Option<u64>,
     io: Arc<dyn Io>,
+    /// Where it takes connections of other nodes.
+    bus_port: u16,
     options: NodeOptions,
-    /// `None`: its medium has failed, and it is opened again at the time that is beside.
+    /// `None`: its medium has failed, or its replica set is not founded yet, and it is opened at the time that is beside.
     node: Option<Node>,
     reopen: Instant,
     bus: Bus,
+    /// Orders that wait for another moment: see [`Part::is_early`]. And until when that is waited for.
+    early: Vec<(Order, Instant)>,
     waiters: BTreeMap<u64, Waiter>,
     /// Messages that must not be seen before something is durable.
     held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
-    shown: Option<(u64, bool, bool, u64)>,
+    shown: Option<(u64, bool, bool, bool, u64)>,
     received: u64,
     /// Who is told that a change is done once nobody decides who was forgotten, and until when that is waited for.
     unsettled: Vec<(SyncSender<Result<(), String>>, Instant)>,
     /// Transfers of this node that no thread carries out, since the process is another one: the group is asked to end them.
     abandoned: BTreeSet<u64>,
+    /// Nodes of servers that are not of the replica set any more: the group is asked to forget them.
+    removed: BTreeMap<Name, Instant>,
+    /// Which cluster it was told last to leave.
+    left: Option<u64>,
     /// Whether a thread removes keys of slots that are not this node's.
     is_clearing: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
@@ -168,44 +242,29 @@ struct Part {
 }
 
 impl Part {
-    fn new(
-        server: Arc<Server>,
-        io: Arc<dyn Io>,
-        options: NodeOptions,
-        node: Node,
-        bus: Bus,
-        events: Sender<Event>,
-    ) -> Part {
-        let mut part = Part {
-            server,
-            io,
-            options,
-            node: Some(node),
-            reopen: Instant::now(),
-            bus,
-            waiters: BTreeMap::new(),
-            held: VecDeque::new(),
-            shown: None,
-            received: 0,
-            unsettled: Vec::new(),
-            abandoned: BTreeSet::new(),
-            is_clearing: Arc::default(),
-            is_over: Arc::default(),
-            events,
-            looks: false,
-        };
-        part.show();
-        part
-    }
-
     async fn run(mut self, mut events: Receiver<Event>) {
         while let Some(event) = events.recv().await {
             match event {
                 Event::Tick => self.tick(),
+                Event::Order(order @ (Order::Change(..) | Order::Export(..) | Order::Meet(..)))
+                    if self.is_early() =>
+                {
+                    let until = Instant::now() + self.patience();
+                    self.early.push((order, until));
+                }
                 Event::Order(order) => self.carry_out(order),
                 Event::Frame((host, bytes)) => {
                     // A newer node may send what this one does not know.
                     Frame::decode(&bytes).into_iter().for_each(|frame| self.receive(&host, frame));
+                }
+                Event::Serve(Serving { server, term, known }) => {
+                    (self.server, self.leads) = (Some(server), term);
+                    if let (Some(node), Some(term)) = (&mut self.node, term) {
+                        node.lead(term);
+                    }
+                    self.show();
+                    // Who waits has not ended.
+                    let _ = known.send(());
                 }
                 Event::Look => self.looks = false,
                 Event::End => break,
@@ -225,14 +284,14 @@ impl Part {
     }
 
     fn tick(&mut self) {
+        self.options = NodeOptions { seat: self.options.seat, ..node_options(&self.config, self.bus_port) };
         if let Some(node) = &mut self.node {
+            node.set_options(&self.options);
             node.tick();
         } else if Instant::now() >= self.reopen {
-            match Node::open(self.io.clone(), self.options.clone()) {
-                Ok(node) => (self.node, self.shown) = (Some(node), None),
-                Err(error) => self.fail(&error),
-            }
+            self.open();
         }
+        self.follow_set();
         let now = Instant::now();
         let late: Vec<_> =
             self.waiters.iter().filter(|(_, it)| it.until <= now).map(|(number, _)| *number).collect();
@@ -241,6 +300,97 @@ impl Part {
             let why = "CLUSTERDOWN the change was not decided in time: no majority of nodes is reachable";
             self.answer(number, Err(why.into()));
         }
+    }
+
+    fn open(&mut self) {
+        if let Some(set) = &self.set {
+            self.options.seat = set.seat();
+            if self.options.seat.is_none() {
+                return;
+            }
+        }
+        match open(&self.io, &self.options, self.leads) {
+            Ok(node) => (self.node, self.shown) = (Some(node), None),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Has all servers of the replica set be in one cluster, and no others of it.
+    fn follow_set(&mut self) {
+        let patience = self.patience();
+        let (Some(set), Some(node), Some(seat)) = (&self.set, &mut self.node, self.options.seat) else {
+            return;
+        };
+        let (map, view) = (node.map(), set.view());
+        let (id, leads) = (node.id(), view.leader.is_some() && view.leader == view.own);
+        let of_set = |member: &Member| member.seat.filter(|other| other.set == seat.set);
+        // Before that, the node may yet become one of another cluster, which it can only do alone.
+        let is_others = |(at, other): (&u64, &Member)| *at != id && of_set(other).is_none();
+        let is_one = map.assigned() == SLOTS || map.members().iter().any(is_others);
+        let has_slots = || {
+            let mut own = map.members().iter().filter(|(at, it)| **at == id || of_set(it).is_some());
+            own.any(|(at, _)| !map.slots_of(*at).is_empty())
+        };
+        let is_member = map.members().contains_key(&id) && node.is_connected();
+        let is_to_be_joined = is_one && is_member && (leads || has_slots());
+        let (cluster, version, bus_port) = (node.cluster(), map.version(), self.options.address.bus_port);
+        let servers = map.members().values().filter_map(of_set).map(|other| other.server);
+        let told = || (ClusterOfSet { cluster, bus_port, version, is_member: false }, servers.collect());
+        set.tell_cluster(is_to_be_joined.then(told));
+        let ways = set.ways_to_cluster();
+        // Who follows goes where its leader is; who leads, where the set has slots, unless it was told to leave that.
+        let way = match view.leader.filter(|_| !leads) {
+            Some(leader) => ways.get(&leader),
+            None => ways.values().find(|(_, way)| leads && self.left != Some(way.cluster)),
+        };
+        if let Some((host, way)) = way {
+            let is_other = way.cluster != cluster;
+            if is_other && map.members().len() == 1 && map.assigned() == 0 && !node.is_joining() {
+                return node.meet(host, way.bus_port, way.cluster);
+            }
+            // It was away while the set left the cluster that it still takes itself for a member of.
+            let is_left = is_other && !leads && !node.is_connected();
+            if is_left || node.is_forgotten(way.cluster, way.version, way.is_member) {
+                if let Err(error) = node.reset(false) {
+                    self.fail(&error);
+                }
+                return;
+            }
+        }
+        if !leads || !node.is_current() {
+            return;
+        }
+        let is_gone =
+            |member: &&Member| of_set(member).is_some_and(|it| !view.servers.contains_key(&it.server));
+        let gone: Vec<Name> = map.members().values().filter(is_gone).map(|member| member.name).collect();
+        let now = Instant::now();
+        self.removed.retain(|name, until| gone.contains(name) && now < *until);
+        for name in gone {
+            self.removed.entry(name).or_insert_with(|| {
+                node.propose(&Change::Forget { name });
+                now + patience
+            });
+        }
+    }
+
+    /// Whether it is about to become a node of another cluster, or the others do not know yet that the server leads its replica set.
+    fn is_early(&self) -> bool {
+        let leads = self.leads.is_some();
+        self.node.as_ref().is_some_and(|node| node.is_joining() || leads && !node.is_current())
+    }
+
+    /// Carries out what has waited for that, or has waited for long.
+    fn carry_out_early(&mut self) {
+        let (is_early, now) = (self.is_early(), Instant::now());
+        let (late, due): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.early).into_iter().partition(|(_, until)| is_early && now < *until);
+        self.early = late;
+        due.into_iter().for_each(|(order, _)| self.carry_out(order));
+    }
+
+    /// How long a change may take to be decided.
+    fn patience(&self) -> Duration {
+        node_timeout(&self.config)
     }
 
     fn carry_out(&mut self, order: Order) {
@@ -253,10 +403,13 @@ impl Part {
                 };
                 self.propose(begin, answer, Some((slots, to)));
             }
-            Order::Meet(host, port) => self.node.iter_mut().for_each(|node| node.meet(&host, port)),
+            Order::Meet(host, port) => self.node.iter_mut().for_each(|node| node.meet(&host, port, 0)),
             Order::Reset(is_hard, answer) => {
                 let reset = match &mut self.node {
-                    Some(node) => node.reset(is_hard).map_err(|e| format!("ERR {e}")),
+                    Some(node) => {
+                        self.left = Some(node.cluster());
+                        node.reset(is_hard).map_err(|e| format!("ERR {e}"))
+                    }
                     None => Err(UNABLE.into()),
                 };
                 self.show();
@@ -284,8 +437,7 @@ impl Part {
             }
             Some(node) => {
                 let number = node.propose(&change(node.id()));
-                let patience = self.server.config.number(Opt::ClusterNodeTimeout) as u64;
-                let until = Instant::now() + Duration::from_millis(patience);
+                let until = Instant::now() + self.patience();
                 self.waiters.insert(number, Waiter { answer, until, export });
             }
         }
@@ -296,7 +448,10 @@ impl Part {
         let Some(node) = &mut self.node else { return };
         if let Frame::Publish { cluster, channel, message } = &frame {
             if *cluster == node.cluster() {
-                self.server.push.publish(channel, message, false, 0);
+                // One that only follows has no subscribers.
+                if let Some(server) = &self.server {
+                    server.push.publish(channel, message, false, 0);
+                }
             }
             return;
         }
@@ -332,6 +487,7 @@ impl Part {
         for done in done {
             self.answer(done.number, done.outcome);
         }
+        self.carry_out_early();
         self.answer_settled();
         self.publish();
         self.follow_transfers();
@@ -339,21 +495,21 @@ impl Part {
 
     /// Ends transfers that an earlier process of this node has begun, and removes what transfers have left here.
     fn follow_transfers(&mut self) {
-        let Some(node) = &mut self.node else { return };
+        let (Some(node), Some(server)) = (&mut self.node, &self.server) else { return };
         let (id, map) = (node.id(), node.map());
         let own = map.transfers().iter().filter(|(_, transfer)| transfer.from == id);
         let own: BTreeSet<u64> = own.map(|(number, _)| *number).collect();
         let left = map.leftovers(id);
         self.abandoned.retain(|number| own.contains(number));
         for number in own {
-            let is_carried = self.server.cluster.exports().iter().any(|export| export.number == number);
+            let is_carried = self.cluster.exports().iter().any(|export| export.number == number);
             if !is_carried && self.abandoned.insert(number) {
                 node.propose(&Change::EndTransfer { number, has_arrived: false });
             }
         }
         if !left.is_empty() && !self.is_clearing.swap(true, Relaxed) {
             let (server, is_clearing, is_over) =
-                (self.server.clone(), self.is_clearing.clone(), self.is_over.clone());
+                (server.clone(), self.is_clearing.clone(), self.is_over.clone());
             let clear = move || {
                 if export::clear(&server, &left, &is_over) {
                     let (answer, answered) = sync_channel(1);
@@ -372,8 +528,8 @@ impl Part {
 
     /// Sends messages that may be seen now to all other nodes.
     fn publish(&mut self) {
-        let Some(node) = &self.node else { return };
-        let durable = self.server.progress.durable();
+        let (Some(node), Some(server)) = (&self.node, &self.server) else { return };
+        let durable = server.progress.durable();
         while self.held.front().is_some_and(|(lsn, ..)| *lsn <= durable) {
             let (_, channel, message) = self.held.pop_front().expect("there is one");
             let frame = Frame::Publish { cluster: node.cluster(), channel, message }.encode();
@@ -416,10 +572,12 @@ impl Part {
     }
 
     fn send_answer(&self, answer: SyncSender<Result<(), String>>, outcome: Result<(), String>) {
-        let mut passed = workers_have_passed(&self.server);
+        let mut passed = self.server.as_deref().map(workers_have_passed);
         spawn_local(async move {
-            // Nothing is ever sent: the last worker drops its end.
-            passed.recv().await;
+            if let Some(passed) = &mut passed {
+                // Nothing is ever sent: the last worker drops its end.
+                passed.recv().await;
+            }
             // Who waited may be gone.
             drop(answer.send(outcome));
         });
@@ -427,28 +585,42 @@ impl Part {
 
     /// Begins to send slots that the group has put on their way.
     fn begin_export(&self, number: u64, slots: Slots, to: Name) -> Result<(), String> {
-        let now_ms = self.server.store.now_ms();
+        let server = self.server.as_ref().ok_or("ERR the server does not lead its replica set")?;
+        let now_ms = server.store.now_ms();
         let state = ExportState { word: "connecting", message: String::new(), since_ms: now_ms };
         let (state, is_cancelled) = (Mutex::new(state), AtomicBool::new(false));
         let export = Arc::new(Export { number, slots, to, began_ms: now_ms, state, is_cancelled });
         let carry = {
-            let (server, export) = (self.server.clone(), export.clone());
+            let (server, export) = (server.clone(), export.clone());
             move || export::carry(&server, &export)
         };
         // One that nobody carries out is ended as an abandoned one.
         thread::Builder::new().name("send-slots".into()).spawn(carry).map_err(|e| format!("ERR {e}"))?;
-        self.server.cluster.add_export(export);
+        self.cluster.add_export(export);
         Ok(())
     }
 
-    /// Has clients that wait for keys of slots which are not here any more look again, so that they are sent elsewhere.
-    fn send_waiters_away(&self) {
-        let (server, mut passed) = (self.server.clone(), workers_have_passed(&self.server));
+    /// Has clients that wait for keys of slots which are not here any more look again, so that they are sent elsewhere; and those who
+    /// are subscribed to channels there are told so.
+    fn send_away(&self) {
+        let Some(server) = self.server.clone() else { return };
+        let mut passed = workers_have_passed(&server);
         spawn_local(async move {
             // Who has begun to wait meanwhile is known then.
             passed.recv().await;
+            let view = server.cluster.view();
+            if !view.map.members().contains_key(&view.id) {
+                // It has joined others, and will hear as which one of them: its slots are its own all the same.
+                return;
+            }
+            let is_left = |kind, channel: &[u8]| kind == Kind::Shard && !view.owns(hash_slot(channel));
+            let leaving = server.push.pubsub.subscribers_where(is_left);
             for client in server.clients.all() {
-                let is_away = |(_, key): &(u8, Vec<u8>)| !server.cluster.serves(hash_slot(key));
+                if leaving.contains(&client.id) {
+                    server.send(client.worker, Message::LeaveShards(client.id));
+                }
+                // Where keys are on their way one by one, what is waited for may still come here.
+                let is_away = |(_, key): &(u8, Vec<u8>)| !view.is_ok || !view.owns(hash_slot(key));
                 if client.waits_for().iter().any(is_away) {
                     server.send(client.worker, Message::Unblock(client.id, Wake::Signal));
                 }
@@ -459,33 +631,25 @@ impl Part {
     /// Shows commands what is known, if it is another than before.
     fn show(&mut self) {
         let Some(node) = &self.node else { return };
-        let config = &self.server.config;
         let is_connected = node.is_connected();
+        let can_serve =
+            is_connected && (!self.config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
         // Until it has heard what became of its slots before, it serves none.
-        let is_ok = is_connected
-            && node.is_current()
-            && (!config.is_on(Opt::ClusterRequireFullCoverage) || is_covered(node.map()));
-        let shown = (node.maps(), is_connected, is_ok, node.term());
+        let serves = can_serve && self.server.is_some() && node.is_current();
+        let is_ok = if self.set.is_some() && self.server.is_none() { can_serve } else { serves };
+        let shown = (node.maps(), is_connected, is_ok, serves, node.term());
         let leader = node.leader().unwrap_or_default();
         if self.shown != Some(shown) {
-            let before = self.server.cluster.view().is_ok;
+            let before = self.cluster.view().is_ok;
             if before != is_ok {
                 log!(Notice, "Cluster state changed: {}", if is_ok { "ok" } else { "fail" });
             }
             let frames = (self.bus.sent(), self.received);
             let (name, id, term) = (node.name(), node.id(), node.term());
-            self.server.cluster.show(View {
-                name,
-                id,
-                map: node.map().clone(),
-                is_connected,
-                is_ok,
-                leader,
-                term,
-                frames,
-            });
+            let view = View { name, id, map: node.map().clone(), is_connected, is_ok, leader, term, frames };
+            self.cluster.show(view, serves);
             self.shown = Some(shown);
-            self.send_waiters_away();
+            self.send_away();
         }
     }
 }
@@ -501,7 +665,7 @@ fn workers_have_passed(server: &Server) -> Receiver<()> {
 
 /// Whether each slot has a node that has not failed.
 fn is_covered(map: &Map) -> bool {
-    let mut owners = (0..holdfast_cluster::SLOTS as u16).map(|slot| map.owner(slot));
+    let mut owners = (0..SLOTS as u16).map(|slot| map.owner(slot));
     owners.all(|owner| {
         owner.and_then(|owner| map.members().get(&owner)).is_some_and(|member| !member.has_failed)
     })

@@ -355,7 +355,7 @@ fn kill(call: &mut Call) -> Answer {
         call.out.ok();
         return Ok(if own { Close } else { Done });
     }
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
     let mut filter = Filter::default();

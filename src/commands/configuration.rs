@@ -131,7 +131,7 @@ fn set(call: &mut Call) -> Answer {
 }
 
 fn set_all(call: &Call) -> Result<(), Stop> {
-    if call.args.len() % 2 != 0 {
+    if !call.args.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
     let pairs: Vec<(&[u8], &[u8])> =

@@ -179,7 +179,7 @@ fn absent(txn: &mut Txn, db: u8, halves: &[Half], adds: bool) -> Result<Vec<Cold
 
 fn change_edges(call: &mut Call, txn: &mut Txn, adds: bool) -> Answer {
     let args = call.args;
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(wrong_arity(call.command));
     }
     let edges = (1..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1)));

@@ -41,7 +41,6 @@ mod scm;
 mod scripting;
 mod server;
 mod sets;
-mod slot_migrations;
 mod slowlog;
 mod sort;
 mod streams;
@@ -53,6 +52,7 @@ mod vectors;
 mod zsets;
 
 use crate::exec::handler::{Row, Rows};
+pub use cluster::parse_meeting;
 pub use connection::hello_reply;
 pub use info::human;
 use std::sync::LazyLock;

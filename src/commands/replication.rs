@@ -204,7 +204,7 @@ fn replicaof(call: &mut Call) -> Answer {
 
 /// What the client wants of a snapshot, for SYNC or PSYNC later on.
 fn replconf(call: &mut Call) -> Answer {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(SYNTAX);
     }
     let mut snapshot = call.session.snapshot;

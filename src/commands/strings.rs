@@ -432,7 +432,7 @@ fn mget(call: &mut Call, txn: &mut Txn) -> Answer {
 
 fn pairs<'a>(call: &Call<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>, Stop> {
     let args = call.args;
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(crate::exec::call::wrong_arity(call.command));
     }
     Ok((1..args.len()).step_by(2).map(move |key| (args.at(key), args.at(key + 1))))

@@ -2,7 +2,7 @@
 
 use crate::{
     acl::{Context, Denied},
-    command::table::Table,
+    command::{error::EXECABORT, table::Table},
     commands::{keyspace::FREED_RETRY, prelude::*},
     config::Opt,
     exec::{
@@ -13,7 +13,7 @@ use crate::{
         locking::{self, PAGES_MAX, absent_pages, cold_values},
     },
     server::mailbox::Wake,
-    session::{Multi, Queued, observe::Watched},
+    session::{Multi, Orders, Queued, observe::Watched, progress::Progress},
 };
 use holdfast_resp::parse_int;
 use holdfast_store::{Begun, Cold, DATABASES, Store};
@@ -79,7 +79,6 @@ const NESTED: Stop = Stop::new("ERR MULTI calls can not be nested");
 const EXEC_WITHOUT_MULTI: Stop = Stop::new("ERR EXEC without MULTI");
 const DISCARD_WITHOUT_MULTI: Stop = Stop::new("ERR DISCARD without MULTI");
 const WATCH_IN_MULTI: Stop = Stop::new("ERR WATCH inside MULTI is not allowed");
-const ABORTED: Stop = Stop::new("EXECABORT Transaction discarded because of previous errors.");
 
 fn multi(call: &mut Call) -> Answer {
     refuse_in_multi(call, NESTED)?;
@@ -121,11 +120,14 @@ fn unwatch(call: &mut Call) -> Answer {
 
 /// Runs the queue in one transaction, so that it becomes one batch of the log (I-2).
 fn exec(call: &mut Call) -> Answer {
-    let multi = call.session.multi.take().ok_or(EXEC_WITHOUT_MULTI)?;
+    let mut multi = call.session.multi.take().ok_or(EXEC_WITHOUT_MULTI)?;
+    if let Some(Progress::Ordered(outcome)) = call.session.progress.take() {
+        multi.orders.outcomes.push(outcome);
+    }
     let store = &call.server().store;
     if multi.aborted {
         call.session.forget_watched(call.server());
-        return Err(ABORTED);
+        return Err(EXECABORT);
     }
     let (redo, may_grow) = redo_of(call.table(), &multi);
     match admit(call, &multi, redo, may_grow) {
@@ -170,7 +172,7 @@ fn exec(call: &mut Call) -> Answer {
     txn.supply(std::mem::take(&mut call.session.fetched));
     let cold = cold(call, &mut txn, &multi);
     if !cold.is_empty() {
-        return Ok(fetch_first(call, txn, multi, cold));
+        return Ok(begin_again(call, txn, multi, Fetch(cold)));
     }
 
     // Within EXEC nothing is watched any more.
@@ -182,28 +184,32 @@ fn exec(call: &mut Call) -> Answer {
     call.out.array(multi.queue.len());
     call.session.in_exec = true;
     let mut result = Done;
-    let mut is_repeatable = multi.restarts < RESTARTS_MAX;
+    let (mut is_repeatable, may_fetch) = (true, multi.restarts < RESTARTS_MAX);
+    call.session.orders = Orders { used: 0, ..std::mem::take(&mut multi.orders) };
     for queued in &multi.queue {
-        match run_one(call, &mut txn, queued, is_repeatable) {
-            Fetch(cold) => {
-                result = Fetch(cold);
+        call.session.orders.may_wait = is_repeatable && txn.is_clean();
+        match run_one(call, &mut txn, queued, is_repeatable && may_fetch) {
+            later @ (Fetch(_) | WaitFor(_)) => {
+                result = later;
                 break;
             }
             Close => result = Close,
             _ => {}
         }
-        is_repeatable &= dispatch::is_repeatable(call.table().command(queued.id));
+        let command = call.table().command(queued.id);
+        is_repeatable &= dispatch::is_repeatable(command) || command.name.starts_with("cluster|");
     }
     call.session.in_exec = false;
+    multi.orders = std::mem::take(&mut call.session.orders);
     call.session.time = None;
     call.session.client.set_command(own_id);
-    if let Fetch(cold) = result {
+    if matches!(result, Fetch(_) | WaitFor(_)) {
         // Nothing is done yet: it all runs again, with this.
         call.turn.forget_notifications(notifications);
         call.out.rewind(place);
         (call.session.db, call.session.watched) = (db, watched);
         call.session.draws = Some(draws);
-        return Ok(fetch_first(call, txn, multi, cold));
+        return Ok(begin_again(call, txn, multi, result));
     }
     call.session.draws = None;
     watched.clear(&mut txn);
@@ -211,14 +217,14 @@ fn exec(call: &mut Call) -> Answer {
     Ok(result)
 }
 
-/// Ends a run of EXEC that has done nothing yet, so that the next one has these values, and those that this one had: the
-/// cache may have no room for all.
-fn fetch_first(call: &mut Call, mut txn: Txn, mut multi: Multi, cold: Vec<Cold>) -> Outcome {
-    multi.restarts += 1;
+/// Ends a run of EXEC that has done nothing yet, so that the next one has what is to be fetched or waited for `first`, and the values that
+/// this one had: the cache may have no room for all.
+fn begin_again(call: &mut Call, mut txn: Txn, mut multi: Multi, first: Outcome) -> Outcome {
+    multi.restarts += u32::from(matches!(first, Fetch(_)));
     call.session.fetched = txn.take_fetched();
     call.turn.commit(&mut txn);
     call.session.multi = Some(multi);
-    Fetch(cold)
+    first
 }
 
 /// Ends a transaction that is refused.
@@ -317,13 +323,12 @@ fn run_one(call: &mut Call, txn: &mut Txn, queued: &Queued, is_repeatable: bool)
     }
     loop {
         let out = &mut call.out.reborrow();
-        match call.turn.call(call.session, id, args, out, Wake::First, Some(txn)) {
+        match call.turn.call(call.session, id, args, &queued.keys, out, Wake::First, Some(txn)) {
             Fetch(cold) if is_repeatable && txn.is_clean() => return Fetch(cold),
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.
             Fetch(cold) => call.turn.fetch_under_lock(txn, cold),
-            Wait(_) | Partial | Postpone(_) | WaitFor(_) | Busy | Queue | OnStack | WaiterFirst
-            | LockBusy => {
+            Wait(_) | Partial | Postpone(_) | Busy | Queue | OnStack | WaiterFirst | LockBusy => {
                 unreachable!("commands do not wait within EXEC")
             }
             over => return over,

@@ -204,7 +204,7 @@ impl<'t> Vector<'t> {
         let mut header = [0; HEADER];
         value.copy_to(0, &mut header);
         let number = NUMBERS.iter().map(|(_, number)| *number).find(|number| number.header() == header);
-        let number = number.filter(|number| (value.len() - HEADER) % number.size() == 0);
+        let number = number.filter(|number| (value.len() - HEADER).is_multiple_of(number.size()));
         Ok(Vector::Numbers(number.ok_or(NOT_A_VECTOR)?, value))
     }
 
@@ -282,7 +282,7 @@ fn elements<'a>(call: &Call<'a>, at: usize, number: Number) -> Result<Cow<'a, [u
         Ok(Cow::Owned(bytes))
     } else if call.is(at, "blob") && args.len() == at + 2 {
         let blob = args.at(at + 1);
-        let is_whole = !blob.is_empty() && blob.len() % number.size() == 0;
+        let is_whole = !blob.is_empty() && blob.len().is_multiple_of(number.size());
         is_whole.then_some(Cow::Borrowed(blob)).ok_or(BAD_BLOB)
     } else {
         Err(SYNTAX)

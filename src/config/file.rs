@@ -53,11 +53,11 @@ fn read_nested(config: &Config, path: &Path, depth: usize) -> Result<(), ConfigE
     for (number, line) in text.split(|&b| b == b'\n').enumerate() {
         let at = |what: String| ConfigError(format!("{shown}:{}: {what}", number + 1));
         let words = split(line).map_err(at)?;
-        if let [name, user @ ..] = words.as_slice() {
-            if name.eq_ignore_ascii_case(b"user") {
-                config.add_user(user.to_vec());
-                continue;
-            }
+        if let [name, user @ ..] = words.as_slice()
+            && name.eq_ignore_ascii_case(b"user")
+        {
+            config.add_user(user.to_vec());
+            continue;
         }
         let words = in_utf8(words).map_err(at)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -150,7 +150,7 @@ pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// `class hard soft seconds`, any number of times; classes that are not named keep their limits.
 pub fn output_buffer_limits(words: &[&str], current: &str) -> Result<String, String> {
-    if words.is_empty() || words.len() % 4 != 0 {
+    if words.is_empty() || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut limits = read_output_limits(current);
@@ -220,7 +220,7 @@ pub fn save_points(words: &[&str], _current: &str) -> Result<String, String> {
     if matches!(words, [""]) {
         return Ok(String::new());
     }
-    let valid = words.len() % 2 == 0
+    let valid = words.len().is_multiple_of(2)
         && words.chunks(2).all(|pair| {
             pair[0].parse::<i64>().is_ok_and(|seconds| seconds >= 1)
                 && pair[1].parse::<i64>().is_ok_and(|n| n >= 0)

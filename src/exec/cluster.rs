@@ -5,10 +5,13 @@ use crate::{
     command::{Command, Flags, error::Stop, keys::CallKeys},
     config::Opt,
     exec::turn::Turn,
-    server::{Server, cluster::View},
+    server::{
+        Server,
+        cluster::{View, redirection},
+    },
     session::Session,
 };
-use holdfast_cluster::{Member, MemberId};
+use holdfast_cluster::MemberId;
 use holdfast_resp::Args;
 use holdfast_store::{Txn, hash_slot};
 
@@ -50,8 +53,10 @@ impl From<Elsewhere> for Stop {
 pub enum Way {
     /// It may.
     Here,
-    /// It may if its keys are there: this slot is on its way to another node, or from one.
-    Moving(u16),
+    /// It may if its keys are still there: this slot is on its way to that node.
+    Leaving(u16, MemberId),
+    /// It may, unless it has several keys that are not all there yet: the slot is on its way here.
+    Coming,
 }
 
 /// The slot of all keys, and of all channels of a shard, that a call names.
@@ -73,6 +78,16 @@ impl OneSlot {
         (1..channels).try_for_each(|index| self.add(args.at(index)))?;
         keys.known(command, args).iter().try_for_each(|&(index, _)| self.add(args.at(index)))
     }
+}
+
+/// The slot of all keys, and of all channels of a shard, that a call names; `None`: it names none.
+///
+/// # Errors
+/// They are in several.
+pub fn slot_of(command: &Command, args: Args) -> Result<Option<u16>, Stop> {
+    let mut slot = OneSlot::default();
+    slot.add_call(command, args, &CallKeys::default())?;
+    Ok(slot.0)
 }
 
 impl Turn<'_> {
@@ -127,23 +142,25 @@ impl Turn<'_> {
     /// known, unless it may go `across` slots of this node. A slot that it has `held` since it was here stays here for it. What is on its
     /// way to another node it must not touch: the script cannot be told to ask there.
     #[cold]
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn script_may_use(
         &self,
         session: &Session,
         command: &Command,
         args: Args,
+        keys: &CallKeys,
         slot: &mut Option<u16>,
         across: bool,
         held: &mut Vec<u16>,
     ) -> Result<(), Stop> {
-        let (keys, mut used) = (CallKeys::default(), OneSlot::default());
-        used.add_call(command, args, &keys).map_err(|_| {
+        let mut used = OneSlot::default();
+        used.add_call(command, args, keys).map_err(|_| {
             let why = "in script attempted to access keys that don't hash to the same slot";
             Stop::from(format!("ERR Command '{}' {why}", command.name))
         })?;
         let Some(wanted) = used.0 else { return Ok(()) };
         if !held.contains(&wanted) {
-            match self.way(session, command, args, &keys) {
+            match self.way(session, command, args, keys) {
                 Ok(Way::Here) => held.push(wanted),
                 Err(Elsewhere::Down) => {
                     let why = "ERR Script attempted to execute a command while the cluster is down";
@@ -153,7 +170,7 @@ impl Turn<'_> {
                     let why = "ERR Script attempted to execute a write command while the cluster is down and readonly";
                     return Err(Stop::new(why));
                 }
-                Ok(Way::Moving(_))
+                Ok(Way::Leaving(..) | Way::Coming)
                 | Err(Elsewhere::CrossSlot | Elsewhere::Unbound | Elsewhere::Later | Elsewhere::Ask(_)) => {
                     return Err(Stop::new(
                         "ERR Script attempted to access a non local key in a cluster node",
@@ -171,29 +188,32 @@ impl Turn<'_> {
     pub(super) fn are_there(
         &self,
         session: &Session,
-        slot: u16,
+        way: Way,
         txn: &mut Txn,
         command: &Command,
         args: Args,
         keys: &CallKeys,
     ) -> Result<(), Stop> {
         let (mut there, mut missing) = (0, 0);
+        let db = self.worker.server.store.database(session.db as u8);
         for &(index, _) in keys.known(command, args) {
-            match txn.type_of(session.db as u8, args.at(index)) {
+            match txn.type_of(db, args.at(index)) {
                 Some(_) => there += 1,
                 None => missing += 1,
             }
         }
-        let view = self.worker.server.cluster.view();
-        if view.map.owner(slot) != Some(view.id) {
-            // It comes here, and who asks has been sent here for what is not there any more.
-            return if missing > 0 && there + missing > 1 { Err(TRYAGAIN) } else { Ok(()) };
-        }
-        let target = view.map.moves().get(&slot).and_then(|way| way.to);
-        match target.and_then(|to| view.map.members().get(&to)) {
-            Some(target) if missing > 0 && there == 0 => Err(redirection("ASK", slot, target)),
-            Some(_) if missing > 0 => Err(TRYAGAIN),
-            _ => Ok(()),
+        // By what was known when the way was chosen: meanwhile the slot may have become the other node's, and what is missing here is there.
+        match way {
+            _ if missing == 0 => Ok(()),
+            Way::Leaving(slot, to) if there == 0 => {
+                let view = self.worker.server.cluster.view();
+                let target = view.map.members().get(&to).ok_or(TRYAGAIN)?;
+                Err(redirection("ASK", slot, target).into())
+            }
+            // Who asks has been sent here for what is not there any more.
+            Way::Coming if there + missing == 1 => Ok(()),
+            Way::Leaving(..) | Way::Coming => Err(TRYAGAIN),
+            Way::Here => Ok(()),
         }
     }
 }
@@ -219,18 +239,16 @@ pub fn check_unnamed<'k>(
 /// Whether a slot that some node owns is here, on its way, or elsewhere.
 fn route(view: &View, slot: u16, owner: MemberId, asks: bool) -> Result<Way, Elsewhere> {
     if owner == view.id {
-        let leaves_by_key = view.map.moves().get(&slot).is_some_and(|way| way.to.is_some());
-        return Ok(if leaves_by_key { Way::Moving(slot) } else { Way::Here });
+        let to = view.map.moves().get(&slot).and_then(|way| way.to);
+        return Ok(to.map_or(Way::Here, |to| Way::Leaving(slot, to)));
     }
     if asks && view.map.receiver(slot) == Some(view.id) {
-        return Ok(Way::Moving(slot));
+        return Ok(Way::Coming);
     }
     let owner = view.map.members().get(&owner).ok_or(Elsewhere::Unbound)?;
-    Err(Elsewhere::Ask(redirection("MOVED", slot, owner)))
-}
-
-fn redirection(word: &str, slot: u16, to: &Member) -> Stop {
-    let address = &to.address;
-    let port = if address.port > 0 { address.port } else { address.tls_port };
-    format!("{word} {slot} {}:{port}", address.host).into()
+    if owner.name == view.name {
+        // It has joined the others, and has not heard yet as which one of them.
+        return Err(Elsewhere::Down);
+    }
+    Err(Elsewhere::Ask(redirection("MOVED", slot, owner).into()))
 }

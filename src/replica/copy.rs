@@ -59,10 +59,10 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            if error.kind() != io::ErrorKind::NotFound {
-                log!(Warning, "cannot remove {}: {error}", self.0.display());
-            }
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            log!(Warning, "cannot remove {}: {error}", self.0.display());
         }
     }
 }

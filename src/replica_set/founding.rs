@@ -199,6 +199,7 @@ impl Founding {
             kind: self.kind,
             last: self.last,
             is_stranger: self.members.as_ref().is_some_and(|members| !members.peers.contains_key(&to)),
+            cluster: self.set.cluster_for(to),
         };
         self.outbox.push((address, Frame::Hello(hello)));
     }
@@ -226,7 +227,7 @@ impl Founding {
             }
             Frame::Fetch { from, name, offset, .. } => self.give(from, &name, offset),
             Frame::Part { set, name, offset, bytes } => self.take_part(set, &name, offset, &bytes, replica),
-            Frame::Envelope { .. } => Ok(()),
+            Frame::Envelope { .. } | Frame::HandOver { .. } => Ok(()),
         }
     }
 
@@ -271,6 +272,10 @@ impl Founding {
             } else if hello.kind == Kind::Member {
                 self.servers.entry(from).or_insert(address);
             }
+        }
+        if hello.set > 0 && self.member_of() == Some(hello.set) {
+            let host = self.servers.get(&from).map(|address| address.host.clone());
+            self.set.show_way_to_cluster(from, host.zip(hello.cluster));
         }
         if hello.is_stranger && hello.last >= self.last {
             let own = self.own_address();

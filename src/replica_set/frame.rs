@@ -1,5 +1,6 @@
 //! What the servers of a replica set send to each other.
 
+use crate::server::replica_set::ClusterOfSet;
 use holdfast_consensus::{
     Envelope, Extract, MemberId,
     code::{Decoder, Encoder, Malformed},
@@ -53,6 +54,8 @@ pub struct Hello {
     pub last: u64,
     /// The sender leads the set, and who it is for is not one of that.
     pub is_stranger: bool,
+    /// The cluster in which all of the set are to be; `None`: the sender is in none.
+    pub cluster: Option<ClusterOfSet>,
 }
 
 /// What is sent.
@@ -104,6 +107,13 @@ pub enum Frame {
         /// What is in it.
         envelope: Envelope,
     },
+    /// Another server is to lead, which asks the one that does.
+    HandOver {
+        /// The set.
+        set: u64,
+        /// Who is to lead.
+        to: MemberId,
+    },
 }
 
 impl Frame {
@@ -111,10 +121,25 @@ impl Frame {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
-            Frame::Hello(Hello { to, nonce, from, address, servers, set, kind, last, is_stranger }) => {
+            Frame::Hello(Hello {
+                to,
+                nonce,
+                from,
+                address,
+                servers,
+                set,
+                kind,
+                last,
+                is_stranger,
+                cluster,
+            }) => {
                 // No server has the number 0.
                 out.u8(0).u64(*to).u64(*nonce).u64(from.unwrap_or(0)).bytes(address.as_bytes()).u32(*servers);
                 out.u64(*set).u8(*kind as u8).u64(*last).u8((*is_stranger).into());
+                out.u8(cluster.is_some().into());
+                if let Some(ClusterOfSet { cluster, bus_port, version, is_member }) = cluster {
+                    out.u64(*cluster).u32((*bus_port).into()).u64(*version).u8((*is_member).into());
+                }
             }
             Frame::Offer { set, from, to, nonce, extract, files } => {
                 let Extract { base, last, voted } = extract;
@@ -141,6 +166,9 @@ impl Frame {
             Frame::Envelope { set, envelope } => {
                 out.u8(4).u64(*set).bytes(&envelope.encode());
             }
+            Frame::HandOver { set, to } => {
+                out.u8(5).u64(*set).u64(*to);
+            }
         }
         out.0
     }
@@ -159,7 +187,27 @@ impl Frame {
                 let kind = *kinds.get(usize::from(bytes.u8()?)).ok_or(Malformed)?;
                 let (from, last) = ((from > 0).then_some(from), bytes.u64()?);
                 let is_stranger = bytes.flag()?;
-                Frame::Hello(Hello { to, nonce, from, address, servers, set, kind, last, is_stranger })
+                let cluster = match bytes.flag()? {
+                    true => Some(ClusterOfSet {
+                        cluster: bytes.u64()?,
+                        bus_port: u16::try_from(bytes.u32()?).map_err(|_| Malformed)?,
+                        version: bytes.u64()?,
+                        is_member: bytes.flag()?,
+                    }),
+                    false => None,
+                };
+                Frame::Hello(Hello {
+                    to,
+                    nonce,
+                    from,
+                    address,
+                    servers,
+                    set,
+                    kind,
+                    last,
+                    is_stranger,
+                    cluster,
+                })
             }
             1 => {
                 let (set, from, to) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
@@ -184,6 +232,7 @@ impl Frame {
                 let set = bytes.u64()?;
                 Frame::Envelope { set, envelope: Envelope::decode(bytes.bytes()?).ok_or(Malformed)? }
             }
+            5 => Frame::HandOver { set: bytes.u64()?, to: bytes.u64()? },
             _ => return Err(Malformed),
         };
         bytes.end().map(|()| frame)
@@ -210,10 +259,11 @@ mod tests {
             kind: Kind::Data,
             last: 5,
             is_stranger: true,
+            cluster: Some(ClusterOfSet { cluster: 6, bus_port: 7, version: 8, is_member: true }),
         };
         let frames = [
             Frame::Hello(hello.clone()),
-            Frame::Hello(Hello { from: Some(2), kind: Kind::Member, ..hello }),
+            Frame::Hello(Hello { from: Some(2), kind: Kind::Member, cluster: None, ..hello }),
             Frame::Offer {
                 set: 1,
                 from: 0,
@@ -224,6 +274,7 @@ mod tests {
             },
             Frame::Fetch { set: 1, from: 2, name: "heap".into(), offset: 1 << 20 },
             Frame::Part { set: 1, name: "heap".into(), offset: 5, bytes: vec![1, 2, 3] },
+            Frame::HandOver { set: 1, to: 3 },
         ];
         for frame in frames {
             let bytes = frame.encode();

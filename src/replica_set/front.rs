@@ -5,7 +5,8 @@ use crate::{
     acl::{self, Acl, User},
     command::{
         error::{
-            HELLO_NOAUTH, LOADING, MASTERDOWN, NO_PASSWORD_SET, NOAUTH, NOPROTO, READONLY, Stop, WRONGPASS,
+            EXECABORT, HELLO_NOAUTH, LOADING, MASTERDOWN, NO_PASSWORD_SET, NOAUTH, NOPROTO, READONLY, Stop,
+            WRONGPASS,
         },
         keys::CallKeys,
         table::{Lookup, Table},
@@ -13,7 +14,7 @@ use crate::{
     commands::hello_reply,
     config::{Config, Opt},
     net::listener::{Listeners, PROTECTED, TOO_MANY, refuse},
-    server::replica_set::ReplicaSet,
+    server::{cluster::Cluster, replica_set::ReplicaSet},
     transport::{
         stream::{Socket, Stream},
         tls::Tls,
@@ -41,8 +42,9 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// Answers clients until it is dropped.
 pub struct Front {
-    set: Arc<ReplicaSet>,
-    table: &'static Table,
+    pub(super) set: Arc<ReplicaSet>,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) table: &'static Table,
     acl: Acl,
     is_protected: bool,
     clients_max: i64,
@@ -59,6 +61,8 @@ struct Session {
     /// Who it is, once that is known.
     user: Option<Arc<User>>,
     name: Vec<u8>,
+    /// Whether MULTI was said: no command behind it is queued.
+    is_multi: bool,
     is_over: bool,
 }
 
@@ -67,7 +71,12 @@ impl Front {
     ///
     /// # Errors
     /// The certificates cannot be used, or the users cannot be read.
-    pub fn new(config: &Config, set: Arc<ReplicaSet>, table: &'static Table) -> Result<Rc<Front>, String> {
+    pub fn new(
+        config: &Config,
+        set: Arc<ReplicaSet>,
+        cluster: Arc<Cluster>,
+        table: &'static Table,
+    ) -> Result<Rc<Front>, String> {
         let tls = Tls::default();
         tls.configure(config)?;
         let acl = Acl::new(table);
@@ -75,6 +84,7 @@ impl Front {
         acl::load_at_start(&acl, config)?;
         Ok(Rc::new(Front {
             set,
+            cluster,
             table,
             is_protected: config.is_on(Opt::ProtectedMode) && !acl.requires_auth(),
             acl,
@@ -92,7 +102,8 @@ impl Front {
     /// The certificates cannot be used.
     pub fn configure(&self, config: &Config) -> Result<(), String> {
         self.tls.configure(config)?;
-        self.set.trust.configure(config)
+        self.set.trust.configure(config)?;
+        if self.cluster.is_on() { self.cluster.trust.configure(config) } else { Ok(()) }
     }
 
     /// Accepts clients.
@@ -119,8 +130,14 @@ impl Front {
     async fn serve(&self, socket: Socket) -> io::Result<()> {
         let mut stream = timeout(PATIENCE, Stream::open(socket, &self.tls)).await??;
         let id = self.next_id.replace(self.next_id.get() + 1);
-        let mut session =
-            Session { id, proto: Proto::Resp2, user: self.anybody(), name: Vec::new(), is_over: false };
+        let mut session = Session {
+            id,
+            proto: Proto::Resp2,
+            user: self.anybody(),
+            name: Vec::new(),
+            is_multi: false,
+            is_over: false,
+        };
         let (mut input, mut output, mut parser) = (Vec::new(), Vec::new(), Parser::new());
         while !session.is_over {
             input.reserve(16 << 10);
@@ -143,7 +160,7 @@ impl Front {
                 };
                 let args = parser.args(&input);
                 if !args.is_empty() {
-                    self.answer(&args, &mut session, &mut output);
+                    self.answer(&args, &mut session, &mut output).await;
                 }
                 input.drain(..len);
             }
@@ -158,7 +175,7 @@ impl Front {
         Ok(())
     }
 
-    fn answer(&self, args: &Args, session: &mut Session, output: &mut Vec<u8>) {
+    async fn answer(&self, args: &Args<'_>, session: &mut Session, output: &mut Vec<u8>) {
         let name = args.at(0).to_ascii_lowercase();
         let mut out = Writer::new(output, session.proto);
         let is_free = matches!(&name[..], b"auth" | b"hello" | b"quit" | b"reset");
@@ -222,11 +239,29 @@ impl Front {
                     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
                 session.is_over = true;
             }
-            _ => out.error(self.refusal().text().as_ref()),
+            (b"cluster", 2..) => {
+                if let Err(why) = self.cluster(args, &mut out).await {
+                    out.error(why.text().as_ref());
+                }
+            }
+            (b"asking", 1) if self.cluster.is_on() => out.ok(),
+            (b"multi", 1) if self.cluster.is_on() && !session.is_multi => {
+                session.is_multi = true;
+                out.ok();
+            }
+            (b"discard", 1) if session.is_multi => {
+                session.is_multi = false;
+                out.ok();
+            }
+            (b"exec", 1) if session.is_multi => {
+                session.is_multi = false;
+                out.error(EXECABORT.text().as_ref());
+            }
+            _ => out.error(self.elsewhere(args).unwrap_or_else(|| self.refusal()).text().as_ref()),
         }
     }
 
-    fn refusal(&self) -> Stop {
+    pub(super) fn refusal(&self) -> Stop {
         let view = self.set.view();
         match view.leader {
             Some(leader) if view.own == Some(leader) => LOADING,
@@ -278,7 +313,7 @@ impl Front {
             return Writer::new(output, proto).error(HELLO_NOAUTH.text().as_ref());
         }
         session.proto = proto;
-        hello_reply(&mut Writer::new(output, proto), session.id, "standalone", "replica");
+        hello_reply(&mut Writer::new(output, proto), session.id, self.cluster.mode(), "replica");
     }
 
     fn role(&self, out: &mut Writer) {
@@ -302,7 +337,7 @@ impl Front {
         };
         line("# Server\r\nredis_version", &REDIS_VERSION);
         line("holdfast_version", &VERSION);
-        line("redis_mode", &"standalone");
+        line("redis_mode", &self.cluster.mode());
         line("process_id", &process::id());
         line("uptime_in_seconds", &self.started.elapsed().as_secs());
         line("\r\n# Clients\r\nconnected_clients", &self.clients.get());
@@ -318,6 +353,7 @@ impl Front {
         line("slave_read_only", &1);
         line("replica_announced", &1);
         line("connected_slaves", &0);
+        line("\r\n# Cluster\r\ncluster_enabled", &u8::from(self.cluster.is_on()));
         line("\r\n# Replica_set\r\nreplica_set_servers", &view.servers.len());
         line("replica_set_server", &view.own.unwrap_or(0));
         line("replica_set_leader", &view.leader.unwrap_or(0));

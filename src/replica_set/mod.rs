@@ -9,6 +9,7 @@ mod frame;
 pub mod front;
 mod giving;
 mod lending;
+mod node;
 mod standing;
 
 use crate::{
@@ -49,7 +50,7 @@ use tokio::{
 };
 
 /// What a connection to another server begins with.
-const PREFACE: &[u8; 8] = b"HFset03\n";
+const PREFACE: &[u8; 8] = b"HFset04\n";
 /// Bytes of a frame at most, which may hold a whole commit.
 const FRAME_MAX: usize = 1 << 30;
 /// How many ticks the engine waits for a leader before it elects another one.
@@ -284,7 +285,7 @@ impl Part {
                 Event::Tick => self.tick(),
                 Event::Frame(bytes) => self.receive(&bytes),
                 Event::HandOver(to) => {
-                    self.successor = Some((to, false));
+                    self.hand_over(to);
                     Ok(())
                 }
                 Event::Messages => Ok(()),
@@ -327,6 +328,12 @@ impl Part {
                 }
                 _ => Ok(()),
             },
+            Some(Frame::HandOver { set, to }) if self.founding.member_of() == Some(set) => {
+                if self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader) {
+                    self.hand_over(to);
+                }
+                Ok(())
+            }
             Some(Frame::Fetch { set, from, name, offset }) if self.founding.member_of() == Some(set) => {
                 let part = self.lending.give(from, &name, offset);
                 self.send(from, part);
@@ -342,6 +349,18 @@ impl Part {
             }
             // A newer server may send what this one does not know.
             None => Ok(()),
+        }
+    }
+
+    /// Has another server lead, or has the leader do that.
+    fn hand_over(&mut self, to: MemberId) {
+        let (Some(replica), Some(set)) = (&self.replica, self.founding.member_of()) else { return };
+        match replica.role() {
+            Role::Leader if replica.members().peers.get(&to).is_some_and(|peer| peer.votes) => {
+                self.successor = Some((to, false));
+            }
+            Role::Follower { leader } => self.send(leader, Some(Frame::HandOver { set, to })),
+            _ => {}
         }
     }
 
@@ -415,7 +434,7 @@ impl Part {
         // Before the replica says anything: a leader that has just given a copy goes on behind it.
         self.founding.greet_all(replica.last());
         self.outbox.extend(self.founding.take_frames());
-        self.set.join(replica.clone());
+        self.set.join(self.founding.member_of().expect("the set is founded"), replica.clone());
         self.replica = Some(replica);
         Ok(())
     }

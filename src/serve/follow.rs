@@ -12,7 +12,7 @@ use crate::{
     config::{Config, Opt},
     net::listener::Listeners,
     replica_set::{self, Elected, front::Front},
-    server::replica_set::ReplicaSet,
+    server::{cluster::Cluster, replica_set::ReplicaSet},
 };
 use holdfast_store::{Io, OpenError, Options, Store};
 use std::{pin::pin, rc::Rc, sync::Arc, task::Poll, thread};
@@ -21,15 +21,15 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
-/// Follows until the server is elected, and opens its store then; `None`: it was asked to end before.
+/// Follows until the server is elected, and opens its store then, which it returns with the term; `None`: it was asked to end before.
 pub(super) fn follow(
     config: &Config,
-    set: Arc<ReplicaSet>,
+    (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
     elected: oneshot::Receiver<Elected>,
     hang_ups: &mut Signal,
     (io, options): (Arc<dyn Io>, Options),
-) -> Result<Option<Store>, String> {
-    let front = Front::new(config, set, &ROWS.table)?;
+) -> Result<Option<(Store, u64)>, String> {
+    let front = Front::new(config, set, cluster, &ROWS.table)?;
     // Of its own, so that all connections end with it.
     let runtime = build_runtime()?;
     let (signals, listeners) = {
@@ -42,12 +42,12 @@ pub(super) fn follow(
     let lead = async move {
         // The thread that elects ends with the process only.
         let Ok(elected) = elected.await else { return std::future::pending().await };
-        let (opened, store) = oneshot::channel();
+        let (term, (opened, store)) = (elected.replication.term.into(), oneshot::channel());
         thread::Builder::new()
             .name("open-store".into())
             .spawn(move || drop(opened.send(open_to_lead(&dir, io, options, &elected))))
             .map_err(|e| format!("cannot start a thread: {e}"))?;
-        store.await.expect("a panic ends the process").map(Some)
+        store.await.expect("a panic ends the process").map(|store| Some((store, term)))
     };
     let shutdown = Rc::new(Notify::new());
     runtime.block_on(async {

@@ -17,7 +17,7 @@ use crate::{
     net::{event_loop, listener::Listeners},
     replica, replica_set,
     script::engine::load_libraries,
-    server::{self, Server, apply, limits, mailbox::Message, replica_set::ReplicaSet},
+    server::{self, Server, apply, cluster::Cluster, limits, mailbox::Message, replica_set::ReplicaSet},
     takeover::{
         give::{self, Handover, Successor},
         take::Predecessor,
@@ -83,10 +83,12 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     if set.is_none() {
         replica_set::refuse_alone(Path::new(&config.text(Opt::Dir)))?;
     }
-    let (store, member) = match set.clone() {
+    let (node, config) = (Arc::new(Cluster::new(&config)), Arc::new(config));
+    let cluster = cluster::start(config.clone(), node.clone(), set.clone())?;
+    let (store, term, member) = match set.clone() {
         None => {
             let dir = config.text(Opt::Dir);
-            (open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?, None)
+            (open_store(&dir, io, options).map_err(|error| cannot_open(&dir, &error))?, None, None)
         }
         Some(set) => {
             options.on_unreadable = replica_set::on_unreadable;
@@ -94,10 +96,11 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
             if let Some(metrics) = &metrics {
                 metrics.show_set(set.clone());
             }
-            match follow(&config, set, elected, &mut hang_ups, (io, options))? {
-                Some(store) => (store, Some(member)),
+            match follow(&config, (set, node.clone()), elected, &mut hang_ups, (io, options))? {
+                Some((store, term)) => (store, Some(term), Some(member)),
                 None => {
                     service::tell(State::Ends);
+                    cluster.into_iter().for_each(cluster::Running::end);
                     member.end();
                     log!(Notice, "Holdfast is now ready to exit, bye bye...");
                     return Ok(());
@@ -108,7 +111,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     tell_data_folder(&config);
     let store = Arc::new(store);
     set.iter().for_each(|set| set.lead(store.clone()));
-    let server = Server::new(&ROWS.table, config, store, set, mailboxes);
+    let server = Server::new(&ROWS.table, config, node, store, set, mailboxes);
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {
         log!(Warning, "cannot load {what}");
@@ -137,7 +140,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         .collect();
     let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;
 
-    let cluster = cluster::start(&server)?;
+    cluster.iter().for_each(|cluster| cluster.serve(server.clone(), term));
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
 
     let has_taken_over = going.is_some();
@@ -282,8 +285,7 @@ fn hand_over(
     metrics: Option<&Bound>,
     pid_file: &mut PidFile,
 ) -> Result<(), String> {
-    let server = Arc::into_inner(server).expect("all threads have ended");
-    let store = Arc::into_inner(server.store).expect("all threads have ended");
+    let store = sole_store(server);
     // Everything that was acknowledged is durable, and what a crash leaves is opened, too.
     let ended_at =
         store.let_go().inspect_err(|e| log!(Warning, "cannot close the data folder in order: {e}"));
@@ -296,10 +298,14 @@ fn hand_over(
     Ok(())
 }
 
-fn close_store(server: Arc<Server>) -> Result<(), String> {
+/// The store of a server that has ended all its threads.
+fn sole_store(server: Arc<Server>) -> Store {
     let server = Arc::into_inner(server).expect("all threads have ended");
-    let store = Arc::into_inner(server.store).expect("all threads have ended");
-    store.close().map_err(|e| format!("cannot make everything durable: {e}"))
+    Arc::into_inner(server.store).expect("all threads have ended")
+}
+
+fn close_store(server: Arc<Server>) -> Result<(), String> {
+    sole_store(server).close().map_err(|e| format!("cannot make everything durable: {e}"))
 }
 
 /// The signals that ask for an orderly end, with their names.

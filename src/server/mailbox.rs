@@ -20,6 +20,8 @@ pub enum Message {
     Kill(u64),
     /// Let this client go on if it waits.
     Unblock(u64, Wake),
+    /// Let this client know to which channels it is not subscribed any more, since their slots are another node's.
+    LeaveShards(u64),
     /// A pause is over: let all clients go on.
     Unpause,
     /// Drop this: what was begun before is done.

@@ -63,7 +63,7 @@ pub struct Server {
     /// What its commands are.
     pub table: &'static Table,
     /// Its options.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// Its data.
     pub store: Arc<Store>,
     /// Who may do what.
@@ -95,7 +95,7 @@ pub struct Server {
     /// Whether it is a replica.
     pub replication: Replication,
     /// The server as a node of a cluster.
-    pub cluster: Cluster,
+    pub cluster: Arc<Cluster>,
     /// The replica set that it leads.
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// What is sent to clients without their asking.
@@ -138,17 +138,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with one mailbox per worker.
+    /// A server with one mailbox per worker. Others may know its options before, and what is known of its cluster.
     pub fn new(
         table: &'static Table,
-        config: Config,
+        config: Arc<Config>,
+        cluster: Arc<Cluster>,
         store: Arc<Store>,
         replica_set: Option<Arc<ReplicaSet>>,
         mailboxes: Vec<UnboundedSender<Message>>,
     ) -> Arc<Server> {
         let lease = replica_set.as_ref().map(|set| set.lease.clone());
         let progress = Progress::new(mailboxes.len(), lease);
-        let cluster = Cluster::new(&config);
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
         let clients = Arc::<Clients>::default();
@@ -369,7 +369,6 @@ pub fn worker_count(option: i64) -> usize {
     }
 }
 
-/// Forty random hexadecimal digits.
 /// 40 random hexadecimal digits.
 pub fn random_id() -> String {
     let mut id = [0; 20];

@@ -5,15 +5,16 @@ use crate::{
     commit::lease::Lease,
     config::{
         Config, Opt,
-        address::{Address, parse_servers, show_servers},
+        address::{Address, bus_port, parse_servers, show_servers},
     },
     transport::trust::Trust,
 };
+use holdfast_cluster::Seat;
 use holdfast_consensus::{Change, MemberId, Members, Refused, Replica};
 use holdfast_resp::Writer;
 use holdfast_store::{Io, Lsn, Store};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
@@ -84,6 +85,17 @@ impl View {
     }
 }
 
+/// The cluster in which all servers of a set are to be, as one that is in it tells another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterOfSet {
+    pub cluster: u64,
+    /// Where the node of the one that tells it listens.
+    pub bus_port: u16,
+    /// Whether the one that is told is in it by the map of this version.
+    pub version: u64,
+    pub is_member: bool,
+}
+
 /// The set.
 pub struct ReplicaSet {
     /// By what name clients that look for a leader, as Redis Sentinel names one, ask for it.
@@ -96,7 +108,12 @@ pub struct ReplicaSet {
     pub lease: Arc<Lease>,
     view: Mutex<View>,
     successors: OnceLock<UnboundedSender<MemberId>>,
-    replica: OnceLock<Arc<Replica>>,
+    /// Once the set is founded: which it is, and the replica of this server.
+    joined: OnceLock<(u64, Arc<Replica>)>,
+    /// The cluster in which all of the set are to be, if this server is in one, and which of them are in it.
+    cluster: Mutex<Option<(ClusterOfSet, BTreeSet<MemberId>)>>,
+    /// Where those of other servers are.
+    ways_to_cluster: Mutex<BTreeMap<MemberId, (String, ClusterOfSet)>>,
     store: OnceLock<Arc<Store>>,
 }
 
@@ -112,8 +129,12 @@ impl ReplicaSet {
         }
         let listed = parse_servers(text.split_whitespace()).expect("the option was checked");
         let refused = |why: &str| Err(format!("replica-set: {why}"));
-        if config.is_on(Opt::ClusterEnabled) {
-            return refused("a node of a cluster (cluster-enabled) cannot be one of a replica set yet");
+        let bus = |port| bus_port(config, port);
+        if config.is_on(Opt::ClusterEnabled) && bus(Opt::ReplicaSetPort) == bus(Opt::ClusterPort) {
+            return refused(
+                "the servers of the set and the nodes of the cluster (cluster-enabled) connect at one and the same port, port + 10000: \
+                 set replica-set-port, and name it behind an @ of the server's address in replica-set",
+            );
         }
         if !config.text(Opt::ReplicaOf).is_empty() {
             return refused("one of its servers cannot be a replica of another server (replicaof), too");
@@ -134,7 +155,9 @@ impl ReplicaSet {
             lease,
             view: Mutex::default(),
             successors: OnceLock::new(),
-            replica: OnceLock::new(),
+            joined: OnceLock::new(),
+            cluster: Mutex::default(),
+            ways_to_cluster: Mutex::default(),
             store: OnceLock::new(),
         };
         set.lock().servers = Arc::new(set.as_listed());
@@ -177,9 +200,40 @@ impl ReplicaSet {
         self.store.get()
     }
 
-    /// The server is one of the set, with this replica.
-    pub fn join(&self, replica: Arc<Replica>) {
-        assert!(self.replica.set(replica).is_ok(), "a server becomes one of a set once");
+    /// The server is one of the set of this number, with this replica.
+    pub fn join(&self, set: u64, replica: Arc<Replica>) {
+        assert!(self.joined.set((set, replica)).is_ok(), "a server becomes one of a set once");
+    }
+
+    /// Which server of which set it is, once the set is founded.
+    pub fn seat(&self) -> Option<Seat> {
+        self.joined.get().map(|(set, replica)| Seat { set: *set, server: replica.id() })
+    }
+
+    /// Tells the others in which cluster they are to be, too; and which of the set are in it.
+    pub fn tell_cluster(&self, cluster: Option<(ClusterOfSet, BTreeSet<MemberId>)>) {
+        *self.cluster.lock().expect("no holder panics") = cluster;
+    }
+
+    /// What one of them is told so.
+    pub fn cluster_for(&self, server: MemberId) -> Option<ClusterOfSet> {
+        let told = self.cluster.lock().expect("no holder panics");
+        told.as_ref()
+            .map(|(cluster, members)| ClusterOfSet { is_member: members.contains(&server), ..*cluster })
+    }
+
+    /// What another one tells so, and its host; `None`: it is in none.
+    pub fn show_way_to_cluster(&self, of: MemberId, way: Option<(String, ClusterOfSet)>) {
+        let mut ways = self.ways_to_cluster.lock().expect("no holder panics");
+        match way {
+            Some(way) => drop(ways.insert(of, way)),
+            None => drop(ways.remove(&of)),
+        }
+    }
+
+    /// What was shown so, by who tells it.
+    pub fn ways_to_cluster(&self) -> BTreeMap<MemberId, (String, ClusterOfSet)> {
+        self.ways_to_cluster.lock().expect("no holder panics").clone()
     }
 
     /// As the one that leads, has its servers changed. Returns what they are when all below the LSN is agreed on.
@@ -187,7 +241,7 @@ impl ReplicaSet {
     /// # Errors
     /// They are not to be changed so, or not now.
     pub fn change(&self, change: &Change) -> Result<(Members, Lsn), Refused> {
-        let (Some(store), Some(replica)) = (self.store.get(), self.replica.get()) else {
+        let (Some(store), Some((_, replica))) = (self.store.get(), self.joined.get()) else {
             return Err(Refused::NotLeader);
         };
         let members = replica.propose(change)?;

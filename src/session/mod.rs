@@ -56,6 +56,8 @@ pub struct Session {
     pub in_exec: bool,
     /// Whether a script calls them now.
     pub in_script: bool,
+    /// While EXEC runs: those of its queue.
+    pub orders: Orders,
     /// What TIME has told EXEC's commands or a script, which see one time: since 1970.
     pub time: Option<Duration>,
     /// Commands until ASKING is over, that itself included.
@@ -100,6 +102,19 @@ pub struct Multi {
     pub aborted: bool,
     /// How often EXEC has begun again because something had to be fetched in the middle.
     pub restarts: u32,
+    /// What became of the changes of the cluster that its commands have ordered.
+    pub orders: Orders,
+}
+
+/// What became of the changes of the cluster that EXEC's commands have ordered. Each waits until it is decided, and EXEC then begins again.
+#[derive(Default)]
+pub struct Orders {
+    /// In order.
+    pub outcomes: Vec<Result<(), String>>,
+    /// How many of these the run has come to.
+    pub used: usize,
+    /// Whether what the run has done so far can be done again.
+    pub may_wait: bool,
 }
 
 impl Multi {
@@ -146,6 +161,7 @@ impl Session {
             multi: None,
             in_exec: false,
             in_script: false,
+            orders: Orders::default(),
             time: None,
             asking: 0,
             watched: Watched::default(),

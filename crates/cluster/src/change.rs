@@ -26,6 +26,8 @@ pub enum Change {
         slots: Slots,
         /// The epoch of these.
         epoch: u64,
+        /// Of which replica set it is.
+        seat: Option<Seat>,
     },
     /// A server is at another place.
     Move {
@@ -151,10 +153,11 @@ impl Change {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
-            Change::Join { name, home, version, address, slots, epoch } => {
+            Change::Join { name, home, version, address, slots, epoch, seat } => {
                 out.u8(0).bytes(&name.0).u64(*home).u64(*version).u64(*epoch);
                 address.encode(&mut out);
                 slots.encode(&mut out);
+                Seat::encode(*seat, &mut out);
             }
             Change::Move { id, address } => {
                 out.u8(1).u64(*id);
@@ -224,7 +227,7 @@ fn decode(bytes: &mut Decoder) -> Result<Change, Malformed> {
         0 => {
             let (name, home, version, epoch) = (name(bytes)?, bytes.u64()?, bytes.u64()?, bytes.u64()?);
             let (address, slots) = (Address::decode(bytes)?, Slots::decode(bytes)?);
-            Change::Join { name, home, version, address, slots, epoch }
+            Change::Join { name, home, version, address, slots, epoch, seat: Seat::decode(bytes)? }
         }
         1 => Change::Move { id: bytes.u64()?, address: Address::decode(bytes)? },
         2 => Change::AddSlots { id: bytes.u64()?, slots: Slots::decode(bytes)? },

@@ -1,7 +1,7 @@
 //! What servers of a cluster send to each other.
 
 use crate::{
-    place::{Address, Name, name},
+    place::{Address, Name, Seat, name},
     slots::Slots,
 };
 use holdfast_consensus::{
@@ -27,6 +27,8 @@ pub enum Frame {
         name: Name,
         /// The cluster that it is of now, alone.
         home: u64,
+        /// The one that it wants to be of; 0: whichever that is.
+        cluster: u64,
         /// The version of the map of that.
         version: u64,
         /// Where it is. If it does not know its host, that from which it has connected.
@@ -35,6 +37,8 @@ pub enum Frame {
         slots: Slots,
         /// The epoch of these.
         epoch: u64,
+        /// Of which replica set it is.
+        seat: Option<Seat>,
         /// The host by which it has found the other one.
         found_by: String,
     },
@@ -84,10 +88,17 @@ impl Frame {
             Frame::Group { cluster, bus_port, message } => {
                 out.u8(0).u64(*cluster).u32((*bus_port).into()).bytes(&message.encode());
             }
-            Frame::Join { name, home, version, address, slots, epoch, found_by } => {
-                out.u8(1).bytes(&name.0).u64(*home).u64(*version).u64(*epoch).bytes(found_by.as_bytes());
+            Frame::Join { name, home, cluster, version, address, slots, epoch, seat, found_by } => {
+                out.u8(1)
+                    .bytes(&name.0)
+                    .u64(*home)
+                    .u64(*cluster)
+                    .u64(*version)
+                    .u64(*epoch)
+                    .bytes(found_by.as_bytes());
                 address.encode(&mut out);
                 slots.encode(&mut out);
+                Seat::encode(*seat, &mut out);
             }
             Frame::Welcome { name, version, cluster, id } => {
                 out.u8(2).bytes(&name.0).u64(*version).u64(*cluster).u64(*id);
@@ -122,10 +133,11 @@ fn decode(bytes: &mut Decoder) -> Result<Frame, Malformed> {
             Frame::Group { cluster, bus_port, message: Message::decode(bytes.bytes()?).ok_or(Malformed)? }
         }
         1 => {
-            let (name, home, version) = (name(bytes)?, bytes.u64()?, bytes.u64()?);
-            let (epoch, found_by) = (bytes.u64()?, text(bytes)?);
+            let (name, home, cluster) = (name(bytes)?, bytes.u64()?, bytes.u64()?);
+            let (version, epoch, found_by) = (bytes.u64()?, bytes.u64()?, text(bytes)?);
             let (address, slots) = (Address::decode(bytes)?, Slots::decode(bytes)?);
-            Frame::Join { name, home, version, address, slots, epoch, found_by }
+            let seat = Seat::decode(bytes)?;
+            Frame::Join { name, home, cluster, version, address, slots, epoch, seat, found_by }
         }
         2 => Frame::Welcome {
             name: name(bytes)?,

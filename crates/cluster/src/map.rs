@@ -229,8 +229,14 @@ impl Map {
 
     fn change(&mut self, change: Change) -> Outcome {
         match change {
-            Change::Join { name, home, version, address, slots, epoch } => {
-                return self.join(name, (home, version), address, slots, epoch);
+            Change::Join { name, home, version, address, slots, epoch, seat } => {
+                let has_slots = !slots.is_empty();
+                let id = self.join(name, (home, version), address, slots, epoch)?;
+                // Its slots are its own until it says so itself: it may not know yet that it is let in, and serve them.
+                if let Some(seat) = seat.filter(|seat| !has_slots && self.members[&id].seat != Some(*seat)) {
+                    self.sit(id, seat, 0)?;
+                }
+                return Ok(id);
             }
             Change::Move { id, address } => {
                 self.known(id)?;
@@ -590,7 +596,7 @@ mod tests {
 
     fn join_again(map: &mut Map, number: u8, version: u64, slots: Slots) -> Outcome {
         let (name, address) = (name(number), address(7000 + u16::from(number)));
-        apply(map, Change::Join { name, home: 7, version, address, slots, epoch: 0 })
+        apply(map, Change::Join { name, home: 7, version, address, slots, epoch: 0, seat: None })
     }
 
     /// Of three servers, the first two with slots.
@@ -618,6 +624,7 @@ mod tests {
             address: address(1),
             slots: slots(0..=0),
             epoch: 0,
+            seat: None,
         };
         assert!(
             apply(&mut map, again).unwrap_err().contains("CLUSTER FORGET"),
@@ -774,6 +781,17 @@ mod tests {
         assert_eq!((map.leader_of(6), map.owner(5)), (Some(4), Some(4)));
         sit(&mut map, 6, 1, 9).unwrap();
         assert_eq!((map.id_of(name(8)), map.owner(5)), (None, Some(6)));
+        // One without slots is of its set at once, one that has brought some is not yet.
+        for (number, its, leader, owner) in
+            [(11, Slots::default(), 6, None), (12, slots(600..=600), 8, Some(8))]
+        {
+            let (name, address) = (name(number), address(7000));
+            let seat = Some(Seat { set: 5, server: number.into() });
+            let join = Change::Join { name, home: 8, version: 0, address, slots: its, epoch: 0, seat };
+            assert_eq!(Change::decode(&join.encode()), Some(join.clone()));
+            let id = apply(&mut map, join).unwrap();
+            assert_eq!((map.leader_of(id), map.owner(600)), (Some(leader), owner));
+        }
     }
 
     #[test]

@@ -124,6 +124,8 @@ fn folder(cluster: u64) -> String {
 struct Joining {
     host: String,
     bus_port: u16,
+    /// Which cluster it is to be of; 0: whichever that is.
+    cluster: u64,
     /// The tick until which it is asked, and at which it is asked next.
     until: u64,
     next: u64,
@@ -318,6 +320,14 @@ impl Node {
         members.len() == 1 && members.contains_key(&self.identity.id) && self.guests.is_empty()
     }
 
+    /// It is at another place, or waits for another time, than before. An empty host is the one that it has.
+    pub fn set_options(&mut self, options: &NodeOptions) {
+        let learned = std::mem::replace(&mut self.options, options.clone()).address.host;
+        if self.options.address.host.is_empty() {
+            self.options.address.host = learned;
+        }
+    }
+
     /// Time goes on by a tick.
     pub fn tick(&mut self) {
         self.now += 1;
@@ -385,11 +395,12 @@ impl Node {
         })
     }
 
-    /// Brings this server and another one together. That goes on for the time of `timeout`; what comes of it is seen in the map.
-    pub fn meet(&mut self, host: &str, bus_port: u16) {
+    /// Brings this server and another one together, which is then to be of this cluster (0: of whichever). That goes on for the time of
+    /// `timeout`; what comes of it is seen in the map.
+    pub fn meet(&mut self, host: &str, bus_port: u16, cluster: u64) {
         if self.is_alone() {
             let (until, next) = (self.now + self.options.timeout, self.now);
-            self.joining = Some(Joining { host: host.to_owned(), bus_port, until, next });
+            self.joining = Some(Joining { host: host.to_owned(), bus_port, cluster, until, next });
             self.ask();
         } else {
             let me = self.map.members().get(&self.identity.id);
@@ -402,6 +413,13 @@ impl Node {
     /// Whether it is about to leave what it knows for another cluster.
     pub fn is_joining(&self) -> bool {
         self.joining.is_some() || !self.map.members().contains_key(&self.identity.id)
+    }
+
+    /// Whether it still takes itself for a member of its cluster although, by what is told of the map of this version or a later one, the
+    /// others have forgotten it.
+    pub fn is_forgotten(&self, cluster: u64, version: u64, is_member: bool) -> bool {
+        let is_of_it = cluster == self.identity.cluster && !self.is_former;
+        is_of_it && !is_member && version >= self.map.version()
     }
 
     fn ask(&mut self) {
@@ -418,10 +436,12 @@ impl Node {
         let ask = Frame::Join {
             name: self.identity.name,
             home: self.identity.cluster,
+            cluster: joining.cluster,
             version: self.map.version(),
             address: me.address.clone(),
             slots: self.map.slots_of(self.identity.id),
             epoch: me.epoch,
+            seat: self.options.seat,
             found_by: joining.host.clone(),
         };
         self.frames.push(((joining.host.clone(), joining.bus_port), ask));
@@ -439,7 +459,10 @@ impl Node {
                     self.member.step(message);
                 }
             }
-            Frame::Join { name, home, version, mut address, slots, epoch, found_by } => {
+            Frame::Join { name, home, cluster, version, mut address, slots, epoch, seat, found_by } => {
+                if cluster != 0 && cluster != self.identity.cluster {
+                    return Ok(());
+                }
                 if address.host.is_empty() {
                     address.host = host.to_owned();
                 }
@@ -453,7 +476,7 @@ impl Node {
                     return Ok(());
                 }
                 let guest = Guest { name, version, host: address.host.clone(), bus_port: address.bus_port };
-                let join = Change::Join { name, home, version, address, slots, epoch };
+                let join = Change::Join { name, home, version, address, slots, epoch, seat };
                 self.guests.insert(self.member.propose(join.encode()), guest);
             }
             Frame::Welcome { name, version, cluster, id } => {
@@ -475,7 +498,7 @@ impl Node {
                 }
                 self.learn_host(&found_by);
                 if self.is_alone() && cluster != self.identity.cluster {
-                    self.meet(&address.host, address.bus_port);
+                    self.meet(&address.host, address.bus_port, cluster);
                 }
             }
             // Who has subscribers sends it to them.

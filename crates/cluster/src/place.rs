@@ -65,6 +65,22 @@ pub struct Seat {
     pub server: u64,
 }
 
+impl Seat {
+    /// The last of a message's fields, which those of no replica set do not have.
+    pub(crate) fn encode(seat: Option<Seat>, out: &mut Encoder) {
+        if let Some(Seat { set, server }) = seat {
+            out.u64(set).u64(server);
+        }
+    }
+
+    pub(crate) fn decode(bytes: &mut Decoder) -> Result<Option<Seat>, Malformed> {
+        if bytes.0.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Seat { set: bytes.u64()?, server: bytes.u64()? }))
+    }
+}
+
 pub(crate) fn name(bytes: &mut Decoder) -> Result<Name, Malformed> {
     bytes.bytes()?.try_into().map(Name).map_err(|_| Malformed)
 }

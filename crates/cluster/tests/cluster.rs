@@ -193,10 +193,11 @@ impl World {
                 .map(|_| (self.rng.below(4) as usize, self.rng.below(4) as usize))
                 .collect();
         }
-        if self.rng.chance(20) && index != other {
-            if let Some(node) = &mut self.servers[index].node {
-                node.meet(&host(other), BUS_PORT);
-            }
+        if self.rng.chance(20)
+            && index != other
+            && let Some(node) = &mut self.servers[index].node
+        {
+            node.meet(&host(other), BUS_PORT, 0);
         }
         if self.rng.chance(15) {
             self.add_slot(index);
@@ -359,7 +360,7 @@ fn life(seed: u64) {
         let node = world.servers[index].node.as_mut().unwrap();
         if node.cluster() != largest && node.map().members().len() == 1 {
             for _ in 0..3 {
-                world.servers[index].node.as_mut().unwrap().meet(&host(first), BUS_PORT);
+                world.servers[index].node.as_mut().unwrap().meet(&host(first), BUS_PORT, 0);
                 (0..60).for_each(|_| world.step());
             }
         }
@@ -410,7 +411,7 @@ fn who_has_just_joined_has_not_failed() {
     let mut world = World::new(1, false);
     world.has_trouble = false;
     (0..200).for_each(|_| world.step());
-    world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+    world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT, 0);
     let mut joined = 0;
     for _ in 0..200 {
         world.step();
@@ -429,7 +430,7 @@ fn who_joins_has_the_map_of_the_others() {
         world.has_trouble = false;
         (0..slots).for_each(|_| world.add_slot(1));
         (0..100).for_each(|_| world.step());
-        world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+        world.servers[1].node.as_mut().unwrap().meet(&host(0), BUS_PORT, 0);
         (0..100).for_each(|_| world.step());
         let map = |index: usize| world.servers[index].node.as_ref().unwrap().map();
         assert_eq!(map(1), map(0), "with {slots} slots");
@@ -445,7 +446,7 @@ fn who_leads_again_serves_nothing_before_it_has_heard() {
     let steps = |world: &mut World, count: u64| (0..count).for_each(|_| world.step());
     for other in 1..SERVERS {
         steps(&mut world, 60);
-        world.servers[other].node.as_mut().unwrap().meet(&host(0), BUS_PORT);
+        world.servers[other].node.as_mut().unwrap().meet(&host(0), BUS_PORT, 0);
     }
     steps(&mut world, 60);
     world.elect(0);

@@ -187,7 +187,7 @@ fn geoadd(call: &mut Call, txn: &mut Txn) -> Answer {
         at += 1;
     }
     let left = call.args.len() - at;
-    if left == 0 || left % 3 != 0 || options.only_new && options.only_existing {
+    if left == 0 || !left.is_multiple_of(3) || options.only_new && options.only_existing {
         return Err(SYNTAX);
     }
     let member = |at: usize| Ok((call.args.at(at + 2), position(call, at)?.score()));

@@ -1,12 +1,14 @@
 //! The server as a node of a cluster: what commands need to know of that, and the way to the thread that takes part in it
 //! (`crate::cluster`).
 
+mod view;
+
 use crate::{
     commit::durability::Lsn,
-    config::{Config, Opt, address::bus_port},
+    config::{Config, Opt},
     transport::trust::Trust,
 };
-use holdfast_cluster::{Address, Change, Map, Name, NodeOptions, SLOTS, Slots};
+use holdfast_cluster::{Address, Change, Name, NodeOptions, SLOTS, Slots};
 use std::{
     collections::VecDeque,
     sync::{
@@ -20,32 +22,14 @@ use std::{
     time::Duration,
 };
 use tokio::sync::mpsc::UnboundedSender;
+pub use view::{View, redirection};
 
 /// How long a tick of the group takes.
 pub const TICK: Duration = Duration::from_millis(100);
+/// The least time of silence after which a node has failed: in less, nodes elect nobody.
+const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Transfers that are told of once they have ended.
 const EXPORTS_MAX: usize = 32;
-
-/// What a node knows of its cluster.
-#[derive(Clone, Default)]
-pub struct View {
-    /// Who it is.
-    pub name: Name,
-    /// Its number in the map.
-    pub id: u64,
-    /// The nodes and their slots.
-    pub map: Map,
-    /// Whether a majority of those that decide is heard of.
-    pub is_connected: bool,
-    /// Whether keys are served.
-    pub is_ok: bool,
-    /// The number of the one that leads the others; 0: it is not known.
-    pub leader: u64,
-    /// Counts leaders.
-    pub term: u64,
-    /// Frames that went to other nodes, and came from them.
-    pub frames: (u64, u64),
-}
 
 /// What a node is told to do, and whom it tells what came of it.
 pub enum Order {
@@ -106,7 +90,7 @@ pub struct Cluster {
     pub trust: Arc<Trust>,
     is_on: bool,
     routes: Box<[AtomicU8]>,
-    is_ok: AtomicBool,
+    serves: AtomicBool,
     view: RwLock<Arc<View>>,
     /// Slots whose keys nobody may use for the moment. Held while routes are changed.
     frozen: Mutex<Slots>,
@@ -126,7 +110,7 @@ impl Cluster {
             trust: Arc::new(Trust::new(Opt::TlsCluster)),
             is_on,
             routes,
-            is_ok: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
             view,
             frozen: Mutex::default(),
             exports: Mutex::default(),
@@ -148,7 +132,7 @@ impl Cluster {
     /// Whether all keys of a slot are here, and may be used.
     #[inline]
     pub fn serves(&self, slot: u16) -> bool {
-        self.routes[usize::from(slot)].load(Acquire) == Route::Here as u8 && self.is_ok.load(Relaxed)
+        self.routes[usize::from(slot)].load(Acquire) == Route::Here as u8 && self.serves.load(Relaxed)
     }
 
     /// What is known of the cluster.
@@ -156,11 +140,11 @@ impl Cluster {
         self.view.read().expect("no holder panics").clone()
     }
 
-    /// What is known of the cluster is another from now on.
-    pub fn show(&self, view: View) {
+    /// What is known of the cluster is another from now on, and whether the slots that are this node's are served.
+    pub fn show(&self, view: View, serves: bool) {
         let frozen = self.frozen.lock().expect("no holder panics");
         self.route(&view, &frozen);
-        self.is_ok.store(view.is_ok, Relaxed);
+        self.serves.store(serves, Relaxed);
         *self.view.write().expect("no holder panics") = Arc::new(view);
     }
 
@@ -173,7 +157,7 @@ impl Cluster {
 
     fn route(&self, view: &View, frozen: &Slots) {
         for slot in 0..SLOTS as u16 {
-            let is_here = view.map.owner(slot) == Some(view.id) && !view.map.moves().contains_key(&slot);
+            let is_here = view.owns(slot) && !view.map.moves().contains_key(&slot);
             let route = match is_here {
                 _ if frozen.contains(slot) => Route::Frozen,
                 true => Route::Here,
@@ -213,18 +197,27 @@ impl Cluster {
     }
 }
 
-/// How the options say that a node takes part.
-pub fn node_options(config: &Config) -> Option<NodeOptions> {
+/// How the options say that a node takes part, which other nodes reach at `bus_port` unless they say otherwise.
+pub fn node_options(config: &Config, bus_port: u16) -> NodeOptions {
     let or = |announced, own: u16| match config.number(announced) as u16 {
         0 => own,
         port => port,
     };
+    let host = match &config.choice(Opt::ClusterPreferredEndpointType)[..] {
+        "hostname" => Opt::ClusterAnnounceHostname,
+        _ => Opt::ClusterAnnounceIp,
+    };
     let address = Address {
-        host: config.text(Opt::ClusterAnnounceIp),
+        host: config.text(host),
         port: or(Opt::ClusterAnnouncePort, config.number(Opt::Port) as u16),
         tls_port: or(Opt::ClusterAnnounceTlsPort, config.number(Opt::TlsPort) as u16),
-        bus_port: or(Opt::ClusterAnnounceBusPort, bus_port(config, Opt::ClusterPort)?),
+        bus_port: or(Opt::ClusterAnnounceBusPort, bus_port),
     };
-    let timeout = config.number(Opt::ClusterNodeTimeout) as u64 / TICK.as_millis() as u64;
-    Some(NodeOptions { address, timeout, seat: None })
+    let timeout = (node_timeout(config).as_millis() / TICK.as_millis()) as u64;
+    NodeOptions { address, timeout, seat: None }
+}
+
+/// How long a node is silent before it has failed.
+pub fn node_timeout(config: &Config) -> Duration {
+    NODE_TIMEOUT_MIN.max(Duration::from_millis(config.number(Opt::ClusterNodeTimeout) as u64))
 }

@@ -1,6 +1,6 @@
 //! CLUSTER MIGRATESLOTS and its kin, by Valkey's names: slots go to another node as a whole.
 
-use super::cluster::{named_slots, ordered, view};
+use super::order::{named_slots, ordered, view};
 use crate::{commands::prelude::*, exec::call::wrong_subcommand, server::cluster::Order};
 use holdfast_cluster::Name;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub fn migrate_slots(call: &mut Call) -> Answer {
     view(call)?;
     let len = call.args.len();
-    if len < 7 || len % 2 == 0 {
+    if len < 7 || len.is_multiple_of(2) {
         return Err(wrong_subcommand(call.args));
     }
     if !call.is(2, "slotsrange") || !call.is(len - 2, "node") {
