@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Folder, PATIENCE, Rng, Server, seed, wait_until};
+use harness::{Folder, PATIENCE, Rng, Server, free_port, seed, wait_until};
 use holdfast_client::{
     Client, Command, Config, Error, Executed, Filled, Reply, RequestId, State, Target, Tls, hash_slot,
 };
@@ -10,7 +10,6 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use std::{
     collections::{HashMap, VecDeque},
     fs,
-    net::{Ipv4Addr, TcpListener},
     os::fd::AsRawFd,
     thread,
     time::{Duration, Instant},
@@ -260,7 +259,7 @@ fn tls_carries_all_bytes_and_knows_the_server() {
         fs::write(folder.join(&format!("{name}.crt")), certificate.pem()).unwrap();
         fs::write(folder.join(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let (port_text, path) = (port.to_string(), |name: &str| folder.join(name));
     let options = [
         ["--bind", "127.0.0.1"],

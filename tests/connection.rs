@@ -522,19 +522,14 @@ fn idle_clients_time_out() {
 #[test]
 fn many_idle_clients_cost_little() {
     let server = Server::start(&["--maxclients", "2000"]);
-    let resident = |client: &mut Client| -> u64 {
-        let info = text(&client.call("info memory"));
-        let line = info.lines().find_map(|line| line.strip_prefix("used_memory_rss:"));
-        line.expect("the line").parse().expect("a number")
-    };
     let mut first = server.client();
-    first.call("ping");
-    let before = resident(&mut first);
+    first.call("set key value");
+    let before = server.settled_bytes();
     let mut clients: Vec<Client> = (0..900).map(|_| server.client()).collect();
     for client in &mut clients {
         client.call("set key value");
     }
-    let each = (resident(&mut first) - before) / clients.len() as u64;
+    let each = (server.resident_bytes() - before) / clients.len() as u64;
     assert!(each < 6000, "{each} bytes each");
     drop(clients);
 }

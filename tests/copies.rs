@@ -130,24 +130,29 @@ fn copy_slowly(from: &str, to: &str, rng: &mut Rng) {
 fn a_copy_made_under_load_is_one_moment_or_says_that_it_is_torn() {
     let mut rng = Rng(seed());
     let server = Server::start(&OPTIONS);
-    let copies: Vec<Folder> = (0..long_form("HOLDFAST_COPIES", 12)).map(|_| Folder::new()).collect();
-    let (mut moments, mut rng_of_copies) = (Vec::new(), Rng(rng.draw()));
+    type Copy = (Folder, Vec<u64>, Vec<u64>, bool);
+    let (mut copies, mut rng_of_copies) = (Vec::<Copy>::new(), Rng(rng.draw()));
     under_load(&server, &mut rng, |now| {
         let data = server.folder().join("data");
-        for (number, copy) in copies.iter().enumerate() {
-            let before = now();
-            match number % 2 {
+        let enough = long_form("HOLDFAST_COPIES", 12) as usize;
+        // On a busy machine little is written meanwhile: it goes on until one is torn.
+        while copies.len() < enough
+            || copies.len() < 10 * enough && copies.iter().all(|(.., is_whole)| *is_whole)
+        {
+            let (copy, before) = (Folder::new(), now());
+            match copies.len() % 2 {
                 // It fails if a file goes meanwhile, and says so. Its copy is looked at all the same.
                 0 => drop(command("cp", &["-r", &data, &copy.join("data")])),
                 _ => copy_slowly(&data, &copy.join("data"), &mut rng_of_copies),
             }
-            moments.push((before, now()));
+            let (after, is_whole) = (now(), is_one_moment(&copy.join("data")));
+            copies.push((copy, before, after, is_whole));
         }
     });
     drop(server.stop());
     let mut torn = 0;
-    for (copy, (before, after)) in copies.into_iter().zip(moments) {
-        if is_one_moment(&copy.join("data")) {
+    for (copy, before, after, is_whole) in copies {
+        if is_whole {
             let server = Server::start_in(copy, &OPTIONS);
             let found = check_moment(&mut server.client());
             assert!(is_between(&found, &before, &after), "{found:?} is not between {before:?} and {after:?}");

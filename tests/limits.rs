@@ -55,7 +55,7 @@ fn oversize_and_malformed_input_is_refused() {
 fn what_is_announced_and_not_sent_takes_no_memory() {
     let server = Server::start(&[]);
     server.client().call("PING");
-    let before = server.resident_bytes();
+    let before = server.settled_bytes();
     let clients: Vec<Client> = (0..200)
         .map(|nth| {
             let mut client = server.client();
@@ -78,7 +78,7 @@ fn a_value_sent_slowly_takes_the_memory_of_what_has_arrived() {
     let server = Server::start(&[]);
     let mut client = server.client();
     client.call("PING");
-    let before = server.resident_bytes();
+    let before = server.settled_bytes();
     let value = vec![b'v'; 64 * MIB as usize];
     client.send(format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${}\r\n", value.len()).as_bytes());
     let (first, rest) = value.split_at(8 * MIB as usize);
@@ -99,7 +99,7 @@ fn replies_that_nobody_reads_do_not_pile_up() {
     let mut slow = server.client();
     let value = vec![b'v'; MIB as usize];
     assert_eq!(slow.call_args(&[b"SET", b"big", &value[..]]), ok());
-    let before = server.resident_bytes();
+    let before = server.settled_bytes();
     let gets = 1000;
     slow.send(&b"GET big\r\n".repeat(gets));
     let mut other = server.client();
@@ -160,7 +160,7 @@ fn ten_thousand_idle_clients_are_held_and_cost_little() {
     assert!(count >= 100, "{files} files are too few for any test");
     let server = Server::start(&["--maxclients", &count.to_string()]);
     let mut first = first_client(&server);
-    let before = server.resident_bytes();
+    let before = server.settled_bytes();
     let mut clients: Vec<Client> = (1..count).map(|_| server.client()).collect();
     for client in &mut clients {
         client.send(b"PING\r\n");

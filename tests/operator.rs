@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Client, Server, array, is_error, ok, show, text, wait_until};
+use harness::{Client, Server, array, is_error, ok, run, show, text, wait_until};
 use holdfast_resp::Reply;
 use std::time::{Duration, Instant};
 
@@ -223,4 +223,61 @@ fn memory_is_accounted_for() {
     client.call("memory stats");
     assert!(matches!(client.call("exec"), Reply::Array(replies) if replies.len() == 1));
     assert_ne!(client.call("memory help"), array([]));
+}
+
+/// Of Redis 7.2 and Valkey 8.0, but for those that are refused: see docs/compatibility.md.
+const KNOWN_OPTIONS: &str = "
+    acl-pubsub-default aclfile acllog-max-len active-defrag-cycle-max active-defrag-cycle-min
+    active-defrag-ignore-bytes active-defrag-max-scan-fields active-defrag-threshold-lower
+    active-defrag-threshold-upper active-expire-effort activedefrag activerehashing always-show-logo
+    aof-load-truncated aof-rewrite-incremental-fsync aof-timestamp-enabled aof-use-rdb-preamble appenddirname
+    appendfilename appendfsync appendonly auto-aof-rewrite-min-size auto-aof-rewrite-percentage availability-zone
+    bind bind-source-addr busy-reply-threshold client-output-buffer-limit client-query-buffer-limit
+    cluster-allow-pubsubshard-when-down cluster-allow-reads-when-down cluster-allow-replica-migration
+    cluster-announce-bus-port cluster-announce-hostname cluster-announce-human-nodename cluster-announce-ip
+    cluster-announce-port cluster-announce-tls-port cluster-blacklist-ttl cluster-config-file cluster-enabled
+    cluster-link-sendbuf-limit cluster-migration-barrier cluster-node-timeout cluster-port
+    cluster-preferred-endpoint-type cluster-replica-no-failover cluster-replica-validity-factor
+    cluster-require-full-coverage cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled daemonize
+    databases dbfilename dir disable-thp dual-channel-replication-enabled dynamic-hz enable-debug-command
+    enable-module-command enable-protected-configs events-per-io-thread extended-redis-compatibility
+    hash-max-listpack-entries hash-max-listpack-value hide-user-data-from-log hll-sparse-max-bytes hz ignore-warnings
+    io-threads io-threads-do-reads jemalloc-bg-thread latency-monitor-threshold latency-tracking
+    latency-tracking-info-percentiles lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del
+    lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth
+    list-max-listpack-size locale-collate logfile loglevel max-new-connections-per-cycle
+    max-new-tls-connections-per-cycle maxclients maxmemory maxmemory-clients maxmemory-eviction-tenacity
+    maxmemory-policy maxmemory-samples min-replicas-max-lag min-replicas-to-write no-appendfsync-on-rewrite
+    notify-keyspace-events oom-score-adj oom-score-adj-values pidfile port prefetch-batch-max-size primaryauth
+    primaryuser proc-title-template propagation-error-behavior protected-mode proto-max-bulk-len rdb-del-sync-files
+    rdb-save-incremental-fsync rdbchecksum rdbcompression repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay
+    repl-diskless-load repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas
+    repl-ping-replica-period repl-timeout replica-announce-ip replica-announce-port replica-announced
+    replica-ignore-disk-write-errors replica-ignore-maxmemory replica-lazy-flush replica-priority replica-read-only
+    replica-serve-stale-data replicaof requirepass sanitize-dump-payload save set-max-intset-entries
+    set-max-listpack-entries set-max-listpack-value set-proc-title shutdown-on-sigint shutdown-on-sigterm
+    shutdown-timeout slowlog-log-slower-than slowlog-max-len socket-mark-id stop-writes-on-bgsave-error
+    stream-node-max-bytes stream-node-max-entries supervised syslog-enabled syslog-facility syslog-ident tcp-backlog
+    tcp-keepalive timeout tls-auth-clients tls-ca-cert-dir tls-ca-cert-file tls-cert-file tls-ciphers
+    tls-ciphersuites tls-client-cert-file tls-client-key-file tls-client-key-file-pass tls-cluster tls-dh-params-file
+    tls-key-file tls-key-file-pass tls-port tls-prefer-server-ciphers tls-protocols tls-replication
+    tls-session-cache-size tls-session-cache-timeout tls-session-caching tracking-table-max-keys unixsocket
+    unixsocketperm zset-max-listpack-entries zset-max-listpack-value
+";
+
+/// A file that was written for Redis or Valkey is read, whichever of their options it has.
+#[test]
+fn all_options_of_redis_and_valkey_are_known() {
+    let server = Server::start(&[]);
+    let mut client = server.client();
+    for name in KNOWN_OPTIONS.split_whitespace() {
+        let found = client.call(&format!("CONFIG GET {name}"));
+        assert!(matches!(&found, Reply::Array(items) if items.len() == 2), "{name}: {found:?}");
+    }
+    drop(server);
+    for name in ["unixsocketgroup", "cluster-announce-client-ipv4", "cluster-announce-client-ipv6"] {
+        let output = run(&["serve", &format!("--{name}"), "x"]);
+        let text = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(!output.status.success() && text.contains(&format!("unknown option '{name}'")), "{text}");
+    }
 }

@@ -612,6 +612,42 @@ fn compare(redis: &Redis, server: &Server, more: &[&str]) -> (bool, String) {
 }
 
 #[test]
+fn many_keys_are_compared_small_and_large() {
+    // It does not tell when keys expire, as a Redis before 7.0.
+    let old = ["--rename-command", "PEXPIRETIME", ""];
+    let (redis, server) = (Redis::start(Folder::new(), &old), Server::start(&[]));
+    let (mut client, mut other) = (redis.client(), server.client());
+    let long = "x".repeat(100_000);
+    for client in [&mut client, &mut other] {
+        for n in 0..1500 {
+            let call = match n % 5 {
+                0 => format!("RPUSH key:{n} a b {n}"),
+                1 => format!("HSET key:{n} a b c {n}"),
+                2 => format!("SET key:{n} {n} EX 1000"),
+                // Several of them have more than is asked for at once.
+                3 => format!("SET key:{n} {}{n}", "y".repeat(20 * n)),
+                _ => format!("ZADD key:{n} 1 a {n} b"),
+            };
+            client.call(&call);
+        }
+        client.call(&format!("SET long {long}"));
+        let members: Vec<String> = (0..70_000).map(|n| n.to_string()).collect();
+        client.call(&format!("SADD large {}", members.join(" ")));
+    }
+    let (is_same, told) = compare(&redis, &server, &[]);
+    let same = "db0: 1502 keys, and 1502\ncompared: 1502 keys\ndifferent: 0\nok\n";
+    assert!(is_same && told.starts_with(same), "{told}");
+    for change in ["APPEND long x", "SREM large 7", "LSET key:505 0 b", "SETRANGE key:1103 9000 x"] {
+        other.call(change);
+    }
+    let (is_same, told) = compare(&redis, &server, &[]);
+    assert!(!is_same && told.contains("compared: 1502 keys\ndifferent: 4\n"), "{told}");
+    for key in ["long", "large", "key:505", "key:1103"] {
+        assert!(told.contains(&format!("\"{key}\": another value")), "{told}");
+    }
+}
+
+#[test]
 fn what_differs_is_found() {
     let (redis, server) = (Redis::start(Folder::new(), &[]), Server::start(&[]));
     let (mut client, mut other) = (redis.client(), server.client());

@@ -487,3 +487,64 @@ fn a_folder_of_a_set_is_served_alone_only_if_the_set_is_given_up() {
     check_overwritten(&mut server.client(), 100, 1);
     assert_eq!(server.client().call("SET a 1"), ok());
 }
+
+/// Redis's trade, for those who want it: replies do not wait for the others, who get it all the same.
+#[test]
+fn without_appendfsync_always_replies_wait_for_nobody() {
+    let mut set = Set::new(3);
+    set.options
+        .iter_mut()
+        .for_each(|options| options.extend(["--appendfsync", "everysec"].map(str::to_owned)));
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (leader, mut client) = set.leader();
+    assert_eq!(client.call("SET a 1"), ok());
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+    let others = || (0..3).filter(|at| *at != leader).map(|at| set.servers[at].as_ref().expect("it runs"));
+    others().for_each(|server| server.signal("STOP"));
+    assert_eq!(client.call("SET a 2"), ok());
+    assert_eq!(number(&client.call("WAIT 1 1")), Some(0));
+    others().for_each(|server| server.signal("CONT"));
+    assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
+}
+
+/// With the options in it; the addresses are of this machine.
+#[test]
+fn the_example_for_kubernetes_makes_a_set() {
+    let example =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/kubernetes/replica-set.yaml"));
+    let example = example.expect("the example");
+    let (_, args) = example.split_once("args:\n").expect("its arguments");
+    let items = args.lines().map_while(|line| line.trim_start().strip_prefix("- "));
+    let args: Vec<&str> = items.map(|item| item.trim_matches('"')).collect();
+    let [serve, _, dir, _, options @ ..] = &args[..] else { unreachable!("there are more") };
+    assert_eq!([*serve, *dir], ["serve", "--dir"]);
+    let mut set = Set::new(3);
+    let list = set.addresses.join(" ");
+    for own in &mut set.options {
+        let metrics = free_port().to_string();
+        let option = |pair: &[&str]| match pair {
+            ["--replica-set", names] => {
+                assert_eq!(*names, [0, 1, 2].map(|at| format!("holdfast-{at}.holdfast:6379")).join(" "));
+                ["--replica-set".to_owned(), list.clone()]
+            }
+            ["--metrics-port", port] => {
+                assert!(example.contains(&format!("containerPort: {port}")));
+                ["--metrics-port".to_owned(), metrics.clone()]
+            }
+            [name, value] => [(*name).to_owned(), (*value).to_owned()],
+            _ => unreachable!("options are pairs"),
+        };
+        let given = options.chunks(2).flat_map(option);
+        // In the place of the file with secrets, and of a machine of its own.
+        let secret = ["--masterauth".to_owned(), "secret".to_owned()];
+        *own = own[..6].iter().cloned().chain(secret).chain(given).collect();
+    }
+    (0..3).for_each(|at| set.start_in(at, Folder::new()));
+    let (_, mut leader) = set.leader();
+    assert_eq!(leader.call("SET a 1"), ok());
+    let ports =
+        set.options.iter().map(|options| options.iter().skip_while(|it| *it != "--metrics-port").nth(1));
+    for port in ports.flatten() {
+        wait_until(|| "each is ready".into(), || get(port.parse().expect("a port"), "/ready").0 == 200);
+    }
+}

@@ -243,7 +243,7 @@ fn one_snapshot_is_sent_at_a_time_and_holds_up_nobody() {
     let told = String::from_utf8(all_of(ask(&server, "SYNC"))).expect("a text");
     assert_eq!(told, "-ERR A backup is under way, or another client gets a snapshot\r\n");
     assert!(harness::is_error(&client.call("BACKUP BEGIN"), "ERR Another backup is under way"));
-    let before = server.resident_bytes();
+    let before = server.settled_bytes();
     for n in 0..200 {
         call(&mut client, &["SET", &format!("key:{n}"), "value"]);
     }

@@ -4,12 +4,12 @@ mod certificates;
 mod harness;
 
 use certificates::{Authority, certificates};
-use harness::{Folder, PATIENCE, Server, ok, text, wait_until};
+use harness::{Folder, PATIENCE, Server, free_port, ok, text, wait_until};
 use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
     io::{self, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     process::Command,
     sync::Arc,
 };
@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 
 /// A server that listens for TLS only, beside the socket of the tests; and its port.
 fn start(folder: Folder, options: &[&str]) -> (Server, u16) {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let path = |name| folder.join(name);
     let (port_text, cert, key, ca) =
         (port.to_string(), path("server.crt"), path("server.key"), path("ca.crt"));

@@ -56,7 +56,7 @@ fn servers_of_a_set_speak_tls_and_know_a_password() {
     assert_eq!(client.call("SET a 1"), ok());
     assert_eq!(number(&client.call("WAIT 2 20000")), Some(2));
     // Without TLS, it is not even told what is wrong.
-    let plain = [&b"HFset03\n"[..], &[7; 32]].concat();
+    let plain = [&b"HFset04\n"[..], &[7; 32]].concat();
     let said = answer(bus_port(&set, leader), &plain).unwrap_or_default();
     assert!(said.len() < 32, "{said:?}");
     drop(set.kill(leader));
@@ -81,13 +81,13 @@ fn a_server_with_another_password_takes_no_part() {
     }
     // A proof that is another server's own, or none, is not taken: both nonces are in it.
     let port = bus_port(&set, 0);
-    let nonce = [&b"HFset03\n"[..], &[7; 32]].concat();
+    let nonce = [&b"HFset04\n"[..], &[7; 32]].concat();
     let said = answer(port, &[&nonce[..], &[0; 32], &[0; 100]].concat()).expect("its nonce and proof");
     assert_eq!(said.len(), 64);
     let again = answer(port, &[&nonce[..], &said[32..], &[0; 100]].concat()).expect("its nonce and proof");
     assert_eq!(again.len(), 64);
     assert_ne!(said[32..], again[32..]);
-    assert_eq!(answer(port, &[&b"HFbus03\n"[..], &[7; 32]].concat()), None);
+    assert_eq!(answer(port, &[&b"HFbus04\n"[..], &[7; 32]].concat()), None);
     let folder = set.kill(2);
     let word = set.options[2].len() - 1;
     set.options[2][word] = "secret".into();

@@ -53,14 +53,18 @@ def install_node(source, cache):
     install(cache, "npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
-def install_java(source, cache):
-    """Compiles a program in Java; the command that runs it."""
+def install_java(source, cache, program="Check"):
+    """Compiles programs in Java; the command that runs one."""
     install(cache, "mvn", "-q", "-B", "-ntp", "-f", f"{source}/pom.xml", f"-Dcache={cache}", "package")
-    return ["java", "-cp", f"{cache}/classes:{cache}/lib/*", "Check"]
+    return ["java", "-cp", f"{cache}/classes:{cache}/lib/*", program]
 
 
 def java(server, source, cache):
     execute(install_java(source, cache), cache, server.environment())
+
+
+def java_cluster(server, source, cache):
+    execute(install_java(source, cache, "CheckCluster"), cache, server.environment())
 
 
 def main(description, here, programs, on_clusters={}):

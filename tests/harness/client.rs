@@ -119,6 +119,14 @@ pub fn bulks<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Reply {
     array(items.into_iter().map(bulk))
 }
 
+/// What is inside an array.
+pub fn items(reply: &Reply) -> &[Reply] {
+    match reply {
+        Reply::Array(items) => items,
+        other => panic!("no array: {other:?}"),
+    }
+}
+
 /// An error.
 pub fn error(text: &str) -> Reply {
     Reply::Error(text.as_bytes().to_vec())

@@ -15,12 +15,12 @@ mod server;
 mod set;
 pub mod transfers;
 
-pub use client::{Client, array, bulk, bulks, error, is_error, number, ok, text};
+pub use client::{Client, array, bulk, bulks, error, is_error, items, number, ok, text};
 pub use folder::Folder;
 pub use random::{Rng, long_form, seed};
-pub use redis::Redis;
+pub use redis::{Redis, redis_cli};
 pub use script::show;
-pub use server::{Server, check, free_port, run};
+pub use server::{Server, check, free_port, holdfast_cluster, run};
 pub use set::Set;
 
 use std::{

@@ -1,4 +1,4 @@
-//! A real Redis beside the server.
+//! A real Redis beside the server, and its client program.
 
 use super::{Client, Folder, free_port, wait_until};
 use std::{
@@ -6,6 +6,15 @@ use std::{
     os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
 };
+
+/// Runs `redis-cli --cluster`, which must succeed; what it printed.
+pub fn redis_cli(args: &[&str]) -> String {
+    let output = Command::new("redis-cli").arg("--cluster").args(args).arg("--cluster-yes").output();
+    let output = output.expect("redis-cli is installed");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "redis-cli --cluster {args:?}:\n{text}");
+    text
+}
 
 /// A real Redis, which the program that checks RDB files is when it is called so. It does not outlive the test.
 pub struct Redis {

@@ -4,8 +4,12 @@ use super::{Client, Folder, wait_until};
 use std::{
     fs,
     io::Read,
+    mem,
     net::{Ipv4Addr, TcpListener},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread,
+    time::Duration,
 };
 
 fn holdfast() -> Command {
@@ -27,6 +31,13 @@ pub fn run(args: &[&str]) -> Output {
     Output { status, stdout, stderr }
 }
 
+/// Runs `holdfast cluster`: whether it succeeded, and all that it printed.
+pub fn holdfast_cluster(args: &[&str]) -> (bool, String) {
+    let output = run(&[&["cluster"], args].concat());
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    (output.status.success(), text)
+}
+
 /// `holdfast check` of a server's folder: whether its data is sound, and everything that was printed.
 pub fn check(folder: &Folder) -> (bool, String) {
     let output = run(&["check", &folder.join("data")]);
@@ -38,10 +49,17 @@ pub fn check(folder: &Folder) -> (bool, String) {
     }
 }
 
-/// A TCP port of this machine that nobody listens on.
+/// A TCP port of this machine that nobody listens on, nor is it given to another one of this process. It is not one that the system gives
+/// to a connection while a server that is to listen there does not run, nor is the one 10,000 above, where nodes of a cluster listen.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    listener.and_then(|socket| socket.local_addr()).expect("a port").port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    // Other test processes begin elsewhere.
+    let begin = std::process::id().wrapping_mul(211);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let mut next =
+        (0..FIRST).map(|_| (FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Relaxed)) % FIRST) as u16);
+    next.find(is_free).expect("a port")
 }
 
 /// A process that does not outlive the test.
@@ -251,6 +269,20 @@ impl Server {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
         let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
         field.expect("VmRSS").trim().parse::<u64>().expect("a number") * 1024
+    }
+
+    /// The same, once that is as it was for a while: when a server has loaded all it has, its heap is given huge pages.
+    pub fn settled_bytes(&self) -> u64 {
+        let mut bytes = 0;
+        wait_until(
+            || "memory is as large as it was".into(),
+            || {
+                thread::sleep(Duration::from_millis(200));
+                let last = mem::replace(&mut bytes, self.resident_bytes());
+                last == bytes
+            },
+        );
+        bytes
     }
 
     /// Seconds of CPU that it has used, to a hundredth.
