@@ -71,6 +71,12 @@ def run(*argv):
     subprocess.run([str(arg) for arg in argv], check=True, stdout=subprocess.DEVNULL)
 
 
+def settle():
+    """Waits until the medium has freed what was removed."""
+    os.sync()
+    time.sleep(2)
+
+
 def measure(options, server, backups):
     writes = [LOAD, "--port", server.port, "--keys", options.keys, "--value", options.value]
     run(*writes, "--pipeline", 16, "--pattern", "sequential", "--requests", options.keys, "SET {key} {value}")
@@ -81,8 +87,9 @@ def measure(options, server, backups):
     clients.communicate()
     alone, beside = [], []
     for number in range(1, options.rounds + 1):
-        alone.append(result(load(options, server, took)))
         shutil.rmtree(to)
+        settle()
+        alone.append(result(load(options, server, took)))
         clients, to = load(options, server, took), os.path.join(backups, str(number))
         seconds, all_bytes, _ = back_up(options, server, to)
         beside.append(result(clients))

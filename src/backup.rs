@@ -27,6 +27,8 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How much of the time for which nothing was copied is made up for.
 const LATE_MAX: Duration = Duration::from_millis(20);
+/// Of a process: `nice -n 19`.
+const LOWEST_PRIORITY: i32 = 19;
 /// How often the server is asked whether it is there.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -132,7 +134,7 @@ pub struct ServerLink {
 }
 
 impl ServerLink {
-    /// Has a server keep a moment.
+    /// Has a server keep a moment. Lowers the priority of this process.
     pub fn begin(from: &Address, login: &Login) -> Result<ServerLink, String> {
         let address = from.to_string();
         let failed = |e: io::Error| format!("cannot back up {address}: {e}");
@@ -148,6 +150,8 @@ impl ServerLink {
             return Err(format!("{address} is no Holdfast that can be backed up"));
         };
         let plan = Plan::decode(&plan).map_err(|e| format!("{address}: {e}"))?;
+        // What is done from here on takes processors that the server's clients may wait for. The lowest priority is had by anyone.
+        let _ = rustix::process::nice(LOWEST_PRIORITY);
         Ok(ServerLink { connection, address, dir, plan, looked: Instant::now(), has_ended: false })
     }
 

@@ -8,6 +8,7 @@ use harness::{
     wait_until,
 };
 use holdfast_resp::Reply;
+use rustix::process::{Pid, getpriority_process};
 use std::{
     fs,
     path::Path,
@@ -164,8 +165,10 @@ fn a_kill_of_the_server_or_of_the_backup_harms_neither_side() {
     }
     assert!(back_up(&server, &[]).0);
     call(&mut client, &["SET", "after", "it"]);
-    // The one who copies goes away: the server keeps nothing for it any more.
+    // The one who copies goes away: the server keeps nothing for it any more. It has run when nobody else wanted to.
     let mut child = slow_backup(&server);
+    let priority = || getpriority_process(Some(Pid::from_child(&child))).expect("it runs");
+    wait_until(|| format!("the lowest priority, not {}", priority()), || priority() == 19);
     let (is_done, told) = {
         let folder = server.folder();
         program(&["backup", "--from", &folder.join("socket"), &folder.join("elsewhere")])

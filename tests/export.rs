@@ -59,7 +59,7 @@ fn what_is_exported_and_imported_is_the_same() {
 #[test]
 fn a_real_redis_loads_what_is_exported() {
     let (mut rng, version) = (Rng(seed()), Redis::rdb_version());
-    for round in 0..4 {
+    for round in 0..long_form("HOLDFAST_EXPORT_ROUNDS", 4) {
         let server = start_in(Folder::new());
         make_data(&mut server.client(), &mut rng, true);
         let expected = state(&mut server.client());

@@ -2,7 +2,7 @@
 
 use super::{Client, Folder, free_port, wait_until};
 use std::{
-    fs,
+    env, fs,
     os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
 };
@@ -16,7 +16,8 @@ pub fn redis_cli(args: &[&str]) -> String {
     text
 }
 
-/// A real Redis, which the program that checks RDB files is when it is called so. It does not outlive the test.
+/// A real Redis, which the program that checks RDB files is when it is called so, or the server that `HOLDFAST_REDIS` names: a newer one,
+/// or a Valkey. It does not outlive the test.
 pub struct Redis {
     process: Child,
     folder: Folder,
@@ -25,6 +26,9 @@ pub struct Redis {
 
 impl Redis {
     fn command() -> Command {
+        if let Some(other) = env::var_os("HOLDFAST_REDIS") {
+            return Command::new(other);
+        }
         let mut command = Command::new("redis-check-rdb");
         command.arg0("redis-server");
         command
