@@ -41,7 +41,7 @@ _holdfast() {
         --replica-serve-stale-data) values="yes no" ;;
         --rdb-version) values="auto 10 11 12" ;;
         --cluster-enabled) values="yes no" ;;
-        --cluster-preferred-endpoint-type) values="ip hostname" ;;
+        --cluster-preferred-endpoint-type) values="ip hostname unknown-endpoint" ;;
         --cluster-require-full-coverage) values="yes no" ;;
         --cluster-allow-reads-when-down) values="yes no" ;;
         --latency-tracking) values="yes no" ;;

@@ -853,19 +853,60 @@ fn holdfast_cluster_makes_one_and_changes_it() {
 }
 
 #[test]
-fn nodes_go_by_names_where_these_are_preferred() {
-    for (preferred, shown) in [("hostname", "localhost"), ("ip", "127.0.0.1")] {
-        let options =
-            ["--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", preferred];
-        let bus_port = free_port().to_string();
-        let own =
-            ["--cluster-enabled", "yes", "--cluster-port", &bus_port, "--cluster-announce-ip", "127.0.0.1"];
-        let (server, port) = Server::start_with_port(&[&own[..], &options].concat());
-        let mut client = server.client();
-        wait_until(|| "it is served".into(), || client.call("CLUSTER ADDSLOTSRANGE 0 16383") == ok());
-        let slots = client.call("CLUSTER SLOTS");
-        let node = items(&items(&items(&slots)[0])[2]).to_vec();
-        assert_eq!(node[..2], [bulk(shown), Reply::Int(port.into())]);
+fn clients_are_told_of_nodes_by_address_by_name_or_not_at_all() {
+    let nodes = Nodes::create_with(3, TIMEOUT);
+    let ports = nodes.ports();
+    let (first, named, nameless) = (ports[0], ports[1], ports[2]);
+    let mut client = nodes.client(first);
+    let set = |port: u16, option: &str| nodes.client(port).call(&format!("CONFIG SET {option}"));
+    assert_eq!(set(named, "cluster-announce-hostname node.example"), ok());
+    for (name, why) in [("a_b", "may only contain"), (&"a".repeat(256), "must be less than 256")] {
+        let refused = set(named, &format!("cluster-announce-hostname {name}"));
+        assert!(show(&refused).contains(&format!("Hostnames {why}")), "{}", show(&refused));
+    }
+    let line = format!("127.0.0.1:{named}@");
+    let nodes_text = |client: &mut Client| text(&client.call("CLUSTER NODES"));
+    wait_until(
+        || format!("a name: {}", nodes_text(&mut nodes.client(first))),
+        || {
+            let nodes = nodes_text(&mut client);
+            let line = nodes.lines().find(|it| it.contains(&line)).expect("it is known");
+            line.split(' ').nth(1).is_some_and(|place| place.ends_with(",node.example"))
+        },
+    );
+    let (ip, name) = (bulks(["ip", "127.0.0.1"]), bulks(["hostname", "node.example"]));
+    let both = bulks(["ip", "127.0.0.1", "hostname", "node.example"]);
+    let none = || Reply::Array(Vec::new());
+    let host = || bulk("127.0.0.1");
+    for (preferred, of_named, of_nameless) in [
+        ("hostname", (bulk("node.example"), "node.example", ip.clone()), (bulk("?"), "?", ip.clone())),
+        ("unknown-endpoint", (Reply::Null, "", both), (Reply::Null, "", ip)),
+        ("ip", (host(), "127.0.0.1", name), (host(), "127.0.0.1", none())),
+    ] {
+        assert_eq!(set(first, &format!("cluster-preferred-endpoint-type {preferred}")), ok());
+        for (port, (shown, word, besides)) in [(named, of_named), (nameless, of_nameless)] {
+            let slots = |client: &mut Client| {
+                let slots = client.call("CLUSTER SLOTS");
+                let row = items(&slots).iter().map(|row| items(row).to_vec());
+                let mut row = row.filter(|row| items(&row[2])[1] == Reply::Int(port.into()));
+                row.next().expect("it has slots")
+            };
+            wait_until(
+                || format!("{preferred} of {port}"),
+                || {
+                    let node = items(&slots(&mut client)[2]).to_vec();
+                    node[0] == shown && node[3] == besides
+                },
+            );
+            let [Reply::Int(from), Reply::Int(to), ..] = slots(&mut client)[..] else { panic!("a range") };
+            let is_there = |key: &String| (from..=to).contains(&hash_slot(key.as_bytes()).into());
+            let key = (0..).map(|n| format!("key:{n}")).find(is_there).expect("there are many");
+            let moved = client.call(&format!("GET {key}"));
+            let expected = format!("MOVED {} {word}:{port}", hash_slot(key.as_bytes()));
+            assert!(is_error(&moved, &expected), "{preferred}: {}", show(&moved));
+            let shards = show(&client.call("CLUSTER SHARDS"));
+            assert!(preferred != "hostname" || shards.contains("node.example"), "{shards}");
+        }
     }
 }
 

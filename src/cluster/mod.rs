@@ -10,7 +10,7 @@ use crate::{
     net::bus::{self, Bus, Protocol, Received},
     server::{
         Server,
-        cluster::{Cluster, Export, ExportState, Order, TICK, View, node_options, node_timeout},
+        cluster::{Cluster, Endpoint, Export, ExportState, Order, TICK, View, node_options, node_timeout},
         mailbox::{Message, Wake},
         replica_set::{ClusterOfSet, ReplicaSet},
     },
@@ -223,7 +223,7 @@ struct Part {
     waiters: BTreeMap<u64, Waiter>,
     /// Messages that must not be seen before something is durable.
     held: VecDeque<(u64, Vec<u8>, Vec<u8>)>,
-    shown: Option<(u64, bool, bool, bool, u64)>,
+    shown: Option<(u64, bool, bool, bool, u64, Endpoint)>,
     received: u64,
     /// Who is told that a change is done once nobody decides who was forgotten, and until when that is waited for.
     unsettled: Vec<(SyncSender<Result<(), String>>, Instant)>,
@@ -637,7 +637,8 @@ impl Part {
         // Until it has heard what became of its slots before, it serves none.
         let serves = can_serve && self.server.is_some() && node.is_current();
         let is_ok = if self.set.is_some() && self.server.is_none() { can_serve } else { serves };
-        let shown = (node.maps(), is_connected, is_ok, serves, node.term());
+        let endpoint = Endpoint::preferred(&self.config);
+        let shown = (node.maps(), is_connected, is_ok, serves, node.term(), endpoint);
         let leader = node.leader().unwrap_or_default();
         if self.shown != Some(shown) {
             let before = self.cluster.view().is_ok;
@@ -646,7 +647,17 @@ impl Part {
             }
             let frames = (self.bus.sent(), self.received);
             let (name, id, term) = (node.name(), node.id(), node.term());
-            let view = View { name, id, map: node.map().clone(), is_connected, is_ok, leader, term, frames };
+            let view = View {
+                name,
+                id,
+                map: node.map().clone(),
+                is_connected,
+                is_ok,
+                leader,
+                term,
+                endpoint,
+                frames,
+            };
             self.cluster.show(view, serves);
             self.shown = Some(shown);
             self.send_away();

@@ -148,6 +148,20 @@ pub fn parse_memory(text: &str) -> Option<i64> {
 /// The classes of `client-output-buffer-limit`, in the order in which they are shown.
 pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
+/// A host's name; in Redis's words what is wrong with it.
+pub fn hostname(words: &[&str], _current: &str) -> Result<String, String> {
+    const HOSTNAME_MAX: usize = 255;
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+    match words {
+        [name] if name.len() > HOSTNAME_MAX => Err("Hostnames must be less than 256 characters".into()),
+        [name] if !name.bytes().all(is_allowed) => {
+            Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into())
+        }
+        [name] => Ok((*name).to_owned()),
+        _ => Err("wrong number of arguments".into()),
+    }
+}
+
 /// `class hard soft seconds`, any number of times; classes that are not named keep their limits.
 pub fn output_buffer_limits(words: &[&str], current: &str) -> Result<String, String> {
     if words.is_empty() || !words.len().is_multiple_of(4) {

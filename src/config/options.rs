@@ -180,8 +180,8 @@ options! {
     ClusterPort "cluster-port", Kind::Int { min: 0, max: 65535 }, "0", AtStart, "Where the other nodes of the cluster connect; 0: at the port for clients + 10000";
     ClusterNodeTimeout "cluster-node-timeout", Kind::Int { min: 0, max: i32::MAX as i64 }, "15000", Live, "Milliseconds of silence after which a node of the cluster is said to have failed, and one that hears of no majority says that the cluster is down; 1000 at least";
     ClusterAnnounceIp "cluster-announce-ip", Kind::Text, "", Live, "The address or name by which other nodes and clients reach this one; empty: that by which another node has found it";
-    ClusterAnnounceHostname "cluster-announce-hostname", Kind::Text, "", Live, "The name by which other nodes and clients reach this one, if cluster-preferred-endpoint-type is hostname";
-    ClusterPreferredEndpointType "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname"]), "ip", Live, "Whether others are told cluster-announce-ip or cluster-announce-hostname";
+    ClusterAnnounceHostname "cluster-announce-hostname", Kind::Custom(kind::hostname), "", Live, "A name of this node that clients are told; empty: none";
+    ClusterPreferredEndpointType "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Live, "By what this node tells clients where nodes are: by their cluster-announce-ip or cluster-announce-hostname, or not at all, so that they take the host that they have connected to";
     ClusterAnnouncePort "cluster-announce-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port by which clients reach this node; 0: port";
     ClusterAnnounceTlsPort "cluster-announce-tls-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port by which clients reach this node by TLS; 0: tls-port";
     ClusterAnnounceBusPort "cluster-announce-bus-port", Kind::Int { min: 0, max: 65535 }, "0", Live, "The port by which other nodes reach this one; 0: cluster-port";

@@ -5,10 +5,7 @@ use crate::{
     command::{Command, Flags, error::Stop, keys::CallKeys},
     config::Opt,
     exec::turn::Turn,
-    server::{
-        Server,
-        cluster::{View, redirection},
-    },
+    server::{Server, cluster::View},
     session::Session,
 };
 use holdfast_cluster::MemberId;
@@ -208,7 +205,7 @@ impl Turn<'_> {
             Way::Leaving(slot, to) if there == 0 => {
                 let view = self.worker.server.cluster.view();
                 let target = view.map.members().get(&to).ok_or(TRYAGAIN)?;
-                Err(redirection("ASK", slot, target).into())
+                Err(view.redirection("ASK", slot, target).into())
             }
             // Who asks has been sent here for what is not there any more.
             Way::Coming if there + missing == 1 => Ok(()),
@@ -250,5 +247,5 @@ fn route(view: &View, slot: u16, owner: MemberId, asks: bool) -> Result<Way, Els
         // It has joined the others, and has not heard yet as which one of them.
         return Err(Elsewhere::Down);
     }
-    Err(Elsewhere::Ask(redirection("MOVED", slot, owner).into()))
+    Err(Elsewhere::Ask(view.redirection("MOVED", slot, owner).into()))
 }

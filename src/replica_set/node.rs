@@ -11,7 +11,7 @@ use crate::{
         call::{unknown_subcommand, wrong_arity},
         cluster::slot_of,
     },
-    server::cluster::{Order, View, redirection},
+    server::cluster::{Order, View},
 };
 use holdfast_cluster::{Change, Name, Seat};
 use holdfast_resp::{Args, Writer};
@@ -45,7 +45,7 @@ impl Front {
             {
                 self.to_leader(&view, slot)
             }
-            Some(owner) => redirection("MOVED", slot, owner).into(),
+            Some(owner) => view.redirection("MOVED", slot, owner).into(),
         })
     }
 
@@ -62,7 +62,7 @@ impl Front {
         }
         let leader = Some(Seat { server, ..seat });
         match view.map.members().values().find(|member| member.seat == leader) {
-            Some(member) => redirection("MOVED", slot, member).into(),
+            Some(member) => view.redirection("MOVED", slot, member).into(),
             None => format!("MOVED {slot} {}:{}", address.host, address.port).into(),
         }
     }

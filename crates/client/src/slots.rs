@@ -95,6 +95,8 @@ pub(crate) fn address_from(from: &Address, host: &str, port: u16) -> Option<Addr
     let host = match (host, from) {
         ("", Address::Tcp { host, .. }) => host,
         ("", Address::Unix(_)) => return None,
+        // It has no name for that one.
+        ("?", _) => return None,
         (host, _) => host,
     };
     Some(Address::Tcp { host: host.to_owned(), port })

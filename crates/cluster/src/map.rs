@@ -572,7 +572,13 @@ mod tests {
     }
 
     fn address(port: u16) -> Address {
-        Address { host: "10.0.0.1".into(), port, tls_port: 0, bus_port: port + 10000 }
+        Address {
+            host: "10.0.0.1".into(),
+            hostname: if port.is_multiple_of(2) { String::new() } else { "node.example".into() },
+            port,
+            tls_port: 0,
+            bus_port: port + 10000,
+        }
     }
 
     fn slots(range: RangeInclusive<u16>) -> Slots {

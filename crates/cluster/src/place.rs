@@ -28,11 +28,16 @@ impl fmt::Debug for Name {
     }
 }
 
+/// Ends the host of an [`Address`] among its bytes if there is a hostname, too: no name has it.
+const HOSTNAME_FOLLOWS: char = '\0';
+
 /// Where a server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     /// A name or an address; empty: it is not known yet.
     pub host: String,
+    /// A name that clients may be told instead; empty: there is none.
+    pub hostname: String,
     /// Where clients connect.
     pub port: u16,
     /// Where clients connect by TLS; 0: nowhere.
@@ -43,16 +48,20 @@ pub struct Address {
 
 impl Address {
     pub(crate) fn encode(&self, out: &mut Encoder) {
-        out.bytes(self.host.as_bytes())
-            .u32(self.port.into())
-            .u32(self.tls_port.into())
-            .u32(self.bus_port.into());
+        let mut hosts = self.host.clone();
+        if !self.hostname.is_empty() {
+            hosts.push(HOSTNAME_FOLLOWS);
+            hosts.push_str(&self.hostname);
+        }
+        out.bytes(hosts.as_bytes()).u32(self.port.into()).u32(self.tls_port.into()).u32(self.bus_port.into());
     }
 
     pub(crate) fn decode(bytes: &mut Decoder) -> Result<Address, Malformed> {
-        let host = String::from_utf8(bytes.bytes()?.to_vec()).map_err(|_| Malformed)?;
+        let hosts = str::from_utf8(bytes.bytes()?).map_err(|_| Malformed)?;
+        let (host, hostname) = hosts.split_once(HOSTNAME_FOLLOWS).unwrap_or((hosts, ""));
+        let (host, hostname) = (host.to_owned(), hostname.to_owned());
         let mut port = || u16::try_from(bytes.u32()?).map_err(|_| Malformed);
-        Ok(Address { host, port: port()?, tls_port: port()?, bus_port: port()? })
+        Ok(Address { host, hostname, port: port()?, tls_port: port()?, bus_port: port()? })
     }
 }
 

@@ -83,7 +83,8 @@ fn host(server: usize) -> String {
 fn options(server: usize, has_sets: bool) -> NodeOptions {
     // The first one does not know its own host: it is told by who finds it.
     let host = if server == 0 { String::new() } else { host(server) };
-    let address = Address { host, port: 7000, tls_port: 0, bus_port: BUS_PORT };
+    let hostname = if server.is_multiple_of(2) { String::new() } else { format!("name-{server}") };
+    let address = Address { host, hostname, port: 7000, tls_port: 0, bus_port: BUS_PORT };
     let seat = Seat { set: server as u64 / 2 + 1, server: server as u64 % 2 + 1 };
     NodeOptions { address, timeout: 50, seat: has_sets.then_some(seat) }
 }

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::mpsc::UnboundedSender;
-pub use view::{View, redirection};
+pub use view::{Endpoint, View};
 
 /// How long a tick of the group takes.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -203,12 +203,9 @@ pub fn node_options(config: &Config, bus_port: u16) -> NodeOptions {
         0 => own,
         port => port,
     };
-    let host = match &config.choice(Opt::ClusterPreferredEndpointType)[..] {
-        "hostname" => Opt::ClusterAnnounceHostname,
-        _ => Opt::ClusterAnnounceIp,
-    };
     let address = Address {
-        host: config.text(host),
+        host: config.text(Opt::ClusterAnnounceIp),
+        hostname: config.text(Opt::ClusterAnnounceHostname),
         port: or(Opt::ClusterAnnouncePort, config.number(Opt::Port) as u16),
         tls_port: or(Opt::ClusterAnnounceTlsPort, config.number(Opt::TlsPort) as u16),
         bus_port: or(Opt::ClusterAnnounceBusPort, bus_port),

@@ -1,12 +1,55 @@
 //! What a node knows of its cluster, and how it tells clients: as Redis does, so that their libraries find the nodes
 //! (<https://redis.io/docs/latest/commands/cluster-nodes/> and its kin).
 
-use holdfast_cluster::{Map, Member, MemberId, Name, SLOTS};
+use crate::config::{Config, Opt};
+use holdfast_cluster::{Address, Map, Member, MemberId, Name, SLOTS};
 use holdfast_resp::Writer;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write},
 };
+
+/// By what clients are told where nodes are (`cluster-preferred-endpoint-type`).
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Endpoint {
+    /// By their addresses.
+    #[default]
+    Ip,
+    /// By their hostnames.
+    Hostname,
+    /// Not at all: at the host that the client has connected to.
+    Unknown,
+}
+
+impl Endpoint {
+    /// What the options say.
+    pub fn preferred(config: &Config) -> Endpoint {
+        match &config.choice(Opt::ClusterPreferredEndpointType)[..] {
+            "hostname" => Endpoint::Hostname,
+            "unknown-endpoint" => Endpoint::Unknown,
+            _ => Endpoint::Ip,
+        }
+    }
+
+    /// A node's; empty: where the client has connected to.
+    fn of(self, member: &Member) -> &str {
+        let Address { host, hostname, .. } = &member.address;
+        match self {
+            Endpoint::Ip => host,
+            Endpoint::Hostname if hostname.is_empty() => "?",
+            Endpoint::Hostname => hostname,
+            Endpoint::Unknown => "",
+        }
+    }
+
+    /// What CLUSTER SLOTS tells of a node besides, by names.
+    fn others_of(self, member: &Member) -> Vec<(&'static str, &str)> {
+        let Address { host, hostname, .. } = &member.address;
+        let ip = (self != Endpoint::Ip).then_some(("ip", &host[..]));
+        let is_besides = self != Endpoint::Hostname && !hostname.is_empty();
+        ip.into_iter().chain(is_besides.then_some(("hostname", &hostname[..]))).collect()
+    }
+}
 
 /// What a node knows of its cluster.
 #[derive(Clone, Default)]
@@ -25,6 +68,8 @@ pub struct View {
     pub leader: MemberId,
     /// Counts leaders.
     pub term: u64,
+    /// By what it tells clients where nodes are.
+    pub endpoint: Endpoint,
     /// Frames that went to other nodes, and came from them.
     pub frames: (u64, u64),
 }
@@ -33,6 +78,11 @@ impl View {
     /// Whether a slot is this node's.
     pub fn owns(&self, slot: u16) -> bool {
         self.map.owner(slot) == Some(self.id)
+    }
+
+    /// Sends a client to another node; `word`: MOVED or ASK.
+    pub fn redirection(&self, word: &str, slot: u16, to: &Member) -> String {
+        format!("{word} {slot} {}:{}", self.endpoint.of(to), port(to))
     }
 
     /// Who has the data of which a node is a replica; `None`: it is none.
@@ -73,8 +123,9 @@ impl View {
         }
         let master = master.map_or_else(|| "-".into(), |master| self.name_of(master).to_string());
         let link = if id == self.id || !member.has_failed { "connected" } else { "disconnected" };
+        let hostname = if address.hostname.is_empty() { "" } else { &format!(",{}", address.hostname) };
         let mut line = format!(
-            "{} {}:{}@{} {} {master} 0 0 {} {link}",
+            "{} {}:{}@{}{hostname} {} {master} 0 0 {} {link}",
             member.name,
             address.host,
             port(member),
@@ -176,10 +227,15 @@ impl View {
             out.int((*range.end()).into());
             for node in nodes {
                 out.array(4);
-                out.bulk(&node.address.host);
+                match self.endpoint {
+                    Endpoint::Unknown => out.null(),
+                    told => out.bulk(told.of(node)),
+                }
                 out.int(port(node).into());
                 out.bulk(node.name.to_string());
-                out.array(0);
+                let others = self.endpoint.others_of(node);
+                out.map(others.len());
+                others.into_iter().for_each(|(name, value)| out.key(name).bulk(value));
             }
         }
     }
@@ -202,7 +258,8 @@ impl View {
             out.key("nodes").array(nodes.len());
             for (id, node) in nodes {
                 let address = &node.address;
-                out.map(6 + usize::from(address.port > 0) + usize::from(address.tls_port > 0));
+                let further = [address.port > 0, address.tls_port > 0, !address.hostname.is_empty()];
+                out.map(6 + further.into_iter().filter(|is_there| *is_there).count());
                 out.key("id").bulk(node.name.to_string());
                 for (name, port) in [("port", address.port), ("tls-port", address.tls_port)] {
                     if port > 0 {
@@ -210,7 +267,10 @@ impl View {
                     }
                 }
                 out.key("ip").bulk(&address.host);
-                out.key("endpoint").bulk(&address.host);
+                out.key("endpoint").bulk(self.endpoint.of(node));
+                if !address.hostname.is_empty() {
+                    out.key("hostname").bulk(&address.hostname);
+                }
                 out.key("role").bulk(if id == master { "master" } else { "replica" });
                 out.key("replication-offset").int(if id == self.id { offset as i64 } else { 0 });
                 out.key("health").bulk(if node.has_failed { "fail" } else { "online" });
@@ -239,9 +299,4 @@ impl View {
 /// Where clients connect.
 fn port(member: &Member) -> u16 {
     if member.address.port > 0 { member.address.port } else { member.address.tls_port }
-}
-
-/// Sends a client to another node; `word`: MOVED or ASK.
-pub fn redirection(word: &str, slot: u16, to: &Member) -> String {
-    format!("{word} {slot} {}:{}", to.address.host, port(to))
 }
