@@ -10,6 +10,7 @@ use crate::{
         check::discarded,
         dispatch,
         handler::Rows,
+        invocation::Invocation,
         locking::{self, PAGES_MAX, absent_pages, cold_values},
     },
     server::mailbox::Wake,
@@ -248,17 +249,22 @@ fn redo_of(table: &Table, multi: &Multi) -> (usize, bool) {
     (multi.writes(table).map(|call| admit::redo_of(call.args.args())).sum(), may_grow)
 }
 
+fn invocation<'q>(rows: &Rows, queued: &'q Queued) -> Invocation<'q> {
+    let Queued { id, args, keys } = queued;
+    Invocation { id: *id, row: rows.row(*id), args: args.args(), keys, expected: None }
+}
+
 /// A transaction over all keys of the queue, and those that are watched.
 fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) -> Begun<'s> {
     let mut partitions: Vec<u16> = watched.keys().map(|key| store.partition_of(key)).collect();
     let mut grows = false;
-    for Queued { id, args, keys } in &multi.queue {
-        let (row, args) = (rows.row(*id), args.args());
-        if row.locks_all(args) {
+    for queued in &multi.queue {
+        let invocation = invocation(rows, queued);
+        if invocation.row.locks_all(invocation.args) {
             return store.try_begin_all();
         }
-        grows |= matches!(row.handler, Script(_));
-        partitions.extend(keys.all(&row.command, args).map(|(key, _)| store.partition_of(key)));
+        grows |= matches!(invocation.row.handler, Script(_));
+        partitions.extend(invocation.all_keys().map(|(key, _)| store.partition_of(key)));
     }
     if partitions.is_empty() && !grows {
         partitions.push(0);
@@ -270,8 +276,7 @@ fn begin<'s>(store: &'s Store, rows: &Rows, multi: &Multi, watched: &Watched) ->
 
 /// Whether a key of the queue is kept for a client whose turn it is. SELECT in the queue is not followed.
 fn touches_kept(rows: &Rows, txn: &Txn, db: u8, multi: &Multi) -> bool {
-    let touches =
-        |Queued { id, args, keys }: &Queued| locking::touches_kept(txn, db, rows.row(*id), args.args(), keys);
+    let touches = |queued: &Queued| locking::touches_kept(txn, db, &invocation(rows, queued));
     multi.queue.iter().any(touches)
 }
 
@@ -281,18 +286,17 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
     let databases = call.server().config.number(Opt::Databases);
     let mut logical = call.session.db as u8;
     let mut cold: Vec<Cold> = Vec::new();
-    for Queued { id, args, keys } in &multi.queue {
-        let (row, args) = (call.turn.worker.rows.row(*id), args.args());
-        let command = &row.command;
-        if command.name == "select" {
-            let selected = parse_int(args.at(1)).filter(|number| (0..databases).contains(number));
+    for queued in &multi.queue {
+        let invocation = invocation(call.rows(), queued);
+        if invocation.command().name == "select" {
+            let selected = parse_int(invocation.args.at(1)).filter(|number| (0..databases).contains(number));
             logical = selected.map_or(logical, |number| number as u8);
         }
         let db = call.server().store.database(logical);
-        cold.extend(cold_values(txn, db, command, args, keys));
+        cold.extend(cold_values(txn, db, &invocation));
         let room = PAGES_MAX.saturating_sub(cold.len());
         // The command that meets a damaged page replies with the error.
-        cold.extend(absent_pages(txn, db, row, args, keys, room).unwrap_or_default());
+        cold.extend(absent_pages(txn, db, &invocation, room).unwrap_or_default());
     }
     cold.dedup();
     cold
@@ -300,8 +304,9 @@ fn cold(call: &Call, txn: &mut Txn, multi: &Multi) -> Vec<Cold> {
 
 /// Runs a command of the queue. What it finds cold is for the caller to fetch if all so far can be done again.
 fn run_one(call: &mut Call, txn: &mut Txn, queued: &Queued, is_repeatable: bool) -> Outcome {
-    let (id, args) = (queued.id, queued.args.args());
-    if let Err(denied) = call.session.user.may_run(id, args, &queued.keys) {
+    let invocation = invocation(call.rows(), queued);
+    let Invocation { id, args, keys, .. } = invocation;
+    if let Err(denied) = call.session.user.may_run(id, args, keys) {
         call.session.publish();
         let session = &*call.session;
         let server = call.server();
@@ -323,7 +328,7 @@ fn run_one(call: &mut Call, txn: &mut Txn, queued: &Queued, is_repeatable: bool)
     }
     loop {
         let out = &mut call.out.reborrow();
-        match call.turn.call(call.session, id, args, &queued.keys, out, Wake::First, Some(txn)) {
+        match call.turn.call(call.session, &invocation, out, Wake::First, Some(txn)) {
             Fetch(cold) if is_repeatable && txn.is_clean() => return Fetch(cold),
             // Nothing can be undone, and nothing may come between. It is rare: what the keys of the queue need was fetched
             // before.

@@ -3,10 +3,11 @@
 use crate::{
     command::{
         keys::{CallKeys, reads_value},
-        table::Lookup,
+        table::{CommandId, Lookup},
     },
     exec::{
         handler::{Handler, Row},
+        invocation::Invocation,
         locking::absent_pages,
         turn::Turn,
     },
@@ -33,7 +34,7 @@ impl Turn<'_> {
         let store = &self.worker.server.store;
         let (mut keys, mut read, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for args in commands {
-            let Some(row) = self.keyed_row(args) else { continue };
+            let Some((id, row)) = self.keyed_row(args) else { continue };
             let found = CallKeys::default();
             keys.extend(found.all(&row.command, args).map(|(key, _)| key));
             if keys.len() > KEYS_MAX {
@@ -41,7 +42,7 @@ impl Turn<'_> {
             }
             let reads = found.all(&row.command, args).filter(|(_, access)| reads_value(*access));
             read.extend(reads.map(|(key, _)| key));
-            calls.push((row, args, found));
+            calls.push((id, row, args, found));
         }
         keys.truncate(KEYS_MAX);
         if calls.is_empty() {
@@ -54,9 +55,10 @@ impl Turn<'_> {
         txn.count_lookups(false);
         txn.note_uses(false);
         let mut cold = txn.cold(db, read);
-        for (row, args, keys) in calls {
+        for (id, row, args, keys) in &calls {
+            let invocation = Invocation { id: *id, row, args: *args, keys, expected: None };
             // What is damaged is told by the command that meets it.
-            cold.extend(absent_pages(&mut txn, db, row, args, &keys, PAGES_MAX).unwrap_or_default());
+            cold.extend(absent_pages(&mut txn, db, &invocation, PAGES_MAX).unwrap_or_default());
         }
         txn.take_changes();
         let mut bytes = 0;
@@ -68,9 +70,9 @@ impl Turn<'_> {
     }
 
     /// The row of a command whose keys tell what it locks.
-    fn keyed_row(&self, args: Args) -> Option<&'static Row> {
+    fn keyed_row(&self, args: Args) -> Option<(CommandId, &'static Row)> {
         let Lookup::Found(id) = self.worker.server.table.lookup(args) else { return None };
         let row = self.worker.rows.row(id);
-        (matches!(row.handler, Handler::Keyed(_)) && row.command.accepts(args.len())).then_some(row)
+        (matches!(row.handler, Handler::Keyed(_)) && row.command.accepts(args.len())).then_some((id, row))
     }
 }

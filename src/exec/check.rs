@@ -6,11 +6,10 @@ use crate::{
     command::{
         Command, Flags,
         error::{LOADING, MASTERDOWN, NOAUTH, Stop},
-        keys::CallKeys,
         table::CommandId,
     },
     config::Opt,
-    exec::{answer::Outcome, call::wrong_arity, handler::Handler, turn::Turn},
+    exec::{answer::Outcome, call::wrong_arity, handler::Handler, invocation::Invocation, turn::Turn},
     session::Session,
 };
 use holdfast_resp::{Args, Proto, Writer};
@@ -53,14 +52,9 @@ impl Turn<'_> {
 
     /// Whether the command may be executed or queued.
     #[inline]
-    pub(super) fn check(
-        &self,
-        session: &Session,
-        id: CommandId,
-        command: &Command,
-        args: Args,
-        keys: &CallKeys,
-    ) -> Result<(), Stop> {
+    pub(super) fn check(&self, session: &Session, invocation: &Invocation) -> Result<(), Stop> {
+        let Invocation { id, args, keys, .. } = *invocation;
+        let command = invocation.command();
         if !command.accepts(args.len()) {
             return Err(wrong_arity(command));
         }

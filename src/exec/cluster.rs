@@ -4,7 +4,7 @@
 use crate::{
     command::{Command, Flags, error::Stop, keys::CallKeys},
     config::Opt,
-    exec::turn::Turn,
+    exec::{invocation::Invocation, turn::Turn},
     server::{Server, cluster::View},
     session::Session,
 };
@@ -90,13 +90,9 @@ pub fn slot_of(command: &Command, args: Args) -> Result<Option<u16>, Stop> {
 impl Turn<'_> {
     /// Whether a command may be executed on this node of a cluster, or the error that sends the client elsewhere.
     #[cold]
-    pub(super) fn way(
-        &self,
-        session: &Session,
-        command: &Command,
-        args: Args,
-        keys: &CallKeys,
-    ) -> Result<Way, Elsewhere> {
+    pub(super) fn way(&self, session: &Session, invocation: &Invocation) -> Result<Way, Elsewhere> {
+        let Invocation { args, keys, .. } = *invocation;
+        let command = invocation.command();
         let mut slot = OneSlot::default();
         let (mut only_reads, mut is_one) = (!command.flags.has(Flags::WRITE), true);
         if command.name == "exec" {
@@ -139,25 +135,22 @@ impl Turn<'_> {
     /// known, unless it may go `across` slots of this node. A slot that it has `held` since it was here stays here for it. What is on its
     /// way to another node it must not touch: the script cannot be told to ask there.
     #[cold]
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn script_may_use(
         &self,
         session: &Session,
-        command: &Command,
-        args: Args,
-        keys: &CallKeys,
+        invocation: &Invocation,
         slot: &mut Option<u16>,
         across: bool,
         held: &mut Vec<u16>,
     ) -> Result<(), Stop> {
         let mut used = OneSlot::default();
-        used.add_call(command, args, keys).map_err(|_| {
+        used.add_call(invocation.command(), invocation.args, invocation.keys).map_err(|_| {
             let why = "in script attempted to access keys that don't hash to the same slot";
-            Stop::from(format!("ERR Command '{}' {why}", command.name))
+            Stop::from(format!("ERR Command '{}' {why}", invocation.command().name))
         })?;
         let Some(wanted) = used.0 else { return Ok(()) };
         if !held.contains(&wanted) {
-            match self.way(session, command, args, keys) {
+            match self.way(session, invocation) {
                 Ok(Way::Here) => held.push(wanted),
                 Err(Elsewhere::Down) => {
                     let why = "ERR Script attempted to execute a command while the cluster is down";
@@ -187,14 +180,12 @@ impl Turn<'_> {
         session: &Session,
         way: Way,
         txn: &mut Txn,
-        command: &Command,
-        args: Args,
-        keys: &CallKeys,
+        invocation: &Invocation,
     ) -> Result<(), Stop> {
         let (mut there, mut missing) = (0, 0);
         let db = self.worker.server.store.database(session.db as u8);
-        for &(index, _) in keys.known(command, args) {
-            match txn.type_of(db, args.at(index)) {
+        for &(index, _) in invocation.known_keys() {
+            match txn.type_of(db, invocation.args.at(index)) {
                 Some(_) => there += 1,
                 None => missing += 1,
             }

@@ -16,6 +16,7 @@ use crate::{
         check::{is_http, unknown_command},
         cluster::{Elsewhere, Way},
         handler::{Handler, Row, Rows},
+        invocation::Invocation,
         keyspace::Keyspace,
         locking::{PAGES_MAX, absent_pages, begin_keys, cold_values, touches_kept},
         turn::{Notification, Turn},
@@ -38,14 +39,14 @@ impl Turn<'_> {
     /// Remembers the keys that a tracking client has read, so that it is sent invalidations. The keys of a script are those
     /// that its commands read.
     #[cold]
-    fn remember(&self, session: &Session, command: &Command, args: Args, keys: &CallKeys) {
+    fn remember(&self, session: &Session, invocation: &Invocation) {
         let remembers = session.tracking.as_ref().is_some_and(Mode::remembers);
-        if !remembers || command.categories.has(Categories::SCRIPTING) {
+        if !remembers || invocation.command().categories.has(Categories::SCRIPTING) {
             return;
         }
         // A call whose arguments do not tell its keys has failed.
-        for &(index, _) in keys.known(command, args) {
-            self.announce(Notification::Read(session.client.id, args.at(index).to_vec()));
+        for &(index, _) in invocation.known_keys() {
+            self.announce(Notification::Read(session.client.id, invocation.args.at(index).to_vec()));
         }
     }
 
@@ -111,13 +112,14 @@ impl Turn<'_> {
             return outcome;
         }
         let keys = CallKeys::default();
-        if let Err(error) = self.check(session, id, command, args, &keys) {
+        let invocation = Invocation { id, row, args, keys: &keys, expected };
+        if let Err(error) = self.check(session, &invocation) {
             self.worker.stats().command(id).rejected.add(1);
             return self.refuse(session, Some(id), out, error);
         }
         let mut way = Way::Here;
         if self.worker.server.cluster.is_on() && !session.is_primary {
-            match self.way(session, command, args, &keys) {
+            match self.way(session, &invocation) {
                 Ok(found) => way = found,
                 Err(Elsewhere::Later) => return Outcome::postpone(FROZEN_RETRY),
                 Err(elsewhere) => {
@@ -164,7 +166,7 @@ impl Turn<'_> {
         let has_txn = !matches!(row.handler, Handler::Plain(_)) || command.name == "exec";
         let counted = self.counts_scm().filter(|_| has_txn);
         counted.inspect(|counted| counted.open());
-        let outcome = self.run(session, id, row, args, &keys, way, redo, out, wake, expected);
+        let outcome = self.run(session, &invocation, way, redo, out, wake);
         counted.inspect(|counted| counted.close(outcome.is_final().then_some(id)));
         if let Some(mode) = session.tracking.as_mut().filter(|_| outcome.is_final()) {
             // CLIENT CACHING applies to the next command, or to all of the next transaction.
@@ -211,24 +213,20 @@ impl Turn<'_> {
 
     /// Runs a command in a transaction of its own. `redo`: see [`redo_of`]; of no meaning if it does not write.
     #[inline]
-    #[allow(clippy::too_many_arguments)]
     fn run(
         &self,
         session: &mut Session,
-        id: CommandId,
-        row: &'static Row,
-        args: Args,
-        keys: &CallKeys,
+        invocation: &Invocation,
         way: Way,
         redo: usize,
         out: &mut Writer,
         wake: Wake,
-        expected: Option<&Expected>,
     ) -> Outcome {
+        let Invocation { id, row, args, expected, .. } = *invocation;
         let (store, command) = (&self.worker.server.store, &row.command);
         let mut begun = match row.handler {
             Handler::Plain(_) | Handler::Browsing(_) | Handler::Script(_) => {
-                return self.call(session, id, args, keys, out, wake, None);
+                return self.call(session, invocation, out, wake, None);
             }
             Handler::Keyed(_) if self.worker.server.table.first_is_key(id) => {
                 let expected = expected.copied().unwrap_or_else(|| store.derive(args.at(1)));
@@ -238,7 +236,7 @@ impl Turn<'_> {
                 store.try_begin_expected(args.at(1), expected, self.now_ms())
             }
             Handler::Keyed(_) if row.locks_all(args) => store.try_begin_all(),
-            Handler::Keyed(_) => begin_keys(store, session.db as u8, command, args, keys),
+            Handler::Keyed(_) => begin_keys(store, session.db as u8, invocation),
             Handler::Whole(_) => store.try_begin_all(),
         };
         // The transaction is used where it was made: it is too large to move.
@@ -247,12 +245,12 @@ impl Turn<'_> {
         };
         // A client that has waited for a key does not wait for other waiters: it was woken because it is its turn.
         let has_waited = session.waiting.is_some();
-        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, row, args, keys) {
+        if txn.keeps_any() && !has_waited && touches_kept(txn, session.db as u8, invocation) {
             return Outcome::WaiterFirst;
         }
         if way != Way::Here {
             let served = command.name == "migrate";
-            let there = if served { Ok(()) } else { self.are_there(session, way, txn, command, args, keys) };
+            let there = if served { Ok(()) } else { self.are_there(session, way, txn, invocation) };
             if let Err(error) = there {
                 session.waiting.take().into_iter().for_each(|waiting| waiting.end(txn));
                 return self.stop(error, false, out).0;
@@ -269,13 +267,11 @@ impl Turn<'_> {
         }
         self.set_expiry(session, txn, command.flags.has(Flags::WRITE));
         let absent = match row.handler {
-            Handler::Keyed(_) => {
-                absent_pages(txn, store.database(session.db as u8), row, args, keys, PAGES_MAX)
-            }
+            Handler::Keyed(_) => absent_pages(txn, store.database(session.db as u8), invocation, PAGES_MAX),
             _ => Ok(Vec::new()),
         };
         let mut outcome = match absent {
-            Ok(cold) if cold.is_empty() => self.call(session, id, args, keys, out, wake, Some(txn)),
+            Ok(cold) if cold.is_empty() => self.call(session, invocation, out, wake, Some(txn)),
             Ok(cold) => Outcome::Fetch(cold),
             Err(error) => self.stop(error.into(), false, out).0,
         };
@@ -286,7 +282,7 @@ impl Turn<'_> {
                 session.fetched = txn.take_fetched();
                 let db = store.database(session.db as u8);
                 let first = cold[0];
-                let more = cold_values(txn, db, command, args, keys).into_iter();
+                let more = cold_values(txn, db, invocation).into_iter();
                 cold.extend(more.filter(|more| *more != first));
             }
             Outcome::Done | Outcome::Close => {
@@ -315,22 +311,19 @@ impl Turn<'_> {
 
     /// Calls a handler and counts the call. EXEC and scripts call their commands through this, too, in their own
     /// transaction.
-    #[allow(clippy::too_many_arguments)]
     pub fn call(
         &self,
         session: &mut Session,
-        id: CommandId,
-        args: Args,
-        keys: &CallKeys,
+        invocation: &Invocation,
         out: &mut Writer,
         wake: Wake,
         txn: Option<&mut Txn>,
     ) -> Outcome {
+        let Invocation { id, row, args, .. } = *invocation;
         if !session.in_exec {
             session.client.set_command(id);
         }
         let is_shown = wake == Wake::First && self.worker.server.push.monitors.is_used();
-        let row = self.worker.rows.row(id);
         let command = &row.command;
         if is_shown && command.flags.has(Flags::SKIP_MONITOR) && session.fetched.is_empty() {
             // MONITOR shows a script before the commands that it calls.
@@ -360,11 +353,11 @@ impl Turn<'_> {
                 }
                 let (session, changes) = (&*call.session, txn.take_changes());
                 if !over || !changes.is_empty() {
-                    let is_read = |key: &[u8]| tells_misses(command, args, keys, key);
+                    let is_read = |key: &[u8]| tells_misses(invocation, key);
                     self.note_changes(session.client.id, first_notification, over, changes, is_read);
                 }
                 if over && session.tracking.is_some() && command.flags.has(Flags::READONLY) {
-                    self.remember(session, command, args, keys);
+                    self.remember(session, invocation);
                 }
                 answer
             }
@@ -452,8 +445,9 @@ fn may_write(rows: &Rows, server: &Server, session: &Session, row: &Row, args: A
 }
 
 /// Whether somebody is told that a call has not found a key: those that read it, by their key specifications, tell so.
-fn tells_misses(command: &Command, args: Args, keys: &CallKeys, key: &[u8]) -> bool {
-    let mut read = keys.all(command, args).filter(|(_, access)| access.has(KeyAccess::RO));
+fn tells_misses(invocation: &Invocation, key: &[u8]) -> bool {
+    let command = invocation.command();
+    let mut read = invocation.all_keys().filter(|(_, access)| access.has(KeyAccess::RO));
     read.any(|(name, _)| name == key)
         && !matches!(command.group, "transactions")
         && !command.name.starts_with("object|")

@@ -16,6 +16,7 @@ pub mod dispatch;
 mod ending;
 mod fetcher;
 pub mod handler;
+pub mod invocation;
 pub mod keyspace;
 pub mod locking;
 pub mod script;

@@ -7,7 +7,7 @@ use crate::{
         Flags,
         error::{OUT_OF_MEMORY, Stop},
         keys::CallKeys,
-        table::{CommandId, Lookup},
+        table::Lookup,
     },
     config::Opt,
     exec::{
@@ -19,6 +19,7 @@ use crate::{
         call::Call,
         dispatch::is_repeatable,
         handler::Handler,
+        invocation::Invocation,
         turn::Turn,
     },
     script::{
@@ -368,11 +369,11 @@ impl Run<'_, '_, '_> {
     }
 
     /// Locks what a command needs.
-    fn lock(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Failed> {
+    fn lock(&mut self, invocation: &Invocation) -> Result<(), Failed> {
         let before = self.txn.partitions_len();
-        if !self.try_lock(id, args, keys) {
+        if !self.try_lock(invocation) {
             let since = self.turn.now();
-            while !self.try_lock(id, args, keys) {
+            while !self.try_lock(invocation) {
                 self.wait_for_others(since)?;
             }
         }
@@ -384,15 +385,15 @@ impl Run<'_, '_, '_> {
     }
 
     /// The same as far as it takes no waiting; whether all is locked.
-    fn try_lock(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> bool {
-        let row = self.turn.worker.rows.row(id);
+    fn try_lock(&mut self, invocation: &Invocation) -> bool {
+        let Invocation { id, row, args, .. } = *invocation;
         if row.locks_all(args) {
             return self.txn.try_include_all();
         }
         if self.turn.worker.server.table.first_is_key(id) {
             return self.txn.try_include(args.at(1));
         }
-        let keys = keys.known(&row.command, args);
+        let keys = invocation.known_keys();
         if keys.is_empty() && matches!(row.handler, Handler::Keyed(_)) {
             return self.txn.try_include(b"");
         }
@@ -427,8 +428,9 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn check(&mut self, id: CommandId, args: Args, keys: &CallKeys) -> Result<(), Failed> {
-        let command = self.turn.worker.server.table.command(id);
+    fn check(&mut self, invocation: &Invocation) -> Result<(), Failed> {
+        let Invocation { id, args, keys, .. } = *invocation;
+        let command = invocation.command();
         if self.begins_again {
             return Err(AGAIN.into());
         }
@@ -474,11 +476,11 @@ impl Run<'_, '_, '_> {
             let expected = self.txn.expect(redo, purpose(may_grow), false);
             expected.map_err(|error| self.refused(error.into()))?;
         }
-        self.lock(id, args, keys)?;
+        self.lock(invocation)?;
         if self.turn.worker.server.cluster.is_on() && !self.session.is_primary {
             // With its partition locked, so that it does not go to another node behind this look.
             let (slot, across, held) = (&mut self.slot, self.is_across_slots, &mut self.held_slots);
-            self.turn.script_may_use(self.session, command, args, keys, slot, across, held).map_err(text)?;
+            self.turn.script_may_use(self.session, invocation, slot, across, held).map_err(text)?;
         }
         if command.flags.has(Flags::WRITE) && !self.wrote {
             self.begin_to_write()?;
@@ -538,8 +540,9 @@ impl Host for Run<'_, '_, '_> {
             errors.count(UNKNOWN);
             return Err(UNKNOWN.into());
         };
-        let keys = CallKeys::default();
-        if let Err(text) = self.check(id, args, &keys) {
+        let (keys, row) = (CallKeys::default(), self.turn.worker.rows.row(id));
+        let invocation = Invocation { id, row, args, keys: &keys, expected: None };
+        if let Err(text) = self.check(&invocation) {
             if !self.begins_again {
                 self.turn.worker.stats().command(id).rejected.add(1);
                 errors.count(&text);
@@ -549,7 +552,7 @@ impl Host for Run<'_, '_, '_> {
         let mut waited = false;
         loop {
             let mut out = Writer::new(reply, self.proto);
-            match self.turn.call(self.session, id, args, &keys, &mut out, Wake::First, Some(self.txn)) {
+            match self.turn.call(self.session, &invocation, &mut out, Wake::First, Some(self.txn)) {
                 Outcome::Fetch(cold) => {
                     self.fetch(cold)?;
                     waited = true;
@@ -569,7 +572,7 @@ impl Host for Run<'_, '_, '_> {
                 Done | Close => break,
             }
         }
-        self.is_repeatable &= is_repeatable(self.turn.worker.server.table.command(id));
+        self.is_repeatable &= is_repeatable(&row.command);
         if waited {
             // A script may look at more than there is memory for.
             self.txn.take_fetched();
