@@ -266,7 +266,8 @@ fn a_volatile_policy_takes_only_keys_that_expire() {
         let (late, soon) = (keys(&mut client, "late:").len(), keys(&mut client, "soon:").len());
         assert!(late + soon < ROOM as usize / 3, "{policy}: {late} {soon}");
         if policy == "volatile-ttl" {
-            assert!(late > ROOM as usize / 5 && soon < ROOM as usize / 20, "{late} {soon}");
+            // Of each it had a quarter, and sees a sample when it takes one.
+            assert!(late > ROOM as usize / 5 && soon < ROOM as usize / 10, "{late} {soon}");
         }
         // When there are no more such keys, nothing more is taken in.
         let refused = fill(&mut client, "most:", 0..ROOM / 2, set);
