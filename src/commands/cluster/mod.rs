@@ -43,13 +43,13 @@ pub static COMMANDS: &[Row] = &[
         summary: "Enables read-only queries for a connection to a Redis Cluster replica node.",
         ..ROW
     }
-    .by(Plain(no_replica)),
+    .by(Plain(changes_nothing)),
     Command {
         name: "readwrite",
         summary: "Enables read-write queries for a connection to a Redis Cluster replica node.",
         ..ROW
     }
-    .by(Plain(no_replica)),
+    .by(Plain(changes_nothing)),
 ];
 
 const MANAGES: Flags = Flags::ADMIN.and(Flags::STALE);
@@ -111,8 +111,8 @@ fn asking(call: &mut Call) -> Answer {
     call.reply_ok()
 }
 
-/// No node is a replica, so there is no other way to read.
-fn no_replica(call: &mut Call) -> Answer {
+/// Whoever gets here has the data itself, and reads them in one way only; a server that follows in a replica set answers without this (`replica_set::front`).
+fn changes_nothing(call: &mut Call) -> Answer {
     view(call)?;
     call.reply_ok()
 }
