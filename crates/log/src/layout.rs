@@ -224,6 +224,12 @@ impl SegmentHeader {
         }
     }
 
+    /// Whether a file's header was cut off while it was written, and only its copy is whole.
+    pub fn is_torn(block: &[u8]) -> bool {
+        let (own, copy) = block.split_at(HEADER_COPY);
+        Self::decode(own, "").is_err() && Self::decode(copy, "").is_ok()
+    }
+
     /// What the first half of a block, or the second, says.
     fn decode(block: &[u8], file: &str) -> Result<Self> {
         let crc_holds = crc32c(&block[..SEGMENT_CRC]) == u32_at(block, SEGMENT_CRC);

@@ -35,7 +35,9 @@ impl Log {
         let entry = segment.entry();
         let start = self.segments.start_of(seq);
         let end = self.segments.start_of(seq + 1).min(self.durable());
-        if entry.crossing < start && self.segments.is_kept(entry.crossing, start) {
+        // The header is there before the batch is.
+        let crosses = entry.crossing < start && entry.first <= self.durable();
+        if crosses && self.segments.is_kept(entry.crossing, start) {
             self.scan(entry.crossing, start, f)?;
         }
         let from = match scope {

@@ -464,9 +464,13 @@ impl Segments {
         if self.io.scm().is_none() {
             return write(block, 0);
         }
-        // Memory writes no more than a word whole: while one of the two is written, the other one is there.
-        write(&block[..HEADER_COPY], HEADER_COPY)?;
-        write(&block[..HEADER_COPY], 0)
+        // Memory writes no more than a word whole: while one of the two is written, the other one is there. First the one that the
+        // power may have cut off before.
+        let mut old = AlignedBuf::zeroed(BLOCK);
+        let read = segment.file.read_at(&mut old, 0);
+        read.map_err(|e| Error::io(format!("read {}", segment.file.name()), e))?;
+        let offsets = if SegmentHeader::is_torn(&old) { [0, HEADER_COPY] } else { [HEADER_COPY, 0] };
+        offsets.into_iter().try_for_each(|offset| write(&block[..HEADER_COPY], offset))
     }
 
     /// The first block of the segment `seq`.

@@ -209,6 +209,28 @@ fn a_failing_device_latches_and_what_is_found_later_is_durable() {
     }
 }
 
+/// The power goes again and again while the header of the last segment is written: one of its two copies is always whole.
+#[test]
+fn a_header_that_was_cut_off_is_whole_before_its_copy_is_written() {
+    for seed in seeds(20) {
+        let (mut rng, mut io) = (Rng(seed), SimIo::on_scm(seed));
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        // So that the next segment is prepared.
+        log.append(b"first");
+        log.close().expect("close");
+        drop(log);
+        for round in 0..40u8 {
+            let opened = open(Arc::new(io.clone()), options(), FIRST_LSN);
+            let (log, ..) = opened.unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
+            log.append(&[round; 100]);
+            io.crash_after(1 + rng.below(3));
+            // Says in the header that all is durable.
+            let _ = log.close();
+            io = io.crash();
+        }
+    }
+}
+
 /// A torn commit may leave its later batches intact. If a new batch takes exactly the place of the torn one, the
 /// old ones must not follow it.
 #[test]
