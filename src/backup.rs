@@ -8,10 +8,10 @@ use crate::{
     import::{Address, Connection, Login},
     util::progress::Progress,
 };
-use holdfast_io::Spread;
 use holdfast_resp::Reply;
 use holdfast_store::{
     BackupFolder, BackupInfo, BackupWritten, Io, OpenError, Options, Plan, RealIo, Store, Until,
+    folders_in_use,
 };
 use jiff::Timestamp;
 use std::{
@@ -193,10 +193,7 @@ impl ServerLink {
 
 /// Opens the folder of a server that runs, with all further ones that it has, only to read them.
 pub fn open_data_folder(dir: &Path) -> Result<Arc<dyn Io>, String> {
-    let shown = dir.display().to_string();
-    let open = |path: &str, _| -> Result<Arc<dyn Io>, OpenError> { Ok(Arc::new(RealIo::read_only(path))) };
-    Spread::open(Arc::new(RealIo::read_only(dir)), &shown, "log", &[], &open)
-        .map_err(|e| format!("{shown}: {e}"))
+    folders_in_use(dir).map_err(|e| format!("{}: {e}", dir.display()))
 }
 
 /// How fast is copied.

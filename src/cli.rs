@@ -205,7 +205,7 @@ fn import(args: &[&str]) -> Result<Request, ConfigError> {
         let config = Config::default();
         config.set(Opt::LogLevel, &["warning"]).expect("a level");
         set_options(&config, rest)?;
-        if !config.more_dirs().is_empty() {
+        if !config.more_dirs().is_empty() || config.flash_dir().is_some() {
             return Err(wrong("an import makes one folder; name further ones when the server starts"));
         }
         let to = Destination::Folder(Box::new(config));

@@ -6,7 +6,7 @@ use harness::{Client, Server, is_error, number, ok, text, wait_until};
 use holdfast_resp::Reply;
 use std::{collections::BTreeMap, fs};
 
-const CAUSES: [&str; 12] = [
+const CAUSES: [&str; 13] = [
     "items",
     "redo",
     "frozen_items",
@@ -19,6 +19,7 @@ const CAUSES: [&str; 12] = [
     "heap_pages",
     "heap_tables",
     "superblock",
+    "moved_segments",
 ];
 
 /// The figures of the section, without their prefix.

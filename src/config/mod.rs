@@ -90,6 +90,11 @@ impl Config {
         self.dirs.lock().expect("no holder panics").more.clone()
     }
 
+    /// The folder on a slower medium, if one was named.
+    pub fn flash_dir(&self) -> Option<PathBuf> {
+        Some(self.text(Opt::FlashDir)).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+    }
+
     /// The `user` lines at start: a name and rules each.
     pub fn users(&self) -> Vec<Vec<Vec<u8>>> {
         self.users.lock().expect("no holder panics").clone()

@@ -8,7 +8,7 @@ use crate::{
     util::allocator,
 };
 use holdfast_io::{Scm, ScmMedium, ScmOptions, WriteBack, WriteDelay};
-use holdfast_store::{HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
+use holdfast_store::{Further, HomeMethod, Io, OpenError, Options, RealIo, Recovery, Store, folders};
 use std::{fs, path::Path, process, sync::Arc};
 
 /// Opens the store of a new data folder, to be filled and closed.
@@ -28,11 +28,16 @@ pub(super) fn open_folder(config: &Config, clock_stopped_at_ms: Option<u64>) -> 
     let dir = config.text(Opt::Dir);
     let open = || {
         let scm = scm_options(config).map(Scm::new).transpose()?.map(Arc::new);
-        let new = |dir: &Path| {
+        let new = |dir: &Path, is_below: bool| {
             let io = RealIo::new(dir)?.with_clock_stopped(clock_stopped_at_ms);
-            if let Some(scm) = &scm { io.on_scm(scm.clone()) } else { Ok(io) }
+            match &scm {
+                Some(scm) if !is_below => io.on_scm(scm.clone()),
+                _ => Ok(io),
+            }
         };
-        folders(Path::new(&dir), &config.more_dirs(), &new)
+        let below = config.flash_dir().map(|path| Further { path, is_below: true });
+        let more = config.more_dirs().into_iter().map(|path| Further { path, is_below: false });
+        folders(Path::new(&dir), &more.chain(below).collect::<Vec<_>>(), &new)
     };
     open().map_err(|error| cannot_open(&dir, &error))
 }
@@ -52,6 +57,10 @@ pub(super) fn store_options(config: &Config) -> Result<Options, String> {
     let log_bytes_max = config.number(Opt::LogMaxSize) as u64;
     if log_bytes_max > 0 {
         options.log_bytes_max = log_bytes_max;
+    }
+    let above_max = config.number(Opt::ScmMaxSize) as u64;
+    if above_max > 0 {
+        options.log_bytes_above_max = above_max;
     }
     options.home = scm_method(config)?;
     Ok(options)

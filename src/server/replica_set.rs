@@ -139,7 +139,8 @@ impl ReplicaSet {
         if !config.text(Opt::ReplicaOf).is_empty() {
             return refused("one of its servers cannot be a replica of another server (replicaof), too");
         }
-        if config.choice(Opt::Medium) != "block" || !config.more_dirs().is_empty() {
+        let has_more = !config.more_dirs().is_empty() || config.flash_dir().is_some();
+        if config.choice(Opt::Medium) != "block" || has_more {
             return refused(
                 "the data of its servers lie in one folder, on a drive: medium block, and one dir",
             );

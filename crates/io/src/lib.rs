@@ -34,13 +34,19 @@ pub use reads::ReadQueue;
 pub use real::RealIo;
 pub use scm::{LINE, Scm, ScmMedium, ScmOptions, ScmStats, WORD, WriteBack, WriteDelay, dirty_shutdowns};
 pub use sim::{Fault, Outcome, PowerCut, ScmBug, SimIo};
-pub use spread::{FolderUse, OpenFolder, Spread, open_damaged_folders, open_folders};
+pub use spread::{FolderUse, Further, OpenFolder, Spread, SpreadFiles, open_damaged_folders, open_folders};
 pub use tolerant::Tolerant;
 
 /// The unit that a medium writes atomically, in bytes.
 pub const SECTOR: usize = 512;
 /// The unit in which Holdfast writes, in bytes; offsets and lengths that are multiples of it need no copy.
 pub const BLOCK: usize = 4096;
+
+/// What is left of `free` bytes without `reserve`; less than none: as many are missing.
+fn left(free: u64, reserve: u64) -> i64 {
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    bytes(free) - bytes(reserve)
+}
 
 /// What a successful write promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +132,18 @@ pub trait Io: Send + Sync {
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
     /// Bytes that can still be allocated on the medium; `None`: it does not tell, as some network file systems do not.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
-    /// Bytes that new files may take which need not be beside the others, while so many are to be left for these.
-    fn room_for_files(&self, reserve: u64) -> io::Result<Option<u64>> {
-        Ok(self.free_bytes()?.map(|free| free.saturating_sub(reserve)))
+    /// Bytes that new files may take which need not be beside the others and do not lie below, while so many are to be left for these. Less
+    /// than none: as many of these are missing.
+    fn room_for_files(&self, reserve: u64) -> io::Result<Option<i64>> {
+        Ok(self.free_bytes()?.map(|free| left(free, reserve)))
+    }
+    /// The further folder on a slower medium, if there is one: new files go there if their names say so ([`SpreadFiles`]).
+    fn below(&self) -> Option<&dyn Io> {
+        None
+    }
+    /// Whether a file lies there.
+    fn is_below(&self, _name: &str) -> bool {
+        false
     }
     /// What its further folders hold; none, if it has none ([`Spread`]).
     fn further_folders(&self) -> Vec<FolderUse> {

@@ -18,7 +18,7 @@ use crate::{
     WriteDelay,
 };
 pub use cut::{Outcome, PowerCut};
-use disk::{Names, Node};
+use disk::{Inode, Names, Node};
 use rng::Rng;
 
 /// The simulated wall clock's start: 2024-01-01 UTC, in milliseconds since 1970.
@@ -149,8 +149,6 @@ type BeforeFence = Arc<dyn Fn(&SimIo) + Send + Sync>;
 struct Machine {
     rng: Rng,
     names: Names,
-    /// Bytes that the medium writes whole or not at all.
-    unit: usize,
     powered: bool,
     operations: u64,
     crash_at: Option<u64>,
@@ -193,8 +191,7 @@ impl SimIo {
     }
 
     fn with(machine: Machine, scm: Option<Arc<Scm>>) -> Self {
-        let unit = if scm.is_some() { WORD } else { SECTOR };
-        Self(Arc::new(Mutex::new(Machine { unit, ..machine })), scm)
+        Self(Arc::new(Mutex::new(machine)), scm)
     }
 
     /// The same with storage-class memory as its medium: what is written is durable when the write returns, and of a write in which
@@ -213,7 +210,7 @@ impl SimIo {
         machine.powered = false;
         machine.held.changed.notify_all();
         let mut rng = Rng::new(machine.rng.draw());
-        let names = machine.names.after_power_cut(machine.unit, &mut rng);
+        let names = machine.names.after_power_cut(&mut rng);
         Self::with(machine.like(names, rng.draw()), self.1.clone())
     }
 
@@ -228,6 +225,11 @@ impl SimIo {
     /// Another data folder on this machine.
     pub fn folder(&self, path: &str) -> Arc<dyn Io> {
         Arc::new(SimFolder { machine: self.clone(), prefix: format!("{path}/") })
+    }
+
+    /// Another data folder of this machine, on a drive, whatever its other medium.
+    pub fn folder_on_drive(&self, path: &str) -> Arc<dyn Io> {
+        SimIo(self.0.clone(), None).folder(path)
     }
 
     /// Cuts the power in the middle of the `count`-th of the coming [`operations`](Self::operations), from 1: it
@@ -438,7 +440,7 @@ impl Io for SimIo {
             Some(node) => node.clone(),
             None if create => {
                 let step = machine.step()?;
-                let node = Node::default();
+                let node = Inode::new(if self.1.is_some() { WORD } else { SECTOR });
                 machine.names.set(name, Some(node.clone()));
                 step.finish()?;
                 node
@@ -519,7 +521,6 @@ impl Machine {
         Machine {
             rng: Rng::new(seed),
             names: Names::default(),
-            unit: SECTOR,
             powered: true,
             operations: 0,
             crash_at: None,
@@ -728,12 +729,11 @@ impl File for SimFile {
             Some(Effect::Lost) => return step.finish(),
             Some(Effect::Misdirected) => start + BLOCK,
             Some(Effect::Short) => {
-                let sectors = bytes.len().div_ceil(machine.unit) as u64;
-                bytes.truncate((machine.rng.draw() % sectors.max(1)) as usize * machine.unit);
+                inode.cut_short(&mut bytes, &mut machine.rng);
                 start
             }
             Some(effect @ Effect::Fails(_)) => {
-                inode.tear(start, &bytes, machine.unit, &mut machine.rng);
+                inode.tear(start, &bytes, &mut machine.rng);
                 return Err(effect.error());
             }
         };
@@ -778,7 +778,7 @@ impl File for SimFile {
         machine.note_cut(self.scm.as_ref());
         let mut inode = self.node.lock();
         if let Some(effect) = machine.strikes(Operation::Sync, &self.name) {
-            inode.sync_fails(machine.unit, &mut machine.rng);
+            inode.sync_fails(&mut machine.rng);
             return Err(effect.error());
         }
         inode.sync();

@@ -3,8 +3,10 @@
 //!
 //! A file may be in any of them, and is looked for when the data folder is opened. Each further folder has a file that says whose it
 //! is, and the data folder has one that says where it is: so it is found again, and never taken for another one.
+//!
+//! One of them may lie *below* the others, on a slower medium: files lie there if their names say so, and no others.
 
-use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, sealed};
+use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, left, sealed};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -28,19 +30,40 @@ const PATH_MAX: usize = 4032;
 /// New files are not put where there is less room than this, unless it is so everywhere.
 const ROOM_MIN: u64 = 64 << 20;
 
-/// Opens the folder with a path, for this process only. It may make it, if that is said.
-pub type OpenFolder<'a> = &'a dyn Fn(&str, bool) -> Result<Arc<dyn Io>>;
+/// Number of the folder below, in its files' names, too.
+const BELOW: u32 = 0;
+
+/// Which files of a data folder are spread.
+#[derive(Clone, Copy, Debug)]
+pub struct SpreadFiles {
+    /// Their folder.
+    pub folder: &'static str,
+    /// Whether one with this name, that of its folder included, lies below.
+    pub is_below: fn(&str) -> bool,
+}
+
+/// A further folder, of which this is all that is known so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Further<P> {
+    /// Where it is.
+    pub path: P,
+    /// Whether it lies below the others. At most one does.
+    pub is_below: bool,
+}
+
+/// Opens a further folder, for this process only. It may make it, if that is said.
+pub type OpenFolder<'a> = &'a dyn Fn(&Further<&str>, bool) -> Result<Arc<dyn Io>>;
 
 /// Opens a data folder of the file system, with the further folders that it has, and those of `more` that are new; see
-/// [`Spread::open`]. `new`: how a folder is opened.
+/// [`Spread::open`]. `new`: how a folder is opened that lies below, or does not.
 pub fn open_folders(
     dir: &Path,
-    more: &[PathBuf],
-    spread: &str,
-    new: &dyn Fn(&Path) -> Result<RealIo>,
+    more: &[Further<PathBuf>],
+    files: SpreadFiles,
+    new: &dyn Fn(&Path, bool) -> Result<RealIo>,
 ) -> Result<Arc<dyn Io>> {
-    let locked = |dir: &Path| {
-        let io = new(dir)?;
+    let locked = |dir: &Path, is_below| {
+        let io = new(dir, is_below)?;
         io.lock()?;
         Ok(io)
     };
@@ -49,34 +72,41 @@ pub fn open_folders(
         let text = path.to_str().filter(|text| text.len() <= PATH_MAX);
         text.map(str::to_owned).ok_or_else(|| Error::Unusable("its path is no text, or too long".to_owned()))
     };
-    let home = Arc::new(locked(dir)?);
-    let more = more.iter().map(|dir| name(dir)).collect::<Result<Vec<_>>>()?;
-    let open = |path: &str, is_new: bool| -> Result<Arc<dyn Io>> {
-        let path = Path::new(path);
+    let home = Arc::new(locked(dir, false)?);
+    let named = |more: &Further<PathBuf>| Ok(Further { path: name(&more.path)?, is_below: more.is_below });
+    let more = more.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let open = |further: &Further<&str>, is_new: bool| -> Result<Arc<dyn Io>> {
+        let path = Path::new(further.path);
         if !is_new && !path.is_dir() {
-            return Err(Error::Unusable(
-                "there is no such folder; if it was moved, name it by dir".to_owned(),
-            ));
+            let option = option(further.is_below);
+            return Err(Error::Unusable(format!(
+                "there is no such folder; if it was moved, name it by {option}"
+            )));
         }
-        Ok(Arc::new(locked(path)?))
+        Ok(Arc::new(locked(path, further.is_below)?))
     };
-    Spread::open(home, &name(dir)?, spread, &more, &open)
+    Spread::open(home, &name(dir)?, files, &more, &open)
 }
 
 /// Opens a data folder of the file system that may be damaged, and those of its further folders that are there, only to read them. Says of
 /// the others what is wrong.
-pub fn open_damaged_folders(dir: &Path, spread: &str) -> Result<(Arc<dyn Io>, Vec<Error>)> {
-    let open = |path: &str, _| -> Result<Arc<dyn Io>> {
-        if !Path::new(path).is_dir() {
+pub fn open_damaged_folders(dir: &Path, files: SpreadFiles) -> Result<(Arc<dyn Io>, Vec<Error>)> {
+    let open = |further: &Further<&str>, _| -> Result<Arc<dyn Io>> {
+        if !Path::new(further.path).is_dir() {
             return Err(Error::Unusable("there is no such folder".to_owned()));
         }
-        let io = RealIo::read_only(path);
+        let io = RealIo::read_only(further.path);
         io.lock()?;
         Ok(Arc::new(io))
     };
     let home = RealIo::read_only(dir);
     home.lock()?;
-    Spread::open_damaged(Arc::new(home), spread, &open)
+    Spread::open_damaged(Arc::new(home), files, &open)
+}
+
+/// How a server's user names such a folder.
+fn option(is_below: bool) -> &'static str {
+    if is_below { "flash-dir" } else { "dir" }
 }
 
 /// What ties a further folder to its data folder; both have it.
@@ -84,6 +114,7 @@ pub fn open_damaged_folders(dir: &Path, spread: &str) -> Result<(Arc<dyn Io>, Ve
 struct Tie {
     /// Random, the same for all folders of one data folder.
     id: [u8; 16],
+    /// [`BELOW`], or from 1 on.
     number: u32,
     /// Where the other one is.
     path: String,
@@ -138,10 +169,42 @@ impl Tie {
 pub struct FolderUse {
     /// Its absolute path.
     pub path: String,
+    /// Whether it lies below the others.
+    pub is_below: bool,
     /// Files that are spread and lie there.
     pub files: usize,
     /// Bytes that its medium has left; `None`: it does not tell.
     pub free_bytes: Option<u64>,
+}
+
+/// A data folder and its further folders, while they are being opened.
+struct Found {
+    folders: Vec<Arc<dyn Io>>,
+    paths: Vec<String>,
+    below: Option<usize>,
+}
+
+impl Found {
+    fn new(home: Arc<dyn Io>) -> Found {
+        Found { folders: vec![home], paths: Vec::new(), below: None }
+    }
+
+    /// Adds the further folder with a number.
+    fn push(&mut self, number: u32, io: Arc<dyn Io>, path: String) {
+        if number == BELOW {
+            self.below = Some(self.folders.len());
+        }
+        self.folders.push(io);
+        self.paths.push(path);
+    }
+
+    fn spread(self, files: SpreadFiles) -> Result<Spread> {
+        let Found { folders, paths, below } = self;
+        let (places, reserve) = (Mutex::default(), AtomicU64::new(0));
+        let spread = Spread { folders, paths, below, files, places, reserve };
+        spread.look().map_err(|e| Error::io("list the data folder", e))?;
+        Ok(spread)
+    }
 }
 
 /// A data folder and its further folders.
@@ -150,8 +213,9 @@ pub struct Spread {
     folders: Vec<Arc<dyn Io>>,
     /// Paths of the others.
     paths: Vec<String>,
-    /// The folder whose files are spread, and a slash.
-    prefix: String,
+    /// Which of the folders lies below.
+    below: Option<usize>,
+    files: SpreadFiles,
     /// Where each file is.
     places: Mutex<BTreeMap<String, usize>>,
     /// Bytes of the data folder's medium that are not for such files.
@@ -159,36 +223,41 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Opens the further folders of the data folder `home`, which is at `path`, and takes those of `more` in that are new. The files of
-    /// its folder `spread` are spread from then on. Returns `home` itself, if there are no further folders. All paths are absolute.
+    /// Opens the further folders of the data folder `home`, which is at `path`, and takes those of `more` in that are new. Some of its
+    /// files are spread from then on. Returns `home` itself, if there are no further folders. All paths are absolute.
     ///
     /// # Errors
-    /// A further folder is missing, or another's, or has something in it already; or a system error.
+    /// A further folder is missing, or another's, or has something in it already, or there is another one below; or a system error.
     pub fn open(
         home: Arc<dyn Io>,
         path: &str,
-        spread: &str,
-        more: &[String],
+        files: SpreadFiles,
+        more: &[Further<String>],
         open: OpenFolder<'_>,
     ) -> Result<Arc<dyn Io>> {
         if let Some(tie) = Tie::read(&*home, MARK)? {
             return Err(Error::Unusable(format!("it is a part of the data folder {}: open that", tie.path)));
         }
-        let files = home.list("").map_err(|e| Error::io("list the data folder", e))?;
+        let names = home.list("").map_err(|e| Error::io("list the data folder", e))?;
         let mut numbers: Vec<u32> =
-            files.iter().filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok()).collect();
+            names.iter().filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok()).collect();
         if numbers.is_empty() && more.is_empty() {
             return Ok(home);
         }
         numbers.sort_unstable();
         let mut given = Vec::new();
-        for path in more {
-            let io = open(path, true).map_err(|e| within(path, e))?;
+        for Further { path, is_below } in more {
+            let further = Further { path: path.as_str(), is_below: *is_below };
+            let io = open(&further, true).map_err(|e| within(path, e))?;
             let tie = Tie::read(&*io, MARK).map_err(|e| within(path, e))?;
-            given.push((path, io, tie));
+            if tie.as_ref().is_some_and(|tie| (tie.number == BELOW) != *is_below) {
+                let is = if *is_below { "is none that lies below" } else { "lies below the others" };
+                return Err(Error::Unusable(format!("the further folder {path} {is}")));
+            }
+            given.push((further, io, tie));
         }
         let mut id = None;
-        let (mut folders, mut paths) = (vec![home.clone()], Vec::new());
+        let mut found = Found::new(home.clone());
         for &number in &numbers {
             let name = format!("{PREFIX}{number}");
             let known = Tie::read(&*home, &name)?;
@@ -197,14 +266,13 @@ impl Spread {
             let is_it = |tie: &Tie| tie.number == number && id.is_none_or(|id| tie.id == id);
             if let Some(at) = given.iter().position(|(_, _, tie)| tie.as_ref().is_some_and(is_it)) {
                 // It may have moved, or the power went when it was taken in.
-                let (path, io, tie) = given.swap_remove(at);
-                let tie = Tie { path: path.clone(), ..tie.expect("it has one") };
+                let (Further { path, .. }, io, tie) = given.swap_remove(at);
+                let tie = Tie { path: path.to_owned(), ..tie.expect("it has one") };
                 id = Some(tie.id);
                 if (is_unfinished || known.is_none_or(|known| known != tie)) && !home.is_read_only() {
                     tie.write(&*home, &name)?;
                 }
-                folders.push(io);
-                paths.push(path.clone());
+                found.push(number, io, path.to_owned());
                 continue;
             }
             let Some(known) = known else {
@@ -215,30 +283,31 @@ impl Spread {
                     }
                     continue;
                 }
-                return Err(Error::corrupt(
-                    &name,
-                    0,
-                    "it does not say where a further folder is: name that by dir",
-                ));
+                let what = format!(
+                    "it does not say where a further folder is: name that by {}",
+                    option(number == BELOW)
+                );
+                return Err(Error::corrupt(&name, 0, what));
             };
-            let io = open(&known.path, false).map_err(|e| within(&known.path, e))?;
+            let further = Further { path: known.path.as_str(), is_below: number == BELOW };
+            let io = open(&further, false).map_err(|e| within(&known.path, e))?;
             if !Tie::read(&*io, MARK)?.is_some_and(|tie| is_it(&tie)) {
                 return Err(Error::Unusable(format!(
-                    "its further folder is not at {} any more: name the folder where its files are by dir",
-                    known.path
+                    "its further folder is not at {} any more: name the folder where its files are by {}",
+                    known.path,
+                    option(further.is_below)
                 )));
             }
             if is_unfinished && !home.is_read_only() {
                 known.write(&*home, &name)?;
             }
-            folders.push(io);
-            paths.push(known.path);
+            found.push(number, io, known.path);
         }
-        for (more, io, tie) in given {
+        for (Further { path: more, is_below }, io, tie) in given {
             let unusable = |what: &str| Err(Error::Unusable(format!("the further folder {more} {what}")));
             // It has a mark, and is not known here: then the power went when it was taken in.
             let is_ours = tie.is_none_or(|tie| Some(tie.id) == id || tie.path == path);
-            let is_empty = ["", spread].iter().try_fold(true, |is_empty, folder| {
+            let is_empty = ["", files.folder].iter().try_fold(true, |is_empty, folder| {
                 let files = io.list(folder)?;
                 Ok(is_empty && files.iter().all(|file| [MARK, "lock"].contains(&file.as_str())))
             });
@@ -246,6 +315,9 @@ impl Spread {
                 _ if home.is_read_only() => return unusable("is not one yet, and nothing may be written"),
                 _ if !is_ours => return unusable("belongs to another data folder"),
                 false => return unusable("is not empty"),
+                true if is_below && found.below.is_some() => {
+                    return unusable("cannot lie below: another one does");
+                }
                 true => {}
             }
             let id = *id.get_or_insert_with(|| {
@@ -253,20 +325,15 @@ impl Spread {
                 home.random(&mut id);
                 id
             });
-            let number = numbers.last().map_or(1, |last| last + 1);
-            numbers.push(number);
+            let number = if is_below { BELOW } else { numbers.last().map_or(1, |last| last + 1) };
+            numbers.extend((!is_below).then_some(number));
             // First there: what the data folder names is always whole.
             let tie = Tie { id, number, path: path.to_owned() };
             tie.write(&*io, MARK).map_err(|e| within(more, e))?;
-            Tie { path: more.clone(), ..tie }.write(&*home, &format!("{PREFIX}{number}"))?;
-            folders.push(io);
-            paths.push(more.clone());
+            Tie { path: more.to_owned(), ..tie }.write(&*home, &format!("{PREFIX}{number}"))?;
+            found.push(number, io, more.to_owned());
         }
-        let prefix = format!("{spread}/");
-        let (places, reserve) = (Mutex::default(), AtomicU64::new(0));
-        let spread = Spread { folders, paths, prefix, places, reserve };
-        spread.look().map_err(|e| Error::io("list the data folder", e))?;
-        Ok(Arc::new(spread))
+        Ok(Arc::new(found.spread(files)?))
     }
 
     /// Opens the further folders of a data folder that may be damaged, as far as they are there, and says of the others what is wrong.
@@ -275,12 +342,12 @@ impl Spread {
     /// A system error, or a file is in two folders.
     pub fn open_damaged(
         home: Arc<dyn Io>,
-        spread: &str,
+        files: SpreadFiles,
         open: OpenFolder<'_>,
     ) -> Result<(Arc<dyn Io>, Vec<Error>)> {
-        let files = home.list("").map_err(|e| Error::io("list the data folder", e))?;
-        let (mut folders, mut paths, mut faults) = (vec![home.clone()], Vec::new(), Vec::new());
-        for name in files.iter().filter(|name| name.starts_with(PREFIX)) {
+        let names = home.list("").map_err(|e| Error::io("list the data folder", e))?;
+        let (mut found, mut faults) = (Found::new(home.clone()), Vec::new());
+        for name in names.iter().filter(|name| name.starts_with(PREFIX)) {
             let tie = match Tie::read(&*home, name)? {
                 Some(tie) => tie,
                 None => {
@@ -288,40 +355,36 @@ impl Spread {
                     continue;
                 }
             };
-            let io = open(&tie.path, false).and_then(|io| {
+            let further = Further { path: tie.path.as_str(), is_below: tie.number == BELOW };
+            let io = open(&further, false).and_then(|io| {
                 let is_it = Tie::read(&*io, MARK)?.is_some_and(|other| other.id == tie.id);
                 let gone = || Error::Unusable("the further folder is not there any more".to_owned());
                 if is_it { Ok(io) } else { Err(gone()) }
             });
             match io {
-                Ok(io) => {
-                    folders.push(io);
-                    paths.push(tie.path);
-                }
+                Ok(io) => found.push(tie.number, io, tie.path),
                 Err(fault) => faults.push(within(&tie.path, fault)),
             }
         }
-        if paths.is_empty() {
+        if found.paths.is_empty() {
             return Ok((home, faults));
         }
-        let (prefix, places, reserve) = (format!("{spread}/"), Mutex::default(), AtomicU64::new(0));
-        let spread = Spread { folders, paths, prefix, places, reserve };
-        spread.look().map_err(|e| Error::io("list the data folder", e))?;
-        Ok((Arc::new(spread), faults))
+        Ok((Arc::new(found.spread(files)?), faults))
     }
 
     /// Looks where each file is; their names.
     fn look(&self) -> io::Result<Vec<String>> {
         let mut places = BTreeMap::new();
         for (folder, io) in self.folders.iter().enumerate() {
-            for name in io.list(self.prefix.trim_end_matches('/'))? {
-                if places.insert(format!("{}{name}", self.prefix), folder).is_some() {
-                    let what = format!("{}{name} is in two folders", self.prefix);
+            for name in io.list(self.files.folder)? {
+                let name = format!("{}/{name}", self.files.folder);
+                if places.insert(name.clone(), folder).is_some() {
+                    let what = format!("{name} is in two folders");
                     return Err(io::Error::new(ErrorKind::InvalidData, what));
                 }
             }
         }
-        let names = places.keys().map(|name| name[self.prefix.len()..].to_owned()).collect();
+        let names = places.keys().map(|name| name[self.files.folder.len() + 1..].to_owned()).collect();
         *self.places.lock() = places;
         Ok(names)
     }
@@ -333,9 +396,17 @@ impl Spread {
         free.map_or(u64::MAX, |free| free.saturating_sub(reserve))
     }
 
-    /// The folder for a new file: the one with the fewest that has room.
-    fn choose(&self, places: &BTreeMap<String, usize>) -> usize {
-        let folders = 0..self.folders.len();
+    /// The folders that do not lie below.
+    fn above(&self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.folders.len()).filter(|folder| Some(*folder) != self.below)
+    }
+
+    /// The folder for a new file: the one with the fewest that has room, of those in which it may lie.
+    fn choose(&self, name: &str, places: &BTreeMap<String, usize>) -> usize {
+        if let Some(below) = self.below.filter(|_| (self.files.is_below)(name)) {
+            return below;
+        }
+        let folders = self.above();
         let count = |folder: usize| places.values().filter(|place| **place == folder).count();
         let roomy = folders.clone().filter(|&folder| self.room(folder) >= ROOM_MIN);
         let chosen = roomy.min_by_key(|&folder| count(folder));
@@ -354,12 +425,12 @@ fn within(path: &str, error: Error) -> Error {
 
 impl Io for Spread {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
-        if !name.starts_with(&self.prefix) {
+        if !name.strip_prefix(self.files.folder).is_some_and(|name| name.starts_with('/')) {
             return self.folders[0].open(name, create);
         }
         let mut places = self.places.lock();
         let known = places.get(name).copied();
-        let folder = known.unwrap_or_else(|| if create { self.choose(&places) } else { 0 });
+        let folder = known.unwrap_or_else(|| if create { self.choose(name, &places) } else { 0 });
         let file = self.folders[folder].open(name, create)?;
         places.insert(name.to_owned(), folder);
         Ok(file)
@@ -394,11 +465,11 @@ impl Io for Spread {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        if format!("{folder}/") == self.prefix { self.look() } else { self.folders[0].list(folder) }
+        if folder == self.files.folder { self.look() } else { self.folders[0].list(folder) }
     }
 
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
-        let all = if format!("{folder}/") == self.prefix { &self.folders[..] } else { &self.folders[..1] };
+        let all = if folder == self.files.folder { &self.folders[..] } else { &self.folders[..1] };
         all.iter().try_for_each(|io| io.sync_dir(folder))
     }
 
@@ -408,18 +479,34 @@ impl Io for Spread {
         })
     }
 
-    fn room_for_files(&self, reserve: u64) -> io::Result<Option<u64>> {
+    fn room_for_files(&self, reserve: u64) -> io::Result<Option<i64>> {
         self.reserve.store(reserve, Relaxed);
-        if self.free_bytes()?.is_none() {
-            return Ok(None);
+        let mut sum = 0i64;
+        for folder in self.above() {
+            match self.folders[folder].free_bytes()? {
+                // What the data folder lacks, no other one has for it.
+                Some(free) => {
+                    sum = sum.saturating_add(left(free, if folder == 0 { reserve } else { 0 }).max(0))
+                }
+                None => return Ok(None),
+            }
         }
-        Ok(Some((0..self.folders.len()).fold(0, |sum: u64, folder| sum.saturating_add(self.room(folder)))))
+        if sum == 0 { self.folders[0].room_for_files(reserve) } else { Ok(Some(sum)) }
+    }
+
+    fn below(&self) -> Option<&dyn Io> {
+        self.below.map(|below| &*self.folders[below])
+    }
+
+    fn is_below(&self, name: &str) -> bool {
+        self.below.is_some() && self.places.lock().get(name).copied() == self.below
     }
 
     fn further_folders(&self) -> Vec<FolderUse> {
         let places = self.places.lock();
         let uses = (1..).zip(&self.paths).map(|(folder, path)| FolderUse {
             path: path.clone(),
+            is_below: self.below == Some(folder),
             files: places.values().filter(|place| **place == folder).count(),
             free_bytes: self.folders[folder].free_bytes().ok().flatten(),
         });

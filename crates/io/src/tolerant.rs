@@ -126,6 +126,14 @@ impl Io for Tolerant {
         self.io.free_bytes()
     }
 
+    fn below(&self) -> Option<&dyn Io> {
+        self.io.below()
+    }
+
+    fn is_below(&self, name: &str) -> bool {
+        self.io.is_below(name)
+    }
+
     fn read_queue(&self, depth: u32) -> io::Result<ReadQueue> {
         self.io.read_queue(depth)
     }

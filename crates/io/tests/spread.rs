@@ -1,12 +1,23 @@
 //! Further folders: what is created is spread, and found again; a folder is never lost unseen, nor taken for another one.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::Path, sync::Arc};
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, RealIo, Result, SimIo, Spread, open_folders};
+use holdfast_io::{
+    AlignedBuf, BLOCK, Durability, Error, Further, Io, RealIo, Result, SimIo, Spread, SpreadFiles,
+    open_folders,
+};
+
+/// Those whose names begin with b lie below.
+const LOG: SpreadFiles = SpreadFiles { folder: "log", is_below: |name| name.starts_with("log/b") };
+
+/// A further folder; one whose path has a minus in front lies below.
+fn further<P>(path: &str, make: impl Fn(&str) -> P) -> Further<P> {
+    Further { path: make(path.trim_start_matches('-')), is_below: path.starts_with('-') }
+}
 
 fn open_at(sim: &SimIo, home: &str, more: &[&str]) -> Result<Arc<dyn Io>> {
-    let more: Vec<String> = more.iter().map(|path| path.to_string()).collect();
-    Spread::open(sim.folder(home), home, "log", &more, &|path, _| Ok(sim.folder(path)))
+    let more: Vec<_> = more.iter().map(|path| further(path, str::to_owned)).collect();
+    Spread::open(sim.folder(home), home, LOG, &more, &|further, _| Ok(sim.folder(further.path)))
 }
 
 fn open(sim: &SimIo, more: &[&str]) -> Result<Arc<dyn Io>> {
@@ -150,7 +161,7 @@ fn cut_while_folders_are_taken_in(machine: &fn(u64) -> SimIo) {
         let sim = machine(operation);
         create(&*open(&sim, &[]).expect("one folder"), "log/00000000");
         sim.crash_after(operation);
-        let is_done = open(&sim, &["b", "c"]).is_ok();
+        let is_done = open(&sim, &["b", "-c"]).is_ok();
         let sim = sim.crash();
         // Without the names it is as before, or whole.
         let unnamed = sim.fork();
@@ -163,14 +174,55 @@ fn cut_while_folders_are_taken_in(machine: &fn(u64) -> SimIo) {
         {
             assert!(unnamed.snapshot(&format!("a/{file}")).len() > BLOCK, "{file} was completed");
         }
-        open(&unnamed, &["b", "c"]).expect("they are empty, or taken in already");
-        let io = open(&sim, &["b", "c"]).expect("they are taken in now");
-        (1..6).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+        open(&unnamed, &["b", "-c"]).expect("they are empty, or taken in already");
+        let io = open(&sim, &["b", "-c"]).expect("they are taken in now");
+        (1..4).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+        (4..6).for_each(|number| create(&*io, &format!("log/b{number:07x}")));
         assert_eq!(["a", "b", "c"].map(|folder| log(&sim, folder).len()), [2; 3], "operation {operation}");
         if is_done {
             break;
         }
     }
+}
+
+#[test]
+fn files_lie_below_if_their_names_say_so_and_no_others() {
+    let sim = SimIo::new(1);
+    create(&*open(&sim, &[]).expect("one folder"), "log/b0000000");
+    let io = open(&sim, &["b", "-flash"]).expect("new folders");
+    (0..8).for_each(|number| create(&*io, &format!("log/{number:08x}")));
+    (1..4).for_each(|number| create(&*io, &format!("log/b000000{number}")));
+    let below = ["b0000001", "b0000002", "b0000003"];
+    assert_eq!(log(&sim, "flash"), below);
+    assert_eq!(["a", "b"].map(|folder| log(&sim, folder).len()), [5, 4]);
+    let is_below = |name: &str| io.is_below(&format!("log/{name}"));
+    assert!(below.into_iter().all(is_below));
+    // One that was there before has stayed where it was, whatever its name, until it is made again.
+    assert!(!is_below("b0000000") && !is_below("00000000") && !is_below("b0000004"));
+    io.remove("log/b0000000").expect("it is there");
+    create(&*io, "log/b0000000");
+    assert!(is_below("b0000000"));
+    assert_eq!(sim.list("a").expect("a folder"), ["folder-0", "folder-1"]);
+    let uses: Vec<_> = io.further_folders().into_iter().map(|it| (it.path, it.is_below, it.files)).collect();
+    assert_eq!(uses, [("b".to_owned(), false, 4), ("flash".to_owned(), true, 4)]);
+    drop(io);
+
+    for more in [&[][..], &["-flash"], &["b", "-flash"]] {
+        let sim = sim.fork().crash();
+        let io = open(&sim, more).expect("the same folders");
+        assert!(io.below().is_some() && io.is_below("log/b0000001") && !io.is_below("log/00000001"));
+        assert_eq!(io.list("log").expect("folders").len(), 12);
+    }
+    for (more, what) in [
+        ("-other", "further folder other cannot lie below: another one does"),
+        ("flash", "further folder flash lies below the others"),
+        ("-b", "further folder b is none that lies below"),
+    ] {
+        let refused = refusal(open(&sim, &[more]));
+        assert!(refused.contains(what), "{refused}");
+    }
+    assert_eq!(open(&sim, &["c"]).expect("one more").further_folders().len(), 3);
+    assert!(open(&SimIo::new(2), &[]).expect("one folder").below().is_none());
 }
 
 /// The data folder's own medium keeps room for what cannot be elsewhere.
@@ -180,37 +232,66 @@ fn room_is_the_sum_of_all_without_the_reserve() {
     let machines = [SimIo::new(1), SimIo::new(2)];
     machines.iter().for_each(|machine| machine.set_capacity(ROOM));
     let other = machines[1].clone();
-    let io = Spread::open(Arc::new(machines[0].clone()), "a", "log", &["b".to_owned()], &|_, _| {
-        Ok(Arc::new(other.clone()))
-    });
+    let io =
+        Spread::open(Arc::new(machines[0].clone()), "a", LOG, &[further("b", str::to_owned)], &|_, _| {
+            Ok(Arc::new(other.clone()))
+        });
     let io = io.expect("new folders");
     let free = io.free_bytes().expect("it tells").expect("it tells");
     assert!(free > 2 * ROOM - (1 << 20) && free <= 2 * ROOM, "{free}");
-    assert_eq!(io.room_for_files(ROOM / 2).expect("it tells"), Some(free - ROOM / 2));
+    assert_eq!(io.room_for_files(ROOM / 2).expect("it tells"), Some((free - ROOM / 2) as i64));
     // What is reserved is not taken by such files, though the other folder has more of them.
     let room = io.room_for_files(2 * ROOM).expect("it tells").expect("it tells");
-    assert!(room > ROOM - (1 << 20) && room <= ROOM, "{room}");
+    assert!(room > ROOM as i64 - (1 << 20) && room <= ROOM as i64, "{room}");
+    assert_eq!(
+        io.room_for_files(4 * ROOM).expect("it tells"),
+        Some(room),
+        "what is missing, nobody else has"
+    );
     (0..4).for_each(|number| create(&*io, &format!("log/{number:08x}")));
     let logs = machines.map(|machine| machine.list("log").expect("a folder").len());
     assert_eq!(logs, [0, 4]);
 }
 
 #[test]
+fn a_folder_below_has_no_room_for_what_lies_above() {
+    const ROOM: u64 = 1 << 30;
+    let machines = [SimIo::new(1), SimIo::new(2)];
+    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
+    let (home, below) = (machines[0].clone(), machines[1].clone());
+    let more = [further("-b", str::to_owned)];
+    let io = Spread::open(Arc::new(home), "a", LOG, &more, &|_, _| Ok(Arc::new(below.clone())));
+    let io = io.expect("new folders");
+    let room = |io: &dyn Io, reserve| io.room_for_files(reserve).expect("it tells").expect("it tells");
+    assert!((ROOM as i64 - (1 << 20)..=ROOM as i64).contains(&room(&*io, 0)));
+    assert!(
+        (-(1 << 20) - ROOM as i64..=-(ROOM as i64)).contains(&room(&*io, 2 * ROOM)),
+        "so much is missing"
+    );
+    assert!(room(io.below().expect("it has one"), 0) > ROOM as i64 - (1 << 20));
+    assert!(io.free_bytes().expect("it tells").is_some_and(|free| free > 2 * ROOM - (1 << 21)));
+}
+
+#[test]
 fn folders_of_the_file_system_are_locked_and_never_made_where_one_is_missing() {
     let root = tempfile::tempdir().expect("a folder");
     let path = |name: &str| root.path().join(name);
-    let open = |more: &[PathBuf]| open_folders(&path("a"), more, "log", &|dir| RealIo::new(dir));
-    let io = open(&[path("b")]).expect("new folders");
+    let new = |further: &[&str], is_read_only: bool| {
+        let more: Vec<_> =
+            further[1..].iter().map(|name| Further { path: path(name), is_below: false }).collect();
+        let new = |dir: &Path, _| if is_read_only { Ok(RealIo::read_only(dir)) } else { RealIo::new(dir) };
+        open_folders(&path(further[0]), &more, LOG, &new)
+    };
+    let open = |more: &[&str]| new(&[&["a"], more].concat(), false);
+    let io = open(&["b"]).expect("new folders");
     (0..4).for_each(|number| create(&*io, &format!("log/{number:08x}")));
     assert!(refusal(open(&[])).contains("in use"));
-    let other = open_folders(&path("x"), &[path("b")], "log", &|dir| RealIo::new(dir));
-    assert!(refusal(other).contains("in use"));
+    assert!(refusal(new(&["x", "b"], false)).contains("in use"));
     drop(io);
     std::fs::rename(path("b"), path("c")).expect("it is there");
     assert!(refusal(open(&[])).contains("no such folder") && !path("b").exists());
-    let read_only = open_folders(&path("a"), &[path("c")], "log", &|dir| Ok(RealIo::read_only(dir)));
-    assert_eq!(read_only.expect("named").list("log").expect("folders").len(), 4);
+    assert_eq!(new(&["a", "c"], true).expect("named").list("log").expect("folders").len(), 4);
     assert!(refusal(open(&[])).contains("no such folder"), "who only reads changes nothing");
-    assert_eq!(open(&[path("c")]).expect("named").list("log").expect("folders").len(), 4);
+    assert_eq!(open(&["c"]).expect("named").list("log").expect("folders").len(), 4);
     assert_eq!(open(&[]).expect("known").list("log").expect("folders").len(), 4);
 }

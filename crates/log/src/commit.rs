@@ -150,7 +150,7 @@ impl Log {
     }
 
     fn prepare_ahead(&self) {
-        if !self.wants_spare() {
+        if !self.wants_preparing() {
             return;
         }
         if self.preparer_sleep.is_attached() {

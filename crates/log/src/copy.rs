@@ -12,6 +12,7 @@ use crate::{
     batch_check::BatchCheck,
     cursor::PinState,
     layout::{BLOCK_BYTES, Entry, Lsn, SegmentHeader},
+    replay::slots,
     segments::file_name,
 };
 
@@ -69,6 +70,38 @@ impl LogIdentity {
         u64::from(self.segment_size) - BLOCK_BYTES
     }
 
+    /// Opens a segment's file, which is another one once it has moved to the folder below.
+    fn open_segment(&self, io: &dyn Io, place: &SegmentPlace) -> Result<Arc<dyn File>> {
+        let open = |slot: u32| -> Result<Option<Arc<dyn File>>> {
+            let name = file_name(slot);
+            let mut block = AlignedBuf::zeroed(BLOCK);
+            let read = io.open(&name, false).and_then(|file| file.read_at(&mut block, 0).map(|()| file));
+            let file = match read {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
+                    return Ok(None);
+                }
+                read => read.map_err(|e| Error::io(format!("read {name}"), e))?,
+            };
+            let found = SegmentHeader::read(&block, &name)?;
+            let (seq, store_id, segment_size) = (place.seq, self.store_id, self.segment_size);
+            let is_it = |h: &SegmentHeader| {
+                (h.seq, h.store_id, h.segment_size, h.is_free) == (seq, store_id, segment_size, false)
+            };
+            Ok(found.as_ref().is_some_and(is_it).then_some(file))
+        };
+        if let Some(file) = open(place.slot)? {
+            return Ok(file);
+        }
+        for slot in slots(io)? {
+            // What is wrong with others is not asked here.
+            if let Ok(Some(file)) = open(slot) {
+                return Ok(file);
+            }
+        }
+        let what = format!("it is not segment {} of this log", place.seq);
+        Err(Error::corrupt(&file_name(place.slot), 0, what))
+    }
+
     /// The header of a segment of a log that ends at `end`.
     fn header(&self, place: &SegmentPlace, end: Lsn) -> SegmentHeader {
         let LogIdentity { segment_size, store_id, epoch, .. } = *self;
@@ -95,7 +128,7 @@ impl Log {
     pub fn places(&self, end: Lsn) -> Vec<SegmentPlace> {
         let place = |segment: &Arc<crate::segments::Segment>| {
             let Entry { crossing, first } = segment.entry();
-            SegmentPlace { slot: segment.slot, seq: segment.seq, crossing, first }
+            SegmentPlace { slot: segment.file.slot, seq: segment.seq, crossing, first }
         };
         let all = self.segments.kept_and_held();
         all.iter().filter(|segment| self.segments.start_of(segment.seq) < end).map(place).collect()
@@ -126,26 +159,17 @@ impl SegmentCopier {
     /// # Errors
     /// [`Error::Corrupt`] if a batch fails its check, or if the file is not this segment; what `write` returns.
     pub fn copy(&mut self, place: &SegmentPlace, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let name = file_name(place.slot);
         let payload = self.identity.payload();
         let (start, size) = (place.seq * payload, u64::from(self.identity.segment_size));
         let used = self.end.min(start + payload) - start;
-        let file = self.io.open(&name, false).map_err(|e| Error::io(format!("open {name}"), e))?;
+        let file = self.identity.open_segment(&*self.io, place)?;
+        let name = file.name().to_owned();
         let read = |buf: &mut [u8], offset| {
             file.read_at(buf, offset).map_err(|e| match e.kind() {
                 ErrorKind::UnexpectedEof => Error::corrupt(&name, offset, "the file is too short"),
                 _ => Error::io(format!("read {name}"), e),
             })
         };
-        read(&mut self.memory[..BLOCK], 0)?;
-        let found = SegmentHeader::read(&self.memory[..BLOCK], &name)?;
-        let LogIdentity { segment_size, store_id, .. } = self.identity;
-        let is_ours = |h: SegmentHeader| {
-            (h.seq, h.store_id, h.segment_size, h.is_free) == (place.seq, store_id, segment_size, false)
-        };
-        if !found.is_some_and(is_ours) {
-            return Err(Error::corrupt(&name, 0, format!("it is not segment {} of this log", place.seq)));
-        }
         if self.next_seq != Some(place.seq) {
             // The segment before was not copied: the batch that its last bytes begin is nothing that can be read.
             self.batches.begin(start, place.first);
@@ -181,18 +205,18 @@ impl SegmentCopier {
 /// checked: who replays them does that.
 ///
 /// # Errors
-/// The file cannot be opened.
+/// The segment is not there, or cannot be read.
 pub fn view_segment(
     io: &dyn Io,
     identity: &LogIdentity,
     place: &SegmentPlace,
     end: Lsn,
-) -> io::Result<Arc<dyn File>> {
+) -> Result<Arc<dyn File>> {
     let mut header = vec![0; BLOCK];
     identity.header(place, end).encode(&mut header);
     let start = place.seq * identity.payload();
     let used = BLOCK_BYTES + end.min(start + identity.payload()).saturating_sub(start);
-    let file = io.open(&file_name(place.slot), false)?;
+    let file = identity.open_segment(io, place)?;
     Ok(Arc::new(SegmentView { file, header, used, size: identity.segment_size.into() }))
 }
 

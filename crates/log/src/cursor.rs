@@ -63,6 +63,11 @@ impl Pins {
         least
     }
 
+    /// Whether one keeps something below `end`.
+    pub fn keep(&self, end: Lsn) -> bool {
+        self.0.iter().filter_map(Weak::upgrade).any(|pin| pin.lsn().is_some_and(|lsn| lsn < end))
+    }
+
     /// Overruns all that keep something below `end`.
     pub fn overrun_below(&mut self, end: Lsn) {
         let pins = self.0.iter().filter_map(Weak::upgrade);

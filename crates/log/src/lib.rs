@@ -20,6 +20,7 @@ mod salvage;
 mod scan;
 mod segments;
 mod stats;
+mod stock;
 mod sync;
 mod thread;
 mod window;
@@ -29,7 +30,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result};
+use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result, SpreadFiles};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
@@ -76,6 +77,8 @@ pub struct LogOptions {
     pub segment_size: u32,
     /// Segment files at most, free ones included; at least 4, at most 2^20.
     pub max_segments: u32,
+    /// Segment files at most in the folders above one that lies below, if there is such a one: what is older moves there.
+    pub segments_above_max: u32,
     /// Written to each segment, so that files of different stores are not mixed up.
     pub store_id: [u8; 16],
     /// The term in which this server appends: 1 or more. A log that is shared must be of no later one; one that is not goes on in its own, if
@@ -93,6 +96,9 @@ pub struct LogOptions {
     /// Other servers that are to have what is appended before it counts as durable; `None`: it counts when this one has it.
     pub agreement: Option<Agreement>,
 }
+
+/// The files of a log.
+pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is_below };
 
 /// How much of the medium a log takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -504,7 +510,7 @@ impl Log {
                     SharedBatch::new(Some(segment.entry()), start, end, false),
                     SharedBatch::new(next, start, end, true),
                 ],
-                slot: segment.slot,
+                slot: segment.file.slot,
             }
         };
         kept.iter().enumerate().map(info).collect()
@@ -537,15 +543,24 @@ impl Log {
         let wanted = self.segments.start_of(self.segments.seq_of(self.written()) + ahead);
         // Not what is left of the medium for others.
         let wanted = wanted.min(self.removal_end());
-        self.failed.get().is_none() && prepared < wanted
+        prepared < wanted
+    }
+
+    /// Whether there is something to be done for the segments that come.
+    fn wants_preparing(&self) -> bool {
+        self.failed.get().is_none() && (self.wants_spare() || self.segments.wants_less_above())
     }
 
     /// Prepares one more segment if there is none ahead; false if none is needed or there is no room.
     fn prepare_spare(&self) -> bool {
-        if !self.wants_spare() {
+        if !self.wants_preparing() {
             return false;
         }
-        match self.segments.prepare_next(self.durable()) {
+        let prepare = || {
+            self.segments.give_room_above(self.durable())?;
+            if self.wants_spare() { self.segments.prepare_next(self.durable()) } else { Ok(false) }
+        };
+        match prepare() {
             Ok(prepared) => {
                 self.update_admission();
                 prepared

@@ -20,7 +20,7 @@ use crate::{
         BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, block_ceil, block_floor,
         block_offset, claimed_len,
     },
-    segments::{FOLDER, Segment, Segments, Spare, file_name},
+    segments::{FOLDER, Segment, Segments, SlotFile, file_name},
     window::{Batch, Window},
 };
 
@@ -60,7 +60,7 @@ pub struct Cut {
 /// What the files in the folder say of themselves.
 struct Files {
     kept: BTreeMap<u64, Arc<Segment>>,
-    spares: Vec<Spare>,
+    spares: Vec<SlotFile>,
     /// The newest durable mark in a header.
     durable: Lsn,
 }
@@ -155,13 +155,26 @@ fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
                     "a segment that is needed says that it is free",
                 ));
             }
-            files.spares.push(Spare { slot, file: segment.file.clone() });
-        } else if let Some(other) = files.kept.insert(header.seq, segment) {
-            let what = format!("has the same sequence number as {}", other.file.name());
-            return Err(Error::corrupt(&file_name(slot), 32, what));
+            files.spares.push(segment.file.clone());
+        } else if let Some(other) = files.kept.remove(&header.seq) {
+            let (kept, left) = choose_copy(other, segment)?;
+            files.kept.insert(header.seq, kept);
+            files.spares.push(left.file.clone());
+        } else {
+            files.kept.insert(header.seq, segment);
         }
     }
     Ok(files)
+}
+
+/// Of two files with the same segment, the one that counts, and the one that the segment has left: it was moving down.
+pub(crate) fn choose_copy(one: Arc<Segment>, other: Arc<Segment>) -> Result<(Arc<Segment>, Arc<Segment>)> {
+    let (above, below) = if one.file.is_below { (other, one) } else { (one, other) };
+    if above.file.is_below == below.file.is_below || above.entry() != below.entry() {
+        let what = format!("has the same sequence number as {}", above.file.name());
+        return Err(Error::corrupt(below.file.name(), 32, what));
+    }
+    Ok((below, above))
 }
 
 /// The numbers of the segment files that exist.
@@ -181,9 +194,8 @@ fn slot_of(name: &str) -> Option<u32> {
 /// `None`: the file was being created, and holds nothing.
 fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(SegmentHeader, Arc<Segment>)>> {
     let name = file_name(slot);
-    let failed = |e| Error::io(format!("open {name}"), e);
-    let file = io.open(&name, false).map_err(failed)?;
-    let len = file.len().map_err(failed)?;
+    let file = SlotFile::open(io, slot, false)?;
+    let len = file.len().map_err(|e| Error::io(format!("open {name}"), e))?;
     if len < BLOCK_BYTES {
         return Ok(None);
     }
@@ -204,7 +216,7 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(Segmen
     if header.seq >= i64::MAX as u64 / u64::from(o.segment_size) {
         return Err(Error::corrupt(&name, 32, "impossible sequence number"));
     }
-    let segment = Arc::new(Segment::new(header.seq, slot, file, header.entry));
+    let segment = Arc::new(Segment::new(header.seq, file, header.entry));
     Ok(Some((header, segment)))
 }
 

@@ -12,8 +12,8 @@ use crate::{
         BATCH_ALIGN, BATCH_HEADER, BLOCK_BYTES, BatchHeader, Entry, Lsn, SegmentHeader, batch_is_intact,
         batch_len,
     },
-    replay::slots,
-    segments::{Segment, Segments, file_name},
+    replay::{choose_copy, slots},
+    segments::{Segment, Segments, SlotFile, file_name},
 };
 
 /// A log of which some may be damaged or missing.
@@ -88,7 +88,7 @@ impl DamagedLog {
         let (mut marked, mut faults) = (0, Vec::new());
         for slot in slots(&*io)? {
             let name = file_name(slot);
-            let file = io.open(&name, false).map_err(|e| Error::io(format!("open {name}"), e))?;
+            let file = SlotFile::open(&*io, slot, false)?;
             let len = file.len().map_err(|e| Error::io(format!("open {name}"), e))?;
             let header = match read_header(&*io, slot) {
                 Ok(Some(header))
@@ -109,7 +109,7 @@ impl DamagedLog {
             // So that no position in or near the segment overflows.
             let Some(header) = header.filter(|it| it.seq < i64::MAX as u64 / u64::from(o.segment_size))
             else {
-                headless.push((slot, file));
+                headless.push(file);
                 continue;
             };
             marked = marked.max(header.durable);
@@ -119,11 +119,17 @@ impl DamagedLog {
                 }
                 faults.push(Error::corrupt(&name, 68, "a segment that is needed says that it is free"));
             }
-            let segment = Arc::new(Segment::new(header.seq, slot, file, header.entry));
-            if let Some(other) = kept.insert(header.seq, segment) {
-                let what = format!("has the same sequence number as {}", other.file.name());
-                faults.push(Error::corrupt(&name, 32, what));
+            let mut segment = Arc::new(Segment::new(header.seq, file, header.entry));
+            if let Some(other) = kept.remove(&header.seq) {
+                segment = match choose_copy(other, segment.clone()) {
+                    Ok((kept, _)) => kept,
+                    Err(fault) => {
+                        faults.push(fault);
+                        segment
+                    }
+                };
             }
+            kept.insert(header.seq, segment);
         }
         let mut log = DamagedLog {
             segments: Segments::new(io, o, kept, Vec::new(), 0),
@@ -131,12 +137,12 @@ impl DamagedLog {
             marked,
             faults,
         };
-        for (slot, file) in headless {
+        for file in headless {
             // One without a batch was being made, or holds nothing that can be used.
             let Some(seq) = log.sequence_number(&*file)? else { continue };
             let what = format!("the segment header is lost; by its batches it is segment {seq}");
             log.faults.push(Error::corrupt(file.name(), 0, what));
-            log.segments.adopt(Arc::new(Segment::new(seq, slot, file, Entry::default())));
+            log.segments.adopt(Arc::new(Segment::new(seq, file, Entry::default())));
         }
         Ok(log)
     }

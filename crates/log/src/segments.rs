@@ -1,4 +1,4 @@
-//! The segment files: which of them holds which part of the log, and which are free.
+//! The segment files: which of them holds which part of the log. Which are free, `stock.rs` knows.
 //!
 //! A file is *kept* under its sequence number from the moment its header with that number is durable. The newest
 //! one or two kept segments are *prepared*: nothing was written to them yet. A freed file is a *spare* until it is
@@ -6,11 +6,12 @@
 //! with nothing live.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::ErrorKind,
+    ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -18,33 +19,28 @@ use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Res
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
-    Limit, LogUsage,
     cursor::Pins,
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, HEADER_COPY, Lsn, SegmentHeader},
     live::LiveBytes,
     stats::WriteCounters,
+    stock::{Space, Tier},
 };
 
 /// The folder of the data folder that the log's files are in.
 pub const FOLDER: &str = "log";
-/// How many bytes that are to be left for others may be added before space is measured again.
-const UNMEASURED_MAX: u64 = 1 << 20;
-/// New files are zeroed in pieces of this size.
-const ZEROES: usize = 1 << 20;
 
 /// One kept segment.
 pub(crate) struct Segment {
     pub seq: u64,
-    pub slot: u32,
-    pub file: Arc<dyn File>,
+    pub file: SlotFile,
     crossing: AtomicU64,
     first: AtomicU64,
 }
 
 impl Segment {
-    pub fn new(seq: u64, slot: u32, file: Arc<dyn File>, entry: Entry) -> Self {
+    pub fn new(seq: u64, file: SlotFile, entry: Entry) -> Self {
         let (crossing, first) = (AtomicU64::new(entry.crossing), AtomicU64::new(entry.first));
-        Self { seq, slot, file, crossing, first }
+        Self { seq, file, crossing, first }
     }
 
     pub fn entry(&self) -> Entry {
@@ -57,20 +53,37 @@ impl Segment {
         self.first.store(entry.first, Ordering::Release);
     }
 
-    fn to_spare(&self) -> Spare {
-        Spare { slot: self.slot, file: self.file.clone() }
-    }
-
     /// Whether nothing was written to it yet.
     pub fn is_empty(&self) -> bool {
         self.first.load(Ordering::Acquire) == 0
     }
 }
 
-/// A file that holds nothing that is needed.
-pub(crate) struct Spare {
+/// A file for a segment.
+#[derive(Clone)]
+pub(crate) struct SlotFile {
+    /// Its name, as a number.
     pub slot: u32,
+    /// Whether it is in the folder below the others.
+    pub is_below: bool,
     pub file: Arc<dyn File>,
+}
+
+impl SlotFile {
+    /// Opens the file with a number.
+    pub fn open(io: &dyn Io, slot: u32, create: bool) -> Result<SlotFile> {
+        let name = file_name(slot);
+        let file = io.open(&name, create).map_err(|e| Error::io(format!("open {name}"), e))?;
+        Ok(SlotFile { slot, is_below: io.is_below(&name), file })
+    }
+}
+
+impl Deref for SlotFile {
+    type Target = dyn File;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.file
+    }
 }
 
 pub(crate) struct Segments {
@@ -78,49 +91,34 @@ pub(crate) struct Segments {
     segment_size: u32,
     /// See [`quotient`].
     payload_reciprocal: u64,
-    max_segments: u32,
+    pub max_segments: u32,
     store_id: [u8; 16],
     pub epoch: u32,
     /// Locked before the table.
     pub pins: Mutex<Pins>,
-    table: RwLock<Table>,
+    pub table: RwLock<Table>,
     /// Held while a segment is prepared, so that the order of sequence numbers is the order of headers.
     preparing: Mutex<()>,
     pub live: LiveBytes,
     pub writes: WriteCounters,
-    /// Bytes of the medium that are left for others.
-    medium_reserve: AtomicU64,
-    /// Of these, what was added since space was measured.
-    unmeasured: AtomicU64,
-    /// The log's end if everything free were prepared.
-    space_end: AtomicU64,
-    /// Whether that is where it is because of the medium, rather than of the log's own limit.
-    medium_limits: AtomicBool,
-    /// Whether the medium does not tell how much of it is free.
-    medium_unknown: AtomicBool,
-    /// Whether the log takes more than [`Segments::set_bytes_max`] allows.
-    is_too_large: AtomicBool,
+    pub space: Space,
 }
 
-struct Table {
-    kept: BTreeMap<u64, Arc<Segment>>,
+pub(crate) struct Table {
+    pub kept: BTreeMap<u64, Arc<Segment>>,
     /// Freed, but kept for a pin.
-    held: BTreeMap<u64, Arc<Segment>>,
-    spares: Vec<Spare>,
+    pub held: BTreeMap<u64, Arc<Segment>>,
     /// The sequence number that is prepared next.
-    next: u64,
-    /// The medium refused to hold another file.
-    medium_full: bool,
-    /// Files that it should have at most.
-    files_wanted: u64,
-    /// Files that it may have. That is more than it should have while there are more that are needed.
-    files_max: u64,
-}
-
-impl Table {
-    fn files(&self) -> u64 {
-        (self.kept.len() + self.held.len() + self.spares.len()) as u64
-    }
+    pub next: u64,
+    pub above: Tier,
+    /// None may be there, unless there is such a folder.
+    pub below: Tier,
+    /// Older segments are below, or cannot be read.
+    pub lowest_above: u64,
+    /// Files that there should be at most.
+    pub files_wanted: u64,
+    /// Files that there may be. That is more than there should be while there are more that are needed.
+    pub files_max: u64,
 }
 
 /// Space counts for [`crate::LogStats`].
@@ -136,11 +134,34 @@ impl Segments {
         io: Arc<dyn Io>,
         o: &crate::LogOptions,
         kept: BTreeMap<u64, Arc<Segment>>,
-        spares: Vec<Spare>,
+        spares: Vec<SlotFile>,
         next: u64,
     ) -> Self {
         let live = LiveBytes::new(kept.len().max(o.max_segments as usize));
         kept.keys().for_each(|&seq| live.insert(seq));
+        let (spares_below, spares): (Vec<_>, Vec<_>) = spares.into_iter().partition(|file| file.is_below);
+        let kept_below = kept.values().filter(|segment| segment.file.is_below).count();
+        let (above_max, below_max) = if io.below().is_some() {
+            (o.segments_above_max.into(), u64::MAX >> 1)
+        } else {
+            (u64::MAX >> 1, 0)
+        };
+        let tier = |kept: usize, spares: Vec<SlotFile>, files_max| Tier {
+            files: (kept + spares.len()) as u64,
+            spares,
+            files_max,
+            is_full: false,
+        };
+        let table = Table {
+            above: tier(kept.len() - kept_below, spares, above_max),
+            below: tier(kept_below, spares_below, below_max),
+            lowest_above: 0,
+            kept,
+            held: BTreeMap::new(),
+            next,
+            files_wanted: o.max_segments.into(),
+            files_max: o.max_segments.into(),
+        };
         let segments = Self {
             io,
             segment_size: o.segment_size,
@@ -149,24 +170,11 @@ impl Segments {
             store_id: o.store_id,
             epoch: o.epoch,
             pins: Mutex::default(),
-            table: RwLock::new(Table {
-                kept,
-                held: BTreeMap::new(),
-                spares,
-                next,
-                medium_full: false,
-                files_wanted: o.max_segments.into(),
-                files_max: o.max_segments.into(),
-            }),
+            table: RwLock::new(table),
             preparing: Mutex::new(()),
             live,
             writes: WriteCounters::default(),
-            medium_reserve: AtomicU64::new(0),
-            unmeasured: AtomicU64::new(0),
-            space_end: AtomicU64::new(0),
-            medium_limits: AtomicBool::new(false),
-            medium_unknown: AtomicBool::new(false),
-            is_too_large: AtomicBool::new(false),
+            space: Space::default(),
         };
         segments.measure_space();
         segments
@@ -231,88 +239,10 @@ impl Segments {
         self.start_of(self.table.read().next)
     }
 
-    /// The end of the log if everything that is free were prepared.
-    pub fn space_end(&self) -> Lsn {
-        self.space_end.load(Ordering::Acquire)
-    }
-
     pub fn space_stats(&self) -> SpaceStats {
         let table = self.table.read();
         let files = table.files() as u32;
         SpaceStats { files, free: (self.seq_of(self.space_end()) - table.next) as u32 }
-    }
-
-    /// Leaves so many bytes of the medium for others.
-    pub fn set_medium_reserve(&self, bytes: u64) {
-        if self.medium_reserve.swap(bytes, Ordering::Relaxed) != bytes {
-            self.measure_space();
-        }
-    }
-
-    /// Leaves so many bytes more, and those that were added before and not heeded, once these are many; whether they are.
-    pub fn add_medium_reserve(&self, bytes: u64) -> bool {
-        self.medium_reserve.fetch_add(bytes, Ordering::Relaxed);
-        let is_due = self.unmeasured.fetch_add(bytes, Ordering::Relaxed) + bytes >= UNMEASURED_MAX;
-        if is_due {
-            self.measure_space();
-        }
-        is_due
-    }
-
-    /// Asks the medium again how much room it has. If it has refused a file, no room is promised before there is one: free
-    /// bytes say nothing of a quota.
-    pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
-        // What is left for others stays so.
-        if self.medium_is_full() && self.segments_on_medium().is_none_or(|segments| segments > 0) {
-            self.table.write().medium_full = false;
-            self.prepare_next(durable)?;
-        }
-        self.measure_space();
-        Ok(())
-    }
-
-    /// How many segments' files the medium says that it has room for, beside what is left for others; `None`: it does not tell.
-    fn segments_on_medium(&self) -> Option<u64> {
-        let reserve = self.medium_reserve.load(Ordering::Relaxed);
-        let room = self.io.room_for_files(reserve).ok().flatten();
-        room.map(|room| room / u64::from(self.segment_size))
-    }
-
-    /// Whether the medium refused to hold another file, and was not tried again since.
-    pub fn medium_is_full(&self) -> bool {
-        self.table.read().medium_full
-    }
-
-    /// Whether it is the medium, rather than the log's own limit, that says how much room there is.
-    pub fn is_limited_by_medium(&self) -> bool {
-        self.medium_limits.load(Ordering::Relaxed)
-    }
-
-    /// Whether the medium does not tell how much of it is free.
-    pub fn medium_is_unknown(&self) -> bool {
-        self.medium_unknown.load(Ordering::Relaxed)
-    }
-
-    /// What the medium says is free; `None`: it does not tell.
-    fn medium_free_bytes(&self) -> Option<u64> {
-        self.io.free_bytes().ok().flatten()
-    }
-
-    /// What the log takes, what it may take, and what sets its limit.
-    pub fn usage(&self) -> LogUsage {
-        let table = self.table.read();
-        let bytes = |segments: u64| segments * u64::from(self.segment_size);
-        let limited_by = match self.medium_limits.load(Ordering::Relaxed) {
-            true => Limit::Medium { free_bytes: self.medium_free_bytes() },
-            false if table.files_wanted < u64::from(self.max_segments) => Limit::Budget,
-            false => Limit::Options,
-        };
-        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(table.files_wanted), limited_by }
-    }
-
-    /// Whether the log takes more than it should, and so nothing may grow.
-    pub fn is_too_large(&self) -> bool {
-        self.is_too_large.load(Ordering::Relaxed)
     }
 
     /// Has who prepares a segment wait.
@@ -320,63 +250,17 @@ impl Segments {
         self.preparing.lock()
     }
 
-    /// Sets how many bytes the files should take at most, and returns those that are too many and hold nothing. To be called while
-    /// [preparing is paused](Segments::pause_preparing), until they are removed: nobody must make one of the same name.
-    ///
-    /// `end`: what is appended and reserved ends there; `needed`: segments behind it that must have room. What is needed stays, so
-    /// there are more files than there should be until segments are freed.
-    pub fn set_bytes_max(&self, bytes: u64, end: Lsn, needed: u64) -> Vec<Spare> {
-        let last = self.seq_of(end);
-        let mut table = self.table.write();
-        table.files_wanted = (bytes / u64::from(self.segment_size)).min(self.max_segments.into());
-        let used = table.kept.range(..=last).count() as u64;
-        let missing = (last + 1).saturating_sub(table.next);
-        let least = used + missing + needed;
-        table.files_max = table.files_wanted.max(table.files_max.min(least));
-        self.is_too_large.store(least > table.files_wanted, Ordering::Relaxed);
-        let surplus = table.files().saturating_sub(table.files_max).min(table.spares.len() as u64) as usize;
-        let surplus = table.spares.drain(..surplus).collect();
-        drop(table);
-        self.measure_space();
-        surplus
-    }
-
-    /// Removes the files of what is no spare any more. If a crash takes that back, a start finds them free, as they were.
-    pub fn remove_files(&self, spares: Vec<Spare>) -> Result<()> {
-        for Spare { slot, .. } in &spares {
-            let name = file_name(*slot);
-            self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
-        }
-        Ok(())
-    }
-
-    fn measure_space(&self) {
-        self.unmeasured.store(0, Ordering::Relaxed);
-        let medium = self.segments_on_medium();
-        self.medium_unknown.store(medium.is_none(), Ordering::Relaxed);
-        // A medium that does not tell is not full before it refuses a file.
-        let medium = medium.unwrap_or(u64::MAX);
-        // Exclusively, so that of two results the later one stays.
-        let table = self.table.write();
-        let allowed = table.files_max.saturating_sub(table.files());
-        let creatable = if table.medium_full { 0 } else { medium.min(allowed) };
-        self.medium_limits.store(creatable < allowed, Ordering::Relaxed);
-        // What is held for a pin is given when nothing else is left.
-        let segments = table.next + (table.spares.len() + table.held.len()) as u64 + creatable;
-        self.space_end.store(self.start_of(segments), Ordering::Release);
-    }
-
     /// Prepares the next segment; false if there is no room for it.
     pub fn prepare_next(&self, durable: Lsn) -> Result<bool> {
         let _preparing = self.preparing.lock();
-        let Some(spare) = self.take_spare()? else { return Ok(false) };
+        let Some(file) = self.take_file(durable)? else { return Ok(false) };
         let seq = self.table.read().next;
         // Nothing comes before the first batch of all, and so nothing enters the first segment.
         let entry = match seq {
             0 => Entry { crossing: FIRST_LSN, first: FIRST_LSN },
             _ => Entry::default(),
         };
-        let segment = Arc::new(Segment::new(seq, spare.slot, spare.file, Entry::default()));
+        let segment = Arc::new(Segment::new(seq, file, Entry::default()));
         self.write_header(&segment, durable, entry)?;
         self.live.insert(seq);
         let mut table = self.table.write();
@@ -397,54 +281,6 @@ impl Segments {
         Ok(true)
     }
 
-    fn take_spare(&self) -> Result<Option<Spare>> {
-        let mut table = self.table.write();
-        if let Some(spare) = table.spares.pop() {
-            return Ok(Some(spare));
-        }
-        if table.files() >= table.files_max || table.medium_full {
-            drop(table);
-            return Ok(self.take_held());
-        }
-        let used: BTreeSet<u32> =
-            table.kept.values().chain(table.held.values()).map(|segment| segment.slot).collect();
-        drop(table);
-        let slot = (0..).find(|slot| !used.contains(slot)).expect("fewer files than numbers");
-        match self.create_file(slot) {
-            Err(e) if e.is_full() => {
-                // Not a failure of the log. What the file took is needed elsewhere.
-                let name = file_name(slot);
-                self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
-                self.table.write().medium_full = true;
-                self.measure_space();
-                Ok(self.take_held())
-            }
-            created => created.map(Some),
-        }
-    }
-
-    /// A file full of zeroes: writing to it later allocates nothing and changes no metadata.
-    fn create_file(&self, slot: u32) -> Result<Spare> {
-        let name = file_name(slot);
-        let failed = |e| Error::io(format!("create {name}"), e);
-        let file = self.io.open(&name, true).map_err(failed)?;
-        let zeroes = AlignedBuf::zeroed(ZEROES.min(self.segment_size as usize));
-        let size = u64::from(self.segment_size);
-        let mut at = 0;
-        while at < size {
-            let piece = (size - at).min(zeroes.len() as u64);
-            file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile).map_err(failed)?;
-            self.writes.zeroes.fetch_add(piece, Ordering::Relaxed);
-            at += piece;
-        }
-        if file.len().map_err(failed)? != size {
-            file.set_len(size).map_err(failed)?;
-        }
-        file.sync().map_err(failed)?;
-        self.io.sync_dir(FOLDER).map_err(failed)?;
-        Ok(Spare { slot, file })
-    }
-
     /// Writes the header alone.
     pub fn write_header(&self, segment: &Segment, durable: Lsn, entry: Entry) -> Result<()> {
         let block = self.header_block(segment.seq, durable, entry);
@@ -461,7 +297,8 @@ impl Segments {
             self.writes.headers.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         };
-        if self.io.scm().is_none() {
+        let medium = if segment.file.is_below { self.io.below() } else { Some(&*self.io) };
+        if medium.and_then(Io::scm).is_none() {
             return write(block, 0);
         }
         // Memory writes no more than a word whole: while one of the two is written, the other one is there. First the one that the
@@ -498,7 +335,7 @@ impl Segments {
         if is_held {
             table.held.insert(seq, segment);
         } else {
-            table.spares.push(segment.to_spare());
+            table.add_spare(segment.file.clone());
         }
         drop(table);
         self.live.remove(seq);
@@ -516,26 +353,19 @@ impl Segments {
             self.write_freed(segment, durable)?;
             let mut table = self.table.write();
             table.held.remove(&segment.seq);
-            table.spares.push(segment.to_spare());
+            table.add_spare(segment.file.clone());
         }
         self.measure_space();
         Ok(!released.is_empty())
     }
 
-    /// The file of the oldest segment that is kept for pins only: they are overrun.
-    fn take_held(&self) -> Option<Spare> {
-        let mut pins = self.pins.lock();
-        let mut table = self.table.write();
-        let (seq, segment) = table.held.pop_first()?;
-        pins.overrun_below(self.start_of(seq + 1));
-        Some(segment.to_spare())
-    }
-
     /// Says in a segment's header that its file is free, for a restart to find it so.
-    fn write_freed(&self, segment: &Segment, durable: Lsn) -> Result<()> {
-        // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later.
+    pub(crate) fn write_freed(&self, segment: &Segment, durable: Lsn) -> Result<()> {
+        // Before it can be prepared again. Volatile: what comes to the same block later comes to the medium later. But to a file below,
+        // others come before it.
+        let durability = if segment.file.is_below { Durability::Durable } else { Durability::Volatile };
         let block = self.encode_header(segment.seq, durable, segment.entry(), true);
-        self.write_header_block(segment, &block, Durability::Volatile)
+        self.write_header_block(segment, &block, durability)
     }
 
     /// Counts `bytes` (of either sign) of the record at `lsn` in the segments that it covers.
@@ -574,7 +404,6 @@ impl Segments {
         Error::corrupt(&file, offset, what)
     }
 
-    /// Fills `buf` from the files.
     /// Asks `queue` for bytes of one segment; false if they are not of one.
     pub fn begin_read(&self, lsn: Lsn, len: usize, queue: &mut ReadQueue, tag: u64) -> bool {
         let seq = self.seq_of(lsn);
@@ -587,6 +416,7 @@ impl Segments {
         }
     }
 
+    /// Fills `buf` from the files.
     pub fn read(&self, lsn: Lsn, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (lsn, buf);
         while !rest.is_empty() {

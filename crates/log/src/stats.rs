@@ -46,12 +46,14 @@ pub struct LogWrites {
     pub headers: u64,
     /// Zeroes that new segment files are filled with.
     pub zeroes: u64,
+    /// Segments that have moved to the folder below.
+    pub moved: u64,
 }
 
 impl LogWrites {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.batches + self.padding + self.rewritten + self.headers + self.zeroes
+        self.batches + self.padding + self.rewritten + self.headers + self.zeroes + self.moved
     }
 }
 
@@ -63,6 +65,7 @@ pub(crate) struct WriteCounters {
     pub rewritten: AtomicU64,
     pub headers: AtomicU64,
     pub zeroes: AtomicU64,
+    pub moved: AtomicU64,
 }
 
 impl WriteCounters {
@@ -73,6 +76,7 @@ impl WriteCounters {
             rewritten: self.rewritten.load(Relaxed),
             headers: self.headers.load(Relaxed),
             zeroes: self.zeroes.load(Relaxed),
+            moved: self.moved.load(Relaxed),
         }
     }
 }

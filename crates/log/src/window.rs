@@ -208,6 +208,7 @@ mod tests {
         let options = LogOptions {
             segment_size: 1 << 20,
             max_segments: 64,
+            segments_above_max: 64,
             store_id: [7; 16],
             epoch: 1,
             ended_at: None,

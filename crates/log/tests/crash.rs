@@ -4,7 +4,9 @@ mod fixture;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use fixture::{Rng, SEGMENT_PAYLOAD, any_machine, open, options, payload, seeds};
+use fixture::{
+    Rng, SEGMENT_PAYLOAD, any_folders, any_machine, has_drive_below, open, options, payload, seeds,
+};
 use holdfast_io::{Error, Fault, Io, SimIo};
 use holdfast_log::{
     Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, Scope, SegmentInfo, batch_len,
@@ -12,6 +14,7 @@ use holdfast_log::{
 
 /// What a log must hold.
 struct Model {
+    seed: u64,
     options: LogOptions,
     /// Every batch ever appended and not cut off.
     batches: BTreeMap<Lsn, Vec<u8>>,
@@ -23,9 +26,15 @@ struct Model {
 }
 
 impl Model {
-    fn new(appendfsync: Appendfsync) -> Self {
-        let options = LogOptions { appendfsync, ..options() };
-        Self { options, batches: BTreeMap::new(), from: FIRST_LSN, durable: FIRST_LSN, number: 0 }
+    fn new(seed: u64) -> Self {
+        let options =
+            LogOptions { appendfsync: MODES[seed as usize % 3], segments_above_max: 4, ..options() };
+        Self { seed, options, batches: BTreeMap::new(), from: FIRST_LSN, durable: FIRST_LSN, number: 0 }
+    }
+
+    fn create(&self, io: &SimIo) -> Arc<Log> {
+        let folders = any_folders(io, self.seed).expect("new folders");
+        Log::create(folders, self.options.clone()).expect("a new log")
     }
 
     /// Uses the log at random until something fails or the steps are done.
@@ -113,7 +122,7 @@ impl Model {
 
     /// Opens the log and compares. `promised`: what must be there.
     fn reopen(&mut self, io: &SimIo, promised: Lsn) -> Result<Arc<Log>, Error> {
-        let (log, report, replayed) = open(Arc::new(io.clone()), self.options.clone(), self.from)?;
+        let (log, report, replayed) = open(any_folders(io, self.seed)?, self.options.clone(), self.from)?;
         assert!(report.tail >= promised, "lost: {promised} was promised, the log ends at {}", report.tail);
         let expected = self.batches.range(self.from..report.tail);
         assert!(replayed.iter().map(|(lsn, payload)| (lsn, payload)).eq(expected), "replay differs");
@@ -131,9 +140,9 @@ const MODES: [Appendfsync; 3] = [Appendfsync::Always, Appendfsync::Everysec, App
 fn a_power_cut_at_any_operation_loses_nothing_durable() {
     for seed in seeds(150) {
         let mut rng = Rng(seed);
-        let mut model = Model::new(MODES[seed as usize % 3]);
+        let mut model = Model::new(seed);
         let mut io = any_machine(seed);
-        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        let mut log = model.create(&io);
         for _ in 0..8 {
             io.crash_after(1 + rng.below(60));
             let steps = rng.below(200);
@@ -164,9 +173,9 @@ fn a_power_cut_at_any_operation_loses_nothing_durable() {
 fn a_killed_process_loses_nothing_written() {
     for seed in seeds(60) {
         let mut rng = Rng(seed);
-        let mut model = Model::new(MODES[seed as usize % 3]);
+        let mut model = Model::new(seed);
         let io = any_machine(seed);
-        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        let mut log = model.create(&io);
         for _ in 0..6 {
             let steps = rng.below(150);
             model.work(&log, &io, &mut rng, steps).expect("no fault");
@@ -181,11 +190,15 @@ fn a_killed_process_loses_nothing_written() {
 fn a_failing_device_latches_and_what_is_found_later_is_durable() {
     for seed in seeds(100) {
         let mut rng = Rng(seed);
-        let mut model = Model::new(MODES[seed as usize % 3]);
+        let mut model = Model::new(seed);
         let mut io = any_machine(seed);
-        let mut log = Log::create(Arc::new(io.clone()), model.options.clone()).expect("a new log");
+        let mut log = model.create(&io);
         for _ in 0..5 {
-            let fault = if rng.below(2) == 0 { Fault::write("log/") } else { Fault::sync("log/") };
+            let files = match has_drive_below(seed) {
+                true => ["home/log/", "drive/log/"][rng.below(2) as usize],
+                false => "log/",
+            };
+            let fault = if rng.below(2) == 0 { Fault::write(files) } else { Fault::sync(files) };
             io.fault(fault.after(rng.below(20)));
             if model.work(&log, &io, &mut rng, 200).is_err() {
                 assert!(log.failed().is_some());

@@ -52,7 +52,7 @@ pub use format::{
     superblock::VERSIONS as FORMAT_VERSIONS,
 };
 pub use holdfast_heap::{HomeMethod, HomeStats};
-pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Io, RealIo, SimIo};
+pub use holdfast_io::{Durability, Error as OpenError, FolderUse, Further, Io, RealIo, SimIo};
 pub use holdfast_log::{
     Admission, Agreement, Appendfsync, Groups, Limit, Log, LogStats, Lsn, Purpose, Replayed, SMALL_BYTES,
 };
@@ -74,7 +74,7 @@ pub use salvage::{Doubt, End, Finding, LostKey, SalvagedKey, SalvagedValue, salv
 pub use store::{
     EXPECTED_MAX, Store,
     check::CheckReport,
-    damaged_folders, folders,
+    damaged_folders, folders, folders_in_use,
     open::replay_log,
     options::{Options, Recovery, Replication},
     run::{Reader, Writes},

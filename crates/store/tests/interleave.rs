@@ -509,6 +509,7 @@ fn history_on(seed: u64, mut sim: SimIo, home_of: impl Fn(&SimIo, u64) -> Option
     let options = Options {
         partitions: 4,
         segment_size: Some(64 << 10),
+        log_bytes_above_max: 8 * (64 << 10),
         log_bytes_max: (64 << 10) * (14 + rng.below(20)),
         heap_bytes_max: 32 << 20,
         memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },

@@ -20,6 +20,7 @@ fn options(rng: &mut Rng) -> Options {
         partitions: 1 << rng.below(3),
         segment_size: Some(64 << 10),
         // Few segments make the cleaner work hard.
+        log_bytes_above_max: 8 * (64 << 10),
         log_bytes_max: (64 << 10) * if rng.chance(2) { 12 + rng.below(12) } else { 64 },
         heap_bytes_max: 32 << 20,
         memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },

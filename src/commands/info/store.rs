@@ -143,9 +143,16 @@ pub fn persistence(view: &View, text: &mut String) {
         "recovery_batches": recovery.replayed_batches,
         "further_folders": storage.further_folders.len(),
     );
-    for (number, FolderUse { path, files, free_bytes }) in (1..).zip(&storage.further_folders) {
+    let mut number = 0;
+    for FolderUse { path, is_below, files, free_bytes } in &storage.further_folders {
         let free = free_bytes.map(|bytes| format!(",free_bytes={bytes}")).unwrap_or_default();
-        write!(text, "folder{number}:log_files={files}{free},path={path}\r\n").expect(STRING);
+        let name = if *is_below {
+            "flash_folder".to_owned()
+        } else {
+            number += 1;
+            format!("folder{number}")
+        };
+        write!(text, "{name}:log_files={files}{free},path={path}\r\n").expect(STRING);
     }
 }
 

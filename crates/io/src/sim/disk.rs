@@ -16,8 +16,9 @@ use super::rng::Rng;
 use crate::{BLOCK, WORD};
 
 /// One file's bytes, whether or not a name leads to them.
-#[derive(Default)]
 pub struct Inode {
+    /// Bytes that its medium writes whole or not at all.
+    unit: usize,
     /// Shared with what is on the medium, and with other machines, until it is changed.
     data: Arc<Vec<u8>>,
     medium: Arc<Vec<u8>>,
@@ -39,9 +40,20 @@ enum Change {
 }
 
 impl Inode {
-    fn on_medium(bytes: Arc<Vec<u8>>, holes: &BTreeSet<usize>) -> Self {
+    /// An empty file.
+    pub fn new(unit: usize) -> Node {
+        Self::on_medium(Arc::default(), &BTreeSet::new(), unit)
+    }
+
+    fn on_medium(bytes: Arc<Vec<u8>>, holes: &BTreeSet<usize>, unit: usize) -> Node {
         let holes = holes.range(..bytes.len() / BLOCK).copied().collect();
-        Self { data: bytes.clone(), medium: bytes, pending: Vec::new(), holes }
+        Arc::new(Mutex::new(Self { unit, data: bytes.clone(), medium: bytes, pending: Vec::new(), holes }))
+    }
+
+    /// The first of some bytes that are written, any number of parts that the medium writes whole.
+    pub fn cut_short(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
+        let parts = bytes.len().div_ceil(self.unit) as u64;
+        bytes.truncate((rng.draw() % parts.max(1)) as usize * self.unit);
     }
 
     /// Bytes of the medium that it takes.
@@ -112,8 +124,8 @@ impl Inode {
     }
 
     /// A write that fails half-way: some of the parts that the medium writes whole arrive.
-    pub fn tear(&mut self, offset: usize, bytes: &[u8], unit: usize, rng: &mut Rng) {
-        for (at, sector) in surviving(offset, bytes, unit, rng) {
+    pub fn tear(&mut self, offset: usize, bytes: &[u8], rng: &mut Rng) {
+        for (at, sector) in surviving(offset, bytes, self.unit, rng) {
             self.write(at, sector.to_vec(), false);
         }
     }
@@ -135,18 +147,18 @@ impl Inode {
 
     /// A sync that fails: as in Linux, what did not reach the medium is forgotten, so that a second sync succeeds
     /// without it, and reads still show it.
-    pub fn sync_fails(&mut self, unit: usize, rng: &mut Rng) {
-        self.medium = self.after_power_cut(unit, rng);
+    pub fn sync_fails(&mut self, rng: &mut Rng) {
+        self.medium = self.after_power_cut(rng);
         self.pending.clear();
     }
 
-    fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Arc<Vec<u8>> {
+    fn after_power_cut(&self, rng: &mut Rng) -> Arc<Vec<u8>> {
         let mut medium = self.medium.clone();
         for change in &self.pending {
             match change {
                 Change::Write { offset, bytes, durable: true, .. } => store(&mut medium, *offset, bytes),
                 Change::Write { offset, bytes, durable: false, .. } => {
-                    for (at, sector) in surviving(*offset, bytes, unit, rng) {
+                    for (at, sector) in surviving(*offset, bytes, self.unit, rng) {
                         store(&mut medium, at, sector);
                     }
                 }
@@ -206,7 +218,7 @@ impl Names {
     pub fn fork(&self) -> Self {
         let copy = |node: &Node| {
             let node = node.lock();
-            Arc::new(Mutex::new(Inode::on_medium(node.data.clone(), &node.holes)))
+            Inode::on_medium(node.data.clone(), &node.holes, node.unit)
         };
         let files: BTreeMap<String, Node> =
             self.current.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
@@ -234,16 +246,16 @@ impl Names {
         files: Vec<Arc<Vec<u8>>>,
         undecided: &[UndecidedFile],
     ) -> Self {
-        let inodes =
-            files.into_iter().zip(undecided).map(|(bytes, file)| Inode::on_medium(bytes, &file.holes));
-        let nodes: Vec<Node> = inodes.map(|inode| Arc::new(Mutex::new(inode))).collect();
+        let nodes: Vec<Node> = (files.into_iter().zip(undecided))
+            .map(|(bytes, file)| Inode::on_medium(bytes, &file.holes, file.unit))
+            .collect();
         let medium: BTreeMap<_, _> =
             names.into_iter().map(|(name, file)| (name, nodes[file].clone())).collect();
         Self { current: medium.clone(), medium, pending: Vec::new() }
     }
 
     /// The names, and the files behind them, of which a machine finds itself in possession after a power cut.
-    pub fn after_power_cut(&self, unit: usize, rng: &mut Rng) -> Self {
+    pub fn after_power_cut(&self, rng: &mut Rng) -> Self {
         let mut medium = self.medium.clone();
         for (name, node) in &self.pending {
             if rng.chance(128) {
@@ -252,9 +264,9 @@ impl Names {
         }
         for node in medium.values_mut() {
             let cut = node.lock();
-            let inode = Inode::on_medium(cut.after_power_cut(unit, rng), &cut.holes);
+            let left = Inode::on_medium(cut.after_power_cut(rng), &cut.holes, cut.unit);
             drop(cut);
-            *node = Arc::new(Mutex::new(inode));
+            *node = left;
         }
         Self { current: medium.clone(), medium, pending: Vec::new() }
     }
@@ -277,6 +289,7 @@ pub struct UndecidedFile {
     /// What is there for certain, if no unit changes it.
     pub bytes: Arc<Vec<u8>>,
     holes: BTreeSet<usize>,
+    unit: usize,
 }
 
 /// What survives a power cut whole or not at all.
@@ -306,8 +319,8 @@ impl Undecided {
         }
         let (file, inode) = (known.len(), node.lock());
         known.push(node.clone());
-        let (name, bytes, holes) = (name.to_owned(), inode.medium.clone(), inode.holes.clone());
-        self.files.push(UndecidedFile { name, bytes, holes });
+        let (bytes, holes, unit) = (inode.medium.clone(), inode.holes.clone(), inode.unit);
+        self.files.push(UndecidedFile { name: name.to_owned(), bytes, holes, unit });
         for (number, change) in inode.pending.iter().enumerate() {
             match change {
                 Change::SetLen(len) => self.units.push(Unit::Len { file, len: *len }),

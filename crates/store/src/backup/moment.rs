@@ -44,7 +44,7 @@ impl Io for MomentView {
         match segment_number(name) {
             Some(number) => {
                 let place = segments.get(number).ok_or(ErrorKind::NotFound)?;
-                view_segment(&*self.source, &self.plan.identity(), place, *moment)
+                view_segment(&*self.source, &self.plan.identity(), place, *moment).map_err(io::Error::other)
             }
             None => self.source.open(name, false),
         }

@@ -125,6 +125,7 @@ impl BackupFolder {
         let options = LogOptions {
             segment_size,
             max_segments: 1 << 20,
+            segments_above_max: 1 << 20,
             store_id,
             epoch,
             crc_seed: base.manifest.superblock.crc_seed(),

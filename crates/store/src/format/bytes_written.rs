@@ -28,11 +28,13 @@ pub enum WriteCause {
     HeapTables,
     /// The superblock, the file that is there while a folder is made, and dictionaries.
     Superblock,
+    /// Segments that have moved to the folder below the others.
+    MovedSegments,
 }
 
 impl WriteCause {
     /// All of them, in the order in which the superblock has them.
-    pub const ALL: [WriteCause; 12] = [
+    pub const ALL: [WriteCause; 13] = [
         WriteCause::Items,
         WriteCause::Redo,
         WriteCause::Frozen,
@@ -45,6 +47,7 @@ impl WriteCause {
         WriteCause::HeapPages,
         WriteCause::HeapTables,
         WriteCause::Superblock,
+        WriteCause::MovedSegments,
     ];
 
     /// Its name in figures, in lower case.
@@ -62,6 +65,7 @@ impl WriteCause {
             WriteCause::HeapPages => "heap_pages",
             WriteCause::HeapTables => "heap_tables",
             WriteCause::Superblock => "superblock",
+            WriteCause::MovedSegments => "moved_segments",
         }
     }
 }
@@ -75,8 +79,8 @@ pub struct BytesWritten {
 }
 
 impl BytesWritten {
-    /// Bytes of an encoded value.
-    pub(crate) const LEN: usize = 8 * (1 + WriteCause::ALL.len());
+    /// Numbers that it has.
+    pub(crate) const WORDS: usize = 1 + WriteCause::ALL.len();
 
     /// Bytes written for one reason.
     pub fn of(&self, cause: WriteCause) -> u64 {
@@ -106,19 +110,13 @@ impl BytesWritten {
         self
     }
 
-    pub(crate) fn encode(&self, bytes: &mut [u8]) {
-        let values = [self.input].into_iter().chain(self.by_cause);
-        for (bytes, value) in bytes[..Self::LEN].chunks_exact_mut(8).zip(values) {
-            bytes.copy_from_slice(&value.to_le_bytes());
-        }
+    /// The input and then each cause, as the superblock has them.
+    pub(crate) fn words(&self) -> [u64; Self::WORDS] {
+        std::array::from_fn(|at| if at == 0 { self.input } else { self.by_cause[at - 1] })
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> BytesWritten {
-        let mut values = bytes[..Self::LEN]
-            .chunks_exact(8)
-            .map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
-        let input = values.next().expect("the first of several");
-        BytesWritten { input, by_cause: std::array::from_fn(|_| values.next().expect("one for each cause")) }
+    pub(crate) fn of_words(words: &[u64; Self::WORDS]) -> BytesWritten {
+        BytesWritten { input: words[0], by_cause: std::array::from_fn(|at| words[at + 1]) }
     }
 }
 
@@ -132,16 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_each_cause_at_its_place() {
+    fn each_cause_has_its_word() {
         let mut written = BytesWritten { input: 7, ..BytesWritten::default() };
         WriteCause::ALL.into_iter().for_each(|cause| written.add(cause, 100 + cause as u64));
-        let mut bytes = [0xff; BytesWritten::LEN + 8];
-        written.encode(&mut bytes);
-        assert_eq!(BytesWritten::decode(&bytes), written);
-        let words: Vec<u64> =
-            bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-        let expected: Vec<u64> = [7].into_iter().chain(100..112).chain([u64::MAX]).collect();
-        assert_eq!(words, expected, "no byte beyond its length is touched");
+        let words = written.words();
+        assert!(words.into_iter().eq([7].into_iter().chain(100..113)));
+        assert_eq!(BytesWritten::of_words(&words), written);
     }
 
     #[test]

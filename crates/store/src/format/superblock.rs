@@ -17,8 +17,17 @@ const MAGIC: &[u8; 8] = b"HOLDFAST";
 const OFFSETS: [u64; 2] = [0, BLOCK as u64];
 /// Bytes that [`Superblock::write`] writes.
 pub(crate) const WRITE_BYTES: u64 = 2 * BLOCK as u64;
-/// Where in a copy the bytes written are.
-const WRITTEN_AT: usize = 152;
+/// Where in a copy the bytes written are; the last of their words came later.
+const WRITTEN_AT: [usize; BytesWritten::WORDS] = {
+    let mut at = [152; BytesWritten::WORDS];
+    let mut word = 1;
+    while word < at.len() {
+        at[word] = at[word - 1] + 8;
+        word += 1;
+    }
+    at[13] = 280;
+    at
+};
 /// Where the history is.
 const HISTORY_AT: usize = 256;
 /// Where the method is by which the heap's home is changed: [`METHODS`], or 0.
@@ -112,7 +121,9 @@ impl Superblock {
         block[72..80].copy_from_slice(&self.durable_lsn.to_le_bytes());
         block[80..144].copy_from_slice(&self.heap.encode());
         block[144..152].copy_from_slice(&self.known_since_ms.to_le_bytes());
-        self.written.encode(&mut block[WRITTEN_AT..]);
+        for (at, word) in WRITTEN_AT.into_iter().zip(self.written.words()) {
+            block[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
         block[HISTORY_AT..HISTORY_AT + 16].copy_from_slice(&self.history);
         let number =
             |method| 1 + METHODS.iter().position(|known| *known == method).expect("one of them") as u8;
@@ -148,7 +159,7 @@ impl Superblock {
             heap: HeapRoot::decode(block[80..144].try_into().expect("sixty-four bytes")),
             home,
             known_since_ms: u64_at(144),
-            written: BytesWritten::decode(&block[WRITTEN_AT..]),
+            written: BytesWritten::of_words(&WRITTEN_AT.map(u64_at)),
             history: block[HISTORY_AT..HISTORY_AT + 16].try_into().expect("sixteen bytes"),
             epoch: u32_at(EPOCH_AT).max(EPOCH),
         })

@@ -231,6 +231,7 @@ impl Checkpoints {
             (WriteCause::HeapPages, heap.pages * PAGE_BYTES),
             (WriteCause::HeapTables, heap.tables * PAGE_BYTES),
             (WriteCause::Superblock, self.superblock_bytes.load(Relaxed)),
+            (WriteCause::MovedSegments, log.moved),
         ] {
             written.add(cause, bytes);
         }

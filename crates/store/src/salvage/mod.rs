@@ -362,6 +362,7 @@ fn log_options(store_id: [u8; 16], segment_size: u32, crc_seed: u32) -> LogOptio
     LogOptions {
         segment_size,
         max_segments: 1 << 20,
+        segments_above_max: 1 << 20,
         store_id,
         epoch: EPOCH,
         crc_seed,

@@ -34,8 +34,8 @@ use crate::{
 };
 pub use ahead::EXPECTED_MAX;
 use holdfast_heap::HomeStats;
-use holdfast_io::{Io, RealIo, Result, Scm, dirty_shutdowns};
-use holdfast_log::{Log, LogThread, Lsn};
+use holdfast_io::{Further, Io, RealIo, Result, Scm, Spread, dirty_shutdowns};
+use holdfast_log::{FILES, Log, LogThread, Lsn};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
 use std::{
@@ -64,12 +64,28 @@ struct Threads {
 }
 
 /// A data folder of the file system, for [`Store::open_on`], with the further folders over which its log is spread: those that it has
-/// had before, and `more`, which are taken in for good. `new`: how a folder is opened. Each is for this process only.
+/// had before, and `more`, which are taken in for good. `new`: how a folder is opened that lies below the others, or does not. Each is for
+/// this process only.
 ///
 /// # Errors
 /// A folder is in use, missing, another store's, or new and not empty; or a system error.
-pub fn folders(dir: &Path, more: &[PathBuf], new: &dyn Fn(&Path) -> Result<RealIo>) -> Result<Arc<dyn Io>> {
-    holdfast_io::open_folders(dir, more, holdfast_log::FOLDER, new)
+pub fn folders(
+    dir: &Path,
+    more: &[Further<PathBuf>],
+    new: &dyn Fn(&Path, bool) -> Result<RealIo>,
+) -> Result<Arc<dyn Io>> {
+    holdfast_io::open_folders(dir, more, holdfast_log::FILES, new)
+}
+
+/// A data folder of the file system that another process has, with its further folders, only to be read.
+///
+/// # Errors
+/// A folder is missing, or another store's; or a system error.
+pub fn folders_in_use(dir: &Path) -> Result<Arc<dyn Io>> {
+    let open = |further: &Further<&str>, _: bool| -> Result<Arc<dyn Io>> {
+        Ok(Arc::new(RealIo::read_only(further.path)))
+    };
+    Spread::open(Arc::new(RealIo::read_only(dir)), &dir.display().to_string(), FILES, &[], &open)
 }
 
 /// A data folder of the file system that may be damaged, for [`salvage`](crate::salvage), and what is wrong with its further folders. Nothing in it
@@ -78,18 +94,18 @@ pub fn folders(dir: &Path, more: &[PathBuf], new: &dyn Fn(&Path) -> Result<RealI
 /// # Errors
 /// A folder is in use; or a system error.
 pub fn damaged_folders(dir: &Path) -> Result<(Arc<dyn Io>, Vec<holdfast_io::Error>)> {
-    holdfast_io::open_damaged_folders(dir, holdfast_log::FOLDER)
+    holdfast_io::open_damaged_folders(dir, FILES)
 }
 
 impl Store {
     /// Opens the store in a folder, making it if it is empty. One process at a time.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
-        Store::open_on(folders(dir.as_ref(), &[], &|dir| RealIo::new(dir))?, options)
+        Store::open_on(folders(dir.as_ref(), &[], &|dir, _| RealIo::new(dir))?, options)
     }
 
     /// Opens the store in a folder as it is: nothing there is written or mended, no thread runs, and nothing can be committed.
     pub fn open_read_only(dir: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let io = folders(dir.as_ref(), &[], &|dir| Ok(RealIo::read_only(dir)))?;
+        let io = folders(dir.as_ref(), &[], &|dir, _| Ok(RealIo::read_only(dir)))?;
         Store::open_on(io, Options { background: false, ..options })
     }
 

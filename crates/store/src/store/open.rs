@@ -109,7 +109,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         store_id,
         secret: ids[16..].try_into().expect("sixteen bytes"),
         partitions: options.partitions,
-        segment_size: options.segment_size(io.free_bytes().ok().flatten().unwrap_or(u64::MAX)),
+        segment_size: options.segment_size(&*io),
         checkpoint_lsn: 0,
         durable_lsn: 0,
         heap: *finished.root(),

@@ -19,6 +19,9 @@ pub struct Options {
     pub segment_size: Option<u32>,
     /// Bytes of log on the medium at most; at least eight segments.
     pub log_bytes_max: u64,
+    /// Bytes of log at most in the folders above one that lies below, if there is such a one: what is older moves there. At least eight
+    /// segments.
+    pub log_bytes_above_max: u64,
     /// Bytes that the whole data folder may take: the log gets what the heap leaves of them. `u64::MAX`: what the medium holds.
     pub disk_bytes_max: u64,
     /// Bytes of heap at most.
@@ -59,6 +62,7 @@ impl Default for Options {
             partitions: 64,
             segment_size: None,
             log_bytes_max: u64::MAX,
+            log_bytes_above_max: u64::MAX,
             disk_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,
@@ -115,22 +119,32 @@ const SEGMENTS_MAX: u64 = 1 << 20;
 /// Segments that a log of limited size is made of, unless that makes them too small or too large: what is written to, kept
 /// for cleaning and not yet clean is a small part of so many.
 const SEGMENTS: u64 = 512;
+/// Segments above a folder that lies below, for the same reason.
+const SEGMENTS_ABOVE: u64 = 32;
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 impl Options {
-    pub(crate) fn segment_size(&self, medium: u64) -> u32 {
+    pub(crate) fn segment_size(&self, io: &dyn Io) -> u32 {
+        let medium = io.free_bytes().ok().flatten().unwrap_or(u64::MAX);
         let log = self.log_bytes_max.min(self.disk_bytes_max).min(medium);
-        let fitting = (log / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let above = match io.below().map(|_| io.room_for_files(0).ok().flatten()) {
+            Some(room) => self.log_bytes_above_max.min(room.map_or(u64::MAX, |room| room.max(0) as u64)),
+            None => u64::MAX,
+        };
+        let fitting = (log / SEGMENTS).min(above / SEGMENTS_ABOVE);
+        let fitting = fitting.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         self.segment_size.unwrap_or(1 << fitting.ilog2())
     }
 }
 
 pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOptions {
-    let segments = options.log_bytes_max / u64::from(superblock.segment_size);
+    let segments =
+        |bytes: u64| (bytes / u64::from(superblock.segment_size)).clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32;
     LogOptions {
         segment_size: superblock.segment_size,
-        max_segments: segments.clamp(SEGMENTS_MIN, SEGMENTS_MAX) as u32,
+        max_segments: segments(options.log_bytes_max),
+        segments_above_max: segments(options.log_bytes_above_max),
         store_id: superblock.store_id,
         epoch: options.replication.as_ref().map_or(superblock.epoch, |replication| replication.term),
         crc_seed: superblock.crc_seed(),

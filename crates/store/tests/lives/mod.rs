@@ -8,10 +8,16 @@ pub fn any_machine(seed: u64) -> SimIo {
     if Rng(seed << 4 | 1).below(4) == 0 { SimIo::on_scm(seed) } else { SimIo::new(seed) }
 }
 
-/// Further folders that are named at the start of a life; those that were named once are found without.
+/// Further folders that are named at the start of a life, one that lies below the others with a minus in front; those that were named once
+/// are found without.
 pub fn any_folders(seed: u64, life: u64) -> &'static [&'static str] {
-    let count = Rng(seed << 16 | life).below(8).saturating_sub(5);
-    &["second", "third"][..count as usize]
+    match Rng(seed << 16 | life).below(10) {
+        6 => &["second"],
+        7 => &["second", "third"],
+        8 => &["-flash"],
+        9 => &["second", "-flash"],
+        _ => &[],
+    }
 }
 
 /// How a life of a history compresses values.

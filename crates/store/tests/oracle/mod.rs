@@ -3,7 +3,8 @@
 //! is made that tells a difference from it.
 
 use holdfast_heap::Image;
-use holdfast_io::Spread;
+use holdfast_io::{Further, Spread};
+use holdfast_log::FILES;
 use holdfast_store::{Io, Lsn, OpenError, Options, SimIo, Store};
 use std::sync::{
     Arc,
@@ -37,8 +38,13 @@ impl Snapshot {
 
 /// The data folder of a machine, with the further folders that it has, and with more of them.
 pub fn folders(sim: &SimIo, more: &[&str]) -> Result<Arc<dyn Io>, OpenError> {
-    let more: Vec<String> = more.iter().map(|path| path.to_string()).collect();
-    Spread::open(Arc::new(sim.clone()), "home", "log", &more, &|path, _| Ok(sim.folder(path)))
+    // One whose path has a minus in front lies below.
+    let further = |path: &&str| Further {
+        path: path.trim_start_matches('-').to_owned(),
+        is_below: path.starts_with('-'),
+    };
+    let more: Vec<_> = more.iter().map(further).collect();
+    Spread::open(Arc::new(sim.clone()), "home", FILES, &more, &|further, _| Ok(sim.folder(further.path)))
 }
 
 /// Writes what waits to be written, and compares the store's heap with the one that a start on the same files replays.

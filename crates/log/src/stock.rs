@@ -1,0 +1,573 @@
+//! Where the next segment's file comes from: what was freed, what is made, and what a segment leaves that moves down.
+//!
+//! With a folder below the others, on a slower medium, new segments lie above as long as they may. Once the folders above have as many files as
+//! they may, the oldest segment that nothing is written to any more moves down, and its file is the next one's. *The copy below is durable
+//! before the file above is used again, and its header is the last that is written of it.* A crash may leave both; a start then goes by
+//! the one below.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Result};
+
+use crate::{
+    Limit, LogUsage,
+    layout::{BLOCK_BYTES, Lsn},
+    segments::{FOLDER, Segment, Segments, SlotFile, Table, file_name},
+};
+
+/// The numbers of files that are made below are from this one on.
+const BELOW: u32 = 1 << 31;
+/// How many bytes that are to be left for others may be added before space is measured again.
+const UNMEASURED_MAX: u64 = 1 << 20;
+/// Files are filled in pieces of this size.
+const PIECE: usize = 1 << 20;
+/// How often, and how long each time, those are waited for who still read a file that is to be used again. They need microseconds.
+const WAITS: u32 = 100;
+const WAIT: Duration = Duration::from_micros(100);
+
+/// Whether a file of the log is made below, by its name.
+pub(crate) fn is_below(name: &str) -> bool {
+    let slot =
+        name.strip_prefix(FOLDER).and_then(|name| u32::from_str_radix(name.strip_prefix('/')?, 16).ok());
+    slot.is_some_and(|slot| slot >= BELOW)
+}
+
+/// The files above, or below.
+#[derive(Default)]
+pub(crate) struct Tier {
+    /// Those that hold nothing that is needed.
+    pub spares: Vec<SlotFile>,
+    /// How many there are, with those.
+    pub files: u64,
+    /// How many there may be.
+    pub files_max: u64,
+    /// The medium refused to hold another one, and was not tried again since.
+    pub is_full: bool,
+}
+
+/// How much room there is, as of when it was measured last.
+#[derive(Default)]
+pub(crate) struct Space {
+    /// Bytes of the medium that are left for others.
+    reserve: AtomicU64,
+    /// Of these, what was added since space was measured.
+    unmeasured: AtomicU64,
+    /// The log's end if everything free were prepared.
+    end: AtomicU64,
+    /// Whether that is where it is because of the medium, rather than of the log's own limit.
+    medium_limits: AtomicBool,
+    /// Whether the medium does not tell how much of it is free.
+    medium_unknown: AtomicBool,
+    /// Whether the log takes more than [`Segments::set_bytes_max`] allows.
+    is_too_large: AtomicBool,
+    /// Files above that should move down.
+    surplus: AtomicU64,
+}
+
+/// What came of moving a segment down.
+enum Moved {
+    Done,
+    /// There is none that could.
+    Nothing,
+    /// There is no room for it.
+    Full,
+}
+
+/// What came of copying one.
+enum Copied {
+    Done,
+    /// Not all of it can be read.
+    Unreadable,
+    Full,
+}
+
+impl Table {
+    pub(crate) fn files(&self) -> u64 {
+        self.above.files + self.below.files
+    }
+
+    fn tier(&mut self, is_below: bool) -> &mut Tier {
+        if is_below { &mut self.below } else { &mut self.above }
+    }
+
+    pub(crate) fn add_spare(&mut self, file: SlotFile) {
+        self.tier(file.is_below).spares.push(file);
+    }
+
+    /// Whether a file more may be made there, as far as is known without asking the medium.
+    fn may_create(&self, is_below: bool) -> bool {
+        let tier = if is_below { &self.below } else { &self.above };
+        self.files() < self.files_max && tier.files < tier.files_max && !tier.is_full
+    }
+
+    /// The first number from `first` on that no file has.
+    fn free_slot(&self, first: u32) -> u32 {
+        let segments = self.kept.values().chain(self.held.values()).map(|segment| segment.file.slot);
+        let spares = self.above.spares.iter().chain(&self.below.spares).map(|file| file.slot);
+        let used: BTreeSet<u32> = segments.chain(spares).collect();
+        (first..).find(|slot| !used.contains(slot)).expect("fewer files than numbers")
+    }
+}
+
+impl Segments {
+    /// The end of the log if everything that is free were prepared.
+    pub fn space_end(&self) -> Lsn {
+        self.space.end.load(Ordering::Acquire)
+    }
+
+    /// Leaves so many bytes of the medium for others.
+    pub fn set_medium_reserve(&self, bytes: u64) {
+        if self.space.reserve.swap(bytes, Ordering::Relaxed) != bytes {
+            self.measure_space();
+        }
+    }
+
+    /// Leaves so many bytes more, and those that were added before and not heeded, once these are many; whether they are.
+    pub fn add_medium_reserve(&self, bytes: u64) -> bool {
+        self.space.reserve.fetch_add(bytes, Ordering::Relaxed);
+        let is_due = self.space.unmeasured.fetch_add(bytes, Ordering::Relaxed) + bytes >= UNMEASURED_MAX;
+        if is_due {
+            self.measure_space();
+        }
+        is_due
+    }
+
+    /// Asks the medium again how much room it has. If it has refused a file, no room is promised before there is one: free
+    /// bytes say nothing of a quota.
+    pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
+        let is_full = self.medium_is_full();
+        // What is left for others stays so.
+        if self.room_above().is_none_or(|segments| segments > 0) {
+            self.table.write().above.is_full = false;
+        }
+        if self.room_below().is_none_or(|segments| segments > 0) {
+            self.table.write().below.is_full = false;
+        }
+        if is_full && !self.medium_is_full() {
+            self.prepare_next(durable)?;
+        }
+        self.measure_space();
+        Ok(())
+    }
+
+    /// How many segments' files the media above say that they have room for, beside what is left for others; `None`: they do not tell.
+    fn room_above(&self) -> Option<i64> {
+        let room = self.io.room_for_files(self.space.reserve.load(Ordering::Relaxed)).ok().flatten();
+        room.map(|room| room.div_euclid(self.segment_bytes() as i64))
+    }
+
+    /// How many the one below says that it has room for.
+    fn room_below(&self) -> Option<i64> {
+        let Some(below) = self.io.below() else { return Some(0) };
+        let room = below.room_for_files(0).ok().flatten();
+        room.map(|room| room.div_euclid(self.segment_bytes() as i64))
+    }
+
+    /// Whether the medium refused to hold another file, and was not tried again since: the one below, if there is one.
+    pub fn medium_is_full(&self) -> bool {
+        let table = self.table.read();
+        if self.io.below().is_some() { table.below.is_full } else { table.above.is_full }
+    }
+
+    /// Whether it is the medium, rather than the log's own limit, that says how much room there is.
+    pub fn is_limited_by_medium(&self) -> bool {
+        self.space.medium_limits.load(Ordering::Relaxed)
+    }
+
+    /// Whether the medium does not tell how much of it is free.
+    pub fn medium_is_unknown(&self) -> bool {
+        self.space.medium_unknown.load(Ordering::Relaxed)
+    }
+
+    /// What the log takes, what it may take, and what sets its limit.
+    pub fn usage(&self) -> LogUsage {
+        let table = self.table.read();
+        let bytes = |segments: u64| segments * self.segment_bytes();
+        let limited_by = match self.is_limited_by_medium() {
+            // What the medium says is free, if it does.
+            true => Limit::Medium { free_bytes: self.io.free_bytes().ok().flatten() },
+            false if table.files_wanted < u64::from(self.max_segments) => Limit::Budget,
+            false => Limit::Options,
+        };
+        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(table.files_wanted), limited_by }
+    }
+
+    /// Whether the log takes more than it should, and so nothing may grow.
+    pub fn is_too_large(&self) -> bool {
+        self.space.is_too_large.load(Ordering::Relaxed)
+    }
+
+    /// Whether segments should move down for others' sake.
+    pub fn wants_less_above(&self) -> bool {
+        self.space.surplus.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sets how many bytes the files should take at most, and returns those that are too many and hold nothing. To be called while
+    /// [preparing is paused](Segments::pause_preparing), until they are removed: nobody must make one of the same name.
+    ///
+    /// `end`: what is appended and reserved ends there; `needed`: segments behind it that must have room. What is needed stays, so
+    /// there are more files than there should be until segments are freed.
+    pub fn set_bytes_max(&self, bytes: u64, end: Lsn, needed: u64) -> Vec<SlotFile> {
+        let last = self.seq_of(end);
+        let mut table = self.table.write();
+        table.files_wanted = (bytes / self.segment_bytes()).min(self.max_segments.into());
+        let used = table.kept.range(..=last).count() as u64;
+        let missing = (last + 1).saturating_sub(table.next);
+        let least = used + missing + needed;
+        table.files_max = table.files_wanted.max(table.files_max.min(least));
+        self.space.is_too_large.store(least > table.files_wanted, Ordering::Relaxed);
+        let surplus = table.files().saturating_sub(table.files_max) as usize;
+        let below = surplus.min(table.below.spares.len());
+        let above = (surplus - below).min(table.above.spares.len());
+        let mut spares: Vec<SlotFile> = table.below.spares.drain(..below).collect();
+        spares.extend(table.above.spares.drain(..above));
+        spares.iter().for_each(|file| table.tier(file.is_below).files -= 1);
+        drop(table);
+        self.measure_space();
+        spares
+    }
+
+    /// Removes files that are no spares any more. If a crash takes that back, a start finds them free, as they were.
+    pub fn remove_files(&self, files: Vec<SlotFile>) -> Result<()> {
+        for SlotFile { slot, .. } in &files {
+            let name = file_name(*slot);
+            self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn measure_space(&self) {
+        self.space.unmeasured.store(0, Ordering::Relaxed);
+        let (above, below) = (self.room_above(), self.room_below());
+        self.space.medium_unknown.store(above.is_none() || below.is_none(), Ordering::Relaxed);
+        // Exclusively, so that of two results the later one stays.
+        let table = self.table.write();
+        let room = |tier: &Tier, medium: Option<i64>| {
+            // A medium that does not tell is not full before it refuses a file.
+            let medium = medium.unwrap_or(i64::MAX).min(if tier.is_full { 0 } else { i64::MAX });
+            medium.min(tier.files_max as i64 - tier.files as i64)
+        };
+        let (above, below) = (room(&table.above, above), room(&table.below, below));
+        let surplus = if self.io.below().is_some() { above.min(0).unsigned_abs() } else { 0 };
+        self.space.surplus.store(surplus, Ordering::Relaxed);
+        // What moves down for others' sake takes room there, and leaves none above.
+        let medium = above.max(0).saturating_add(below.max(0)) as u64;
+        let medium = medium.saturating_sub(surplus);
+        let allowed = table.files_max.saturating_sub(table.files());
+        self.space.medium_limits.store(medium < allowed, Ordering::Relaxed);
+        // What is held for a pin is given when nothing else is left.
+        let free = table.above.spares.len() + table.below.spares.len() + table.held.len();
+        let segments = table.next + free as u64 + medium.min(allowed);
+        self.space.end.store(self.start_of(segments), Ordering::Release);
+    }
+
+    /// A file for the next segment; `None`: there is no room for it.
+    pub(crate) fn take_file(&self, durable: Lsn) -> Result<Option<SlotFile>> {
+        loop {
+            if let Some(file) = self.table.write().above.spares.pop() {
+                return Ok(Some(file));
+            }
+            if self.may_create_above()
+                && let Some(file) = self.create_file(false)?
+            {
+                return Ok(Some(file));
+            }
+            if let Moved::Done = self.move_down(durable)? {
+                continue;
+            }
+            // Such as when one batch is larger than all that may be above.
+            let spare = self.table.write().below.spares.pop();
+            if spare.is_some() {
+                return Ok(spare);
+            }
+            if self.table.read().may_create(true)
+                && let Some(file) = self.create_file(true)?
+            {
+                return Ok(Some(file));
+            }
+            if !self.give_held(durable)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn may_create_above(&self) -> bool {
+        // With a folder below, nothing is tried of which the medium says that it has no room for it.
+        self.table.read().may_create(false)
+            && (self.io.below().is_none() || self.room_above().is_none_or(|segments| segments > 0))
+    }
+
+    /// A file full of zeroes: writing to it later allocates nothing and changes no metadata. `None`: the medium has no room for it.
+    fn create_file(&self, is_below: bool) -> Result<Option<SlotFile>> {
+        let slot = self.table.read().free_slot(if is_below { BELOW } else { 0 });
+        match self.fill_with_zeroes(slot) {
+            Err(e) if e.is_full() => self.refuse(slot, is_below).map(|()| None),
+            Ok(file) => {
+                self.table.write().tier(file.is_below).files += 1;
+                Ok(Some(file))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn fill_with_zeroes(&self, slot: u32) -> Result<SlotFile> {
+        let file = SlotFile::open(&*self.io, slot, true)?;
+        let failed = |e| Error::io(format!("create {}", file.name()), e);
+        let zeroes = AlignedBuf::zeroed(PIECE.min(self.segment_bytes() as usize));
+        let size = self.segment_bytes();
+        let mut at = 0;
+        while at < size {
+            let piece = (size - at).min(zeroes.len() as u64);
+            file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile).map_err(failed)?;
+            self.writes.zeroes.fetch_add(piece, Ordering::Relaxed);
+            at += piece;
+        }
+        if file.len().map_err(failed)? != size {
+            file.set_len(size).map_err(failed)?;
+        }
+        file.sync().map_err(failed)?;
+        self.io.sync_dir(FOLDER).map_err(failed)?;
+        Ok(file)
+    }
+
+    /// Notes that the medium refuses a file, which is no failure of the log. What the file took is needed elsewhere.
+    fn refuse(&self, slot: u32, is_below: bool) -> Result<()> {
+        let name = file_name(slot);
+        self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
+        self.table.write().tier(is_below).is_full = true;
+        self.measure_space();
+        Ok(())
+    }
+
+    /// Makes a spare of the file of the oldest segment that is kept for pins only: they are overrun. False if there is none.
+    fn give_held(&self, durable: Lsn) -> Result<bool> {
+        let mut pins = self.pins.lock();
+        let Some((seq, segment)) = self.table.write().held.pop_first() else { return Ok(false) };
+        pins.overrun_below(self.start_of(seq + 1));
+        self.write_freed(&segment, durable)?;
+        self.table.write().add_spare(segment.file.clone());
+        Ok(true)
+    }
+
+    /// Moves segments down until the folders above have as few files as they should, or nothing can move any more.
+    pub fn give_room_above(&self, durable: Lsn) -> Result<()> {
+        let _preparing = self.pause_preparing();
+        while self.wants_less_above() {
+            let spare = self.table.write().above.spares.pop();
+            if let Some(file) = spare {
+                self.table.write().above.files -= 1;
+                self.remove_files(vec![file])?;
+            } else if !matches!(self.move_down(durable)?, Moved::Done) {
+                break;
+            }
+            self.measure_space();
+        }
+        Ok(())
+    }
+
+    /// Moves the oldest segment down that can be. What it leaves is a spare, or removed.
+    fn move_down(&self, durable: Lsn) -> Result<Moved> {
+        loop {
+            let Some(segment) = self.oldest_above(durable) else { return Ok(Moved::Nothing) };
+            let Some(file) = self.take_file_below()? else { return Ok(Moved::Full) };
+            let moved = Arc::new(Segment::new(segment.seq, file, segment.entry()));
+            match self.copy_down(&segment, &moved, durable)? {
+                Copied::Done => {
+                    self.replace(segment, moved, durable)?;
+                    return Ok(Moved::Done);
+                }
+                Copied::Unreadable => {
+                    // It stays where it is, and who needs something of it is told.
+                    let mut table = self.table.write();
+                    table.lowest_above = segment.seq + 1;
+                    table.add_spare(moved.file.clone());
+                }
+                Copied::Full => {
+                    self.table.write().below.files -= 1;
+                    self.refuse(moved.file.slot, true)?;
+                    return Ok(Moved::Full);
+                }
+            }
+        }
+    }
+
+    /// The oldest segment that is not below, could be read so far and will not be written to any more.
+    fn oldest_above(&self, durable: Lsn) -> Option<Arc<Segment>> {
+        self.io.below()?;
+        let table = self.table.read();
+        let movable = table.lowest_above..self.seq_of(durable - 1).max(table.lowest_above);
+        let oldest = |segments: &BTreeMap<u64, Arc<Segment>>| {
+            segments
+                .range(movable.clone())
+                .map(|(_, segment)| segment)
+                .find(|segment| !segment.file.is_below)
+                .cloned()
+        };
+        [&table.kept, &table.held].into_iter().filter_map(oldest).min_by_key(|segment| segment.seq)
+    }
+
+    /// A file below that says that it is free, or nothing.
+    fn take_file_below(&self) -> Result<Option<SlotFile>> {
+        if let Some(file) = self.table.write().below.spares.pop() {
+            return Ok(Some(file));
+        }
+        if !self.table.read().may_create(true) || self.room_below().is_some_and(|segments| segments <= 0) {
+            return Ok(None);
+        }
+        let slot = self.table.read().free_slot(BELOW);
+        let file = SlotFile::open(&*self.io, slot, true)?;
+        self.table.write().tier(file.is_below).files += 1;
+        Ok(Some(file))
+    }
+
+    /// Copies a segment's bytes, and writes the header once these are durable.
+    fn copy_down(&self, from: &Segment, to: &Segment, durable: Lsn) -> Result<Copied> {
+        let size = self.segment_bytes();
+        let write = |bytes: &[u8], at| {
+            let written = to.file.write_at(&[bytes], at, Durability::Volatile);
+            written.map_err(|e| Error::io(format!("write {}", to.file.name()), e))
+        };
+        let copy = || -> Result<Copied> {
+            let failed = |e| Error::io(format!("write {}", to.file.name()), e);
+            if to.file.len().map_err(failed)? != size {
+                // It was just made, and is nothing before it has a header.
+                write(&AlignedBuf::zeroed(BLOCK), 0)?;
+                self.writes.headers.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+                to.file.set_len(size).map_err(failed)?;
+            }
+            let mut memory = AlignedBuf::zeroed(PIECE.min((size - BLOCK_BYTES) as usize));
+            let mut at = BLOCK_BYTES;
+            while at < size {
+                let len = (size - at).min(memory.len() as u64) as usize;
+                if from.file.read_at(&mut memory[..len], at).is_err() {
+                    return Ok(Copied::Unreadable);
+                }
+                write(&memory[..len], at)?;
+                self.writes.moved.fetch_add(len as u64, Ordering::Relaxed);
+                at += len as u64;
+            }
+            let synced = to.file.sync().and_then(|()| self.io.sync_dir(FOLDER));
+            synced.map_err(|e| Error::io(format!("sync {}", to.file.name()), e))?;
+            self.write_header(to, durable, from.entry())?;
+            Ok(Copied::Done)
+        };
+        match copy() {
+            Err(e) if e.is_full() => Ok(Copied::Full),
+            copied => copied,
+        }
+    }
+
+    /// Puts a segment's copy in its place, unless it was freed meanwhile.
+    fn replace(&self, segment: Arc<Segment>, copy: Arc<Segment>, durable: Lsn) -> Result<()> {
+        let pins = self.pins.lock();
+        let mut table = self.table.write();
+        table.lowest_above = segment.seq + 1;
+        let Table { kept, held, .. } = &mut *table;
+        match kept.get_mut(&segment.seq).or_else(|| held.get_mut(&segment.seq)) {
+            Some(place) => *place = copy,
+            None => {
+                drop(table);
+                self.write_freed(&copy, durable)?;
+                self.table.write().add_spare(copy.file.clone());
+                return Ok(());
+            }
+        }
+        drop(table);
+        let is_pinned = pins.keep(self.start_of(segment.seq + 1));
+        drop(pins);
+        let file = segment.file.clone();
+        // Whom a pin is for may read files that it has opened itself; and reads under way at the operating system hold no segment.
+        let is_ours = !is_pinned && self.io.scm().is_some() && is_unused(segment, &file);
+        let mut table = self.table.write();
+        if is_ours {
+            // Its header says what it was. That is the same as below.
+            table.add_spare(file);
+            return Ok(());
+        }
+        table.above.files -= 1;
+        drop(table);
+        // Who has opened it can still read it.
+        self.remove_files(vec![file])
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.payload() + BLOCK_BYTES
+    }
+}
+
+/// Whether nobody else has a segment or its file, of which the caller has one handle; or will have let go of it soon.
+fn is_unused(mut segment: Arc<Segment>, file: &SlotFile) -> bool {
+    for _ in 0..WAITS {
+        match Arc::try_unwrap(segment) {
+            Ok(last) => {
+                drop(last);
+                return Arc::strong_count(&file.file) == 1;
+            }
+            Err(shared) => segment = shared,
+        }
+        thread::sleep(WAIT);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Appendfsync, FILES, Log, LogOptions};
+    use holdfast_io::{Further, SimIo, Spread};
+
+    /// Who has found a segment reads its file a moment later, whatever has become of it.
+    #[test]
+    fn who_still_reads_a_file_keeps_it_from_being_used_again() {
+        let sim = SimIo::on_scm(1);
+        let below = [Further { path: "drive".to_owned(), is_below: true }];
+        let open = |further: &Further<&str>, _: bool| Ok(sim.folder_on_drive(further.path));
+        let io = Spread::open(sim.folder("home"), "home", FILES, &below, &open).expect("new folders");
+        let options = LogOptions {
+            segment_size: 16 << 10,
+            max_segments: 64,
+            segments_above_max: 5,
+            store_id: [7; 16],
+            epoch: 1,
+            crc_seed: 5,
+            appendfsync: Appendfsync::Always,
+            max_pending_bytes: 1 << 20,
+            ended_at: None,
+            agreement: None,
+        };
+        let log = Log::create(io, options).expect("a new log");
+        let mut found = Vec::new();
+        for number in 0..200u8 {
+            log.append(&[number; 2000]);
+            log.commit_once().expect("room");
+            let newest = log.segments.get(log.segments.seq_of(log.tail() - 1)).expect("it is in use");
+            if found.last().is_none_or(|(segment, _): &(Arc<Segment>, _)| segment.seq < newest.seq) {
+                let mut bytes = vec![0; 16];
+                newest.file.read_at(&mut bytes, BLOCK_BYTES).expect("a sound medium");
+                found.push((newest, bytes));
+            }
+        }
+        assert!(found.len() > 20 && log.segments.get(1).is_some_and(|segment| segment.file.is_below));
+        for (segment, bytes) in &found[1..found.len() - 1] {
+            let mut again = vec![0; 16];
+            segment.file.read_at(&mut again, BLOCK_BYTES).expect("a sound medium");
+            assert!(again == *bytes, "the file of segment {} was used again", segment.seq);
+        }
+        // Without anybody, it is.
+        drop(found);
+        let made = log.writes().zeroes;
+        for _ in 0..100 {
+            log.append(&[1; 2000]);
+            log.commit_once().expect("room");
+        }
+        assert_eq!(log.writes().zeroes, made);
+    }
+}

@@ -1,0 +1,135 @@
+//! Data larger than the storage-class memory that the server has: the oldest of the log go on to a folder on flash.
+
+mod harness;
+
+use harness::{Client, Folder, Server, bulk, check, ok, run, wait_until};
+use holdfast_resp::write_command;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+const KEYS: usize = 6000;
+/// Segments of the log in memory, of 1 MiB each.
+const ABOVE: usize = 24;
+
+fn value(n: usize, round: usize) -> String {
+    format!("{n}:{round}:").repeat(1200)
+}
+
+/// Sets all keys, in order.
+fn fill(client: &mut Client, round: usize) {
+    for first in (0..KEYS).step_by(100) {
+        let mut requests = Vec::new();
+        for n in first..first + 100 {
+            write_command(&mut requests, &["SET", &format!("key:{n}"), &value(n, round)]);
+        }
+        client.send(&requests);
+        (first..first + 100).for_each(|_| assert_eq!(client.reply(), ok()));
+    }
+}
+
+fn assert_filled(client: &mut Client, round: usize) {
+    for n in 0..KEYS {
+        assert!(client.call_args(&["GET", &format!("key:{n}")]) == bulk(value(n, round)), "{n}");
+    }
+}
+
+/// Files of the log in a folder.
+fn files(folder: &Folder, name: &str) -> usize {
+    fs::read_dir(folder.join(&format!("{name}/log"))).map_or(0, Iterator::count)
+}
+
+fn field(told: &str, name: &str) -> u64 {
+    let field = told.split(',').find_map(|field| field.strip_prefix(&format!("{name}=")));
+    field.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{name} in {told}"))
+}
+
+#[test]
+fn what_memory_does_not_hold_lies_on_flash() {
+    let folder = Folder::new();
+    let flash = folder.join("flash");
+    // What is read comes from the media.
+    let options =
+        ["--medium", "emulated", "--scm-max-size", "24mb", "--maxmemory", "48mb", "--flash-dir", &flash];
+    let server = Server::start_in(folder, &options);
+    let mut client = server.client();
+    fill(&mut client, 1);
+    assert_filled(&mut client, 1);
+    assert_eq!(files(server.folder(), "data"), ABOVE);
+    let told = client.info("flash_folder");
+    assert_eq!(field(&told, "log_files") as usize, files(server.folder(), "flash"));
+    assert!(field(&told, "log_files") > 20 && told.ends_with(&format!(",path={flash}")), "{told}");
+    assert_eq!(client.info("further_folders"), "1");
+    let moved: u64 = client.info("endurance_bytes_moved_segments").parse().expect("a number");
+    assert!(moved > 20 << 20, "{moved}");
+
+    // A backup goes on while what it copies moves. It is of one moment.
+    let mut backup = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["backup", "--from", &server.folder().join("socket"), &server.folder().join("backups")])
+        .args(["--rate", "40mb"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program");
+    wait_until(|| "the backup begins".into(), || client.info("backup_in_progress") == "1");
+    let mut round = 1;
+    while backup.try_wait().expect("it runs").is_none() {
+        round += 1;
+        fill(&mut client, round);
+    }
+    assert!(backup.wait().expect("it ran").success() && round > 1);
+    fill(&mut client, round + 1);
+    let mut folder = server.kill();
+    let (is_sound, told) = check(&folder);
+    assert!(is_sound && told.contains(&format!("keys: {KEYS}\n")), "{told}");
+
+    // The data folder knows where the other one is, whatever the medium.
+    for medium in ["emulated", "block", "emulated"] {
+        let server = Server::start_in(folder, &["--medium", medium, "--maxmemory", "48mb"]);
+        assert_filled(&mut server.client(), round + 1);
+        folder = server.kill();
+    }
+
+    let restored = Folder::new();
+    let output = run(&["restore", &folder.join("backups"), &restored.join("data")]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(check(&restored).0);
+    // It needs no flash, and may have some.
+    let flash = restored.join("flash");
+    let server = Server::start_in(restored, &[&options[..4], &["--flash-dir", &flash]].concat());
+    let mut client = server.client();
+    let mut last = round;
+    for n in 0..KEYS {
+        let found = client.call_args(&["GET", &format!("key:{n}")]);
+        let rounds = if n == 0 { 1..=round } else { last.saturating_sub(1).max(1)..=last };
+        last =
+            rounds.rev().find(|&round| found == bulk(value(n, round))).unwrap_or_else(|| panic!("key {n}"));
+    }
+}
+
+#[test]
+fn what_does_not_apply_is_told() {
+    let folder = Folder::new();
+    let refused = |args: &[&str]| {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let (data, dump, flash) = (folder.join("data"), folder.join("dump.rdb"), folder.join("flash"));
+    let moved = folder.join("moved");
+    let told = refused(&["import", &dump, "--dir", &data, "--flash-dir", &flash]);
+    assert!(told.contains("name further ones when the server starts"), "{told}");
+    let server = Server::start_in(folder, &["--flash-dir", &flash]);
+    let folder = server.stop();
+    let socket = folder.join("socket");
+    let serve = ["serve", "--port", "0", "--unixsocket", &socket, "--dir", &data];
+    let other = folder.join("other");
+    let told = refused(&[&serve[..], &["--flash-dir", &other]].concat());
+    assert!(told.contains(&format!("{other} cannot lie below: another one does")), "{told}");
+    let told = refused(&[&serve[..], &["--dir", &flash]].concat());
+    assert!(told.contains("lies below the others"), "{told}");
+    fs::rename(&flash, &moved).expect("it is there");
+    let told = refused(&serve);
+    assert!(told.contains(&flash) && told.contains("if it was moved, name it by flash-dir"), "{told}");
+    Server::start_in(folder, &["--flash-dir", &moved]).stop();
+}
