@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{Client, Folder, Server, bulk, check, ok, run, wait_until};
-use holdfast_resp::write_command;
+use holdfast_resp::{Reply, write_command};
 use std::{
     fs,
     process::{Command, Stdio},
@@ -55,6 +55,10 @@ fn what_memory_does_not_hold_lies_on_flash() {
     let server = Server::start_in(folder, &options);
     let mut client = server.client();
     fill(&mut client, 1);
+    for first in (0..5000).step_by(100) {
+        let members = (first..first + 100).map(|n| format!(" {n} m:{n}")).collect::<String>();
+        assert_eq!(client.call(&format!("ZADD scores{members}")), Reply::Int(100));
+    }
     assert_filled(&mut client, 1);
     assert_eq!(files(server.folder(), "data"), ABOVE);
     let told = client.info("flash_folder");
@@ -81,13 +85,26 @@ fn what_memory_does_not_hold_lies_on_flash() {
     fill(&mut client, round + 1);
     let mut folder = server.kill();
     let (is_sound, told) = check(&folder);
-    assert!(is_sound && told.contains(&format!("keys: {KEYS}\n")), "{told}");
+    assert!(is_sound && told.contains(&format!("keys: {}\n", KEYS + 1)), "{told}");
 
-    // The data folder knows where the other one is, whatever the medium.
-    for medium in ["emulated", "block", "emulated"] {
-        let server = Server::start_in(folder, &["--medium", medium, "--maxmemory", "48mb"]);
-        assert_filled(&mut server.client(), round + 1);
+    // The data folder knows where the other one is, whatever the medium. The heap moves there once that is wanted.
+    let heap = |folder: &Folder| ["data", "flash"].map(|name| folder.path().join(name).join("heap").exists());
+    for (medium, more) in
+        [("emulated", "no"), ("block", "no"), ("emulated", "yes"), ("block", "no"), ("emulated", "yes")]
+    {
+        let was_below = heap(&folder)[1];
+        let server =
+            Server::start_in(folder, &["--medium", medium, "--maxmemory", "48mb", "--flash-heap", more]);
+        let mut client = server.client();
+        assert_filled(&mut client, round + 1);
+        assert_eq!(client.call("ZCOUNT scores 0 99999"), Reply::Int(5000));
+        assert_eq!(client.call("ZSCORE scores m:4321"), bulk("4321"));
+        assert_eq!(client.call("BGSAVE"), Reply::Simple("Background saving started".into()));
         folder = server.kill();
+        let is_below = was_below || more == "yes";
+        assert_eq!(heap(&folder), [!is_below, is_below]);
+        let (is_sound, told) = check(&folder);
+        assert!(is_sound, "{told}");
     }
 
     let restored = Folder::new();
@@ -119,10 +136,14 @@ fn what_does_not_apply_is_told() {
     let moved = folder.join("moved");
     let told = refused(&["import", &dump, "--dir", &data, "--flash-dir", &flash]);
     assert!(told.contains("name further ones when the server starts"), "{told}");
-    let server = Server::start_in(folder, &["--flash-dir", &flash]);
-    let folder = server.stop();
     let socket = folder.join("socket");
     let serve = ["serve", "--port", "0", "--unixsocket", &socket, "--dir", &data];
+    let told = refused(&[&serve[..], &["--flash-heap", "yes"]].concat());
+    assert!(told.contains("flash-heap needs a flash-dir"), "{told}");
+    let home = ["--medium", "emulated", "--scm-method", "cow", "--flash-heap", "yes", "--flash-dir", &flash];
+    assert!(refused(&[&serve[..], &home].concat()).contains("it cannot have flash-heap"));
+    let server = Server::start_in(folder, &["--flash-dir", &flash]);
+    let folder = server.stop();
     let other = folder.join("other");
     let told = refused(&[&serve[..], &["--flash-dir", &other]].concat());
     assert!(told.contains(&format!("{other} cannot lie below: another one does")), "{told}");

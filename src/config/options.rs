@@ -137,6 +137,7 @@ options! {
     Medium "medium", Kind::Choice(&["block", "dax", "emulated"]), "block", AtStart, "What the data folder lies on: a drive (block), memory that persists under a file system with DAX (dax), or such memory emulated by files, of which nothing survives a power cut (emulated)";
     FlashDir "flash-dir", Kind::Text, "", AtStart, "A folder on flash: what the log has beyond scm-max-size lies there, the oldest first";
     ScmMaxSize "scm-max-size", BYTES, "0", AtStart, "Bytes of the log that lie in memory that persists, if there is a flash-dir; 0: what the medium holds";
+    FlashHeap "flash-heap", YES_NO, "no", AtStart, "Whether the heap (the index, and collections) lies in flash-dir as well: a start moves it there, and it stays. Not with a scm-method that changes it in place";
     ScmMethod "scm-method", Kind::Choice(&["own", "cow", "lat", "latb", "none"]), "own", AtStart, "How the heap is changed in memory that persists: by checkpoints of what the log has (own), or in place, with an undo log (cow), a redo log (lat), an undo log by batches (latb), or none";
     ScmAllowUnsafe "scm-allow-unsafe", YES_NO, "no", AtStart, "Whether the server starts with scm-method none, by which a power cut leaves commands done in part";
     ScmWriteBack "scm-write-back", Kind::Choice(&["stream", "clwb", "clflushopt", "clflush", "none"]), "stream", AtStart, "How lines leave the processor for memory that persists; none only where its caches persist, too (eADR)";

@@ -62,6 +62,7 @@ pub(super) fn store_options(config: &Config) -> Result<Options, String> {
     if above_max > 0 {
         options.log_bytes_above_max = above_max;
     }
+    options.heap_below = config.is_on(Opt::FlashHeap);
     options.home = scm_method(config)?;
     Ok(options)
 }
@@ -92,6 +93,11 @@ fn scm_method(config: &Config) -> Result<Option<HomeMethod>, String> {
     if method.is_some() && config.choice(Opt::Medium) == "block" {
         return Err(format!("scm-method {name} needs memory that persists: medium dax, or emulated"));
     }
+    if method.is_some() && config.is_on(Opt::FlashHeap) {
+        return Err(format!(
+            "scm-method {name} changes the heap in memory that persists: it cannot have flash-heap"
+        ));
+    }
     if method == Some(HomeMethod::None) && !config.is_on(Opt::ScmAllowUnsafe) {
         return Err(
             "scm-method none leaves commands done in part by a power cut: it needs scm-allow-unsafe yes"
@@ -114,6 +120,9 @@ pub(super) fn cannot_open(dir: &str, error: &OpenError) -> String {
 }
 
 pub(super) fn open_store(dir: &str, io: Arc<dyn Io>, options: Options) -> Result<Store, OpenError> {
+    if options.heap_below && io.below().is_none() {
+        return Err(OpenError::Unusable("flash-heap needs a flash-dir".into()));
+    }
     let store = Store::open_on(io, options)?;
     let recovery = store.recovery();
     for note in &recovery.notes {

@@ -42,12 +42,6 @@ pub const SECTOR: usize = 512;
 /// The unit in which Holdfast writes, in bytes; offsets and lengths that are multiples of it need no copy.
 pub const BLOCK: usize = 4096;
 
-/// What is left of `free` bytes without `reserve`; less than none: as many are missing.
-fn left(free: u64, reserve: u64) -> i64 {
-    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    bytes(free) - bytes(reserve)
-}
-
 /// What a successful write promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -135,7 +129,12 @@ pub trait Io: Send + Sync {
     /// Bytes that new files may take which need not be beside the others and do not lie below, while so many are to be left for these. Less
     /// than none: as many of these are missing.
     fn room_for_files(&self, reserve: u64) -> io::Result<Option<i64>> {
-        Ok(self.free_bytes()?.map(|free| left(free, reserve)))
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ok(self.free_bytes()?.map(|free| bytes(free) - bytes(reserve)))
+    }
+    /// The same of the further folder on a slower medium.
+    fn room_below(&self, _reserve: u64) -> io::Result<Option<i64>> {
+        Ok(Some(0))
     }
     /// The further folder on a slower medium, if there is one: new files go there if their names say so ([`SpreadFiles`]).
     fn below(&self) -> Option<&dyn Io> {

@@ -6,7 +6,7 @@
 //!
 //! One of them may lie *below* the others, on a slower medium: files lie there if their names say so, and no others.
 
-use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, left, sealed};
+use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, sealed};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
     path::{self, Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -30,6 +30,9 @@ const PATH_MAX: usize = 4032;
 /// New files are not put where there is less room than this, unless it is so everywhere.
 const ROOM_MIN: u64 = 64 << 20;
 
+/// What the data folder keeps for its small files in any case, of what is to be kept.
+const HOME_RESERVE: u64 = 4 << 20;
+
 /// Number of the folder below, in its files' names, too.
 const BELOW: u32 = 0;
 
@@ -40,6 +43,8 @@ pub struct SpreadFiles {
     pub folder: &'static str,
     /// Whether one with this name, that of its folder included, lies below.
     pub is_below: fn(&str) -> bool,
+    /// One more file, of the data folder itself: it may lie below as well.
+    pub other: Option<&'static str>,
 }
 
 /// A further folder, of which this is all that is known so far.
@@ -200,9 +205,9 @@ impl Found {
 
     fn spread(self, files: SpreadFiles) -> Result<Spread> {
         let Found { folders, paths, below } = self;
-        let (places, reserve) = (Mutex::default(), AtomicU64::new(0));
-        let spread = Spread { folders, paths, below, files, places, reserve };
-        spread.look().map_err(|e| Error::io("list the data folder", e))?;
+        let (places, reserve, has_other_below) = Default::default();
+        let spread = Spread { folders, paths, below, files, places, reserve, has_other_below };
+        spread.look().and_then(|_| spread.find_other()).map_err(|e| Error::io("list the data folder", e))?;
         Ok(spread)
     }
 }
@@ -218,8 +223,10 @@ pub struct Spread {
     files: SpreadFiles,
     /// Where each file is.
     places: Mutex<BTreeMap<String, usize>>,
-    /// Bytes of the data folder's medium that are not for such files.
+    /// Bytes that are not for such files, of the medium where the other file lies.
     reserve: AtomicU64,
+    /// Whether that is below.
+    has_other_below: AtomicBool,
 }
 
 impl Spread {
@@ -389,11 +396,34 @@ impl Spread {
         Ok(names)
     }
 
+    /// The folder in which the other file lies; the data folder, as long as there is none. If a move was interrupted, and it is in both, that
+    /// is where it is.
+    fn find_other(&self) -> io::Result<usize> {
+        let (Some(below), Some(other)) = (self.below, self.files.other) else { return Ok(0) };
+        let is_in = |folder: usize| match self.folders[folder].open(other, false) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            opened => opened.map(|_| true),
+        };
+        let is_below = !is_in(0)? && is_in(below)?;
+        self.has_other_below.store(is_below, Relaxed);
+        Ok(if is_below { below } else { 0 })
+    }
+
+    /// What is left of a folder's medium for files; less than none, if some of the reserve is missing there.
+    fn left_in(&self, folder: usize, reserve: u64) -> io::Result<Option<i64>> {
+        let of_other = if self.has_other_below.load(Relaxed) { self.below } else { Some(0) };
+        let reserve = match folder {
+            _ if of_other == Some(folder) => reserve,
+            0 => reserve.min(HOME_RESERVE),
+            _ => 0,
+        };
+        self.folders[folder].room_for_files(reserve)
+    }
+
     /// Bytes that files may take in a folder; as many as can be, if its medium does not tell.
     fn room(&self, folder: usize) -> u64 {
-        let reserve = if folder == 0 { self.reserve.load(Relaxed) } else { 0 };
-        let free = self.folders[folder].free_bytes().ok().flatten();
-        free.map_or(u64::MAX, |free| free.saturating_sub(reserve))
+        let room = self.left_in(folder, self.reserve.load(Relaxed)).ok().flatten();
+        room.map_or(u64::MAX, |room| room.max(0) as u64)
     }
 
     /// The folders that do not lie below.
@@ -425,6 +455,9 @@ fn within(path: &str, error: Error) -> Error {
 
 impl Io for Spread {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn File>> {
+        if self.files.other == Some(name) {
+            return self.folders[self.find_other()?].open(name, create);
+        }
         if !name.strip_prefix(self.files.folder).is_some_and(|name| name.starts_with('/')) {
             return self.folders[0].open(name, create);
         }
@@ -458,6 +491,10 @@ impl Io for Spread {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        if self.files.other == Some(name) {
+            self.folders[self.find_other()?].remove(name)?;
+            return self.find_other().map(drop);
+        }
         let mut places = self.places.lock();
         self.folders[places.get(name).copied().unwrap_or(0)].remove(name)?;
         places.remove(name);
@@ -465,12 +502,22 @@ impl Io for Spread {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        if folder == self.files.folder { self.look() } else { self.folders[0].list(folder) }
+        if folder == self.files.folder {
+            return self.look();
+        }
+        let mut names = self.folders[0].list(folder)?;
+        if folder.is_empty() && self.find_other()? != 0 {
+            names.extend(self.files.other.map(str::to_owned));
+            names.sort_unstable();
+        }
+        Ok(names)
     }
 
     fn sync_dir(&self, folder: &str) -> io::Result<()> {
-        let all = if folder == self.files.folder { &self.folders[..] } else { &self.folders[..1] };
-        all.iter().try_for_each(|io| io.sync_dir(folder))
+        let is_in =
+            |at: usize| at == 0 || folder == self.files.folder || Some(at) == self.below && folder.is_empty();
+        let mut folders = self.folders.iter().enumerate().filter(|(at, _)| is_in(*at));
+        folders.try_for_each(|(_, io)| io.sync_dir(folder))
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
@@ -483,15 +530,15 @@ impl Io for Spread {
         self.reserve.store(reserve, Relaxed);
         let mut sum = 0i64;
         for folder in self.above() {
-            match self.folders[folder].free_bytes()? {
-                // What the data folder lacks, no other one has for it.
-                Some(free) => {
-                    sum = sum.saturating_add(left(free, if folder == 0 { reserve } else { 0 }).max(0))
-                }
-                None => return Ok(None),
-            }
+            // What the data folder lacks, no other one has for it.
+            let Some(left) = self.left_in(folder, reserve)? else { return Ok(None) };
+            sum = sum.saturating_add(left.max(0));
         }
-        if sum == 0 { self.folders[0].room_for_files(reserve) } else { Ok(Some(sum)) }
+        if sum == 0 { self.left_in(0, reserve) } else { Ok(Some(sum)) }
+    }
+
+    fn room_below(&self, reserve: u64) -> io::Result<Option<i64>> {
+        self.below.map_or(Ok(Some(0)), |below| self.left_in(below, reserve))
     }
 
     fn below(&self) -> Option<&dyn Io> {
@@ -499,6 +546,9 @@ impl Io for Spread {
     }
 
     fn is_below(&self, name: &str) -> bool {
+        if self.files.other == Some(name) {
+            return self.find_other().map_or(true, |folder| Some(folder) == self.below);
+        }
         self.below.is_some() && self.places.lock().get(name).copied() == self.below
     }
 

@@ -8,7 +8,8 @@ use holdfast_io::{
 };
 
 /// Those whose names begin with b lie below.
-const LOG: SpreadFiles = SpreadFiles { folder: "log", is_below: |name| name.starts_with("log/b") };
+const LOG: SpreadFiles =
+    SpreadFiles { folder: "log", is_below: |name| name.starts_with("log/b"), other: Some("heap") };
 
 /// A further folder; one whose path has a minus in front lies below.
 fn further<P>(path: &str, make: impl Fn(&str) -> P) -> Further<P> {
@@ -223,6 +224,39 @@ fn files_lie_below_if_their_names_say_so_and_no_others() {
     }
     assert_eq!(open(&sim, &["c"]).expect("one more").further_folders().len(), 3);
     assert!(open(&SimIo::new(2), &[]).expect("one folder").below().is_none());
+}
+
+#[test]
+fn one_more_file_may_lie_below_and_what_it_may_gain_is_left_there() {
+    const ROOM: u64 = 1 << 30;
+    let machines = [SimIo::new(1), SimIo::new(2)];
+    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
+    let (home, below) = (machines[0].clone(), machines[1].clone());
+    let more = [further("-b", str::to_owned)];
+    let io = Spread::open(Arc::new(home), "a", LOG, &more, &|_, _| Ok(Arc::new(below.clone())));
+    let io = io.expect("new folders");
+    let left = || {
+        let room =
+            |left: std::io::Result<Option<i64>>| left.expect("it tells").expect("it tells") as u64 >> 20;
+        [room(io.room_for_files(ROOM / 2)), room(io.room_below(ROOM / 2))]
+    };
+    create(&*io, "heap");
+    assert!(!io.is_below("heap"));
+    assert_eq!(left(), [511, 1023]);
+    // One that is in both has not moved yet.
+    create(&machines[1], "heap");
+    assert!(!io.is_below("heap"));
+    io.remove("heap").expect("it is there");
+    assert!(io.is_below("heap"));
+    // A little is kept for the data folder's small files.
+    assert_eq!(left(), [1019, 511]);
+    assert_eq!(read(&*io, "heap"), "heap");
+    assert_eq!(io.list("").expect("folders"), ["folder-0", "heap"]);
+    io.sync_dir("").expect("sound media");
+    io.remove("heap").expect("it is there");
+    assert_eq!(machines[1].list("").expect("a folder"), ["folder"]);
+    create(&*io, "heap");
+    assert!(!io.is_below("heap"), "a new one lies above");
 }
 
 /// The data folder's own medium keeps room for what cannot be elsewhere.

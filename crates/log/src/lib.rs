@@ -98,7 +98,7 @@ pub struct LogOptions {
 }
 
 /// The files of a log.
-pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is_below };
+pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is_below, other: None };
 
 /// How much of the medium a log takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

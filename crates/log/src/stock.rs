@@ -164,10 +164,9 @@ impl Segments {
         room.map(|room| room.div_euclid(self.segment_bytes() as i64))
     }
 
-    /// How many the one below says that it has room for.
+    /// The same of the one below.
     fn room_below(&self) -> Option<i64> {
-        let Some(below) = self.io.below() else { return Some(0) };
-        let room = below.room_for_files(0).ok().flatten();
+        let room = self.io.room_below(self.space.reserve.load(Ordering::Relaxed)).ok().flatten();
         room.map(|room| room.div_euclid(self.segment_bytes() as i64))
     }
 

@@ -72,7 +72,7 @@ pub use partition::{
 };
 pub use salvage::{Doubt, End, Finding, LostKey, SalvagedKey, SalvagedValue, salvage};
 pub use store::{
-    EXPECTED_MAX, Store,
+    EXPECTED_MAX, FILES, Store,
     check::CheckReport,
     damaged_folders, folders, folders_in_use,
     open::replay_log,

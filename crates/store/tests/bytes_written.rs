@@ -3,8 +3,7 @@
 mod open;
 
 use holdfast_io::{BLOCK, Durability, Further, Io, Spread};
-use holdfast_log::FILES;
-use holdfast_store::{BytesWritten, Options, SimIo, Store, WriteCause, hash::Expiry};
+use holdfast_store::{BytesWritten, FILES, Options, SimIo, Store, WriteCause, hash::Expiry};
 use std::sync::Arc;
 
 const KEYS: u32 = 4000;

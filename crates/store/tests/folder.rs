@@ -5,8 +5,8 @@ mod seeds;
 #[path = "open/mod.rs"]
 mod transactions;
 
-use holdfast_io::{Fault, Io};
-use holdfast_store::{FORMAT_VERSIONS, Options, SimIo, Store};
+use holdfast_io::{Fault, Further, Io, Spread};
+use holdfast_store::{FILES, FORMAT_VERSIONS, Options, SimIo, Store};
 use seeds::{Rng, with_seeds};
 use std::sync::Arc;
 
@@ -332,4 +332,73 @@ fn what_is_refused_is_left_as_it_is() {
         other => panic!("{other:?}"),
     }
     assert!(sim.snapshot("log/00000000") == before && sim.bytes_written() == written);
+}
+
+/// The power goes at each operation while the heap's file moves to a folder below: it is where it was, or there, and whole.
+#[test]
+fn the_heap_moves_below_over_power_cuts() {
+    let open = |sim: &SimIo, heap_below: bool| {
+        let below = Further { path: "drive".to_owned(), is_below: true };
+        let of = |further: &Further<&str>, _: bool| Ok(sim.folder_on_drive(further.path));
+        let io = Spread::open(sim.folder("home"), "home", FILES, &[below], &of)?;
+        Store::open_on(io, Options { heap_below, ..options() })
+    };
+    let has =
+        |sim: &SimIo, folder: &str| sim.list(folder).expect("a folder").iter().any(|name| name == "heap");
+    for sim in [SimIo::new(5), SimIo::on_scm(5)] {
+        let store = open(&sim, false).expect("a new folder");
+        write(&store, 1).expect("a sound medium");
+        store.close().expect("a sound medium");
+        drop(store);
+        assert!(has(&sim, "home") && !has(&sim, "drive"));
+        let (mut in_both, mut operation, mut is_done) = (0, 0, false);
+        while !is_done {
+            operation += 1;
+            let sim = sim.fork();
+            sim.crash_after(operation);
+            let opened = open(&sim, true).inspect_err(|e| assert!(is_cut(e), "{e}"));
+            is_done = opened.is_ok();
+            drop(opened);
+            for heap_below in [true, false] {
+                let sim = sim.crash();
+                in_both += u32::from(has(&sim, "home") && has(&sim, "drive"));
+                let was_moved = !has(&sim, "home");
+                let store = open(&sim, heap_below).expect("it is whole somewhere");
+                assert_eq!(numbers(&store), [1; 20], "operation {operation}");
+                store.check().expect("a sound store");
+                write(&store, 2).expect("a sound medium");
+                store.checkpoint().expect("a sound medium");
+                drop(store);
+                let is_below = heap_below || was_moved;
+                assert_eq!([has(&sim, "home"), has(&sim, "drive")], [!is_below, is_below]);
+                // It is not moved back.
+                let store = open(&sim.crash(), false).expect("it is found");
+                assert_eq!(numbers(&store), [2; 20]);
+            }
+        }
+        assert!(in_both > 0 && operation > 5);
+    }
+}
+
+/// A medium below without room for it refuses the start, and changes nothing.
+#[test]
+fn a_heap_that_has_no_room_below_stays() {
+    let (sim, drive) = (SimIo::new(5), SimIo::new(6));
+    let open = |heap_below: bool| {
+        let below = Further { path: "drive".to_owned(), is_below: true };
+        let of = |_: &Further<&str>, _: bool| Ok(Arc::new(drive.clone()) as Arc<dyn Io>);
+        let io = Spread::open(Arc::new(sim.clone()), "home", FILES, &[below], &of)?;
+        Store::open_on(io, Options { heap_below, ..options() })
+    };
+    let store = open(false).expect("a new folder");
+    write(&store, 1).expect("a sound medium");
+    store.close().expect("a sound medium");
+    drop(store);
+    drive.set_capacity(10_000);
+    let refused = open(true).err().expect("there is no room").to_string();
+    assert!(refused.starts_with("move heap"), "{refused}");
+    assert!(drive.list("").expect("a folder").iter().all(|name| name != "heap"));
+    assert_eq!(numbers(&open(false).expect("as before")), [1; 20]);
+    drive.set_capacity(1 << 30);
+    assert_eq!(numbers(&open(true).expect("there is room")), [1; 20]);
 }

@@ -20,7 +20,7 @@ mod seeds;
 use history::{Op, State, apply, random_ops, run, try_dump};
 use holdfast_io::Fault;
 use holdfast_store::{Admission, Error, HomeMethod, Io, OpenError, Options, SimIo, Store, Txn};
-use lives::{any_compression, any_folders, any_home, any_machine};
+use lives::{any_compression, any_folders, any_heap_below, any_home, any_machine};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use seeds::{Rng, with_seeds};
 use std::{
@@ -425,20 +425,30 @@ fn arrange(sim: &SimIo, rng: &mut Rng, heap: &str) -> Mischief {
     Mischief::Fails
 }
 
+/// Where the heap's file is.
+fn heap_of(sim: &SimIo) -> &'static str {
+    let is_above = sim.list("").expect("the power is on").iter().any(|name| name == "heap");
+    if is_above { "heap" } else { "flash/heap" }
+}
+
 /// Flips a bit somewhere on the medium, mostly where something is. In the heap, most of which nobody needs, it is several.
 /// False: in the file that it picks there is nothing yet.
 fn flip(sim: &SimIo, rng: &mut Rng) -> bool {
-    let segments = sim.list("log").expect("the power is on");
+    let files = |folder: &str| {
+        let names = sim.list(folder).expect("the power is on");
+        names.into_iter().map(|name| format!("{folder}/{name}")).collect::<Vec<_>>()
+    };
+    let segments = [files("log"), files("flash/log")].concat();
     let file = match rng.below(4) {
         0 => "superblock".to_owned(),
-        1 => "heap".to_owned(),
-        _ => format!("log/{}", segments[rng.below(segments.len() as u64) as usize]),
+        1 => heap_of(sim).to_owned(),
+        _ => segments[rng.below(segments.len() as u64) as usize].clone(),
     };
     let bytes = sim.snapshot(&file);
     if bytes.is_empty() {
         return false;
     }
-    for _ in 0..if file == "heap" { 8 } else { 1 } {
+    for _ in 0..if file.ends_with("heap") { 8 } else { 1 } {
         let mut at = rng.below(bytes.len() as u64);
         while bytes[at as usize] == 0 && !rng.chance(20) {
             at = rng.below(bytes.len() as u64);
@@ -482,7 +492,7 @@ fn open(sim: &SimIo, more: &[&str], options: &Options, is_sound: bool) -> Result
 /// because it makes no sense.
 fn names_the_damage(why: &OpenError) -> bool {
     match why {
-        OpenError::Corrupt { file, what, .. } if file == "heap" => {
+        OpenError::Corrupt { file, what, .. } if file.ends_with("heap") => {
             ["checksum", "the file ends too early", "no root table can be there", "cannot be in slot"]
                 .iter()
                 .any(|by| what.contains(by))
@@ -533,7 +543,9 @@ fn history_on(seed: u64, mut sim: SimIo, home_of: impl Fn(&SimIo, u64) -> Option
         let is_sound = !has_lied && !has_flipped;
         let home = home_of(&sim, life).filter(|_| is_at_home);
         LIVES_AT_HOME.fetch_add(home.is_some().into(), Relaxed);
-        let options = Options { compression: any_compression(seed, life), home, ..options.clone() };
+        let heap_below = any_heap_below(seed, life);
+        let compression = any_compression(seed, life);
+        let options = Options { compression, home, heap_below, ..options.clone() };
         let store = match open(&sim, any_folders(seed, life), &options, is_sound) {
             Ok(store) => store,
             Err(why) if sim.is_power_cut(&why) => {
@@ -574,7 +586,7 @@ fn history_on(seed: u64, mut sim: SimIo, home_of: impl Fn(&SimIo, u64) -> Option
         // Brings all pages into memory: one that cannot be read after a cut would end the process.
         drop(store.heap_image());
         store.attach();
-        let mischief = arrange(&sim, &mut rng, if is_at_home { "home/" } else { "heap" });
+        let mischief = arrange(&sim, &mut rng, if is_at_home { "home/" } else { heap_of(&sim) });
         has_lied |= mischief == Mischief::Lies;
         if mischief == Mischief::None && rng.chance(2) {
             sim.crash_after(1 + rng.below(300));

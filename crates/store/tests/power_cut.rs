@@ -10,7 +10,7 @@ mod seeds;
 
 use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
 use holdfast_store::{Admission, CompressionSetting, Options, Store};
-use lives::{any_compression, any_folders, any_home, any_machine};
+use lives::{any_compression, any_folders, any_heap_below, any_home, any_machine};
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,7 +42,9 @@ fn history(seed: u64) {
     let mut snapshots: Vec<Snapshot> = Vec::new();
     for life in 0..1 + rng.below(5) {
         let home = any_home(&sim, seed, life);
-        let options = Options { compression: any_compression(seed, life), home, ..options.clone() };
+        let heap_below = any_heap_below(seed, life);
+        let compression = any_compression(seed, life);
+        let options = Options { compression, home, heap_below, ..options.clone() };
         let is_armed = rng.chance(3);
         if is_armed {
             // Some of these cuts come while the data folder is being made or recovered.

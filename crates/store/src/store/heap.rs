@@ -10,9 +10,12 @@ use crate::format::{
     superblock::Superblock,
 };
 use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery, record_len};
-use holdfast_io::{Error, File, Io, Result};
+use holdfast_io::{AlignedBuf, Durability, Error, File, Io, Result};
 use holdfast_log::{BATCH_HEADER, Log, Lsn};
-use std::sync::Arc;
+use std::{io::ErrorKind, sync::Arc};
+
+/// The file is moved in parts of this size; those that are zero take no room.
+const MOVED_BYTES: usize = 256 << 10;
 
 /// A heap, to which the log is being replayed.
 pub(super) struct Opened {
@@ -30,6 +33,43 @@ pub(super) struct Opened {
 struct Rules {
     on_unreadable: fn(&Error) -> !,
     memory_bytes_max: usize,
+}
+
+/// Moves the heap's file to the folder below, if there is one and it is to lie there. A power cut leaves it where it was, or there, or in both: then
+/// the one below may be a part of it, and the other one counts.
+pub(super) fn place_heap(io: &dyn Io, is_below: bool) -> Result<()> {
+    let Some(below) = io.below().filter(|_| !io.is_below(HEAP)) else { return Ok(()) };
+    if !is_below {
+        return match below.remove(HEAP) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("remove a part of heap", e)),
+            _ => Ok(()),
+        };
+    }
+    let failed = |what: &'static str| move |e| Error::io(what, e);
+    let from = io.open(HEAP, false).map_err(failed("open heap"))?;
+    let len = from.len().map_err(failed("open heap"))?;
+    let to = below.open(HEAP, true).map_err(failed("move heap"))?;
+    let copy = || {
+        // What an interrupted move has left goes.
+        to.set_len(0).and_then(|()| to.set_len(len))?;
+        let mut memory = AlignedBuf::zeroed(MOVED_BYTES.min(len as usize));
+        let mut at = 0;
+        while at < len {
+            let piece = (len - at).min(memory.len() as u64) as usize;
+            let bytes = &mut memory[..piece];
+            from.read_at(bytes, at)?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                to.write_at(&[bytes], at, Durability::Volatile)?;
+            }
+            at += piece as u64;
+        }
+        to.sync().and_then(|()| below.sync_dir(""))
+    };
+    if let Err(error) = copy() {
+        below.remove(HEAP).map_err(failed("move heap"))?;
+        return Err(Error::io("move heap", error));
+    }
+    io.remove(HEAP).and_then(|()| io.sync_dir("")).map_err(failed("move heap"))
 }
 
 /// What is changed by the replay.

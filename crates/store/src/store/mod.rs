@@ -24,7 +24,7 @@ use crate::{
     cache::uses::Uses,
     collections::Limits,
     engine::Engine,
-    format::{compress::CompressionSetting, filling, in_use},
+    format::{HEAP, compress::CompressionSetting, filling, in_use},
     maintenance::{self, Maintenance, freezer, trainer},
     partition::{
         changes::{ChangeFilter, Follow},
@@ -34,8 +34,8 @@ use crate::{
 };
 pub use ahead::EXPECTED_MAX;
 use holdfast_heap::HomeStats;
-use holdfast_io::{Further, Io, RealIo, Result, Scm, Spread, dirty_shutdowns};
-use holdfast_log::{FILES, Log, LogThread, Lsn};
+use holdfast_io::{Further, Io, RealIo, Result, Scm, Spread, SpreadFiles, dirty_shutdowns};
+use holdfast_log::{Log, LogThread, Lsn};
 use options::{Options, Recovery};
 use parking_lot::Mutex;
 use std::{
@@ -63,6 +63,9 @@ struct Threads {
     trainer: Background,
 }
 
+/// Which files of a data folder may lie in further folders: the log's, and the heap's in one that lies below.
+pub const FILES: SpreadFiles = SpreadFiles { other: Some(HEAP), ..holdfast_log::FILES };
+
 /// A data folder of the file system, for [`Store::open_on`], with the further folders over which its log is spread: those that it has
 /// had before, and `more`, which are taken in for good. `new`: how a folder is opened that lies below the others, or does not. Each is for
 /// this process only.
@@ -74,7 +77,7 @@ pub fn folders(
     more: &[Further<PathBuf>],
     new: &dyn Fn(&Path, bool) -> Result<RealIo>,
 ) -> Result<Arc<dyn Io>> {
-    holdfast_io::open_folders(dir, more, holdfast_log::FILES, new)
+    holdfast_io::open_folders(dir, more, FILES, new)
 }
 
 /// A data folder of the file system that another process has, with its further folders, only to be read.

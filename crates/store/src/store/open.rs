@@ -1,7 +1,7 @@
 //! Opening: a data folder is made, or the last checkpoint is opened and the log behind it replayed.
 
 use super::{
-    heap::{Opened, move_heap},
+    heap::{Opened, move_heap, place_heap},
     options::{Options, Recovery, check_home, check_options, log_options},
 };
 use crate::{
@@ -94,6 +94,9 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         return Err(Error::Unusable("the data folder has a log but no superblock".into()));
     }
     creating::begin(&*io, store_id)?;
+    if let Some(below) = io.below().filter(|_| options.heap_below) {
+        below.open(HEAP, true).map_err(failed("create heap"))?;
+    }
     let file = io.open(HEAP, true).map_err(failed("create heap"))?;
     let heap_options = HeapOptions { max_bytes: options.heap_bytes_max, arenas: options.partitions };
     let (heap, mut arenas) = Heap::create(file, heap_options)?;
@@ -146,6 +149,9 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     if let Some((offset, what)) = copies.damaged() {
         let healed = if mends { "healed from the other copy" } else { "the other copy is sound" };
         report.notes.push(format!("{} at offset {offset}: {what}; {healed}", superblock::FILE));
+    }
+    if mends {
+        place_heap(&*io, options.heap_below && superblock.home.is_none())?;
     }
     let mut opened = Opened::open(&io, &superblock, &options)?;
     let mut replay = |lsn: Lsn, bytes: &[u8]| opened.replay(lsn, bytes);

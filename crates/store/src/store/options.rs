@@ -22,6 +22,8 @@ pub struct Options {
     /// Bytes of log at most in the folders above one that lies below, if there is such a one: what is older moves there. At least eight
     /// segments.
     pub log_bytes_above_max: u64,
+    /// The heap's file lies in the folder below, too, if there is one. A start moves it there; it does not move it back.
+    pub heap_below: bool,
     /// Bytes that the whole data folder may take: the log gets what the heap leaves of them. `u64::MAX`: what the medium holds.
     pub disk_bytes_max: u64,
     /// Bytes of heap at most.
@@ -63,6 +65,7 @@ impl Default for Options {
             segment_size: None,
             log_bytes_max: u64::MAX,
             log_bytes_above_max: u64::MAX,
+            heap_below: false,
             disk_bytes_max: u64::MAX,
             heap_bytes_max: 64 << 30,
             memory_bytes_max: usize::MAX,

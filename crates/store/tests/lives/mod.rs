@@ -20,6 +20,11 @@ pub fn any_folders(seed: u64, life: u64) -> &'static [&'static str] {
     }
 }
 
+/// Whether the heap is to lie below, too, if there is such a folder.
+pub fn any_heap_below(seed: u64, life: u64) -> bool {
+    Rng(seed << 20 | life).below(3) == 0
+}
+
 /// How a life of a history compresses values.
 pub fn any_compression(seed: u64, life: u64) -> Option<Codec> {
     match Rng(seed << 8 | life).below(6) {

@@ -4,8 +4,7 @@
 
 use holdfast_heap::Image;
 use holdfast_io::{Further, Spread};
-use holdfast_log::FILES;
-use holdfast_store::{Io, Lsn, OpenError, Options, SimIo, Store};
+use holdfast_store::{FILES, Io, Lsn, OpenError, Options, SimIo, Store};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
