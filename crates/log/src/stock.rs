@@ -257,8 +257,8 @@ impl Segments {
         let (above, below) = (room(&table.above, above), room(&table.below, below));
         let surplus = if self.io.below().is_some() { above.min(0).unsigned_abs() } else { 0 };
         self.space.surplus.store(surplus, Ordering::Relaxed);
-        // What moves down for others' sake takes room there, and leaves none above.
-        let medium = above.max(0).saturating_add(below.max(0)) as u64;
+        // What moves down for others' sake takes room there, and leaves none above. What is missing below for others, nothing may take above.
+        let medium = above.max(0).saturating_add(below).max(0) as u64;
         let medium = medium.saturating_sub(surplus);
         let allowed = table.files_max.saturating_sub(table.files());
         self.space.medium_limits.store(medium < allowed, Ordering::Relaxed);
