@@ -4,7 +4,8 @@
 //! A file may be in any of them, and is looked for when the data folder is opened. Each further folder has a file that says whose it
 //! is, and the data folder has one that says where it is: so it is found again, and never taken for another one.
 //!
-//! One of them may lie *below* the others, on a slower medium: files lie there if their names say so, and no others.
+//! One of them may lie *below* the others, on a slower medium: of new files those are made there whose names say so. One more file, which
+//! is not spread, may be moved there.
 
 use crate::{BLOCK, Durability, Error, File, Io, ReadQueue, RealIo, Result, Scm, sealed};
 use parking_lot::Mutex;
@@ -33,7 +34,7 @@ const ROOM_MIN: u64 = 64 << 20;
 /// What the data folder keeps for its small files in any case, of what is to be kept.
 const HOME_RESERVE: u64 = 4 << 20;
 
-/// Number of the folder below, in its files' names, too.
+/// The number of the folder below.
 const BELOW: u32 = 0;
 
 /// Which files of a data folder are spread.
@@ -41,7 +42,7 @@ const BELOW: u32 = 0;
 pub struct SpreadFiles {
     /// Their folder.
     pub folder: &'static str,
-    /// Whether one with this name, that of its folder included, lies below.
+    /// Whether a new one with this name, that of its folder included, is made below.
     pub is_below: fn(&str) -> bool,
     /// One more file, of the data folder itself: it may lie below as well.
     pub other: Option<&'static str>,
