@@ -148,6 +148,9 @@ impl Home {
         let words = len(&*owners)?.saturating_sub(WORDS_AT) / WORD as u64;
         let extents = (len(&*pages)? / EXTENT).min(words).min(MAX_BYTES / EXTENT);
         let mut home = Home::new(io, store_id, method, owners, pages, extents as u32);
+        if !home.io.is_read_only() {
+            [&home.owners, &home.pages].into_iter().try_for_each(|file| keep_len(&**file))?;
+        }
         home.roll_back()?;
         Ok(Arc::new(home))
     }
@@ -446,8 +449,13 @@ impl Home {
         }
         // Each log only after all that it undoes: nothing else tells what was there.
         self.fence()?;
+        if !logs.is_empty() {
+            // One may be there because a start before this one has failed to make it.
+            self.io.sync_dir(FOLDER).map_err(|e| Error::io(format!("sync {FOLDER}"), e))?;
+        }
         for (mut log, _) in logs {
             log.clear(&*self.io)?;
+            keep_len(log.file())?;
             self.undo.get_mut().0.push(log);
         }
         self.undo.get_mut().1 = count;
@@ -516,6 +524,13 @@ fn header(store_id: [u8; 16], arenas: u16) -> AlignedBuf {
     let crc = holdfast_io::crc32c(&block[..BLOCK - 4]);
     block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
     block
+}
+
+/// Makes the length durable that a file was found with. A sync may have failed before, after which another one would not write it; and what is
+/// stored behind the length that the medium knows is lost with the power.
+fn keep_len(file: &dyn File) -> Result<()> {
+    let kept = file.len().and_then(|len| file.set_len(len)).and_then(|()| file.sync());
+    kept.map_err(|e| Error::io(format!("sync {}", file.name()), e))
 }
 
 fn read(file: &dyn File, bytes: &mut [u8], offset: u64) -> Result<()> {

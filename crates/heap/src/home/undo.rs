@@ -85,6 +85,10 @@ impl UndoLog {
         self.file.name()
     }
 
+    pub fn file(&self) -> &dyn File {
+        &*self.file
+    }
+
     /// Bytes of its records.
     pub fn len(&self) -> u64 {
         self.end - RECORDS_AT

@@ -132,6 +132,39 @@ impl World {
     }
 }
 
+/// A sync of a new file has failed, and the next start finds it longer than the medium knows.
+#[test]
+fn what_is_stored_behind_a_length_that_was_not_synced_is_there_after_a_power_cut() {
+    for method in [HomeMethod::Cow, HomeMethod::Latb] {
+        let (mut operation, mut is_done) = (0, false);
+        while !is_done {
+            operation += 1;
+            let mut world = World::new(operation, method);
+            let blocks = world.blocks.clone();
+            world.change();
+            world.sim.fault(Fault::sync("home/undo-0"));
+            world.commit().expect_err("the undo log cannot be made");
+            world.sim.clear_faults();
+            world.restart(world.sim.clone());
+            world.blocks = blocks;
+            let before = images(&world.arenas);
+            world.change();
+            let after = images(&world.arenas);
+            world.sim.crash_after(operation);
+            is_done = world.commit().is_ok();
+            for _ in 0..4 {
+                let (.., arenas) = open(&world.sim.crash(), method, &[]).expect("a sound home");
+                let differences = [&before, &after].map(|expected| difference(expected, &arenas));
+                assert!(
+                    differences.iter().any(Option::is_none),
+                    "operation {operation} by {method:?}: {differences:?}"
+                );
+            }
+        }
+        assert!(operation > 1, "a cut came while it was committed");
+    }
+}
+
 /// Runs histories with a power cut in each, at one of its fences, and opens some of what may be left then. Returns how many that were, and
 /// of these how many had the transaction that was under way.
 fn histories(seeds: std::ops::Range<u64>, method: HomeMethod, images_a_cut: u64) -> (u64, u64) {
