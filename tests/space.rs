@@ -4,7 +4,9 @@ mod harness;
 
 use harness::{Client, Rng, Server, check, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::{
+    fs,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -208,6 +210,28 @@ fn a_medium_that_does_not_tell_how_much_is_free_is_not_full() {
 }
 
 /// What is read is not in memory, and is being moved at times.
+/// Each segment is an open file, and the process may have no more of them: that is no failure.
+#[test]
+fn without_another_open_file_writes_wait_for_one() {
+    let server = Server::start(&["--log-max-size", "512mb"]);
+    let mut client = server.client();
+    let process = Pid::from_raw(server.pid() as i32);
+    let files = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("a process").count() as u64;
+    let limit = Rlimit { current: Some(files + 20), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(process, Resource::Nofile, limit).expect("its files may be limited");
+    let kept = fill(&mut client);
+    assert!(kept.len() * VALUE > 10 << 20 && kept.len() * VALUE < 30 << 20, "{} values", kept.len());
+    let log = server.folder().join("log");
+    let told = || fs::read_to_string(&log).expect("a log");
+    wait_until(told, || told().contains("the process may not open another file (ulimit -n)"));
+    each(&mut client, &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
+    prlimit(process, Resource::Nofile, before).expect("its files may be limited");
+    wait_until(told, || client.call("SET again value") == ok());
+    assert!(fill(&mut client).len() * VALUE > 300 << 20, "the log is as large as it may be");
+    let (is_sound, told) = check(&server.stop());
+    assert!(is_sound, "{told}");
+}
+
 #[test]
 fn values_are_there_while_the_cleaner_moves_them() {
     let keys = (150 << 20) / VALUE as u64;

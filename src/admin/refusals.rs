@@ -132,6 +132,9 @@ impl Cause {
                         let disk = store.disk_usage();
                         format!("{log}; the data folder takes {} of {} (maxdisk)", disk.bytes, disk.bytes_max)
                     }
+                    Limit::OpenFiles => {
+                        format!("{log}, and the process may not open another file (ulimit -n)")
+                    }
                     Limit::Medium { free_bytes: Some(free) } => {
                         format!(
                             "{log}; {free} bytes of the medium are free, of which some are kept for checkpoints"

@@ -26,6 +26,8 @@ mod uring;
 
 use std::{fmt, io, sync::Arc};
 
+use rustix::io::Errno;
+
 pub use aligned::AlignedBuf;
 pub use crc::{crc32c, crc32c_append, crc32c_of_both};
 pub use histogram::{Counts, Histogram, longest_like};
@@ -202,6 +204,12 @@ impl Error {
     pub fn is_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+    }
+
+    /// Whether the process, or the system, has as many files open as it may.
+    pub fn is_out_of_files(&self) -> bool {
+        let codes = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+        matches!(self, Error::Io { source, .. } if codes.contains(&source.raw_os_error()))
     }
 
     /// Names a failed check.

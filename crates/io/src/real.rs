@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs},
+    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, statvfs},
     io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr},
     rand::{GetRandomFlags, getrandom},
     time::{ClockId, clock_gettime},
@@ -211,7 +211,7 @@ impl Io for RealIo {
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let stat = fstatvfs(fs::File::open(&self.dir)?)?;
+        let stat = statvfs(&self.dir)?;
         // A file system of no blocks at all is one that does not count them.
         Ok((stat.f_blocks > 0).then(|| stat.f_bavail * stat.f_frsize))
     }

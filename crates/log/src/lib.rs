@@ -123,6 +123,8 @@ pub enum Limit {
         /// Bytes that are free there, as far as it tells.
         free_bytes: Option<u64>,
     },
+    /// The files that the process may have open.
+    OpenFiles,
 }
 
 /// A kept segment.

@@ -113,6 +113,8 @@ pub(crate) struct Table {
     pub above: Tier,
     /// None may be there, unless there is such a folder.
     pub below: Tier,
+    /// The last file that was refused was so for want of open files, rather than of room.
+    pub is_out_of_files: bool,
     /// Older segments are below, or cannot be read.
     pub lowest_above: u64,
     /// Files that there should be at most.
@@ -155,6 +157,7 @@ impl Segments {
         let table = Table {
             above: tier(kept.len() - kept_below, spares, above_max),
             below: tier(kept_below, spares_below, below_max),
+            is_out_of_files: false,
             lowest_above: 0,
             kept,
             held: BTreeMap::new(),

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -86,7 +87,7 @@ enum Copied {
     Done,
     /// Not all of it can be read.
     Unreadable,
-    Full,
+    Full(Error),
 }
 
 impl Table {
@@ -188,9 +189,11 @@ impl Segments {
 
     /// What the log takes, what it may take, and what sets its limit.
     pub fn usage(&self) -> LogUsage {
+        let is_full = self.medium_is_full();
         let table = self.table.read();
         let bytes = |segments: u64| segments * self.segment_bytes();
         let limited_by = match self.is_limited_by_medium() {
+            true if is_full && table.is_out_of_files => Limit::OpenFiles,
             // What the medium says is free, if it does.
             true => Limit::Medium { free_bytes: self.io.free_bytes().ok().flatten() },
             false if table.files_wanted < u64::from(self.max_segments) => Limit::Budget,
@@ -308,7 +311,7 @@ impl Segments {
     fn create_file(&self, is_below: bool) -> Result<Option<SlotFile>> {
         let slot = self.table.read().free_slot(if is_below { BELOW } else { 0 });
         match self.fill_with_zeroes(slot) {
-            Err(e) if e.is_full() => self.refuse(slot, is_below).map(|()| None),
+            Err(e) if is_refusal(&e) => self.refuse(slot, is_below, &e).map(|()| None),
             Ok(file) => {
                 self.table.write().tier(file.is_below).files += 1;
                 Ok(Some(file))
@@ -337,11 +340,18 @@ impl Segments {
         Ok(file)
     }
 
-    /// Notes that the medium refuses a file, which is no failure of the log. What the file took is needed elsewhere.
-    fn refuse(&self, slot: u32, is_below: bool) -> Result<()> {
+    /// Notes that the medium, or the system, refuses a file, which is no failure of the log. What the file took is needed elsewhere.
+    fn refuse(&self, slot: u32, is_below: bool, why: &Error) -> Result<()> {
         let name = file_name(slot);
-        self.io.remove(&name).map_err(|e| Error::io(format!("remove {name}"), e))?;
-        self.table.write().tier(is_below).is_full = true;
+        match self.io.remove(&name) {
+            // It could not even be opened.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            removed => removed.map_err(|e| Error::io(format!("remove {name}"), e))?,
+        }
+        let mut table = self.table.write();
+        table.tier(is_below).is_full = true;
+        table.is_out_of_files = why.is_out_of_files();
+        drop(table);
         self.measure_space();
         Ok(())
     }
@@ -389,9 +399,9 @@ impl Segments {
                     table.lowest_above = segment.seq + 1;
                     table.add_spare(moved.file.clone());
                 }
-                Copied::Full => {
+                Copied::Full(why) => {
                     self.table.write().below.files -= 1;
-                    self.refuse(moved.file.slot, true)?;
+                    self.refuse(moved.file.slot, true, &why)?;
                     return Ok(Moved::Full);
                 }
             }
@@ -422,9 +432,14 @@ impl Segments {
             return Ok(None);
         }
         let slot = self.table.read().free_slot(BELOW);
-        let file = SlotFile::open(&*self.io, slot, true)?;
-        self.table.write().tier(file.is_below).files += 1;
-        Ok(Some(file))
+        match SlotFile::open(&*self.io, slot, true) {
+            Err(e) if is_refusal(&e) => self.refuse(slot, true, &e).map(|()| None),
+            Ok(file) => {
+                self.table.write().tier(file.is_below).files += 1;
+                Ok(Some(file))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Copies a segment's bytes, and writes the header once these are durable.
@@ -459,7 +474,7 @@ impl Segments {
             Ok(Copied::Done)
         };
         match copy() {
-            Err(e) if e.is_full() => Ok(Copied::Full),
+            Err(e) if e.is_full() => Ok(Copied::Full(e)),
             copied => copied,
         }
     }
@@ -500,6 +515,11 @@ impl Segments {
     fn segment_bytes(&self) -> u64 {
         self.payload() + BLOCK_BYTES
     }
+}
+
+/// Whether a file could not be made for want of something that others may give back.
+fn is_refusal(error: &Error) -> bool {
+    error.is_full() || error.is_out_of_files()
 }
 
 /// Whether nobody else has a segment or its file, of which the caller has one handle; or will have let go of it soon.
