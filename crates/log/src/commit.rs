@@ -15,7 +15,7 @@ use crate::{
     Appendfsync, Log,
     appender::Chunk,
     layout::{BatchHeader, Entry, Lsn, block_ceil, block_floor, block_offset},
-    segments::Segment,
+    table::Segment,
 };
 
 /// A commit takes no more buffers once it has this many bytes, so that its buffers come back and replies leave.

@@ -13,7 +13,7 @@ use crate::{
     cursor::PinState,
     layout::{BLOCK_BYTES, Entry, Lsn, SegmentHeader},
     replay::slots,
-    segments::file_name,
+    table::{Segment, file_name, read_header, slot_of},
 };
 
 /// Bytes that are read at once.
@@ -38,11 +38,9 @@ impl SegmentPlace {
     /// # Errors
     /// [`Error::Corrupt`] if it fails its check, or the file was never begun.
     pub fn read(io: &dyn Io, name: &str) -> Result<SegmentPlace> {
-        let mut block = AlignedBuf::zeroed(BLOCK);
-        let read = io.open(name, false).and_then(|file| file.read_at(&mut block, 0));
-        read.map_err(|e| Error::io(format!("read {name}"), e))?;
-        let slot = name.rsplit('/').next().and_then(|slot| u32::from_str_radix(slot, 16).ok());
-        match (SegmentHeader::read(&block, name)?, slot) {
+        let file = io.open(name, false).map_err(|e| Error::io(format!("read {name}"), e))?;
+        let slot = name.rsplit('/').next().and_then(slot_of);
+        match (read_header(&*file, name)?, slot) {
             (Some(SegmentHeader { seq, entry: Entry { crossing, first }, .. }), Some(slot)) => {
                 Ok(SegmentPlace { slot, seq, crossing, first })
             }
@@ -74,15 +72,14 @@ impl LogIdentity {
     fn open_segment(&self, io: &dyn Io, place: &SegmentPlace) -> Result<Arc<dyn File>> {
         let open = |slot: u32| -> Result<Option<Arc<dyn File>>> {
             let name = file_name(slot);
-            let mut block = AlignedBuf::zeroed(BLOCK);
-            let read = io.open(&name, false).and_then(|file| file.read_at(&mut block, 0).map(|()| file));
-            let file = match read {
-                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
-                    return Ok(None);
-                }
-                read => read.map_err(|e| Error::io(format!("read {name}"), e))?,
+            let is_nothing =
+                |e: &io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof);
+            let opened = io.open(&name, false).map_err(|e| Error::io(format!("read {name}"), e));
+            let found = opened.and_then(|file| Ok((read_header(&*file, &name)?, file)));
+            let (found, file) = match found {
+                Err(Error::Io { source, .. }) if is_nothing(&source) => return Ok(None),
+                found => found?,
             };
-            let found = SegmentHeader::read(&block, &name)?;
             let (seq, store_id, segment_size) = (place.seq, self.store_id, self.segment_size);
             let is_it = |h: &SegmentHeader| {
                 (h.seq, h.store_id, h.segment_size, h.is_free) == (seq, store_id, segment_size, false)
@@ -126,7 +123,7 @@ impl Log {
 
     /// The segments that begin below `end`, which is durable, oldest first; those that only pins keep are among them.
     pub fn places(&self, end: Lsn) -> Vec<SegmentPlace> {
-        let place = |segment: &Arc<crate::segments::Segment>| {
+        let place = |segment: &Arc<Segment>| {
             let Entry { crossing, first } = segment.entry();
             SegmentPlace { slot: segment.file.slot, seq: segment.seq, crossing, first }
         };

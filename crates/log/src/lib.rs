@@ -22,6 +22,7 @@ mod segments;
 mod stats;
 mod stock;
 mod sync;
+mod table;
 mod thread;
 mod window;
 
@@ -41,18 +42,13 @@ pub use replay::{Cut, ReplayReport, Replayed};
 pub use room::{Admission, Purpose, Reservation, SMALL_BYTES};
 pub use salvage::{DamagedLog, DamagedReplay, FoundLog};
 pub use scan::Scope;
-pub use segments::FOLDER;
 pub use stats::{LogStats, LogWrites};
+pub use table::FOLDER;
 pub use thread::LogThread;
 
 use crate::{
-    appender::Appender,
-    commit::Committer,
-    layout::Entry,
-    room::Room,
-    segments::{Segment, Segments},
-    stats::Counters,
-    thread::Sleeper,
+    appender::Appender, commit::Committer, layout::Entry, room::Room, segments::Segments, stats::Counters,
+    table::Segment, thread::Sleeper,
 };
 
 /// Buffers are not larger than this.

@@ -20,7 +20,8 @@ use crate::{
         BATCH_ALIGN, BLOCK_BYTES, Entry, FIRST_LSN, Lsn, SegmentHeader, block_ceil, block_floor,
         block_offset, claimed_len,
     },
-    segments::{FOLDER, Segment, Segments, SlotFile, file_name},
+    segments::Segments,
+    table::{FOLDER, Segment, SlotFile, file_name, read_header, slot_of},
     window::{Batch, Window},
 };
 
@@ -186,11 +187,6 @@ pub(crate) fn slots(io: &dyn Io) -> Result<Vec<u32>> {
     }
 }
 
-fn slot_of(name: &str) -> Option<u32> {
-    let is_hex = name.len() == 8 && name.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
-    is_hex.then(|| u32::from_str_radix(name, 16).ok()).flatten()
-}
-
 /// `None`: the file was being created, and holds nothing.
 fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(SegmentHeader, Arc<Segment>)>> {
     let name = file_name(slot);
@@ -199,9 +195,7 @@ fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(Segmen
     if len < BLOCK_BYTES {
         return Ok(None);
     }
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    file.read_at(&mut block, 0).map_err(|e| Error::io(format!("read {name}"), e))?;
-    let Some(header) = SegmentHeader::read(&block, &name)? else { return Ok(None) };
+    let Some(header) = read_header(&*file, &name)? else { return Ok(None) };
     if header.store_id != o.store_id {
         return Err(Error::Unusable(format!("{name} belongs to another store")));
     }

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use holdfast_io::{AlignedBuf, BLOCK, Error, File, Io, Result, crc32c_append};
+use holdfast_io::{AlignedBuf, Error, File, Io, Result, crc32c_append};
 
 use crate::{
     LogOptions,
@@ -13,7 +13,8 @@ use crate::{
         batch_len,
     },
     replay::{choose_copy, slots},
-    segments::{Segment, Segments, SlotFile, file_name},
+    segments::Segments,
+    table::{Segment, SlotFile, file_name, read_header},
 };
 
 /// A log of which some may be damaged or missing.
@@ -50,9 +51,9 @@ impl DamagedLog {
     pub fn identify(io: &dyn Io) -> Result<Option<FoundLog>> {
         let mut votes: Vec<(FoundLog, usize)> = Vec::new();
         for slot in slots(io)? {
-            let Ok(Some(SegmentHeader { store_id, segment_size, .. })) = read_header(io, slot) else {
-                continue;
-            };
+            let header =
+                SlotFile::open(io, slot, false).and_then(|file| read_header(&*file, &file_name(slot)));
+            let Ok(Some(SegmentHeader { store_id, segment_size, .. })) = header else { continue };
             let found = FoundLog { store_id, segment_size };
             match votes.iter_mut().find(|(other, _)| *other == found) {
                 Some((_, count)) => *count += 1,
@@ -90,7 +91,7 @@ impl DamagedLog {
             let name = file_name(slot);
             let file = SlotFile::open(&*io, slot, false)?;
             let len = file.len().map_err(|e| Error::io(format!("open {name}"), e))?;
-            let header = match read_header(&*io, slot) {
+            let header = match read_header(&*file, &name) {
                 Ok(Some(header))
                     if header.store_id != o.store_id || header.segment_size != o.segment_size =>
                 {
@@ -269,14 +270,6 @@ impl DamagedLog {
         read.map_err(|e| Error::io(format!("read {}", file.name()), e))?;
         Ok(bytes)
     }
-}
-
-fn read_header(io: &dyn Io, slot: u32) -> Result<Option<SegmentHeader>> {
-    let name = file_name(slot);
-    let mut block = AlignedBuf::zeroed(BLOCK);
-    let read = io.open(&name, false).and_then(|file| file.read_at(&mut block, 0));
-    read.map_err(|e| Error::io(format!("read {name}"), e))?;
-    SegmentHeader::read(&block, &name)
 }
 
 /// The batch at the start of some bytes, as its header tells, if they have all of it.

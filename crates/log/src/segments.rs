@@ -1,4 +1,4 @@
-//! The segment files: which of them holds which part of the log. Which are free, `stock.rs` knows.
+//! The segment files: which of them holds which part of the log.
 //!
 //! A file is *kept* under its sequence number from the moment its header with that number is durable. The newest
 //! one or two kept segments are *prepared*: nothing was written to them yet. A freed file is a *spare* until it is
@@ -8,14 +8,10 @@
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
-use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, ReadQueue, Result};
+use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Io, ReadQueue, Result};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{
@@ -23,68 +19,8 @@ use crate::{
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, HEADER_COPY, Lsn, SegmentHeader},
     live::LiveBytes,
     stats::WriteCounters,
-    stock::{Space, Tier},
+    table::{FOLDER, Segment, SlotFile, Space, Table, Tier},
 };
-
-/// The folder of the data folder that the log's files are in.
-pub const FOLDER: &str = "log";
-
-/// One kept segment.
-pub(crate) struct Segment {
-    pub seq: u64,
-    pub file: SlotFile,
-    crossing: AtomicU64,
-    first: AtomicU64,
-}
-
-impl Segment {
-    pub fn new(seq: u64, file: SlotFile, entry: Entry) -> Self {
-        let (crossing, first) = (AtomicU64::new(entry.crossing), AtomicU64::new(entry.first));
-        Self { seq, file, crossing, first }
-    }
-
-    pub fn entry(&self) -> Entry {
-        let first = self.first.load(Ordering::Acquire);
-        Entry { crossing: self.crossing.load(Ordering::Relaxed), first }
-    }
-
-    pub fn set_entry(&self, entry: Entry) {
-        self.crossing.store(entry.crossing, Ordering::Relaxed);
-        self.first.store(entry.first, Ordering::Release);
-    }
-
-    /// Whether nothing was written to it yet.
-    pub fn is_empty(&self) -> bool {
-        self.first.load(Ordering::Acquire) == 0
-    }
-}
-
-/// A file for a segment.
-#[derive(Clone)]
-pub(crate) struct SlotFile {
-    /// Its name, as a number.
-    pub slot: u32,
-    /// Whether it is in the folder below the others.
-    pub is_below: bool,
-    pub file: Arc<dyn File>,
-}
-
-impl SlotFile {
-    /// Opens the file with a number.
-    pub fn open(io: &dyn Io, slot: u32, create: bool) -> Result<SlotFile> {
-        let name = file_name(slot);
-        let file = io.open(&name, create).map_err(|e| Error::io(format!("open {name}"), e))?;
-        Ok(SlotFile { slot, is_below: io.is_below(&name), file })
-    }
-}
-
-impl Deref for SlotFile {
-    type Target = dyn File;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.file
-    }
-}
 
 pub(crate) struct Segments {
     pub io: Arc<dyn Io>,
@@ -102,25 +38,6 @@ pub(crate) struct Segments {
     pub live: LiveBytes,
     pub writes: WriteCounters,
     pub space: Space,
-}
-
-pub(crate) struct Table {
-    pub kept: BTreeMap<u64, Arc<Segment>>,
-    /// Freed, but kept for a pin.
-    pub held: BTreeMap<u64, Arc<Segment>>,
-    /// The sequence number that is prepared next.
-    pub next: u64,
-    pub above: Tier,
-    /// None may be there, unless there is such a folder.
-    pub below: Tier,
-    /// The last file that was refused was so for want of open files, rather than of room.
-    pub is_out_of_files: bool,
-    /// Older segments are below, or cannot be read.
-    pub lowest_above: u64,
-    /// Files that there should be at most.
-    pub files_wanted: u64,
-    /// Files that there may be. That is more than there should be while there are more that are needed.
-    pub files_max: u64,
 }
 
 /// Space counts for [`crate::LogStats`].
@@ -451,10 +368,6 @@ fn quotient(number: u64, divisor: u64, reciprocal: u64) -> u64 {
     // The reciprocal is less than exact by at most 1, so this is less than the exact quotient by less than 1.
     let least = ((u128::from(number) * u128::from(reciprocal)) >> 64) as u64;
     least + u64::from(number - least * divisor >= divisor)
-}
-
-pub(crate) fn file_name(slot: u32) -> String {
-    format!("{FOLDER}/{slot:08x}")
 }
 
 #[cfg(test)]

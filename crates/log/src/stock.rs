@@ -6,12 +6,9 @@
 //! the one below.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::ErrorKind,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread,
     time::Duration,
 };
@@ -21,7 +18,8 @@ use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, Result};
 use crate::{
     Limit, LogUsage,
     layout::{BLOCK_BYTES, Lsn},
-    segments::{FOLDER, Segment, Segments, SlotFile, Table, file_name},
+    segments::Segments,
+    table::{FOLDER, Segment, SlotFile, Table, Tier, file_name, slot_of},
 };
 
 /// The numbers of files that are made below are from this one on.
@@ -36,86 +34,16 @@ const WAIT: Duration = Duration::from_micros(100);
 
 /// Whether a file of the log is made below, by its name.
 pub(crate) fn is_below(name: &str) -> bool {
-    let slot =
-        name.strip_prefix(FOLDER).and_then(|name| u32::from_str_radix(name.strip_prefix('/')?, 16).ok());
+    let slot = name.strip_prefix(FOLDER).and_then(|name| slot_of(name.strip_prefix('/')?));
     slot.is_some_and(|slot| slot >= BELOW)
 }
 
-/// The files above, or below.
-#[derive(Default)]
-pub(crate) struct Tier {
-    /// Those that hold nothing that is needed.
-    pub spares: Vec<SlotFile>,
-    /// How many there are, with those.
-    pub files: u64,
-    /// How many there may be.
-    pub files_max: u64,
-    /// The medium refused to hold another one, and was not tried again since.
-    pub is_full: bool,
-}
-
-/// How much room there is, as of when it was measured last.
-#[derive(Default)]
-pub(crate) struct Space {
-    /// Bytes of the medium that are left for others.
-    reserve: AtomicU64,
-    /// Of these, what was added since space was measured.
-    unmeasured: AtomicU64,
-    /// The log's end if everything free were prepared.
-    end: AtomicU64,
-    /// Whether that is where it is because of the medium, rather than of the log's own limit.
-    medium_limits: AtomicBool,
-    /// Whether the medium does not tell how much of it is free.
-    medium_unknown: AtomicBool,
-    /// Whether the log takes more than [`Segments::set_bytes_max`] allows.
-    is_too_large: AtomicBool,
-    /// Files above that should move down.
-    surplus: AtomicU64,
-}
-
-/// What came of moving a segment down.
-enum Moved {
-    Done,
-    /// There is none that could.
-    Nothing,
-    /// There is no room for it.
-    Full,
-}
-
-/// What came of copying one.
+/// What came of copying a segment.
 enum Copied {
     Done,
     /// Not all of it can be read.
     Unreadable,
     Full(Error),
-}
-
-impl Table {
-    pub(crate) fn files(&self) -> u64 {
-        self.above.files + self.below.files
-    }
-
-    fn tier(&mut self, is_below: bool) -> &mut Tier {
-        if is_below { &mut self.below } else { &mut self.above }
-    }
-
-    pub(crate) fn add_spare(&mut self, file: SlotFile) {
-        self.tier(file.is_below).spares.push(file);
-    }
-
-    /// Whether a file more may be made there, as far as is known without asking the medium.
-    fn may_create(&self, is_below: bool) -> bool {
-        let tier = if is_below { &self.below } else { &self.above };
-        self.files() < self.files_max && tier.files < tier.files_max && !tier.is_full
-    }
-
-    /// The first number from `first` on that no file has.
-    fn free_slot(&self, first: u32) -> u32 {
-        let segments = self.kept.values().chain(self.held.values()).map(|segment| segment.file.slot);
-        let spares = self.above.spares.iter().chain(&self.below.spares).map(|file| file.slot);
-        let used: BTreeSet<u32> = segments.chain(spares).collect();
-        (first..).find(|slot| !used.contains(slot)).expect("fewer files than numbers")
-    }
 }
 
 impl Segments {
@@ -282,7 +210,7 @@ impl Segments {
             {
                 return Ok(Some(file));
             }
-            if let Moved::Done = self.move_down(durable)? {
+            if self.move_down(durable)? {
                 continue;
             }
             // Such as when one batch is larger than all that may be above.
@@ -374,7 +302,7 @@ impl Segments {
             if let Some(file) = spare {
                 self.table.write().above.files -= 1;
                 self.remove_files(vec![file])?;
-            } else if !matches!(self.move_down(durable)?, Moved::Done) {
+            } else if !self.move_down(durable)? {
                 break;
             }
             self.measure_space();
@@ -382,16 +310,16 @@ impl Segments {
         Ok(())
     }
 
-    /// Moves the oldest segment down that can be. What it leaves is a spare, or removed.
-    fn move_down(&self, durable: Lsn) -> Result<Moved> {
+    /// Moves the oldest segment down that can be; false if none can, or there is no room for it. What it leaves is a spare, or removed.
+    fn move_down(&self, durable: Lsn) -> Result<bool> {
         loop {
-            let Some(segment) = self.oldest_above(durable) else { return Ok(Moved::Nothing) };
-            let Some(file) = self.take_file_below()? else { return Ok(Moved::Full) };
+            let Some(segment) = self.oldest_above(durable) else { return Ok(false) };
+            let Some(file) = self.take_file_below()? else { return Ok(false) };
             let moved = Arc::new(Segment::new(segment.seq, file, segment.entry()));
             match self.copy_down(&segment, &moved, durable)? {
                 Copied::Done => {
                     self.replace(segment, moved, durable)?;
-                    return Ok(Moved::Done);
+                    return Ok(true);
                 }
                 Copied::Unreadable => {
                     // It stays where it is, and who needs something of it is told.
@@ -402,7 +330,7 @@ impl Segments {
                 Copied::Full(why) => {
                     self.table.write().below.files -= 1;
                     self.refuse(moved.file.slot, true, &why)?;
-                    return Ok(Moved::Full);
+                    return Ok(false);
                 }
             }
         }
