@@ -323,7 +323,17 @@ fn sets_come_and_go() {
     }
     // Who is not of the set any more is not of the cluster either.
     let removed = (chosen + 1) % SERVERS;
-    let reply = cluster.sets[2].leader().1.call(&format!("REPLICASET REMOVE {}", removed + 1));
+    let mut reply = Reply::Null;
+    // Who led before begins again, and is not heard of meanwhile.
+    let is_too_early =
+        |reply: &Reply| is_error(reply, "ERR too few of the servers that would be left answer");
+    wait_until(
+        || cluster.logs(),
+        || {
+            reply = cluster.sets[2].leader().1.call(&format!("REPLICASET REMOVE {}", removed + 1));
+            !is_too_early(&reply)
+        },
+    );
     assert_eq!(number(&reply), Some(removed as u64 + 1), "{reply:?}");
     drop(cluster.kill(2, removed));
     cluster.wait_until_agreed_of(0..3, 3 * SERVERS - 1);
