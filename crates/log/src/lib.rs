@@ -626,6 +626,22 @@ fn no_room() -> Error {
 }
 
 impl LogOptions {
+    /// Those of a log that is only read: as large as any may be.
+    pub fn to_read(segment_size: u32, store_id: [u8; 16], epoch: u32, crc_seed: u32) -> LogOptions {
+        LogOptions {
+            segment_size,
+            max_segments: 1 << 20,
+            segments_above_max: 1 << 20,
+            store_id,
+            epoch,
+            crc_seed,
+            appendfsync: Appendfsync::Always,
+            max_pending_bytes: 1 << 20,
+            ended_at: None,
+            agreement: None,
+        }
+    }
+
     fn check(&self) -> Result<()> {
         let size = self.segment_size as usize;
         let fits = size.is_power_of_two() && size >= 4 * BLOCK && (4..=1 << 20).contains(&self.max_segments);

@@ -468,7 +468,7 @@ fn is_unused(mut segment: Arc<Segment>, file: &SlotFile) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Appendfsync, FILES, Log, LogOptions};
+    use crate::{FILES, Log, LogOptions};
     use holdfast_io::{Further, SimIo, Spread};
 
     /// Who has found a segment reads its file a moment later, whatever has become of it.
@@ -478,18 +478,8 @@ mod tests {
         let below = [Further { path: "drive".to_owned(), is_below: true }];
         let open = |further: &Further<&str>, _: bool| Ok(sim.folder_on_drive(further.path));
         let io = Spread::open(sim.folder("home"), "home", FILES, &below, &open).expect("new folders");
-        let options = LogOptions {
-            segment_size: 16 << 10,
-            max_segments: 64,
-            segments_above_max: 5,
-            store_id: [7; 16],
-            epoch: 1,
-            crc_seed: 5,
-            appendfsync: Appendfsync::Always,
-            max_pending_bytes: 1 << 20,
-            ended_at: None,
-            agreement: None,
-        };
+        let like = LogOptions::to_read(16 << 10, [7; 16], 1, 5);
+        let options = LogOptions { max_segments: 64, segments_above_max: 5, ..like };
         let log = Log::create(io, options).expect("a new log");
         let mut found = Vec::new();
         for number in 0..200u8 {

@@ -199,24 +199,14 @@ mod tests {
     use holdfast_io::SimIo;
 
     use super::*;
-    use crate::{Appendfsync, Log, LogOptions, Step};
+    use crate::{Log, LogOptions, Step};
 
     /// A damaged length may name much more than there is memory for.
     #[test]
     fn a_damaged_length_takes_no_memory() {
         let io = SimIo::new(1);
-        let options = LogOptions {
-            segment_size: 1 << 20,
-            max_segments: 64,
-            segments_above_max: 64,
-            store_id: [7; 16],
-            epoch: 1,
-            ended_at: None,
-            crc_seed: 5,
-            appendfsync: Appendfsync::Always,
-            max_pending_bytes: 64 << 20,
-            agreement: None,
-        };
+        let like = LogOptions::to_read(1 << 20, [7; 16], 1, 5);
+        let options = LogOptions { max_segments: 64, max_pending_bytes: 64 << 20, ..like };
         let log = Log::create(Arc::new(io.clone()), options).expect("a new log");
         let first = log.append(&[1; 100_000]);
         let long = log.append(&[2; 6 << 20]);

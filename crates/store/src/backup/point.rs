@@ -8,9 +8,7 @@ use super::{
 };
 use crate::format::{HEAP, payload, superblock::Superblock};
 use holdfast_io::{BLOCK, Durability, Error, Io, Result};
-use holdfast_log::{
-    Appendfsync, DamagedLog, FOLDER, LogOptions, Lsn, SegmentCopier, SegmentPlace, batch_len,
-};
+use holdfast_log::{DamagedLog, FOLDER, LogOptions, Lsn, SegmentCopier, SegmentPlace, batch_len};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Up to what is restored.
@@ -122,18 +120,8 @@ impl BackupFolder {
     /// Where the log of a base is to be cut; `None`: it has no state up to there.
     fn cut(&self, base: &Base, until: Until) -> Result<Option<Lsn>> {
         let Superblock { checkpoint_lsn, segment_size, store_id, epoch, .. } = base.manifest.superblock;
-        let options = LogOptions {
-            segment_size,
-            max_segments: 1 << 20,
-            segments_above_max: 1 << 20,
-            store_id,
-            epoch,
-            crc_seed: base.manifest.superblock.crc_seed(),
-            appendfsync: Appendfsync::Always,
-            max_pending_bytes: 1 << 20,
-            ended_at: None,
-            agreement: None,
-        };
+        let seed = base.manifest.superblock.crc_seed();
+        let options = LogOptions::to_read(segment_size, store_id, epoch, seed);
         let log = DamagedLog::open(self.view_of(base.manifest.clone()), &options, Some(checkpoint_lsn))?;
         let (mut next, mut cut, mut is_later) = (checkpoint_lsn, None, false);
         let to = match until {

@@ -342,8 +342,8 @@ fn find_superblock(io: &Arc<dyn Io>, sink: &mut Sink) -> Result<(Option<Superblo
             if let Some((offset, what)) = copies.damaged() {
                 sink(Finding::Damage(Error::corrupt(superblock::FILE, offset, what)))?;
             }
-            let options =
-                log_options(copies.newest.store_id, copies.newest.segment_size, copies.newest.crc_seed());
+            let Superblock { segment_size, store_id, .. } = copies.newest;
+            let options = LogOptions::to_read(segment_size, store_id, EPOCH, copies.newest.crc_seed());
             return Ok((Some(copies.newest), options));
         }
         // Another format.
@@ -353,22 +353,7 @@ fn find_superblock(io: &Arc<dyn Io>, sink: &mut Sink) -> Result<(Option<Superblo
     sink(Finding::Damage(damage))?;
     let nothing = || Error::Unusable("neither the superblock nor the log can be read".into());
     let found = DamagedLog::identify(&**io)?.ok_or_else(nothing)?;
-    let mut options = log_options(found.store_id, found.segment_size, 0);
+    let mut options = LogOptions::to_read(found.segment_size, found.store_id, EPOCH, 0);
     options.crc_seed = DamagedLog::find_seed(io, &options)?.ok_or_else(nothing)?;
     Ok((None, options))
-}
-
-fn log_options(store_id: [u8; 16], segment_size: u32, crc_seed: u32) -> LogOptions {
-    LogOptions {
-        segment_size,
-        max_segments: 1 << 20,
-        segments_above_max: 1 << 20,
-        store_id,
-        epoch: EPOCH,
-        crc_seed,
-        appendfsync: holdfast_log::Appendfsync::Always,
-        max_pending_bytes: 1 << 20,
-        ended_at: None,
-        agreement: None,
-    }
 }
