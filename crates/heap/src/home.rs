@@ -428,7 +428,7 @@ impl Home {
                 let len = file.len().map_err(|e| Error::io(format!("length of {}", file.name()), e))?;
                 if offset + undo.bytes.len() as u64 > len {
                     return Err(Error::corrupt(
-                        log.name(),
+                        log.file().name(),
                         0,
                         "it is of a place that the home does not have",
                     ));

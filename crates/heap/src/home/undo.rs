@@ -81,10 +81,6 @@ impl UndoLog {
         Ok(Some((log, records)))
     }
 
-    pub fn name(&self) -> &str {
-        self.file.name()
-    }
-
     pub fn file(&self) -> &dyn File {
         &*self.file
     }

@@ -94,6 +94,7 @@ fn create(io: Arc<dyn Io>, options: Options) -> Result<Maintenance> {
         return Err(Error::Unusable("the data folder has a log but no superblock".into()));
     }
     creating::begin(&*io, store_id)?;
+    // Where there is one, it is opened.
     if let Some(below) = io.below().filter(|_| options.heap_below) {
         below.open(HEAP, true).map_err(failed("create heap"))?;
     }
