@@ -2,43 +2,20 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, bulk, check, ok, run, wait_until};
-use holdfast_resp::{Reply, write_command};
+use harness::{
+    Folder, Server, bulk, check,
+    rounds::{Rounds, log_files},
+    run, wait_until,
+};
+use holdfast_resp::Reply;
 use std::{
     fs,
     process::{Command, Stdio},
 };
 
-const KEYS: usize = 6000;
+const ALL: Rounds = Rounds { keys: 6000, repeats: 1200 };
 /// Segments of the log in memory, of 1 MiB each.
 const ABOVE: usize = 24;
-
-fn value(n: usize, round: usize) -> String {
-    format!("{n}:{round}:").repeat(1200)
-}
-
-/// Sets all keys, in order.
-fn fill(client: &mut Client, round: usize) {
-    for first in (0..KEYS).step_by(100) {
-        let mut requests = Vec::new();
-        for n in first..first + 100 {
-            write_command(&mut requests, &["SET", &format!("key:{n}"), &value(n, round)]);
-        }
-        client.send(&requests);
-        (first..first + 100).for_each(|_| assert_eq!(client.reply(), ok()));
-    }
-}
-
-fn assert_filled(client: &mut Client, round: usize) {
-    for n in 0..KEYS {
-        assert!(client.call_args(&["GET", &format!("key:{n}")]) == bulk(value(n, round)), "{n}");
-    }
-}
-
-/// Files of the log in a folder.
-fn files(folder: &Folder, name: &str) -> usize {
-    fs::read_dir(folder.join(&format!("{name}/log"))).map_or(0, Iterator::count)
-}
 
 fn field(told: &str, name: &str) -> u64 {
     let field = told.split(',').find_map(|field| field.strip_prefix(&format!("{name}=")));
@@ -54,15 +31,15 @@ fn what_memory_does_not_hold_lies_on_flash() {
         ["--medium", "emulated", "--scm-max-size", "24mb", "--maxmemory", "48mb", "--flash-dir", &flash];
     let server = Server::start_in(folder, &options);
     let mut client = server.client();
-    fill(&mut client, 1);
+    ALL.fill(&mut client, 1);
     for first in (0..5000).step_by(100) {
         let members = (first..first + 100).map(|n| format!(" {n} m:{n}")).collect::<String>();
         assert_eq!(client.call(&format!("ZADD scores{members}")), Reply::Int(100));
     }
-    assert_filled(&mut client, 1);
-    assert_eq!(files(server.folder(), "data"), ABOVE);
+    ALL.assert_filled(&mut client, 1);
+    assert_eq!(log_files(server.folder(), "data"), ABOVE);
     let told = client.info("flash_folder");
-    assert_eq!(field(&told, "log_files") as usize, files(server.folder(), "flash"));
+    assert_eq!(field(&told, "log_files") as usize, log_files(server.folder(), "flash"));
     assert!(field(&told, "log_files") > 20 && told.ends_with(&format!(",path={flash}")), "{told}");
     assert_eq!(client.info("further_folders"), "1");
     let moved: u64 = client.info("endurance_bytes_moved_segments").parse().expect("a number");
@@ -79,13 +56,13 @@ fn what_memory_does_not_hold_lies_on_flash() {
     let mut round = 1;
     while backup.try_wait().expect("it runs").is_none() {
         round += 1;
-        fill(&mut client, round);
+        ALL.fill(&mut client, round);
     }
     assert!(backup.wait().expect("it ran").success() && round > 1);
-    fill(&mut client, round + 1);
+    ALL.fill(&mut client, round + 1);
     let mut folder = server.kill();
     let (is_sound, told) = check(&folder);
-    assert!(is_sound && told.contains(&format!("keys: {}\n", KEYS + 1)), "{told}");
+    assert!(is_sound && told.contains(&format!("keys: {}\n", ALL.keys + 1)), "{told}");
 
     // The data folder knows where the other one is, whatever the medium. The heap moves there once that is wanted.
     let heap = |folder: &Folder| ["data", "flash"].map(|name| folder.path().join(name).join("heap").exists());
@@ -96,7 +73,7 @@ fn what_memory_does_not_hold_lies_on_flash() {
         let server =
             Server::start_in(folder, &["--medium", medium, "--maxmemory", "48mb", "--flash-heap", more]);
         let mut client = server.client();
-        assert_filled(&mut client, round + 1);
+        ALL.assert_filled(&mut client, round + 1);
         assert_eq!(client.call("ZCOUNT scores 0 99999"), Reply::Int(5000));
         assert_eq!(client.call("ZSCORE scores m:4321"), bulk("4321"));
         assert_eq!(client.call("BGSAVE"), Reply::Simple("Background saving started".into()));
@@ -116,11 +93,13 @@ fn what_memory_does_not_hold_lies_on_flash() {
     let server = Server::start_in(restored, &[&options[..4], &["--flash-dir", &flash]].concat());
     let mut client = server.client();
     let mut last = round;
-    for n in 0..KEYS {
+    for n in 0..ALL.keys {
         let found = client.call_args(&["GET", &format!("key:{n}")]);
         let rounds = if n == 0 { 1..=round } else { last.saturating_sub(1).max(1)..=last };
-        last =
-            rounds.rev().find(|&round| found == bulk(value(n, round))).unwrap_or_else(|| panic!("key {n}"));
+        last = rounds
+            .rev()
+            .find(|&round| found == bulk(ALL.value(n, round)))
+            .unwrap_or_else(|| panic!("key {n}"));
     }
 }
 

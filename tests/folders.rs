@@ -2,42 +2,14 @@
 
 mod harness;
 
-use harness::{Client, Folder, Server, bulk, check, ok, run};
-use holdfast_resp::write_command;
+use harness::{
+    Folder, Server, check,
+    rounds::{Rounds, log_files},
+    run,
+};
 use std::fs;
 
-const KEYS: usize = 4000;
-
-fn key(n: usize) -> String {
-    format!("key:{n}")
-}
-
-fn value(n: usize, round: usize) -> String {
-    format!("{n}:{round}:").repeat(1000)
-}
-
-/// Sets all keys.
-fn fill(client: &mut Client, round: usize) {
-    for first in (0..KEYS).step_by(100) {
-        let mut requests = Vec::new();
-        for n in first..first + 100 {
-            write_command(&mut requests, &["SET", &key(n), &value(n, round)]);
-        }
-        client.send(&requests);
-        (first..first + 100).for_each(|_| assert_eq!(client.reply(), ok()));
-    }
-}
-
-fn assert_filled(client: &mut Client, round: usize) {
-    for n in 0..KEYS {
-        assert_eq!(client.call_args(&["GET", &key(n)]), bulk(value(n, round)), "{n}");
-    }
-}
-
-/// Files of the log in a folder.
-fn files(folder: &Folder, name: &str) -> usize {
-    fs::read_dir(folder.join(&format!("{name}/log"))).map_or(0, Iterator::count)
-}
+const ALL: Rounds = Rounds { keys: 4000, repeats: 1000 };
 
 #[test]
 fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
@@ -47,21 +19,21 @@ fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
     let options = ["--dir", &more[0], "--dir", &more[1], "--maxmemory", "48mb", "--log-max-size", "256mb"];
     let server = Server::start_in(folder, &options);
     let mut client = server.client();
-    fill(&mut client, 1);
-    assert_filled(&mut client, 1);
-    let counts = ["data", "second", "third"].map(|name| files(server.folder(), name));
+    ALL.fill(&mut client, 1);
+    ALL.assert_filled(&mut client, 1);
+    let counts = ["data", "second", "third"].map(|name| log_files(server.folder(), name));
     assert!(counts.iter().all(|&count| count > 0 && count.abs_diff(counts[0]) <= 1), "{counts:?}");
     assert_eq!(client.info("further_folders"), "2");
     let told = client.info("folder1");
     assert!(told.starts_with("log_files=") && told.ends_with(&format!(",path={}", more[0])), "{told}");
-    fill(&mut client, 2);
+    ALL.fill(&mut client, 2);
     let folder = server.kill();
     let (is_sound, told) = check(&folder);
-    assert!(is_sound && told.contains(&format!("keys: {KEYS}\n")), "{told}");
+    assert!(is_sound && told.contains(&format!("keys: {}\n", ALL.keys)), "{told}");
 
     // The data folder knows where the others are.
     let server = Server::start_in(folder, &options[4..]);
-    assert_filled(&mut server.client(), 2);
+    ALL.assert_filled(&mut server.client(), 2);
     let folder = server.stop();
 
     // One that is missing is never left out.
@@ -79,7 +51,7 @@ fn the_log_is_spread_over_all_folders_and_survives_a_kill() {
     let told = refused(&["serve", "--port", "0", "--unixsocket", &socket, "--dir", &more[1]]);
     assert!(told.contains("a part of the data folder"), "{told}");
     let server = Server::start_in(folder, &["--dir", &format!("{}/moved", data.trim_end_matches("/data"))]);
-    assert_filled(&mut server.client(), 2);
+    ALL.assert_filled(&mut server.client(), 2);
     let (is_sound, told) = check(&server.stop());
     assert!(is_sound, "{told}");
 }

@@ -9,6 +9,7 @@ mod folder;
 pub mod http;
 mod random;
 mod redis;
+pub mod rounds;
 pub mod sample;
 mod script;
 mod server;

@@ -25,6 +25,16 @@ fn open(sim: &SimIo, more: &[&str]) -> Result<Arc<dyn Io>> {
     open_at(sim, "a", more)
 }
 
+/// The data folder on one medium, and a further folder on another one, with room for so many bytes each.
+fn on_two_media(more: &str, room: u64) -> ([SimIo; 2], Arc<dyn Io>) {
+    let machines = [SimIo::new(1), SimIo::new(2)];
+    machines.iter().for_each(|machine| machine.set_capacity(room));
+    let (home, other) = (machines[0].clone(), machines[1].clone());
+    let more = [further(more, str::to_owned)];
+    let io = Spread::open(Arc::new(home), "a", LOG, &more, &|_, _| Ok(Arc::new(other.clone())));
+    (machines, io.expect("new folders"))
+}
+
 fn refusal(opened: Result<Arc<dyn Io>>) -> String {
     match opened.map(drop) {
         Err(Error::Unusable(what)) => what,
@@ -229,12 +239,7 @@ fn files_lie_below_if_their_names_say_so_and_no_others() {
 #[test]
 fn one_more_file_may_lie_below_and_what_it_may_gain_is_left_there() {
     const ROOM: u64 = 1 << 30;
-    let machines = [SimIo::new(1), SimIo::new(2)];
-    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
-    let (home, below) = (machines[0].clone(), machines[1].clone());
-    let more = [further("-b", str::to_owned)];
-    let io = Spread::open(Arc::new(home), "a", LOG, &more, &|_, _| Ok(Arc::new(below.clone())));
-    let io = io.expect("new folders");
+    let (machines, io) = on_two_media("-b", ROOM);
     let left = || {
         let room =
             |left: std::io::Result<Option<i64>>| left.expect("it tells").expect("it tells") as u64 >> 20;
@@ -263,14 +268,7 @@ fn one_more_file_may_lie_below_and_what_it_may_gain_is_left_there() {
 #[test]
 fn room_is_the_sum_of_all_without_the_reserve() {
     const ROOM: u64 = 1 << 30;
-    let machines = [SimIo::new(1), SimIo::new(2)];
-    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
-    let other = machines[1].clone();
-    let io =
-        Spread::open(Arc::new(machines[0].clone()), "a", LOG, &[further("b", str::to_owned)], &|_, _| {
-            Ok(Arc::new(other.clone()))
-        });
-    let io = io.expect("new folders");
+    let (machines, io) = on_two_media("b", ROOM);
     let free = io.free_bytes().expect("it tells").expect("it tells");
     assert!(free > 2 * ROOM - (1 << 20) && free <= 2 * ROOM, "{free}");
     assert_eq!(io.room_for_files(ROOM / 2).expect("it tells"), Some((free - ROOM / 2) as i64));
@@ -290,12 +288,7 @@ fn room_is_the_sum_of_all_without_the_reserve() {
 #[test]
 fn a_folder_below_has_no_room_for_what_lies_above() {
     const ROOM: u64 = 1 << 30;
-    let machines = [SimIo::new(1), SimIo::new(2)];
-    machines.iter().for_each(|machine| machine.set_capacity(ROOM));
-    let (home, below) = (machines[0].clone(), machines[1].clone());
-    let more = [further("-b", str::to_owned)];
-    let io = Spread::open(Arc::new(home), "a", LOG, &more, &|_, _| Ok(Arc::new(below.clone())));
-    let io = io.expect("new folders");
+    let (_, io) = on_two_media("-b", ROOM);
     let room = |io: &dyn Io, reserve| io.room_for_files(reserve).expect("it tells").expect("it tells");
     assert!((ROOM as i64 - (1 << 20)..=ROOM as i64).contains(&room(&*io, 0)));
     assert!(

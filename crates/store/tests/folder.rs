@@ -334,14 +334,18 @@ fn what_is_refused_is_left_as_it_is() {
     assert!(sim.snapshot("log/00000000") == before && sim.bytes_written() == written);
 }
 
+/// Opens a store with a folder below.
+fn open_above(home: Arc<dyn Io>, drive: Arc<dyn Io>, heap_below: bool) -> holdfast_io::Result<Store> {
+    let below = Further { path: "drive".to_owned(), is_below: true };
+    let io = Spread::open(home, "home", FILES, &[below], &|_, _| Ok(drive.clone()))?;
+    Store::open_on(io, Options { heap_below, ..options() })
+}
+
 /// The power goes at each operation while the heap's file moves to a folder below: it is where it was, or there, and whole.
 #[test]
 fn the_heap_moves_below_over_power_cuts() {
     let open = |sim: &SimIo, heap_below: bool| {
-        let below = Further { path: "drive".to_owned(), is_below: true };
-        let of = |further: &Further<&str>, _: bool| Ok(sim.folder_on_drive(further.path));
-        let io = Spread::open(sim.folder("home"), "home", FILES, &[below], &of)?;
-        Store::open_on(io, Options { heap_below, ..options() })
+        open_above(sim.folder("home"), sim.folder_on_drive("drive"), heap_below)
     };
     let has =
         |sim: &SimIo, folder: &str| sim.list(folder).expect("a folder").iter().any(|name| name == "heap");
@@ -384,12 +388,7 @@ fn the_heap_moves_below_over_power_cuts() {
 #[test]
 fn a_heap_that_has_no_room_below_stays() {
     let (sim, drive) = (SimIo::new(5), SimIo::new(6));
-    let open = |heap_below: bool| {
-        let below = Further { path: "drive".to_owned(), is_below: true };
-        let of = |_: &Further<&str>, _: bool| Ok(Arc::new(drive.clone()) as Arc<dyn Io>);
-        let io = Spread::open(Arc::new(sim.clone()), "home", FILES, &[below], &of)?;
-        Store::open_on(io, Options { heap_below, ..options() })
-    };
+    let open = |heap_below: bool| open_above(Arc::new(sim.clone()), Arc::new(drive.clone()), heap_below);
     let store = open(false).expect("a new folder");
     write(&store, 1).expect("a sound medium");
     store.close().expect("a sound medium");
