@@ -20,14 +20,11 @@ time of a command; the server's CPU time; and fences for a command.
 """
 
 import argparse
-import json
 import re
 import statistics
-import subprocess
 
 import servers
 
-LOAD = servers.ROOT / "target" / "release" / "load"
 SETTINGS = [(1, 1), (50, 1), (1, 16), (50, 16)]
 FACTORS = [1, 2, 4, 8]
 METHODS = {"through": "none"}
@@ -45,12 +42,8 @@ def run(options, server, clients, pipeline):
     """One run of SETs: what `load` prints, CPU seconds, and fences."""
     server.command("SCM", "START")
     before = server.cpu_seconds()
-    argv = ["taskset", "-c", "1", LOAD, "--port", server.port, "--clients", clients, "--pipeline", pipeline]
-    argv += ["--keys", options.keys, "--value", options.value, "--seconds", options.seconds, "1 SET {key} {value}"]
-    done = subprocess.run([str(arg) for arg in argv], check=True, capture_output=True, text=True)
-    result = json.loads(done.stdout.splitlines()[-1])
-    if result["errors"]:
-        raise RuntimeError(f"{server.name} has refused {result['errors']} commands")
+    sizes = {"keys": options.keys, "value": options.value, "clients": clients, "pipeline": pipeline}
+    result = servers.load(server, "1 SET {key} {value}", **sizes, seconds=options.seconds)
     return result, server.cpu_seconds() - before, fences(server)
 
 

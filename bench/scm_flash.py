@@ -14,15 +14,12 @@ of a command and that of 99 of 100, the server's CPU time for each, and bytes wr
 """
 
 import argparse
-import json
 import shutil
 import statistics
-import subprocess
 import tempfile
 
 import servers
 
-LOAD = servers.ROOT / "target" / "release" / "load"
 # name: (clients, commands that each sends at once, command)
 LOADS = {
     "SET, 1 client": (1, 1, "1 SET {key} {value}"),
@@ -38,18 +35,6 @@ def info(server, name):
     reply = server.command("INFO", "everything").decode()
     line = next(line for line in reply.splitlines() if line.startswith(name + ":"))
     return float(line.partition(":")[2])
-
-
-def run(options, server, clients, pipeline, command, *more):
-    """What `load` prints, and CPU seconds."""
-    before = server.cpu_seconds()
-    argv = ["taskset", "-c", "1", LOAD, "--port", server.port, "--clients", clients, "--pipeline", pipeline]
-    argv += ["--keys", options.keys, "--value", options.value, *more, command]
-    done = subprocess.run([str(arg) for arg in argv], check=True, capture_output=True, text=True)
-    result = json.loads(done.stdout.splitlines()[-1])
-    if result["errors"]:
-        raise RuntimeError(f"{server.name} has refused {result['errors']} commands")
-    return result, server.cpu_seconds() - before
 
 
 def table(base, runs):
@@ -92,10 +77,14 @@ def main():
         servers.holdfast(name="flash", folder=options.dir, **ram),
     ]
 
-    def measured(server, *args):
+    def measured(server, clients, pipeline, command, **more):
+        """What `load` prints, CPU seconds, and bytes written to flash for each that was set."""
         cause = "moved_segments" if server.name == "both" else "items"
         before = [info(server, f"endurance_bytes_{name}") for name in (cause, "of_commands")]
-        result, cpu = run(options, server, *args)
+        cpu = server.cpu_seconds()
+        sizes = {"keys": options.keys, "value": options.value, "clients": clients, "pipeline": pipeline}
+        result = servers.load(server, command, **sizes, **more)
+        cpu = server.cpu_seconds() - cpu
         after = [info(server, f"endurance_bytes_{name}") for name in (cause, "of_commands")]
         written, came = (late - early for late, early in zip(after, before))
         return result, cpu, written / came if came and server.name != "memory" else 0.0
@@ -104,14 +93,15 @@ def main():
         for server in running:
             server.wait()
         print(f"{options.keys:,} keys of {options.value} bytes; in order, 50 clients, P=16")
-        fill = (50, 16, "1 SET {key} {value}", "--pattern", "sequential", "--requests", options.keys)
-        table("memory", {server.name: [measured(server, *fill)] for server in running})
+        in_order = {"pattern": "sequential", "requests": options.keys}
+        filled = {server.name: [measured(server, 50, 16, "1 SET {key} {value}", **in_order)] for server in running}
+        table("memory", filled)
         for name, load in LOADS.items():
             print(name)
             runs = {server.name: [] for server in running}
             for _ in range(options.runs):
                 for server in running:
-                    runs[server.name].append(measured(server, *load, "--seconds", options.seconds))
+                    runs[server.name].append(measured(server, *load, seconds=options.seconds))
             table("memory", runs)
     finally:
         for server in running:

@@ -57,17 +57,9 @@ def start(options, method, factor=0):
     return servers.holdfast(name=method, folder=options.memory, **settings)
 
 
-def load(options, server, *commands, keys, clients=50, **flags):
+def load(options, server, *commands, **flags):
     """One run of `load`: what it prints."""
-    argv = ["taskset", "-c", "1", RELEASE / "load", "--port", server.port, "--clients", clients, "--keys", keys]
-    argv += ["--value", options.value]
-    for flag, value in flags.items():
-        argv += ["--" + flag.replace("_", "-"), value]
-    done = subprocess.run([str(arg) for arg in [*argv, *commands]], check=True, capture_output=True, text=True)
-    result = json.loads(done.stdout.splitlines()[-1])
-    if result["errors"]:
-        raise RuntimeError(f"{server.name} has refused {result['errors']} commands")
-    return result
+    return servers.load(server, *commands, value=options.value, **flags)
 
 
 def figures(server):

@@ -1,6 +1,7 @@
 """Starts the servers that a benchmark compares, each in a fresh folder on a free port, pinned to given cores."""
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -11,6 +12,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HOLDFAST = ROOT / "target" / "release" / "holdfast"
+LOAD = ROOT / "target" / "release" / "load"
 
 
 def free_port():
@@ -34,6 +36,18 @@ def cpu_seconds(process):
     """CPU time of a process, given by its number."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(server, *commands, keys, value, clients=50, **flags):
+    """One run of `load` on the second core: what it prints."""
+    argv = ["taskset", "-c", "1", LOAD, "--port", server.port, "--clients", clients, "--keys", keys, "--value", value]
+    for flag, argument in flags.items():
+        argv += ["--" + flag.replace("_", "-"), argument]
+    done = subprocess.run([str(arg) for arg in [*argv, *commands]], check=True, capture_output=True, text=True)
+    result = json.loads(done.stdout.splitlines()[-1])
+    if result["errors"]:
+        raise RuntimeError(f"{server.name} has refused {result['errors']} commands")
+    return result
 
 
 class Server:
