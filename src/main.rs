@@ -50,6 +50,8 @@ use std::{
 fn main() -> ExitCode {
     abort_on_panic();
     util::allocator::set_up();
+    // Each segment of a log is one, whatever is done with it.
+    util::open_files::raise_limit(0);
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match cli::parse(&args) {
         Ok(cli::Request::Salvage(request)) => match salvage::run(&request) {

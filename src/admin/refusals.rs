@@ -133,7 +133,7 @@ impl Cause {
                         format!("{log}; the data folder takes {} of {} (maxdisk)", disk.bytes, disk.bytes_max)
                     }
                     Limit::OpenFiles => {
-                        format!("{log}, and the process may not open another file (ulimit -n)")
+                        format!("{log}, and the process may not have more files open (ulimit -n)")
                     }
                     Limit::Medium { free_bytes: Some(free) } => {
                         format!(

@@ -60,7 +60,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     };
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-    limits::fit_max_clients(&config)?;
+    let log_files_max = limits::fit_max_clients(&config)?;
     // Before the data folder is touched: a second server by mistake ends here.
     let (mut adopted, metrics) = match &mut predecessor {
         Some(predecessor) => {
@@ -78,6 +78,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         service::tell(State::Starts);
     }
     let (io, mut options) = (open_folder(&config, clock_stopped_at_ms)?, store_options(&config)?);
+    options.log_files_max = u32::try_from(log_files_max).unwrap_or(u32::MAX);
     options.ended_at = going.as_ref().and_then(|going| going.ended_at);
     let set = ReplicaSet::new(&config, &io)?;
     if set.is_none() {

@@ -57,7 +57,7 @@ pub fn apply(server: &Server, opt: Opt) -> Result<(), String> {
         | Opt::TlsClientKeyFilePass
         | Opt::TlsCluster
         | Opt::TlsReplication => trust(server)?,
-        Opt::MaxClients => limits::allow_clients(config)?,
+        Opt::MaxClients => limits::allow_clients(config, server.store.log())?,
         Opt::RequirePass => server.acl.set_password(&config.text(Opt::RequirePass)),
         Opt::ClientOutputBufferLimit => {
             let limits = read_output_limits(&config.text(Opt::ClientOutputBufferLimit));

@@ -3,15 +3,18 @@
 use crate::{
     admin::log::log,
     config::{Config, Opt, kind::Value},
+    util::open_files,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use holdfast_store::Log;
 use std::{
     sync::atomic::{AtomicI64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// File descriptors for everything that is not a client.
+/// File descriptors for everything that is neither a client nor a segment of the log.
 const FILES_RESERVED: u64 = 128;
+/// Segments of the log that clients leave room for: 32 GiB on a large medium. Where files are scarce, half of them are the log's.
+const SEGMENTS_RESERVED: u64 = 1024;
 
 /// Bytes of output that end a connection.
 #[derive(Debug, Default)]
@@ -43,48 +46,44 @@ impl OutputLimit {
     }
 }
 
-/// Allows the process as many files as the option `maxclients` needs.
-pub fn allow_clients(config: &Config) -> Result<(), String> {
-    let possible = possible_clients(config.number(Opt::MaxClients));
-    if possible < config.number(Opt::MaxClients) {
+/// Allows the process as many files as the option `maxclients` needs, and the log the rest of them.
+pub fn allow_clients(config: &Config, log: &Log) -> Result<(), String> {
+    let wanted = config.number(Opt::MaxClients);
+    let shares = Shares::of(wanted as u64, log.stats().segments.into());
+    if shares.clients < wanted as u64 {
         let what = "The operating system is not able to handle the specified number of clients";
-        return Err(format!("{what}, try with {possible}"));
+        return Err(format!("{what}, try with {}", shares.clients));
     }
-    Ok(())
+    log.set_open_files_max(shares.segments).map_err(|error| error.to_string())
 }
 
-/// At start: lowers `maxclients` to what the operating system allows.
-pub fn fit_max_clients(config: &Config) -> Result<(), String> {
+/// At start: lowers `maxclients` to what the operating system allows. Returns how many files are the log's.
+pub fn fit_max_clients(config: &Config) -> Result<u64, String> {
     let wanted = config.number(Opt::MaxClients);
-    let possible = possible_clients(wanted);
-    if possible < 1 {
+    let Shares { clients, segments } = Shares::of(wanted as u64, 0);
+    if clients < 1 {
         return Err("the limit of open files is too low to serve anybody (see ulimit -n)".into());
     }
-    if possible < wanted {
-        log!(
-            Warning,
-            "maxclients is lowered from {wanted} to {possible}: the limit of open files is too low"
-        );
-        config.store(Opt::MaxClients, Value::Number(possible));
+    if clients < wanted as u64 {
+        log!(Warning, "maxclients is lowered from {wanted} to {clients}: the limit of open files is too low");
+        config.store(Opt::MaxClients, Value::Number(clients as i64));
     }
-    Ok(())
+    Ok(segments)
 }
 
-/// Up to `wanted` clients, as many as the process may have files for.
-fn possible_clients(wanted: i64) -> i64 {
-    let files = raise_file_limit(wanted as u64 + FILES_RESERVED);
-    files.saturating_sub(FILES_RESERVED).min(wanted as u64) as i64
+/// Who may have how many of the files that the process may have open.
+struct Shares {
+    clients: u64,
+    segments: u64,
 }
 
-/// Allows this process as many open files as it may have, `wanted` if that takes privilege and it has it; returns how
-/// many those are. Clients are not the only ones who want them: so do the log's segments.
-fn raise_file_limit(wanted: u64) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    // No figure: there is no limit.
-    let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
-    let is_allowed = |&files: &u64| {
-        let raised = Rlimit { current: Some(files), maximum: Some(files) };
-        setrlimit(Resource::Nofile, raised).is_ok()
-    };
-    [most.max(wanted), most].into_iter().find(is_allowed).unwrap_or(now)
+impl Shares {
+    /// Up to `wanted` clients; `needed`: what the log has.
+    fn of(wanted: u64, needed: u64) -> Shares {
+        let most = wanted + needed.max(SEGMENTS_RESERVED) + FILES_RESERVED;
+        let files = open_files::raise_limit(most).saturating_sub(FILES_RESERVED);
+        let needed = needed.max(SEGMENTS_RESERVED.min(files / 2));
+        let clients = wanted.min(files.saturating_sub(needed));
+        Shares { clients, segments: files - clients }
+    }
 }

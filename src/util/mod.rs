@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod counter;
 pub mod extended;
 pub mod glob;
+pub mod open_files;
 pub mod progress;
 pub mod random;
 pub mod runtime;

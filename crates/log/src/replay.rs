@@ -114,6 +114,8 @@ impl Replayed {
         let log = Log::new(io, &self.options, self.segments, tail, self.tail_block, self.is_marked);
         if is_read_only {
             log.fail(&Error::Unusable("it is only read".to_owned()));
+        } else {
+            log.leave_room_to_empty();
         }
         Ok(log)
     }

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Log, Lsn, batch_len, layout::BLOCK_BYTES};
+use crate::{Log, Lsn, batch_len, layout::BLOCK_BYTES, table::FileLimits};
 
 /// Segments that are kept back from writers, and those of them that are kept back from what makes room, for the cleaner:
 /// it can always move what lives in one segment.
@@ -233,14 +233,23 @@ impl Log {
         self.segments.is_too_large()
     }
 
-    /// Sets the bytes that its files may take, within [`crate::LogOptions::max_segments`]; at any time. Files that are too many are
+    /// Sets the bytes that its files may take, within [`crate::LogOptions`]; at any time. Files that are too many are
     /// removed as they are not needed any more. While they are, nothing is admitted that lets data grow.
     pub fn set_bytes_max(&self, bytes: u64) -> holdfast_io::Result<()> {
+        self.limit_files(|limits| limits.by_budget = bytes / self.segments.segment_bytes())
+    }
+
+    /// The same, as how many files of it the process may have open: each segment is one.
+    pub fn set_open_files_max(&self, files: u64) -> holdfast_io::Result<()> {
+        self.limit_files(|limits| limits.open = files)
+    }
+
+    fn limit_files(&self, set: impl FnOnce(&mut FileLimits)) -> holdfast_io::Result<()> {
         let paused = self.segments.pause_preparing();
         let changing = self.room.changing.lock();
         let end = self.tail() + self.room.reserved.load(Ordering::Relaxed);
         let limit = self.limit(Purpose::Write);
-        let surplus = self.segments.set_bytes_max(bytes, end, RESERVE_SEGMENTS + 1);
+        let surplus = self.segments.limit_files(set, end, RESERVE_SEGMENTS + 1);
         self.set_admitted_to();
         let is_more = self.limit(Purpose::Write) > limit;
         drop(changing);
@@ -250,6 +259,12 @@ impl Log {
         let removed = self.segments.remove_files(surplus);
         drop(paused);
         removed
+    }
+
+    /// At its opening: it may have been left with more files than it may have now, or a crash takes back that some are free.
+    pub(crate) fn leave_room_to_empty(&self) {
+        self.segments.leave_room_to_empty(self.tail(), CLEANER_SEGMENTS, RESERVE_SEGMENTS);
+        self.update_admission();
     }
 
     /// Sets [`crate::LogOptions::max_pending_bytes`] anew; the size of buffers stays.

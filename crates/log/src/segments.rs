@@ -19,7 +19,7 @@ use crate::{
     layout::{BLOCK_BYTES, Entry, FIRST_LSN, HEADER_COPY, Lsn, SegmentHeader},
     live::LiveBytes,
     stats::WriteCounters,
-    table::{FOLDER, Segment, SlotFile, Space, Table, Tier},
+    table::{FOLDER, FileLimits, Segment, SlotFile, Space, Table, Tier},
 };
 
 pub(crate) struct Segments {
@@ -27,7 +27,6 @@ pub(crate) struct Segments {
     segment_size: u32,
     /// See [`quotient`].
     payload_reciprocal: u64,
-    pub max_segments: u32,
     store_id: [u8; 16],
     pub epoch: u32,
     /// Locked before the table.
@@ -70,6 +69,12 @@ impl Segments {
             spares,
             files_max,
             is_full: false,
+            is_tried: false,
+        };
+        let limits = FileLimits {
+            by_options: o.max_segments.into(),
+            open: o.open_files_max.into(),
+            by_budget: u64::MAX,
         };
         let table = Table {
             above: tier(kept.len() - kept_below, spares, above_max),
@@ -79,14 +84,13 @@ impl Segments {
             kept,
             held: BTreeMap::new(),
             next,
-            files_wanted: o.max_segments.into(),
-            files_max: o.max_segments.into(),
+            limits,
+            files_max: limits.least(),
         };
         let segments = Self {
             io,
             segment_size: o.segment_size,
             payload_reciprocal: reciprocal(u64::from(o.segment_size) - BLOCK_BYTES),
-            max_segments: o.max_segments,
             store_id: o.store_id,
             epoch: o.epoch,
             pins: Mutex::default(),

@@ -19,7 +19,7 @@ use crate::{
     Limit, LogUsage,
     layout::{BLOCK_BYTES, Lsn},
     segments::Segments,
-    table::{FOLDER, Segment, SlotFile, Table, Tier, file_name, slot_of},
+    table::{FOLDER, FileLimits, Segment, SlotFile, Table, Tier, file_name, slot_of},
 };
 
 /// The numbers of files that are made below are from this one on.
@@ -72,16 +72,19 @@ impl Segments {
     /// Asks the medium again how much room it has. If it has refused a file, no room is promised before there is one: free
     /// bytes say nothing of a quota.
     pub fn retry_medium(&self, durable: Lsn) -> Result<()> {
-        let is_full = self.medium_is_full();
         // What is left for others stays so.
-        if self.room_above().is_none_or(|segments| segments > 0) {
+        let has_room = |room: Option<i64>| room.is_none_or(|segments| segments > 0);
+        let is_below = self.io.below().is_some();
+        if is_below && has_room(self.room_above()) {
             self.table.write().above.is_full = false;
         }
-        if self.room_below().is_none_or(|segments| segments > 0) {
-            self.table.write().below.is_full = false;
-        }
-        if is_full && !self.medium_is_full() {
-            self.prepare_next(durable)?;
+        if self.medium_is_full() && has_room(if is_below { self.room_below() } else { self.room_above() }) {
+            self.table.write().tier(is_below).is_tried = true;
+            let is_there = self.prepare_next(durable)?;
+            let mut table = self.table.write();
+            let tier = table.tier(is_below);
+            tier.is_tried = false;
+            tier.is_full &= !is_there;
         }
         self.measure_space();
         Ok(())
@@ -124,10 +127,9 @@ impl Segments {
             true if is_full && table.is_out_of_files => Limit::OpenFiles,
             // What the medium says is free, if it does.
             true => Limit::Medium { free_bytes: self.io.free_bytes().ok().flatten() },
-            false if table.files_wanted < u64::from(self.max_segments) => Limit::Budget,
-            false => Limit::Options,
+            false => table.limits.limit(),
         };
-        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(table.files_wanted), limited_by }
+        LogUsage { bytes: bytes(table.files()), bytes_max: bytes(table.limits.least()), limited_by }
     }
 
     /// Whether the log takes more than it should, and so nothing may grow.
@@ -140,20 +142,17 @@ impl Segments {
         self.space.surplus.load(Ordering::Relaxed) > 0
     }
 
-    /// Sets how many bytes the files should take at most, and returns those that are too many and hold nothing. To be called while
+    /// Sets how many files there should be at most, and returns those that are too many and hold nothing. To be called while
     /// [preparing is paused](Segments::pause_preparing), until they are removed: nobody must make one of the same name.
     ///
     /// `end`: what is appended and reserved ends there; `needed`: segments behind it that must have room. What is needed stays, so
     /// there are more files than there should be until segments are freed.
-    pub fn set_bytes_max(&self, bytes: u64, end: Lsn, needed: u64) -> Vec<SlotFile> {
-        let last = self.seq_of(end);
+    pub fn limit_files(&self, set: impl FnOnce(&mut FileLimits), end: Lsn, needed: u64) -> Vec<SlotFile> {
         let mut table = self.table.write();
-        table.files_wanted = (bytes / self.segment_bytes()).min(self.max_segments.into());
-        let used = table.kept.range(..=last).count() as u64;
-        let missing = (last + 1).saturating_sub(table.next);
-        let least = used + missing + needed;
-        table.files_max = table.files_wanted.max(table.files_max.min(least));
-        self.space.is_too_large.store(least > table.files_wanted, Ordering::Relaxed);
+        set(&mut table.limits);
+        let (wanted, least) = (table.limits.least(), table.needed(self.seq_of(end)) + needed);
+        table.files_max = wanted.max(table.files_max.min(least));
+        self.space.is_too_large.store(least > wanted, Ordering::Relaxed);
         let surplus = table.files().saturating_sub(table.files_max) as usize;
         let below = surplus.min(table.below.spares.len());
         let above = (surplus - below).min(table.above.spares.len());
@@ -163,6 +162,19 @@ impl Segments {
         drop(table);
         self.measure_space();
         spares
+    }
+
+    /// Allows more files than the options do, `reserve` beyond the log's end, if it could else not have `cleaning` there: without room
+    /// nothing is ever cleaned. Until enough is, the log is too large.
+    pub fn leave_room_to_empty(&self, end: Lsn, cleaning: u64, reserve: u64) {
+        let mut table = self.table.write();
+        let needed = table.needed(self.seq_of(end));
+        if needed + cleaning > table.files_max {
+            table.files_max = needed + reserve;
+            self.space.is_too_large.store(true, Ordering::Relaxed);
+        }
+        drop(table);
+        self.measure_space();
     }
 
     /// Removes files that are no spares any more. If a crash takes that back, a start finds them free, as they were.
@@ -440,7 +452,7 @@ impl Segments {
         self.remove_files(vec![file])
     }
 
-    fn segment_bytes(&self) -> u64 {
+    pub fn segment_bytes(&self) -> u64 {
         self.payload() + BLOCK_BYTES
     }
 }

@@ -11,7 +11,10 @@ use std::{
 
 use holdfast_io::{AlignedBuf, BLOCK, Error, File, Io, Result};
 
-use crate::layout::{Entry, SegmentHeader};
+use crate::{
+    Limit,
+    layout::{Entry, SegmentHeader},
+};
 
 /// The folder of the data folder that the log's files are in.
 pub const FOLDER: &str = "log";
@@ -86,15 +89,19 @@ pub(crate) struct Table {
     pub is_out_of_files: bool,
     /// Older segments are below, or cannot be read.
     pub lowest_above: u64,
-    /// Files that there should be at most.
-    pub files_wanted: u64,
-    /// Files that there may be. That is more than there should be while there are more that are needed.
+    pub limits: FileLimits,
+    /// Files that there may be. That is more than these limits allow while there are more that are needed.
     pub files_max: u64,
 }
 
 impl Table {
     pub fn files(&self) -> u64 {
         self.above.files + self.below.files
+    }
+
+    /// Files that what is kept takes, and what is still to be prepared up to the segment `last`.
+    pub fn needed(&self, last: u64) -> u64 {
+        self.kept.range(..=last).count() as u64 + (last + 1).saturating_sub(self.next)
     }
 
     pub fn tier(&mut self, is_below: bool) -> &mut Tier {
@@ -108,7 +115,7 @@ impl Table {
     /// Whether a file more may be made there, as far as is known without asking the medium.
     pub fn may_create(&self, is_below: bool) -> bool {
         let tier = if is_below { &self.below } else { &self.above };
-        self.files() < self.files_max && tier.files < tier.files_max && !tier.is_full
+        self.files() < self.files_max && tier.files < tier.files_max && (!tier.is_full || tier.is_tried)
     }
 
     /// The first number from `first` on that no file has.
@@ -117,6 +124,32 @@ impl Table {
         let spares = self.above.spares.iter().chain(&self.below.spares).map(|file| file.slot);
         let used: BTreeSet<u32> = segments.chain(spares).collect();
         (first..).find(|slot| !used.contains(slot)).expect("fewer files than numbers")
+    }
+}
+
+/// Files that there should be at most.
+#[derive(Clone, Copy)]
+pub(crate) struct FileLimits {
+    /// See [`LogOptions::max_segments`](crate::LogOptions::max_segments).
+    pub by_options: u64,
+    /// See [`Log::set_open_files_max`](crate::Log::set_open_files_max).
+    pub open: u64,
+    /// See [`Log::set_bytes_max`](crate::Log::set_bytes_max).
+    pub by_budget: u64,
+}
+
+impl FileLimits {
+    pub fn least(self) -> u64 {
+        self.by_options.min(self.open).min(self.by_budget)
+    }
+
+    /// Which of them is the least.
+    pub fn limit(self) -> Limit {
+        match self.least() {
+            least if least == self.by_options => Limit::Options,
+            least if least == self.open => Limit::OpenFiles,
+            _ => Limit::Budget,
+        }
     }
 }
 
@@ -131,6 +164,8 @@ pub(crate) struct Tier {
     pub files_max: u64,
     /// The medium refused to hold another one, and was not tried again since.
     pub is_full: bool,
+    /// That is being tried; to everybody else it is full until there is a file.
+    pub is_tried: bool,
 }
 
 /// How much room there is, as of when it was measured last.
@@ -146,7 +181,7 @@ pub(crate) struct Space {
     pub medium_limits: AtomicBool,
     /// Whether the medium does not tell how much of it is free.
     pub medium_unknown: AtomicBool,
-    /// Whether the log takes more than [`set_bytes_max`](crate::Log::set_bytes_max) allows.
+    /// Whether the log takes more than its options or [`set_bytes_max`](crate::Log::set_bytes_max) allow.
     pub is_too_large: AtomicBool,
     /// Files above that should move down.
     pub surplus: AtomicU64,

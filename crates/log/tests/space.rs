@@ -278,6 +278,67 @@ fn a_used_up_quota_is_a_full_medium_and_no_failure() {
     assert_eq!((log.admit(1000), log.failed()), (Admission::Full, None));
 }
 
+#[test]
+fn nothing_is_promised_while_a_full_medium_is_tried_again() {
+    let io = SimIo::new(1);
+    io.set_quota(6 * u64::from(options().segment_size));
+    let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+    while log.admit(1000) != Admission::Full {
+        append(&log, 1, 1000);
+        log.commit_once().expect("full is no failure");
+    }
+    io.hold_writes("log/");
+    thread::scope(|scope| {
+        let tries = scope.spawn(|| log.look_for_room());
+        let patience = Instant::now() + Duration::from_secs(20);
+        while io.held_writes() == 0 {
+            assert!(Instant::now() < patience, "no file is tried");
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Others measure what is free meanwhile.
+        log.set_medium_reserve(0);
+        let admission = log.admit(1000);
+        io.release_writes();
+        tries.join().expect("it is refused again");
+        assert_eq!((admission, log.admit(1000)), (Admission::Full, Admission::Full));
+    });
+}
+
+/// Such as after a start with a smaller limit: nothing may grow, and what is in the log can be cleaned and freed until it fits.
+#[test]
+fn a_log_of_more_files_than_it_may_have_is_emptied() {
+    for (limit, limited_by) in [
+        (LogOptions { max_segments: 8, ..options() }, Limit::Options),
+        (LogOptions { open_files_max: 8, ..options() }, Limit::OpenFiles),
+    ] {
+        let io = SimIo::new(1);
+        let log = Log::create(Arc::new(io.clone()), options()).expect("a new log");
+        let mut from = 0;
+        while log.stats().segments < 30 {
+            from = append(&log, 1, 5000).0;
+            log.commit_once().expect("commit");
+        }
+        log.close().expect("close");
+        drop(log);
+        let (log, ..) = open(Arc::new(io.clone()), limit, from).expect("open");
+        assert_eq!(
+            (log.usage().limited_by, log.usage().bytes_max),
+            (limited_by, 8 * u64::from(options().segment_size))
+        );
+        assert_eq!((log.admit(100), log.admit_for(100, Purpose::Remove)), (Admission::Full, Admission::Ok));
+        // What a segment holds is moved, and its file is not used again.
+        for seq in 0..28 {
+            assert_eq!(log.admit_for(500, Purpose::Clean), Admission::Ok);
+            append(&log, seq, 500);
+            log.close().expect("close");
+            log.free_segment(seq);
+            log.set_bytes_max(u64::MAX).expect("surplus files can be removed");
+        }
+        assert_eq!(log.admit(100), Admission::Ok);
+        assert!(log.stats().segments <= 8, "{:?}", log.stats());
+    }
+}
+
 /// Whoever is refused has the medium asked again, though nothing else happens.
 #[test]
 fn what_others_give_back_of_a_medium_is_room_again() {

@@ -17,14 +17,17 @@ fn open_on(sim: &SimIo, disk_bytes_max: u64) -> Store {
 }
 
 fn open_as_it_is(sim: &SimIo, disk_bytes_max: u64) -> Store {
+    open_with(sim, Options { disk_bytes_max, ..Options::default() })
+}
+
+fn open_with(sim: &SimIo, limits: Options) -> Store {
     let options = Options {
         partitions: 4,
         segment_size: Some(SEGMENT),
-        log_bytes_max: 64 << 20,
-        disk_bytes_max,
+        log_bytes_max: limits.log_bytes_max.min(64 << 20),
         heap_bytes_max: 64 << 20,
         background: false,
-        ..Options::default()
+        ..limits
     };
     let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
     store.attach();
@@ -185,6 +188,32 @@ fn a_budget_that_is_lowered_is_met_once_enough_is_deleted() {
     let more = fill(&sim, &store, count, before);
     assert!(u64::from(more - count) * VALUE as u64 > (before - budget) / 2, "{}", more - count);
     check(&store, (0..5000).filter(is_kept).chain(5000..more));
+}
+
+#[test]
+fn a_log_of_more_than_its_options_allow_at_a_start_is_emptied() {
+    for limits in [
+        Options { log_bytes_max: 4 << 20, ..Options::default() },
+        Options { log_files_max: (4 << 20) / SEGMENT, ..Options::default() },
+    ] {
+        let sim = SimIo::new(1);
+        let store = open_on(&sim, u64::MAX);
+        for number in 0..5000 {
+            assert!(set(&store, number));
+        }
+        store.close().expect("a sound medium");
+        drop(store);
+        let store = open_with(&sim, limits);
+        assert!(!set(&store, 9999));
+        // Some are taken away from segments of all ages.
+        let is_kept = |number: &u32| number.is_multiple_of(8);
+        remove(&store, (0..5000).filter(|number| !is_kept(number)));
+        make_room(&store);
+        let usage = store.log().usage();
+        assert!(usage.bytes <= 4 << 20 && usage.bytes_max == 4 << 20, "{usage:?}");
+        assert!(set(&store, 9999));
+        check(&store, (0..5000).filter(is_kept).chain([9999]));
+    }
 }
 
 #[test]
