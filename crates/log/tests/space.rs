@@ -160,7 +160,7 @@ fn what_is_left_of_the_medium_for_others_is_not_taken() {
         let count = fill(count);
         assert!((2 * segment..3 * segment).contains(&free()), "{} bytes are free", free());
         // Others take what was promised to the log, and give back less than is to be left.
-        log.set_medium_reserve(0);
+        log.set_medium_reserve(1);
         io.set_capacity(20 * segment - free());
         fill(count);
         log.set_medium_reserve(5 * segment);
@@ -296,7 +296,7 @@ fn nothing_is_promised_while_a_full_medium_is_tried_again() {
             thread::sleep(Duration::from_millis(1));
         }
         // Others measure what is free meanwhile.
-        log.set_medium_reserve(0);
+        log.set_medium_reserve(1);
         let admission = log.admit(1000);
         io.release_writes();
         tries.join().expect("it is refused again");
