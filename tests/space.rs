@@ -6,7 +6,6 @@ use harness::{Client, Folder, Rng, Server, check, ok, seed, wait_until};
 use holdfast_resp::{Reply, write_command};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::{
-    fs,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -219,6 +218,7 @@ fn as_many_segments_as_files_may_be_open_are_written_and_emptied() {
     // Half of what is left of them for both, 128 being kept for other uses.
     assert_eq!(client.info("maxclients"), "136");
     fills_and_empties(&server, 100 << 20);
+    assert!(server.open_files() < 136 + 128, "{} open files", server.open_files());
     assert!(
         server.log().contains("the process may not have more files open (ulimit -n)"),
         "{}",
@@ -244,8 +244,8 @@ fn without_another_open_file_writes_wait_for_one() {
     let server = Server::start(&["--log-max-size", "512mb"]);
     let mut client = server.client();
     let process = Pid::from_raw(server.pid() as i32);
-    let files = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("a process").count() as u64;
-    let limit = Rlimit { current: Some(files + 20), maximum: getrlimit(Resource::Nofile).maximum };
+    let limit =
+        Rlimit { current: Some(server.open_files() + 20), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(process, Resource::Nofile, limit).expect("its files may be limited");
     // One at a time: what is admitted before it is known that there is no room for it waits, too.
     let mut kept = Vec::new();

@@ -264,6 +264,11 @@ impl Server {
         Server::start_in(stop(self), &options)
     }
 
+    /// Files that it has open.
+    pub fn open_files(&self) -> u64 {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("it runs").count() as u64
+    }
+
     /// Bytes of its memory that are in RAM.
     pub fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");

@@ -160,7 +160,7 @@ fn what_is_left_of_the_medium_for_others_is_not_taken() {
         let count = fill(count);
         assert!((2 * segment..3 * segment).contains(&free()), "{} bytes are free", free());
         // Others take what was promised to the log, and give back less than is to be left.
-        log.set_medium_reserve(1);
+        log.set_medium_reserve(0);
         io.set_capacity(20 * segment - free());
         fill(count);
         log.set_medium_reserve(5 * segment);
