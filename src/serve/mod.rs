@@ -60,7 +60,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     };
     let workers = server::worker_count(config.number(Opt::Workers));
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-    let log_files_max = limits::fit_max_clients(&config)?;
+    limits::fit_max_clients(&config, 0)?;
     // Before the data folder is touched: a second server by mistake ends here.
     let (mut adopted, metrics) = match &mut predecessor {
         Some(predecessor) => {
@@ -78,7 +78,6 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         service::tell(State::Starts);
     }
     let (io, mut options) = (open_folder(&config, clock_stopped_at_ms)?, store_options(&config)?);
-    options.log_files_max = u32::try_from(log_files_max).unwrap_or(u32::MAX);
     options.ended_at = going.as_ref().and_then(|going| going.ended_at);
     let set = ReplicaSet::new(&config, &io)?;
     if set.is_none() {
@@ -113,6 +112,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let store = Arc::new(store);
     set.iter().for_each(|set| set.lead(store.clone()));
     let server = Server::new(&ROWS.table, config, node, store, set, mailboxes);
+    limits::fit_max_clients(&server.config, server.store.log().stats().segments.into())?;
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {
         log!(Warning, "cannot load {what}");

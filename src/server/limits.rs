@@ -57,10 +57,10 @@ pub fn allow_clients(config: &Config, log: &Log) -> Result<(), String> {
     log.set_open_files_max(shares.segments).map_err(|error| error.to_string())
 }
 
-/// At start: lowers `maxclients` to what the operating system allows. Returns how many files are the log's.
-pub fn fit_max_clients(config: &Config) -> Result<u64, String> {
+/// At start: lowers `maxclients` to what the operating system allows beside so many segments.
+pub fn fit_max_clients(config: &Config, segments: u64) -> Result<(), String> {
     let wanted = config.number(Opt::MaxClients);
-    let Shares { clients, segments } = Shares::of(wanted as u64, 0);
+    let Shares { clients, .. } = Shares::of(wanted as u64, segments);
     if clients < 1 {
         return Err("the limit of open files is too low to serve anybody (see ulimit -n)".into());
     }
@@ -68,7 +68,7 @@ pub fn fit_max_clients(config: &Config) -> Result<u64, String> {
         log!(Warning, "maxclients is lowered from {wanted} to {clients}: the limit of open files is too low");
         config.store(Opt::MaxClients, Value::Number(clients as i64));
     }
-    Ok(segments)
+    Ok(())
 }
 
 /// Who may have how many of the files that the process may have open.

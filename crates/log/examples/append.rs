@@ -19,7 +19,6 @@ fn main() {
     let options = LogOptions {
         segment_size: 32 << 20,
         max_segments: 64,
-        open_files_max: 64,
         segments_above_max: 64,
         store_id: [1; 16],
         epoch: 1,

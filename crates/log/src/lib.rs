@@ -73,8 +73,6 @@ pub struct LogOptions {
     pub segment_size: u32,
     /// Segment files at most, free ones included; at least 4, at most 2^20.
     pub max_segments: u32,
-    /// The same, by how many files the process may have open: each segment is one. At least 4; see [`Log::set_open_files_max`].
-    pub open_files_max: u32,
     /// Segment files at most in the folders above one that lies below, if there is such a one: what is older moves there.
     pub segments_above_max: u32,
     /// Written to each segment, so that files of different stores are not mixed up.
@@ -103,7 +101,7 @@ pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is
 pub struct LogUsage {
     /// Bytes of its files.
     pub bytes: u64,
-    /// Bytes that they may have, by [`LogOptions`] and [`Log::set_bytes_max`].
+    /// Bytes that they may have, by [`LogOptions::max_segments`], [`Log::set_bytes_max`] and [`Log::set_open_files_max`].
     pub bytes_max: u64,
     /// What keeps it from growing, or will do so first.
     pub limited_by: Limit,
@@ -633,7 +631,6 @@ impl LogOptions {
         LogOptions {
             segment_size,
             max_segments: 1 << 20,
-            open_files_max: u32::MAX,
             segments_above_max: 1 << 20,
             store_id,
             epoch,
@@ -647,10 +644,7 @@ impl LogOptions {
 
     fn check(&self) -> Result<()> {
         let size = self.segment_size as usize;
-        let fits = size.is_power_of_two()
-            && size >= 4 * BLOCK
-            && (4..=1 << 20).contains(&self.max_segments)
-            && self.open_files_max >= 4;
+        let fits = size.is_power_of_two() && size >= 4 * BLOCK && (4..=1 << 20).contains(&self.max_segments);
         if fits { Ok(()) } else { Err(Error::Unusable(format!("impossible geometry of the log: {self:?}"))) }
     }
 }

@@ -233,7 +233,7 @@ impl Log {
         self.segments.is_too_large()
     }
 
-    /// Sets the bytes that its files may take, within [`crate::LogOptions`]; at any time. Files that are too many are
+    /// Sets the bytes that its files may take, within [`crate::LogOptions::max_segments`]; at any time. Files that are too many are
     /// removed as they are not needed any more. While they are, nothing is admitted that lets data grow.
     pub fn set_bytes_max(&self, bytes: u64) -> holdfast_io::Result<()> {
         self.limit_files(|limits| limits.by_budget = bytes / self.segments.segment_bytes())

@@ -71,11 +71,7 @@ impl Segments {
             is_full: false,
             is_tried: false,
         };
-        let limits = FileLimits {
-            by_options: o.max_segments.into(),
-            open: o.open_files_max.into(),
-            by_budget: u64::MAX,
-        };
+        let limits = FileLimits { by_options: o.max_segments.into(), open: u64::MAX, by_budget: u64::MAX };
         let table = Table {
             above: tier(kept.len() - kept_below, spares, above_max),
             below: tier(kept_below, spares_below, below_max),

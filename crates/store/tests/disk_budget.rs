@@ -17,17 +17,18 @@ fn open_on(sim: &SimIo, disk_bytes_max: u64) -> Store {
 }
 
 fn open_as_it_is(sim: &SimIo, disk_bytes_max: u64) -> Store {
-    open_with(sim, Options { disk_bytes_max, ..Options::default() })
+    open_with(sim, 64 << 20, disk_bytes_max)
 }
 
-fn open_with(sim: &SimIo, limits: Options) -> Store {
+fn open_with(sim: &SimIo, log_bytes_max: u64, disk_bytes_max: u64) -> Store {
     let options = Options {
         partitions: 4,
         segment_size: Some(SEGMENT),
-        log_bytes_max: limits.log_bytes_max.min(64 << 20),
+        log_bytes_max,
+        disk_bytes_max,
         heap_bytes_max: 64 << 20,
         background: false,
-        ..limits
+        ..Options::default()
     };
     let store = Store::open_on(Arc::new(sim.clone()), options).expect("a store");
     store.attach();
@@ -191,11 +192,8 @@ fn a_budget_that_is_lowered_is_met_once_enough_is_deleted() {
 }
 
 #[test]
-fn a_log_of_more_than_its_options_allow_at_a_start_is_emptied() {
-    for limits in [
-        Options { log_bytes_max: 4 << 20, ..Options::default() },
-        Options { log_files_max: (4 << 20) / SEGMENT, ..Options::default() },
-    ] {
+fn a_log_of_more_than_it_may_have_at_a_start_is_emptied() {
+    for (bytes_max, files_max) in [(4 << 20, u64::MAX), (64 << 20, (4 << 20) / u64::from(SEGMENT))] {
         let sim = SimIo::new(1);
         let store = open_on(&sim, u64::MAX);
         for number in 0..5000 {
@@ -203,7 +201,8 @@ fn a_log_of_more_than_its_options_allow_at_a_start_is_emptied() {
         }
         store.close().expect("a sound medium");
         drop(store);
-        let store = open_with(&sim, limits);
+        let store = open_with(&sim, bytes_max, u64::MAX);
+        store.log().set_open_files_max(files_max).expect("a sound medium");
         assert!(!set(&store, 9999));
         // Some are taken away from segments of all ages.
         let is_kept = |number: &u32| number.is_multiple_of(8);

@@ -19,8 +19,6 @@ pub struct Options {
     pub segment_size: Option<u32>,
     /// Bytes of log on the medium at most; at least eight segments.
     pub log_bytes_max: u64,
-    /// Files that the log may have open at most: one for each of its segments. At least eight.
-    pub log_files_max: u32,
     /// Bytes of log at most in the folders above one that lies below, if there is such a one: what is older moves there. At least eight
     /// segments.
     pub log_bytes_above_max: u64,
@@ -66,7 +64,6 @@ impl Default for Options {
             partitions: 64,
             segment_size: None,
             log_bytes_max: u64::MAX,
-            log_files_max: u32::MAX,
             log_bytes_above_max: u64::MAX,
             heap_below: false,
             disk_bytes_max: u64::MAX,
@@ -150,7 +147,6 @@ pub(crate) fn log_options(superblock: &Superblock, options: &Options) -> LogOpti
     LogOptions {
         segment_size: superblock.segment_size,
         max_segments: segments(options.log_bytes_max),
-        open_files_max: options.log_files_max.max(SEGMENTS_MIN as u32),
         segments_above_max: segments(options.log_bytes_above_max),
         store_id: superblock.store_id,
         epoch: options.replication.as_ref().map_or(superblock.epoch, |replication| replication.term),
