@@ -48,11 +48,10 @@ impl DiskBudget {
             let usage = log.usage();
             // Its options may be smaller than at the last start.
             let is_larger = log.is_too_large() || usage.bytes > usage.bytes_max;
-            return if self.is_told.swap(false, Relaxed) || is_larger {
-                log.set_bytes_max(u64::MAX)
-            } else {
-                Ok(())
-            };
+            if self.is_told.swap(false, Relaxed) || is_larger {
+                log.set_bytes_max(u64::MAX)?;
+            }
+            return Ok(());
         }
         self.is_told.store(true, Relaxed);
         log.set_bytes_max(bytes_max.saturating_sub(heap.file_bytes() + heap.file_growth_max() + SLACK))
