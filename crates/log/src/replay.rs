@@ -31,6 +31,9 @@ const SETTLE_BYTES: usize = 1 << 20;
 const CHECKED_BYTES: usize = 128 << 10;
 /// How often this much may be checked ahead.
 const AHEAD: usize = 4;
+/// Threads that open files at once, and files below which one does.
+const OPENERS: usize = 32;
+const OPENED_BY_ONE: usize = 256;
 
 /// What opening a log found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +150,9 @@ pub(crate) fn clear_folder(io: &dyn Io, store_id: [u8; 16]) -> Result<()> {
 fn find_files(io: &dyn Io, o: &LogOptions, from: Lsn) -> Result<Files> {
     let mut files = Files { kept: BTreeMap::new(), spares: Vec::new(), durable: 0 };
     let payload = u64::from(o.segment_size) - BLOCK_BYTES;
-    for slot in slots(io)? {
-        let Some((header, segment)) = open_segment(io, o, slot)? else { continue };
+    for opened in open_segments(io, o, &slots(io)?) {
+        let Some((header, segment)) = opened? else { continue };
+        let slot = segment.file.slot;
         files.durable = files.durable.max(header.durable);
         if header.is_free {
             if (header.seq + 1) * payload > from {
@@ -190,7 +194,22 @@ pub(crate) fn slots(io: &dyn Io) -> Result<Vec<u32>> {
 }
 
 /// `None`: the file was being created, and holds nothing.
-fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Option<(SegmentHeader, Arc<Segment>)>> {
+type Opened = Option<(SegmentHeader, Arc<Segment>)>;
+
+/// Opens files, in the order of `slots`. A terabyte of log has 32,000, and each waits for its medium once: many are opened at once.
+fn open_segments(io: &dyn Io, o: &LogOptions, slots: &[u32]) -> Vec<Result<Opened>> {
+    let open = |slots: &[u32]| slots.iter().map(|&slot| open_segment(io, o, slot)).collect::<Vec<_>>();
+    if slots.len() <= OPENED_BY_ONE {
+        return open(slots);
+    }
+    thread::scope(|scope| {
+        let each = OPENED_BY_ONE.max(slots.len().div_ceil(OPENERS));
+        let openers: Vec<_> = slots.chunks(each).map(|slots| scope.spawn(move || open(slots))).collect();
+        openers.into_iter().flat_map(|opener| opener.join().expect("it does not panic")).collect()
+    })
+}
+
+fn open_segment(io: &dyn Io, o: &LogOptions, slot: u32) -> Result<Opened> {
     let name = file_name(slot);
     let file = SlotFile::open(io, slot, false)?;
     let len = file.len().map_err(|e| Error::io(format!("open {name}"), e))?;

@@ -71,6 +71,35 @@ fn a_flipped_bit_in_a_header_is_reported() {
     }
 }
 
+/// Where there are many files, threads share them.
+#[test]
+fn many_files_are_opened_and_the_first_damaged_one_is_named() {
+    let io = SimIo::new(1);
+    let o = LogOptions { max_segments: 1024, ..options() };
+    let log = Log::create(Arc::new(io.clone()), o.clone()).expect("a new log");
+    let mut batches = Batches::new();
+    for number in 0..700 {
+        let payload = payload(number, SEGMENT_PAYLOAD as usize - 500);
+        batches.push((log.append(&payload), payload));
+        log.commit_once().expect("commit");
+    }
+    log.close().expect("close");
+    let (tail, segments) = (log.tail(), log.segments());
+    assert!(segments.len() > 600, "{} segments", segments.len());
+    drop(log);
+    let (log, report, replayed) = open(Arc::new(io.clone()), o.clone(), FIRST_LSN).expect("open");
+    assert_eq!((report.tail, log.segments().len()), (tail, segments.len()));
+    assert!(replayed == batches, "what was appended is replayed");
+    drop(log);
+    for file in ["log/0000025d", "log/00000133", "log/00000101"] {
+        io.flip_bit(file, 40, 3);
+        match open(Arc::new(io.clone()), o.clone(), FIRST_LSN).map(|(_, report, _)| report) {
+            Err(Error::Corrupt { file: found, offset: 0, .. }) => assert_eq!(found, file),
+            other => panic!("{file}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_flipped_bit_in_the_last_commit_is_a_torn_tail_unless_the_log_was_marked() {
     for is_marked in [false, true] {
