@@ -255,15 +255,21 @@ fn without_another_open_file_writes_wait_for_one() {
     let before = prlimit(process, Resource::Nofile, limit).expect("its files may be limited");
     // One at a time: what is admitted before it is known that there is no room for it waits, too.
     let mut kept = Vec::new();
-    while client.call_args(&set(kept.len() as u64)) == ok() {
-        kept.push(kept.len() as u64);
-    }
+    let refusal = loop {
+        match client.call_args(&set(kept.len() as u64)) {
+            reply if reply == ok() => kept.push(kept.len() as u64),
+            reply => break reply,
+        }
+    };
+    let is_refusal = matches!(&refusal, Reply::Error(why) if why.starts_with(b"OOM command not allowed: the disk is full"));
+    assert!(is_refusal, "{refusal:?}");
     assert!(kept.len() * VALUE < 100 << 20, "{} values", kept.len());
     let is_told = || server.log().contains("the process may not have more files open (ulimit -n)");
     wait_until(|| server.log(), is_told);
     each(&mut client, &kept, get, |n, reply| assert!(reply == Reply::Bulk(value(n)), "{}", key(n)));
     prlimit(process, Resource::Nofile, before).expect("its files may be limited");
     wait_until(|| server.log(), || client.call("SET again value") == ok());
+    assert!(fill(&mut client).len() * VALUE > 300 << 20, "the log is as large as it may be");
     let (is_sound, told) = check(&server.stop());
     assert!(is_sound, "{told}");
 }

@@ -112,6 +112,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let store = Arc::new(store);
     set.iter().for_each(|set| set.lead(store.clone()));
     let server = Server::new(&ROWS.table, config, node, store, set, mailboxes);
+    // The log may have more than its share of the files already.
     limits::fit_max_clients(&server.config, server.store.log().stats().segments.into())?;
     apply::apply_all(&server)?;
     for what in load_libraries(&server.libraries, &server.store) {

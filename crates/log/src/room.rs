@@ -228,7 +228,7 @@ impl Log {
         end.saturating_sub(self.kept_back(purpose))
     }
 
-    /// Whether its files take more than they may by [`Log::set_bytes_max`].
+    /// Whether its files take more than they may, by [`LogUsage::bytes_max`](crate::LogUsage::bytes_max).
     pub fn is_too_large(&self) -> bool {
         self.segments.is_too_large()
     }

@@ -181,7 +181,7 @@ pub(crate) struct Space {
     pub medium_limits: AtomicBool,
     /// Whether the medium does not tell how much of it is free.
     pub medium_unknown: AtomicBool,
-    /// Whether the log takes more than its options or [`set_bytes_max`](crate::Log::set_bytes_max) allow.
+    /// Whether the log takes more than [`FileLimits`] allow.
     pub is_too_large: AtomicBool,
     /// Files above that should move down.
     pub surplus: AtomicU64,
