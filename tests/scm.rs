@@ -127,19 +127,19 @@ fn each_method_takes_the_fences_and_stores_that_it_needs() {
         let server =
             Server::start(&[&by(method)[..], &["--workers", "1", "--scm-allow-unsafe", "yes"]].concat());
         let mut client = server.client();
-        // Stores that a command needs, lines that these touch, which is how many are made but by `cow`, and whether it writes an item to the log.
+        // Stores that a command needs, and lines that these touch, which is how many are made but by `cow`.
         let calls = [
-            ("SET key %", 1, 1, true),
-            ("INCRBY number %", 1, 1, true),
-            ("HSET hash f %", 1, 1, false),
-            ("ZADD zset % m", 1, 1, false),
-            ("LPUSH list:@ x%", 3, 2, false),
-            ("SADD set:@ x%", 3, 2, false),
-            ("GET key", 0, 0, false),
-            ("HGET hash f", 0, 0, false),
-            ("ZRANGE zset 0 -1", 0, 0, false),
+            ("SET key %", 1, 1),
+            ("INCRBY number %", 1, 1),
+            ("HSET hash f %", 1, 1),
+            ("ZADD zset % m", 1, 1),
+            ("LPUSH list:@ x%", 3, 2),
+            ("SADD set:@ x%", 3, 2),
+            ("GET key", 0, 0),
+            ("HGET hash f", 0, 0),
+            ("ZRANGE zset 0 -1", 0, 0),
         ];
-        for (call, single, lines, has_item) in calls {
+        for (call, single, lines) in calls {
             let stores = if method == "cow" { single } else { lines };
             let call = |key: i64, n: i64| call.replace('@', &key.to_string()).replace('%', &n.to_string());
             (0..4).for_each(|key| drop(client.call(&call(key, 1))));
@@ -153,7 +153,7 @@ fn each_method_takes_the_fences_and_stores_that_it_needs() {
             // The least of some: others may write meanwhile, and a list may lie in more lines than it fills.
             let found = (2..18).map(|n| one(n % 4, n)).min().expect("some");
             let (fences, all_stores) = if stores == 0 { (0, 0) } else { needs(stores) };
-            let streams = i64::from(has_item || method == "lat" && stores != 0);
+            let streams = i64::from(stores != 0);
             assert_eq!(found, [fences, all_stores, streams], "{} by {method}", call(0, 0));
         }
     }
@@ -179,8 +179,10 @@ fn of_command(client: &mut Client, command: &str) -> HashMap<String, i64> {
 
 #[test]
 fn what_was_written_is_told_by_command() {
-    // Fences of a SET, of an EXEC with two, and of commits for commands together.
-    for (method, set, exec) in [("lat", 2, 2), ("latb", 3, 3), ("own", 0, 0)] {
+    // Fences of a SET, of an EXEC with two, and of commits of loop turns, in each of which was one of these.
+    for (method, set, exec, commits) in
+        [("cow", 3, 3, 0), ("lat", 0, 0, 8), ("latb", 0, 0, 12), ("own", 0, 0, 4)]
+    {
         let server = Server::start(&[&by(method)[..], &["--workers", "1"]].concat());
         let mut client = server.client();
         client.call("SET key 0");
@@ -203,13 +205,9 @@ fn what_was_written_is_told_by_command() {
         let figures = of_command(&mut client, "get");
         let counted = ["transactions", "nested", "fences"].map(|name| figures[name]);
         assert_eq!(counted, [1, 1, 0], "{method}: {figures:?}");
-        // Each of them was alone in its loop turn.
-        let commits = of_command(&mut client, "(commits)")["fences"];
-        if method == "own" {
-            assert!(commits >= 4, "{commits}")
-        } else {
-            assert_eq!(commits, 0, "{method}")
-        }
+        // More if a segment was made ready meanwhile.
+        let found = of_command(&mut client, "(commits)")["fences"];
+        assert!(found >= commits && found <= commits + 4, "{found} by {method}");
         let told = ["transactions_opened", "transactions_closed", "nested_commands"]
             .map(|name| stat(&mut client, name));
         assert_eq!(told, [6, 6, 3], "{method}");

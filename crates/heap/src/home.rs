@@ -3,8 +3,8 @@
 //! Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM (2016).
 //!
 //! What all read is the heap in memory, which has every change at once: it is the alias table of all transactions, so that none has to look
-//! one up. A transaction is over for its partition when its home has it too; until then it holds the partition. docs/format.md says what
-//! is in the files.
+//! one up. What a transaction has changed waits in a queue, and the home gets it when the log's commit comes by that makes its batch durable:
+//! all that wait then share the fences. Whoever waits for the log waits for both. docs/format.md says what is in the files.
 
 mod lines;
 mod undo;
@@ -12,13 +12,10 @@ mod undo;
 use std::{
     borrow::Cow,
     collections::HashSet,
-    mem,
+    iter, mem, slice,
     sync::{
         Arc,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
-        },
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -46,7 +43,7 @@ static ZEROES: [u8; EXTENT as usize] = [0; EXTENT as usize];
 /// How a transaction changes the home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// What was there is made durable in an undo log before each store (copy on write).
+    /// What was there is made durable in an undo log before each store (copy on write), and each transaction waits for its commit.
     Cow,
     /// The log of the store has the changes, durably, before any is made (a redo log, and a local alias table).
     Lat,
@@ -95,12 +92,11 @@ pub struct Home {
     owners: Arc<dyn File>,
     pages: Arc<dyn File>,
     room: Mutex<Room>,
-    /// Those that no transaction uses, and how many there are in all.
-    undo: Mutex<(Vec<UndoLog>, u32)>,
+    queue: Mutex<Queue>,
+    /// Made when it is needed first. Locked by who commits.
+    undo: Mutex<Option<UndoLog>>,
     /// What is to be undone, in order, if it could not be on the medium since that is only read.
     pending: Vec<Undo>,
-    /// A transaction has failed half-way: what it has changed is undone by the next start, and so must be the last of its changes.
-    has_failed: AtomicBool,
     transactions: AtomicU64,
     stores: AtomicU64,
     undo_bytes_max: AtomicU64,
@@ -112,6 +108,15 @@ struct Room {
     extents: u32,
     /// Of these, such as nobody had so far: they are zero.
     unused: HashSet<u32>,
+}
+
+/// Transactions that wait for a commit, in the order of the log.
+#[derive(Default)]
+struct Queue {
+    /// The redo records of all.
+    redo: Vec<u8>,
+    /// The LSN of each, and where its records end.
+    transactions: Vec<(u64, usize)>,
 }
 
 /// One store to the home.
@@ -172,9 +177,9 @@ impl Home {
             owners,
             pages,
             room,
+            queue: Mutex::default(),
             undo: Mutex::default(),
             pending: Vec::new(),
-            has_failed: AtomicBool::new(false),
             transactions,
             stores,
             undo_bytes_max,
@@ -220,67 +225,81 @@ impl Home {
         Ok(())
     }
 
-    /// Does what the redo records of a transaction say, one behind another, all or nothing. `publish` makes durable what it refers to
-    /// elsewhere; for [`Method::Lat`] that is the records themselves too. The transaction is durable on return. After an error nobody
-    /// knows whether it is, and nothing more is committed until the next start.
-    ///
-    /// The caller has all extents that it changes for itself.
-    pub fn commit(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.has_failed.load(Acquire) {
-            return Err(Error::Unusable(format!("{FOLDER} takes no changes since one has failed")));
-        }
-        self.transactions.fetch_add(1, Relaxed);
-        let committed = self.commit_by_method(redo, publish);
-        if committed.is_err() {
-            // Before the caller lets anybody else have the extents.
-            self.has_failed.store(true, Release);
-        }
-        committed
+    /// Has a transaction wait for a commit. `append` gives the log its batch, adds its redo records to those of the others, and returns the LSN of the
+    /// batch: one after another, so that the queue has the order of the log.
+    pub fn enqueue(&self, append: impl FnOnce(&mut Vec<u8>) -> u64) -> u64 {
+        let queue = &mut *self.queue.lock();
+        let lsn = append(&mut queue.redo);
+        queue.transactions.push((lsn, queue.redo.len()));
+        lsn
     }
 
-    fn commit_by_method(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Commits the transactions that have LSNs below `end`. `write` makes their batches durable, and with them what this thread has stored before;
+    /// it is called once. After a power cut each transaction is there as a whole or not at all, and only with those before it.
+    ///
+    /// After an error nobody knows what is durable: nothing more may be committed until the next start.
+    pub fn commit(&self, end: u64, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let group = self.queue.lock().take(end);
+        self.transactions.fetch_add(group.transactions.len() as u64, Relaxed);
+        let pieces = group.pieces();
         match self.method {
+            _ if pieces.is_empty() => write(),
             Method::Lat => {
-                publish()?;
-                self.apply(redo)?;
+                write()?;
+                pieces.into_iter().try_for_each(|redo| self.apply(redo))?;
                 self.fence()
             }
             Method::None => {
-                self.apply(redo)?;
-                publish()?;
-                self.fence()
+                pieces.into_iter().try_for_each(|redo| self.apply(redo))?;
+                write()
             }
-            Method::Cow | Method::Latb => self.undoable(redo, publish),
+            Method::Cow | Method::Latb => self.undoable(&pieces, write),
         }
     }
 
-    /// Commits with an undo log.
-    fn undoable(&self, redo: &[u8], publish: impl FnOnce() -> Result<()>) -> Result<()> {
-        if redo.is_empty() {
-            return publish();
+    /// Commits with an undo log, for each piece anew.
+    fn undoable(&self, pieces: &[&[u8]], write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let mut undo = self.undo.lock();
+        let undo = match &mut *undo {
+            Some(undo) => undo,
+            none => none.insert(UndoLog::create(&*self.io, self.store_id)?),
+        };
+        // What is stored refers to what is written, so that this comes first, and its fence is the one of the undo log, too.
+        let mut is_written = false;
+        let mut fence = || if mem::replace(&mut is_written, true) { self.fence() } else { write() };
+        for redo in pieces {
+            match self.method {
+                Method::Cow => {
+                    self.each_store(redo, |store| {
+                        self.note(undo, slice::from_ref(&store))?;
+                        self.fence()?;
+                        self.store(&store)
+                    })?;
+                    fence()?;
+                }
+                _ => {
+                    self.each_batch(redo, |stores| {
+                        self.note(undo, stores)?;
+                        fence()?;
+                        stores.iter().try_for_each(|store| self.store(store))
+                    })?;
+                    self.fence()?;
+                }
+            }
+            self.undo_bytes_max.fetch_max(undo.len(), Relaxed);
+            undo.clear(&*self.io)?;
         }
-        let mut undo = self.take_undo()?;
-        match self.method {
-            Method::Cow => self.each_store(redo, |store| self.store_undoably(&mut undo, &[store]))?,
-            _ => self.each_batch(redo, |stores| self.store_undoably(&mut undo, stores))?,
-        }
-        publish()?;
-        self.fence()?;
-        self.undo_bytes_max.fetch_max(undo.len(), Relaxed);
-        undo.clear(&*self.io)?;
-        self.undo.lock().0.push(undo);
-        Ok(())
+        if is_written { Ok(()) } else { write() }
     }
 
-    /// Makes stores once what they overwrite is in the undo log, durably.
-    fn store_undoably(&self, undo: &mut UndoLog, stores: &[Store]) -> Result<()> {
+    /// Stores what is in some places to the undo log; durable once this thread has fenced.
+    fn note(&self, undo: &mut UndoLog, stores: &[Store]) -> Result<()> {
         for store in stores {
             let mut old = vec![0; store.bytes.len()];
             self.load(store.place, &mut old)?;
             undo.push(store.place, &old);
         }
-        undo.flush(&*self.io)?;
-        stores.iter().try_for_each(|store| self.store(store))
+        undo.store()
     }
 
     /// Calls `f` with the stores that some redo records come to, many at once, of which none share a line.
@@ -300,18 +319,6 @@ impl Home {
         if batch.is_empty() { Ok(()) } else { put(&mut batch) }
     }
 
-    fn take_undo(&self) -> Result<UndoLog> {
-        let number = {
-            let (free, count) = &mut *self.undo.lock();
-            if let Some(undo) = free.pop() {
-                return Ok(undo);
-            }
-            *count += 1;
-            *count - 1
-        };
-        UndoLog::create(&*self.io, self.store_id, number)
-    }
-
     /// Does what some redo records say, one behind another, as far as they concern extents that there is memory for; durable once this thread has fenced.
     pub fn apply(&self, redo: &[u8]) -> Result<()> {
         self.each_batch(redo, |stores| stores.iter().try_for_each(|store| self.store(store)))
@@ -325,29 +332,20 @@ impl Home {
     }
 
     /// Calls `f` with the stores that some redo records come to.
-    fn each_store<'r>(&self, mut redo: &'r [u8], mut f: impl FnMut(Store<'r>) -> Result<()>) -> Result<()> {
-        while !redo.is_empty() {
-            let len =
-                record_len(redo).ok_or_else(|| Error::corrupt(PAGES, 0, "a redo record of no known kind"))?;
-            let (record, behind) = redo.split_at(len);
-            redo = behind;
-            let head = u64::from_le_bytes(*record.first_chunk().expect("a record has a head"));
-            let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
-            let bytes = match kind {
-                WRITE => Cow::Borrowed(&record[RECORD..]),
-                FILL => Cow::Owned(vec![record[RECORD]; usize::from(short)]),
-                OWNER => {
-                    let (extent, used) = ((long & 0xff_ffff) as u32, (long >> 24) as u16);
-                    self.make_ready(extent, short)?;
-                    let word = owner_word(short, used);
+    fn each_store<'r>(&self, redo: &'r [u8], mut f: impl FnMut(Store<'r>) -> Result<()>) -> Result<()> {
+        for record in records(redo) {
+            let (offset, bytes) = match record? {
+                Record::Bytes { offset, bytes } => (offset, bytes),
+                Record::Owner { extent, owner, used } => {
+                    self.make_ready(extent, owner)?;
+                    let word = owner_word(owner, used);
                     f(Store { place: Place::Owner(extent), bytes: Cow::Owned(word.to_le_bytes().to_vec()) })?;
                     continue;
                 }
-                _ => unreachable!("a kind of which the length is known"),
             };
             // What a start replays may change extents that nobody has any more, or not yet.
-            if long + bytes.len() as u64 <= u64::from(self.room.lock().extents) * EXTENT {
-                f(Store { place: Place::Page(long), bytes })?;
+            if offset + bytes.len() as u64 <= u64::from(self.room.lock().extents) * EXTENT {
+                f(Store { place: Place::Page(offset), bytes })?;
             }
         }
         Ok(())
@@ -421,8 +419,8 @@ impl Home {
     fn roll_back(&mut self) -> Result<()> {
         let mut logs = Vec::new();
         let names = self.io.list(FOLDER).map_err(|e| Error::io(format!("list {FOLDER}"), e))?;
-        for number in names.iter().filter_map(|name| undo::number(name)) {
-            let Some((log, records)) = UndoLog::open(&*self.io, self.store_id, number)? else { continue };
+        for name in names.iter().filter(|name| undo::is_one(name)) {
+            let Some((log, records)) = UndoLog::open(&*self.io, self.store_id, name)? else { continue };
             for undo in &records {
                 let (file, offset) = self.at(undo.place);
                 let len = file.len().map_err(|e| Error::io(format!("length of {}", file.name()), e))?;
@@ -437,7 +435,6 @@ impl Home {
             // The last first, for some may be of the same place.
             logs.push((log, records.into_iter().rev().collect::<Vec<_>>()));
         }
-        let count = logs.iter().map(|(log, _)| log.number + 1).max().unwrap_or(0);
         if self.io.is_read_only() {
             self.pending = logs.into_iter().flat_map(|(_, records)| records).collect();
             return Ok(());
@@ -456,9 +453,8 @@ impl Home {
         for (mut log, _) in logs {
             log.clear(&*self.io)?;
             keep_len(log.file())?;
-            self.undo.get_mut().0.push(log);
+            *self.undo.get_mut() = Some(log);
         }
-        self.undo.get_mut().1 = count;
         Ok(())
     }
 
@@ -509,6 +505,76 @@ impl Home {
         let word = owner_word(owner, used).to_le_bytes();
         self.store(&Store { place: Place::Owner(extent), bytes: Cow::Borrowed(&word) })
     }
+}
+
+impl Queue {
+    /// Takes the transactions out that have LSNs below `end`.
+    fn take(&mut self, end: u64) -> Queue {
+        let count = self.transactions.partition_point(|&(lsn, _)| lsn < end);
+        let mut later = self.transactions.split_off(count);
+        let at = self.transactions.last().map_or(0, |&(_, at)| at);
+        later.iter_mut().for_each(|(_, end)| *end -= at);
+        let later = Queue { redo: self.redo.split_off(at), transactions: later };
+        mem::replace(self, later)
+    }
+
+    /// Their redo records, in pieces that are committed one after another. An extent that gets an owner is made zero before, and that is not
+    /// undone: it must be durable by then that nobody has it.
+    fn pieces(&self) -> Vec<&[u8]> {
+        let (mut pieces, mut freed) = (Vec::new(), HashSet::new());
+        let (mut start, mut begin) = (0, 0);
+        for &(_, end) in &self.transactions {
+            let owners = || {
+                records(&self.redo[begin..end]).filter_map(|record| match record {
+                    Ok(Record::Owner { extent, owner, .. }) => Some((extent, owner)),
+                    _ => None,
+                })
+            };
+            if !freed.is_empty() && owners().any(|(extent, _)| freed.contains(&extent)) {
+                pieces.push(&self.redo[start..begin]);
+                start = begin;
+                freed.clear();
+            }
+            freed.extend(owners().filter(|&(_, owner)| owner == NOBODY).map(|(extent, _)| extent));
+            begin = end;
+        }
+        if start < begin {
+            pieces.push(&self.redo[start..begin]);
+        }
+        pieces
+    }
+}
+
+/// A redo record.
+enum Record<'r> {
+    Bytes { offset: u64, bytes: Cow<'r, [u8]> },
+    Owner { extent: u32, owner: u16, used: u16 },
+}
+
+/// Redo records, one behind another. Stops after an error.
+fn records(mut redo: &[u8]) -> impl Iterator<Item = Result<Record<'_>>> {
+    iter::from_fn(move || {
+        if redo.is_empty() {
+            return None;
+        }
+        let Some(len) = record_len(redo) else {
+            redo = &[];
+            return Some(Err(Error::corrupt(PAGES, 0, "a redo record of no known kind")));
+        };
+        let (record, behind) = redo.split_at(len);
+        redo = behind;
+        let head = u64::from_le_bytes(*record.first_chunk().expect("a record has a head"));
+        let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
+        Some(Ok(match kind {
+            WRITE => Record::Bytes { offset: long, bytes: Cow::Borrowed(&record[RECORD..]) },
+            FILL => Record::Bytes { offset: long, bytes: vec![record[RECORD]; usize::from(short)].into() },
+            OWNER => {
+                let (extent, used) = ((long & 0xff_ffff) as u32, (long >> 24) as u16);
+                Record::Owner { extent, owner: short, used }
+            }
+            _ => unreachable!("a kind of which the length is known"),
+        }))
+    })
 }
 
 /// What the word of an extent says; zero: nobody has it.

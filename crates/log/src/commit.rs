@@ -172,8 +172,11 @@ impl Log {
             pieces.push(Piece { base: chunk.base, end: chunk.end(), blocks });
             self.counters.batches.fetch_add(batches, Ordering::Relaxed);
         }
-        self.write_pieces(committer, &pieces)?;
         let end = group[group.len() - 1].end();
+        match self.participant.get() {
+            None => self.write_pieces(committer, &pieces)?,
+            Some(participant) => participant.commit(end, &mut || self.write_pieces(committer, &pieces))?,
+        }
         committer.tail_block = tail;
         self.written.store(end, Ordering::Release);
         if committer.unsynced.is_empty() {

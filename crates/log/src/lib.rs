@@ -96,6 +96,17 @@ pub struct LogOptions {
 /// The files of a log.
 pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is_below, other: None };
 
+/// Who has something of its own to make durable along with the log.
+pub trait Participant: Send + Sync {
+    /// Makes durable what belongs to the batches below `end`, which count as durable once this returns. `write` writes those that are not
+    /// written yet; in storage-class memory its fence is for all that this thread has stored before. To be called once. Called by threads that commit, one
+    /// at a time, who wait for it.
+    ///
+    /// # Errors
+    /// The log fails then.
+    fn commit(&self, end: Lsn, write: &mut dyn FnMut() -> Result<()>) -> Result<()>;
+}
+
 /// How much of the medium a log takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogUsage {
@@ -184,6 +195,7 @@ pub struct Log {
     /// Everything below is durable on as many servers as must have it.
     agreed: AtomicU64,
     groups: Option<Weak<dyn Groups>>,
+    participant: OnceLock<Arc<dyn Participant>>,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
     sync_wanted: AtomicU64,
     room: Room,
@@ -270,6 +282,7 @@ impl Log {
             durable_here: AtomicU64::new(tail),
             agreed: AtomicU64::new(agreed),
             groups: o.agreement.as_ref().and_then(|agreement| agreement.groups.clone()),
+            participant: OnceLock::new(),
             sync_wanted: AtomicU64::new(0),
             room: Room::default(),
             slack,
@@ -286,6 +299,15 @@ impl Log {
         });
         log.update_admission();
         log
+    }
+
+    /// Has another one commit along with it, from the next batch on. Panics if there is one already, or if the log is not in storage-class
+    /// memory, where a commit is durable at once whatever `appendfsync` says.
+    pub fn join(&self, participant: Arc<dyn Participant>) {
+        assert!(
+            self.commits_here && self.participant.set(participant).is_ok(),
+            "one, in storage-class memory"
+        );
     }
 
     /// Appends a batch in memory; returns its LSN. Its payload is at that LSN plus [`BATCH_HEADER`], the next

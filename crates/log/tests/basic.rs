@@ -4,15 +4,17 @@ mod fixture;
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use fixture::{Batches, SEGMENT_PAYLOAD, open, options, payload};
-use holdfast_io::{Error, Io, RealIo, SimIo};
-use holdfast_log::{Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, batch_len};
+use holdfast_io::{Error, Io, RealIo, Result, SimIo};
+use holdfast_log::{
+    Admission, Appendfsync, BATCH_HEADER, FIRST_LSN, Log, LogOptions, Lsn, Participant, batch_len,
+};
 use tempfile::TempDir;
 
 fn real_io(folder: &TempDir) -> Arc<dyn Io> {
@@ -241,4 +243,54 @@ fn what_nobody_kicks_is_committed_soon() {
         let end = log.append(b"payload") + batch_len(7);
         assert!(log.wait_durable(end).is_ok() && log.durable() == end);
     }
+}
+
+/// Notes how far it was asked to commit, and how far the log was written and durable then.
+#[derive(Default)]
+struct Joined {
+    log: OnceLock<Weak<Log>>,
+    asked: Mutex<Vec<Lsn>>,
+    fails: AtomicBool,
+}
+
+impl Participant for Joined {
+    fn commit(&self, end: Lsn, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let log = self.log.get().and_then(Weak::upgrade).expect("an open log");
+        let before = log.durable();
+        write()?;
+        assert_eq!(log.durable(), before, "a batch does not count before all is done");
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Error::Unusable("it cannot".into()));
+        }
+        self.asked.lock().expect("no holder panics").push(end);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_batch_counts_as_durable_once_who_has_joined_has_committed() {
+    let io: Arc<dyn Io> = Arc::new(SimIo::on_scm(1));
+    let log = Log::create(io.clone(), options()).expect("a new log");
+    let joined = Arc::new(Joined::default());
+    joined.log.set(Arc::downgrade(&log)).expect("it was empty");
+    log.join(joined.clone());
+    let mut expected = Vec::new();
+    for i in 0..20 {
+        for n in 0..i % 3 + 1 {
+            log.append(&payload(n, 100));
+        }
+        log.kick();
+        expected.push(log.tail());
+        assert_eq!(log.durable(), log.tail());
+    }
+    assert_eq!(*joined.asked.lock().expect("no holder panics"), expected);
+    joined.fails.store(true, Ordering::Relaxed);
+    let end = log.durable();
+    let lsn = log.append(&payload(0, 100));
+    log.kick();
+    assert_eq!((lsn, log.durable()), (end, end));
+    assert!(log.failed().is_some_and(|why| why.contains("it cannot")));
+    joined.fails.store(false, Ordering::Relaxed);
+    assert!(log.wait_durable(lsn + 1).is_err(), "nothing is committed behind what has failed");
+    assert_eq!(*joined.asked.lock().expect("no holder panics"), expected);
 }

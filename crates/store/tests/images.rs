@@ -58,8 +58,8 @@ fn options(home: Option<HomeMethod>, partitions: u16) -> Options {
 /// What an image should hold and does not.
 type Wrong = String;
 
-/// Judges what a start finds in each image of some moments: one of two states.
-fn judge(cuts: &[PowerCut], options: &Options, states: (&State, &State), seed: u64) -> Result<(), Wrong> {
+/// Judges what a start finds in each image of some moments: one of some states.
+fn judge(cuts: &[PowerCut], options: &Options, states: &[State], seed: u64) -> Result<(), Wrong> {
     CUTS.fetch_add(cuts.len() as u64, Relaxed);
     let mut known = HashSet::new();
     let all =
@@ -86,7 +86,7 @@ fn judge(cuts: &[PowerCut], options: &Options, states: (&State, &State), seed: u
 fn judge_image(
     (cut, outcome): (&PowerCut, &Outcome),
     options: &Options,
-    (before, behind): (&State, &State),
+    states: &[State],
 ) -> Result<(), Wrong> {
     let image = cut.image(outcome);
     let start = || {
@@ -101,14 +101,13 @@ fn judge_image(
         Ok(Err(why)) => return Err(format!("it does not start: {why}")),
         Err(_) => return Err("it panics".into()),
     };
-    match () {
-        () if found == *before => BEFORE.fetch_add(1, Relaxed),
-        () if found == *behind => BEHIND.fetch_add(1, Relaxed),
-        () => {
-            let mut keys = before.keys().chain(behind.keys()).chain(found.keys());
-            let is_other = |key: &&(u8, Vec<u8>)| {
-                found.get(*key) != before.get(*key) && found.get(*key) != behind.get(*key)
-            };
+    match states.iter().position(|state| found == *state) {
+        Some(0) => BEFORE.fetch_add(1, Relaxed),
+        Some(_) => BEHIND.fetch_add(1, Relaxed),
+        None => {
+            let mut keys = states.iter().flat_map(State::keys).chain(found.keys());
+            let is_other =
+                |key: &&(u8, Vec<u8>)| states.iter().all(|state| found.get(*key) != state.get(*key));
             let other = keys.find(is_other).map(|(_, key)| String::from_utf8_lossy(key));
             return Err(format!("neither before nor behind; a key that is as in neither: {other:?}"));
         }
@@ -162,7 +161,7 @@ impl Io for OtherThread {
     }
 }
 
-/// A history, of which each transaction is judged, and what the store does between them.
+/// A history, of which each commit is judged, of up to three transactions, and what the store does between them.
 fn history(seed: u64, home: Option<HomeMethod>, bug: Option<Bug>) -> Result<(), Wrong> {
     let mut rng = Rng(seed);
     let sim = SimIo::on_scm(seed);
@@ -185,7 +184,7 @@ fn history(seed: u64, home: Option<HomeMethod>, bug: Option<Bug>) -> Result<(), 
         store.checkpoint().expect("a sound medium");
     }
     for _ in 0..12 {
-        let before = now.clone();
+        let mut states = vec![now.clone()];
         sim.note_cuts();
         if rng.chance(4) {
             // In a thread of its own, as in a server, whose fences are not for what others have stored.
@@ -204,12 +203,15 @@ fn history(seed: u64, home: Option<HomeMethod>, bug: Option<Bug>) -> Result<(), 
             if let Some(Bug::Played(bug, after)) = bug {
                 sim.play(bug, after);
             }
-            let mut ops = random_ops(&mut rng, keys);
-            run_batch(&store, &mut ops).expect("a sound medium");
-            ops.iter().for_each(|op| apply(&mut now, op));
+            for _ in 0..1 + rng.below(3) {
+                let mut ops = random_ops(&mut rng, keys);
+                run_batch(&store, &mut ops).expect("a sound medium");
+                ops.iter().for_each(|op| apply(&mut now, op));
+                states.push(now.clone());
+            }
         }
         store.log().commit_once().expect("a sound medium");
-        judge(&sim.take_cuts(), &options, (&before, &now), seed)?;
+        judge(&sim.take_cuts(), &options, &states, seed)?;
     }
     Ok(())
 }

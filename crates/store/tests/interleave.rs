@@ -114,6 +114,26 @@ impl Baton {
         self.wait(turn, !to_background);
     }
 
+    /// Lets the background run while the writer commits; whether it has given the turn back. It may wait for that very commit, and goes on
+    /// beside it then.
+    fn try_pass(&self, turn: &mut MutexGuard<'_, Turn>) -> bool {
+        const STEP_MAX: Duration = Duration::from_millis(20);
+        turn.is_backgrounds = true;
+        self.changed.notify_all();
+        self.changed.wait_while_for(turn, |turn| turn.is_backgrounds && !turn.is_over, STEP_MAX);
+        !turn.is_backgrounds
+    }
+
+    /// Runs a commit, at whose fences the background may do something.
+    fn commit<R>(&self, at_fences: AtFences, commit: impl FnOnce() -> R) -> R {
+        self.turn.lock().at_fences = at_fences;
+        let committed = commit();
+        let mut turn = self.turn.lock();
+        turn.at_fences = AtFences::default();
+        self.wait(&mut turn, false);
+        committed
+    }
+
     /// Waits for one's turn.
     fn wait(&self, turn: &mut MutexGuard<'_, Turn>, of_background: bool) {
         while turn.is_backgrounds != of_background && !turn.is_over {
@@ -141,7 +161,10 @@ impl Baton {
             turn.at_fences.steps -= 1;
             turn.task.get_or_insert(Task::Checkpoint);
             STEPS_AT_FENCES.fetch_add(1, Relaxed);
-            self.pass(&mut turn, true);
+            if !self.try_pass(&mut turn) {
+                turn.at_fences.steps = 0;
+                return;
+            }
             if turn.task.is_none() {
                 ENDED_AT_FENCES.fetch_add(1, Relaxed);
                 if turn.at_fences.cuts {
@@ -225,16 +248,26 @@ impl<'s> Writer<'s> {
         self.gates.push(wait_lsn);
     }
 
-    fn commit(&mut self, at: usize) {
-        self.baton.turn.lock().at_fences = AtFences {
+    /// What may happen in a commit, while what is open is locked.
+    fn at_fences(&mut self) -> AtFences {
+        AtFences {
             steps: self.rng.below(3) * self.rng.below(5),
             cuts: self.cuts_fences && self.rng.chance(3),
             locked: self.open.iter().flat_map(|open| open.partitions.iter().copied()).collect(),
-        };
+        }
+    }
+
+    /// Commits what was appended.
+    fn commit_log(&mut self) -> bool {
+        let at_fences = self.at_fences();
+        self.baton.commit(at_fences, || self.store.log().commit_once().is_ok())
+    }
+
+    fn commit(&mut self, at: usize) {
+        let at_fences = self.at_fences();
         let Open { txn, ops, .. } = self.open.swap_remove(at);
         let now_ms = txn.now_ms();
-        let wait_lsn = txn.commit();
-        self.baton.turn.lock().at_fences = AtFences::default();
+        let wait_lsn = self.baton.commit(at_fences, || txn.commit());
         if !ops.is_empty() {
             self.note(&ops, now_ms, wait_lsn);
         }
@@ -334,7 +367,7 @@ impl<'s> Writer<'s> {
         let durable = self.store.log().durable();
         let count = self.gates.iter().take_while(|&&wait_lsn| wait_lsn <= durable).count();
         if count > 0 {
-            // What leaves nothing in the log is acknowledged without another commit.
+            // What changes nothing is acknowledged without another commit.
             if mem::replace(&mut self.durable, durable) < durable {
                 self.last.clear();
             }
@@ -380,7 +413,7 @@ impl<'s> Writer<'s> {
                     self.sim.advance_ms(self.rng.below(1000));
                     true
                 }
-                _ => self.store.log().commit_once().is_ok(),
+                _ => self.commit_log(),
             };
             self.acknowledge();
             if !is_sound {

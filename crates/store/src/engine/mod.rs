@@ -49,16 +49,6 @@ pub(crate) struct Room {
     pub none_for: AtomicU64,
     /// Bytes of the largest batch that was refused since the cleaner looked, and waits for room.
     pub wanted: AtomicU64,
-    /// How often garbage has come about of which the log's progress does not tell.
-    pub releases: AtomicU64,
-}
-
-impl Room {
-    /// Notes that there is garbage which the cleaner may not have seen: what it cannot do is to be found out anew.
-    pub fn note_released(&self) {
-        self.releases.fetch_add(1, Release);
-        self.none_for.store(u64::MAX, Release);
-    }
 }
 
 impl Engine {
@@ -68,11 +58,7 @@ impl Engine {
             steps: Steps::default(),
             growth: Growth::new(partitions.len()),
             counters: Counters::default(),
-            room: Room {
-                none_for: AtomicU64::new(u64::MAX),
-                wanted: AtomicU64::new(0),
-                releases: AtomicU64::new(0),
-            },
+            room: Room { none_for: AtomicU64::new(u64::MAX), wanted: AtomicU64::new(0) },
             partition_shift: (SLOTS / partitions.len()).ilog2(),
             is_attached: AtomicBool::new(false),
             maintenance: OnceLock::new(),

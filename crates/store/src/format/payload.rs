@@ -4,6 +4,9 @@ use super::item::{self, Item};
 use holdfast_io::Error;
 use holdfast_log::{Lsn, SEAL};
 
+/// A byte that says nothing.
+pub(crate) const PADDING: u8 = 0;
+
 /// What a payload goes on with.
 pub(crate) enum Next<'a> {
     /// Bytes that say nothing: one of padding, or the seal of a group.
@@ -18,7 +21,7 @@ pub(crate) enum Next<'a> {
 #[inline]
 pub(crate) fn next(rest: &[u8]) -> Result<Next<'_>, &'static str> {
     match rest[0] {
-        0 => Ok(Next::Nothing(1)),
+        PADDING => Ok(Next::Nothing(1)),
         SEAL => Ok(Next::Nothing(rest.len())),
         kind if item::is_kind(kind) => item::view(rest).map(|(item, len)| Next::Item(item, len)),
         _ => Ok(Next::Redo),

@@ -178,8 +178,7 @@ impl Checkpoints {
         let finished = match engine.shared.heap.home() {
             None => Some(write_pages(engine)?),
             Some(_) => {
-                // A transaction that was appended before holds its partitions until its home has it.
-                engine.enter_each().for_each(drop);
+                // Who appended before waits for the home to have it, as what follows does.
                 None
             }
         };

@@ -26,7 +26,7 @@ use std::{
     ops::Range,
     sync::atomic::{
         AtomicBool,
-        Ordering::{AcqRel, Acquire, Relaxed},
+        Ordering::{Acquire, Relaxed},
         fence,
     },
 };
@@ -76,7 +76,6 @@ impl Cleaner {
             // What lives is not known yet.
             return Ok(false);
         }
-        let releases = engine.room.releases.load(Acquire);
         let segments = log.segments();
         // What has emptied a segment lies below this end of the log; see `batch::release`.
         fence(Acquire);
@@ -137,14 +136,8 @@ impl Cleaner {
         }
         if short {
             let is_out = room < self.room_wanted(log, 0);
-            // Who has noted a release before is seen to have done so.
-            engine.room.none_for.swap(if is_out { 0 } else { wanted }, AcqRel);
+            engine.room.none_for.store(if is_out { 0 } else { wanted }, Relaxed);
             engine.room.wanted.store(0, Relaxed);
-            if engine.room.releases.load(Relaxed) != releases {
-                // There is more garbage than was looked at.
-                engine.room.none_for.store(u64::MAX, Relaxed);
-                return Ok(true);
-            }
         }
         Ok(false)
     }

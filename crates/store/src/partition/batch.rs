@@ -145,11 +145,6 @@ impl Batch {
         self.released.push((lsn, bytes));
     }
 
-    /// Whether it has released any item.
-    pub(crate) fn releases(&self) -> bool {
-        !self.released.is_empty()
-    }
-
     /// Takes what the batch has released out of the log's live bytes, as [`release`] does.
     pub(crate) fn settle_released(&self, log: &Log) {
         release(log, self.released.iter().copied());
@@ -164,7 +159,8 @@ impl Batch {
         }
     }
 
-    /// Has the redo records by themselves too ([`Batch::redo`]), and takes them out of the payload unless it `keeps` them.
+    /// Has the redo records by themselves too ([`Batch::redo`]), and takes them out of the payload unless it `keeps` them. That is not
+    /// empty then: the batch is what the home's commit is known by.
     pub(crate) fn part(&mut self, keeps: bool) {
         let (mut at, payload) = (0, &self.tx.buf[..]);
         while at < payload.len() {
@@ -193,6 +189,9 @@ impl Batch {
         }
         self.tx.clear();
         self.tx.buf.extend_from_slice(&items);
+        if items.is_empty() {
+            self.tx.buf.push(payload::PADDING);
+        }
     }
 
     /// The redo records, and the places of the items, now that the batch is at an LSN.

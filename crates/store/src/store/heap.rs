@@ -11,7 +11,7 @@ use crate::format::{
 };
 use holdfast_heap::{Arena, Heap, HeapOptions, Home, HomeMethod, Recovery, record_len};
 use holdfast_io::{AlignedBuf, Durability, Error, File, Io, Result};
-use holdfast_log::{BATCH_HEADER, Log, Lsn};
+use holdfast_log::{BATCH_HEADER, Log, Lsn, Participant};
 use std::{io::ErrorKind, sync::Arc};
 
 /// The file is moved in parts of this size; those that are zero take no room.
@@ -70,6 +70,15 @@ pub(super) fn place_heap(io: &dyn Io, is_below: bool) -> Result<()> {
         return Err(Error::io("move heap", error));
     }
     io.remove(HEAP).and_then(|()| io.sync_dir("")).map_err(failed("move heap"))
+}
+
+/// Commits to a home along with the log.
+pub(super) struct AtHome(pub Arc<Home>);
+
+impl Participant for AtHome {
+    fn commit(&self, end: Lsn, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.0.commit(end, write)
+    }
 }
 
 /// What is changed by the replay.

@@ -1,7 +1,7 @@
 //! Opening: a data folder is made, or the last checkpoint is opened and the log behind it replayed.
 
 use super::{
-    heap::{Opened, move_heap, place_heap},
+    heap::{AtHome, Opened, move_heap, place_heap},
     options::{Options, Recovery, check_home, check_options, log_options},
 };
 use crate::{
@@ -259,6 +259,9 @@ fn assemble(
     let (max, keeps_copies) = (options.memory_bytes_max, options.keeps_copies);
     let budget = Budget::new(heap.clone(), options.process, arenas.len(), max, keeps_copies);
     let compression = Compression::new(options.compression);
+    if let Some(home) = heap.home() {
+        log.join(Arc::new(AtHome(home.clone())));
+    }
     let shared = Shared::new(io, log, heap, superblock.secret(), budget, compression);
     let shared = Arc::new(shared);
     let partitions = open_partitions(arenas, &Arc::default(), &shared.budget.index_memory())?;

@@ -560,29 +560,23 @@ impl<'s> Txn<'s> {
         self.batch.settle_released(log);
     }
 
-    /// Commits to the heap's home: the log gets the items, and what else the method wants to be there. Returns the LSN that the log
-    /// must be durable beyond, as it is then, unless something has failed: beyond its end.
+    /// Commits to the log and the heap's home: the log gets the items, and what else the method wants to be there, and the home the rest when
+    /// that is durable. Returns the LSN that the log must be durable beyond.
     fn end_at_home(&mut self, home: &Home) -> Lsn {
-        let log = &self.shared().log;
-        self.batch.part(home.method() == HomeMethod::Lat);
-        let payload = &self.batch.tx.buf;
-        let lsn = (!payload.is_empty()).then(|| log.append(payload));
+        let (log, batch) = (&self.engine.shared.log, &mut *self.batch);
+        batch.part(home.method() == HomeMethod::Lat);
+        let lsn = home.enqueue(|redo| {
+            let lsn = log.append(&batch.tx.buf);
+            redo.extend_from_slice(batch.redo(lsn));
+            lsn
+        });
         self.allowance.end();
-        let redo = self.batch.redo(lsn.unwrap_or(0));
-        let publish = || lsn.map_or(Ok(()), |lsn| log.wait_durable(lsn + 1));
-        let committed = home.commit(redo, publish);
-        self.settle(lsn.unwrap_or(0));
-        if lsn.is_none() && self.batch.releases() {
-            self.engine.room.note_released();
+        self.settle(lsn);
+        if home.method() == HomeMethod::Cow {
+            // Without room it is committed with what comes next; a failure is told by the log.
+            let _ = log.wait_durable(lsn + 1);
         }
-        match committed {
-            Ok(()) => lsn.map_or(0, |lsn| lsn + 1),
-            Err(error) => {
-                // Part of it may be in the home, for the next start to take back.
-                log.fail(&error);
-                log.tail() + 1
-            }
-        }
+        lsn + 1
     }
 }
 
