@@ -294,8 +294,9 @@ impl Home {
 
     /// Stores what is in some places to the undo log; durable once this thread has fenced.
     fn note(&self, undo: &mut UndoLog, stores: &[Store]) -> Result<()> {
+        let mut old = Vec::new();
         for store in stores {
-            let mut old = vec![0; store.bytes.len()];
+            old.resize(store.bytes.len(), 0);
             self.load(store.place, &mut old)?;
             undo.push(store.place, &old);
         }

@@ -76,7 +76,7 @@ pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
 pub use room::RoomNeeded;
 pub use salvage::DamagedPage;
-pub use tx::{Tx, record_len};
+pub use tx::{Tx, put_write, record_len};
 
 use crate::{
     file::{Entry, PageFile},

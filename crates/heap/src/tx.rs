@@ -129,8 +129,7 @@ impl Tx {
     #[inline(always)]
     fn record(&mut self, offset: u64, bytes: &[u8]) {
         let at = self.buf.len();
-        self.buf.extend_from_slice(&head(WRITE, bytes.len() as u16, offset).to_le_bytes());
-        self.buf.extend_from_slice(bytes);
+        put_write(&mut self.buf, offset, bytes);
         self.last = Some(Last { at, offset, end: self.buf.len() });
     }
 
@@ -214,6 +213,14 @@ impl Tx {
         }
         true
     }
+}
+
+/// Adds the redo record of so many bytes at an offset, fewer than 64 KiB.
+#[inline(always)]
+pub fn put_write(redo: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    debug_assert!(bytes.len() <= LEN_MAX);
+    redo.extend_from_slice(&head(WRITE, bytes.len() as u16, offset).to_le_bytes());
+    redo.extend_from_slice(bytes);
 }
 
 /// What a record begins with: `kind u8, short u16, long u40`.

@@ -27,15 +27,16 @@ pub fn merge<'r>(
     let mut pages = pages.into_iter().peekable();
     while let Some((start, number, store)) = pages.next() {
         let mut end = start + store.bytes.len() as u64;
+        let shares = |offset: u64, end: u64| offset / line < end.div_ceil(line);
+        if pages.peek().is_none_or(|&(offset, ..)| !shares(offset, end)) {
+            merged.push(store);
+            continue;
+        }
         let (mut group, mut has_gaps) = (vec![(start, number, store)], false);
-        while let Some(next) = pages.next_if(|(offset, ..)| *offset / line < end.div_ceil(line)) {
+        while let Some(next) = pages.next_if(|&(offset, ..)| shares(offset, end)) {
             has_gaps |= next.0 > end;
             end = end.max(next.0 + next.2.bytes.len() as u64);
             group.push(next);
-        }
-        if group.len() == 1 {
-            merged.extend(group.pop().map(|(.., store)| store));
-            continue;
         }
         let mut bytes = vec![0; (end - start) as usize];
         if has_gaps {

@@ -40,6 +40,23 @@ struct Piece {
     allocated: AtomicU64,
 }
 
+/// The pieces of a range, of which there is mostly one.
+struct Pieces {
+    first_number: u64,
+    first: Arc<Piece>,
+    more: Vec<Arc<Piece>>,
+}
+
+impl Pieces {
+    /// The one that a byte at an offset in the range lies in.
+    fn holding(&self, offset: u64) -> &Piece {
+        match (offset / PIECE - self.first_number) as usize {
+            0 => &self.first,
+            number => &self.more[number - 1],
+        }
+    }
+}
+
 impl ScmFile {
     pub fn new(real: RealFile, scm: Arc<Scm>) -> io::Result<ScmFile> {
         let extent = Mutex::new(Extent { len: real.len()?, pieces: Vec::new() });
@@ -52,7 +69,7 @@ impl ScmFile {
     }
 
     /// Makes the range a part of the file that is mapped and has memory, and returns the pieces that it lies in.
-    fn make_room(&self, range: Range<u64>) -> io::Result<Vec<Arc<Piece>>> {
+    fn make_room(&self, range: Range<u64>) -> io::Result<Pieces> {
         let mut extent = self.extent.lock();
         if range.end > extent.len {
             extent.len = self.real.len()?;
@@ -67,21 +84,20 @@ impl ScmFile {
             extent.pieces.resize_with(numbers.end, || None);
         }
         let persists = self.scm.options.medium == ScmMedium::Dax;
-        let mut pieces = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let piece = match &extent.pieces[number] {
-                Some(piece) => piece.clone(),
-                None => {
-                    let mapping =
-                        Mapping::new(self.real.file(), number as u64 * PIECE, PIECE as usize, persists)?;
-                    let piece = Arc::new(Piece { mapping, allocated: AtomicU64::new(0) });
-                    extent.pieces[number].insert(piece).clone()
-                }
-            };
-            pieces.push(piece);
-        }
+        let mut map = |number: usize| match &extent.pieces[number] {
+            Some(piece) => Ok(piece.clone()),
+            None => {
+                let mapping =
+                    Mapping::new(self.real.file(), number as u64 * PIECE, PIECE as usize, persists)?;
+                let piece = Arc::new(Piece { mapping, allocated: AtomicU64::new(0) });
+                Ok::<_, io::Error>(extent.pieces[number].insert(piece).clone())
+            }
+        };
+        let first = map(numbers.start)?;
+        let more = (numbers.start + 1..numbers.end).map(map).collect::<Result<_, _>>()?;
+        let pieces = Pieces { first_number: numbers.start as u64, first, more };
         let within = |part: u64| {
-            let piece = &pieces[(part / 64 - range.start / PIECE) as usize];
+            let piece = pieces.holding(part * PART);
             (&piece.allocated, 1 << (part % 64))
         };
         let parts = range.start / PART..range.end.div_ceil(PART);
@@ -107,7 +123,7 @@ impl ScmFile {
         for mut buf in bufs.iter().copied() {
             while !buf.is_empty() {
                 let (now, later) = buf.split_at(buf.len().min((PIECE - at % PIECE) as usize));
-                let piece = &pieces[(at / PIECE - range.start / PIECE) as usize];
+                let piece = pieces.holding(at);
                 // SAFETY: `make_room` has made it a part of the file, with memory. Whoever shortens the file or punches holes into it does
                 // not write there at the same time, and writes do not overlap (`File::write_at`, `File::store`).
                 unsafe { piece.mapping.store((at % PIECE) as usize, now, self.scm.options.write_back) };
@@ -170,6 +186,9 @@ impl File for ScmFile {
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.real.check_writable()?;
+        if len == 0 {
+            return Ok(());
+        }
         self.make_room(offset..end_of(offset, len)?).map(drop)
     }
 
@@ -193,7 +212,7 @@ impl File for ScmFile {
         while !rest.is_empty() {
             let len = rest.len().min((PIECE - at % PIECE) as usize);
             let (now, later) = rest.split_at_mut(len);
-            let piece = &pieces[(at / PIECE - offset / PIECE) as usize];
+            let piece = pieces.holding(at);
             // SAFETY: `make_room` has made it a part of the file, with memory; nobody stores there meanwhile (`File::load`).
             unsafe { piece.mapping.load((at % PIECE) as usize, now) };
             (at, rest) = (at + len as u64, later);

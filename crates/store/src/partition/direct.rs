@@ -10,9 +10,10 @@ use super::{
 };
 use crate::format::{
     digest::Digest,
-    entry_word::{class_bytes_min, size_class},
+    entry_word::{EntryWord, class_bytes_min, size_class},
     item,
 };
+use holdfast_heap::{HomeMethod, put_write};
 use holdfast_log::{BATCH_HEADER, Lsn, SMALL_BYTES};
 use std::cell::Cell;
 
@@ -23,7 +24,7 @@ thread_local! {
 
 impl Partition {
     /// The entry of a key, if a string of its own in the log is its value, which does not expire, nobody observes keys here, and
-    /// checkpoints bring the heap to the medium.
+    /// no transaction has a commit of its own.
     #[inline]
     pub fn find_plain(
         &mut self,
@@ -34,7 +35,7 @@ impl Partition {
     ) -> Option<Found> {
         if !self.observers.is_empty()
             || !shared.following.wanted().is_nothing()
-            || shared.heap.home().is_some()
+            || shared.heap.home().is_some_and(|home| home.method() == HomeMethod::Cow)
         {
             return None;
         }
@@ -70,10 +71,18 @@ impl Partition {
         let mut payload = PAYLOAD.take();
         payload.clear();
         let at = item::encode(&mut payload, kind, db, entry, key, stored);
-        let lsn = log.append(&payload);
+        let class = size_class(item::record_len(key.len(), stored.len()));
+        let lsn = match shared.heap.home() {
+            None => log.append(&payload),
+            Some(home) => home.enqueue(|redo| {
+                let lsn = log.append(&payload);
+                let item = lsn + (BATCH_HEADER + at) as u64;
+                put_write(redo, entry, &EntryWord::item_bytes(item, class));
+                lsn
+            }),
+        };
         self.counts.appended.add(&Appended::string(payload.len(), input));
         PAYLOAD.set(payload);
-        let class = size_class(item::record_len(key.len(), stored.len()));
         let item = lsn + (BATCH_HEADER + at) as u64;
         log.account(item, class_bytes_min(class) as i64);
         release(log, [(word.lsn(item), class_bytes_min(word.class()))]);
