@@ -136,13 +136,15 @@ def counts(options):
 
 
 def delay(options):
-    print("SETs a second, 50 clients, by the time of a write (multiples of the line's)")
-    row("", METHODS)
-    for factor in FACTORS:
-        work = lambda server: [load(options, server, "SET {key} {value}", keys=100_000, seconds=options.seconds)["rate"]]
-        rates = with_all(options, METHODS, work, factor)
-        row(f"{factor}x", [f"{rates[name][0]:,.0f}" for name in METHODS])
-        print(f"{'':>14}latb against cow: {rates['latb'][0] / rates['cow'][0]:.2f} (the document, at 8x: 1.6)")
+    for pipeline in (1, 16):
+        print(f"SETs a second, 50 clients, {pipeline} at once, by the time of a write (multiples of the line's)")
+        row("", METHODS)
+        for factor in FACTORS:
+            flags = {"keys": 100_000, "seconds": options.seconds, "pipeline": pipeline}
+            work = lambda server: [load(options, server, "SET {key} {value}", **flags)["rate"]]
+            rates = with_all(options, METHODS, work, factor)
+            row(f"{factor}x", [f"{rates[name][0]:,.0f}" for name in METHODS])
+            print(f"{'':>14}latb against cow: {rates['latb'][0] / rates['cow'][0]:.2f} (the document, at 8x: 1.6)")
 
 
 def commands(options):
