@@ -238,6 +238,31 @@ fn every_image_is_as_before_a_transaction_or_behind_it() {
     assert!(seeds < SEEDS || judged > 1000 && before > 300 && behind > 100, "both outcomes are seen often");
 }
 
+#[test]
+fn a_string_that_is_set_without_a_transaction_is_as_before_or_behind_that() {
+    for home in METHODS {
+        let (sim, options) = (SimIo::on_scm(1), options(home, 1));
+        let store = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("an empty folder");
+        store.attach();
+        store.set(0, b"key", b"first").expect("room");
+        store.log().commit_once().expect("a sound medium");
+        let mut states = vec![dump(&store)];
+        for n in 0..8u64 {
+            sim.note_cuts();
+            // Some share a commit.
+            for m in 0..1 + n % 3 {
+                store.set(0, b"key", &vec![m as u8; 10 + 30 * n as usize]).expect("room");
+                states.push(dump(&store));
+            }
+            store.log().commit_once().expect("a sound medium");
+            let cuts = sim.take_cuts();
+            assert!(!cuts.is_empty());
+            judge(&cuts, &options, &states, n).expect("a sound image");
+            states.drain(..states.len() - 1);
+        }
+    }
+}
+
 /// Which bugs of a method are played: at each of the fences that every transaction has which changes something, and at its first stores.
 fn bugs(home: Option<HomeMethod>) -> Vec<Bug> {
     // A late store in place does harm with `cow` only if it is the last one.
