@@ -178,7 +178,7 @@ impl Checkpoints {
         let finished = match engine.shared.heap.home() {
             None => Some(write_pages(engine)?),
             Some(_) => {
-                // Who appended before waits for the home to have it, as what follows does.
+                // What was appended before is in the home once it is durable, which is waited for below.
                 None
             }
         };
