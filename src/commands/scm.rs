@@ -66,8 +66,8 @@ fn help(call: &mut Call) -> Answer {
     call.help(&[
         "COMMANDS",
         "    Return, for each command, how often it was a transaction of its own, or nested in that of EXEC or a",
-        "    script, and what its own transactions wrote. But with the method cow they write when a loop turn",
-        "    ends, for all commands of it: that is under (commits).",
+        "    script, and what its own transactions wrote. Only with the method cow do they write by themselves;",
+        "    with the others that is done when a loop turn ends, for all commands of it: see (commits).",
         "RESET",
         "    Count from nothing again.",
         "START",

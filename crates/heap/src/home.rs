@@ -235,8 +235,8 @@ impl Home {
     }
 
     /// Commits the transactions that have LSNs below `end`. `write` makes their batches durable, and with them what this thread has stored before;
-    /// it is called once. After a power cut each transaction is there as a whole or not at all, and only with those before it; but by
-    /// [`Method::None`] anything may be.
+    /// it is called once. After a power cut each transaction is there as a whole or not at all, and only with those before it,
+    /// except by [`Method::None`].
     ///
     /// After an error nobody knows what is durable: nothing more may be committed until the next start.
     pub fn commit(&self, end: u64, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {
