@@ -1,6 +1,6 @@
 //! Copies of items yield to what grows beside them (I-7). No thread helps: who makes it grow sees to it.
 
-use holdfast_store::{Options, SimIo, Stats, Store};
+use holdfast_store::{HomeMethod, Options, SimIo, Stats, Store, hash::Expiry};
 use std::sync::Arc;
 
 const LIMIT: u64 = 16 << 20;
@@ -81,4 +81,33 @@ fn a_value_that_would_drive_out_all_others_is_not_copied() {
     unlimited.set_memory_bytes_max(usize::MAX);
     set(&unlimited, 0, 4 << 20);
     assert_eq!(unlimited.stats().cache_copies, 1);
+}
+
+/// What is not in memory is read from the heap's home, which must have what was changed last before that leaves memory.
+#[test]
+fn pages_leave_memory_when_their_home_has_what_was_changed() {
+    const FIELDS: u32 = 40_000;
+    let options =
+        Options { partitions: 1, home: Some(HomeMethod::Latb), background: false, ..Options::default() };
+    let store = Store::open_on(Arc::new(SimIo::on_scm(1)), options).expect("a new store");
+    store.attach();
+    let set = |n: u32, value: u32| {
+        let value = [value; 25].map(u32::to_le_bytes).concat();
+        let mut txn = store.begin_keys([&b"hash"[..]]);
+        txn.hash_set(0, b"hash", [(&n.to_le_bytes()[..], &value[..])], Expiry::Keep).expect("room");
+    };
+    (0..FIELDS).for_each(|n| set(n, 0));
+    commit(&store);
+    for round in 1..20 {
+        let n = round * 997 % FIELDS;
+        set(n, round);
+        // Twice around, as it was just used.
+        for _ in 0..2 {
+            store.freeze(u64::MAX).expect("a sound medium");
+        }
+        assert!(store.stats().heap_absent_bytes > 1 << 20, "the hash has left memory");
+        let mut txn = store.begin_keys([&b"hash"[..]]);
+        let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
+        assert!(value.as_ref().starts_with(&round.to_le_bytes()), "round {round}");
+    }
 }
