@@ -1,7 +1,7 @@
 //! Copies of items yield to what grows beside them (I-7). No thread helps: who makes it grow sees to it.
 
 use holdfast_store::{HomeMethod, Options, SimIo, Stats, Store, hash::Expiry};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const LIMIT: u64 = 16 << 20;
 
@@ -91,6 +91,7 @@ fn pages_leave_memory_when_their_home_has_what_was_changed() {
         Options { partitions: 1, home: Some(HomeMethod::Latb), background: false, ..Options::default() };
     let store = Store::open_on(Arc::new(SimIo::on_scm(1)), options).expect("a new store");
     store.attach();
+    let store = Arc::new(store);
     let set = |n: u32, value: u32| {
         let value = [value; 25].map(u32::to_le_bytes).concat();
         let mut txn = store.begin_keys([&b"hash"[..]]);
@@ -98,16 +99,26 @@ fn pages_leave_memory_when_their_home_has_what_was_changed() {
     };
     (0..FIELDS).for_each(|n| set(n, 0));
     commit(&store);
-    for round in 1..20 {
+    // After how many steps which field is looked at, and the value that it must have.
+    let look = Arc::new(Mutex::new((0, 0, 0)));
+    let (weak, looks) = (Arc::downgrade(&store), look.clone());
+    store.on_step(move |_| {
+        let mut look = looks.lock().expect("no holder panics");
+        look.0 = u32::saturating_sub(look.0, 1);
+        let (left, n, value) = *look;
+        drop(look);
+        if left == 1 {
+            let store = weak.upgrade().expect("an open store");
+            let mut txn = store.begin_keys([&b"hash"[..]]);
+            let found = txn.hash_get(0, b"hash", &u32::to_le_bytes(n)).expect("a hash").expect("a field");
+            assert!(found.as_ref().starts_with(&u32::to_le_bytes(value)), "the {value}th value of {n}");
+        }
+    });
+    for round in 1..100 {
         let n = round * 997 % FIELDS;
         set(n, round);
-        // Twice around, as it was just used.
-        for _ in 0..2 {
-            store.freeze(u64::MAX).expect("a sound medium");
-        }
+        *look.lock().expect("no holder panics") = (1 + round, n, round);
+        store.freeze(u64::MAX).expect("a sound medium");
         assert!(store.stats().heap_absent_bytes > 1 << 20, "the hash has left memory");
-        let mut txn = store.begin_keys([&b"hash"[..]]);
-        let value = txn.hash_get(0, b"hash", &n.to_le_bytes()).expect("a hash").expect("a field");
-        assert!(value.as_ref().starts_with(&round.to_le_bytes()), "round {round}");
     }
 }
