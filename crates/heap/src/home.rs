@@ -22,11 +22,7 @@ use std::{
 use holdfast_io::{AlignedBuf, BLOCK, Durability, Error, File, Io, Result, WORD};
 use parking_lot::Mutex;
 
-use crate::{
-    EXTENT, MAX_BYTES, Tx,
-    owner::NOBODY,
-    tx::{FILL, OWNER, RECORD, WRITE, record_len},
-};
+use crate::{EXTENT, MAX_BYTES, Tx, owner::NOBODY, tx::Record};
 use undo::{Undo, UndoLog};
 
 /// The folder of all its files.
@@ -337,7 +333,8 @@ impl Home {
     fn each_store<'r>(&self, redo: &'r [u8], mut f: impl FnMut(Store<'r>) -> Result<()>) -> Result<()> {
         for record in records(redo) {
             let (offset, bytes) = match record? {
-                Record::Bytes { offset, bytes } => (offset, bytes),
+                Record::Write { offset, bytes } => (offset, Cow::Borrowed(bytes)),
+                Record::Fill { offset, len, byte } => (offset, Cow::Owned(vec![byte; len])),
                 Record::Owner { extent, owner, used } => {
                     self.make_ready(extent, owner)?;
                     let word = owner_word(owner, used);
@@ -547,35 +544,16 @@ impl Queue {
     }
 }
 
-/// A redo record.
-enum Record<'r> {
-    Bytes { offset: u64, bytes: Cow<'r, [u8]> },
-    Owner { extent: u32, owner: u16, used: u16 },
-}
-
 /// Redo records, one behind another. Stops after an error.
 fn records(mut redo: &[u8]) -> impl Iterator<Item = Result<Record<'_>>> {
     iter::from_fn(move || {
         if redo.is_empty() {
             return None;
         }
-        let Some(len) = record_len(redo) else {
-            redo = &[];
-            return Some(Err(Error::corrupt(PAGES, 0, "a redo record of no known kind")));
-        };
-        let (record, behind) = redo.split_at(len);
-        redo = behind;
-        let head = u64::from_le_bytes(*record.first_chunk().expect("a record has a head"));
-        let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
-        Some(Ok(match kind {
-            WRITE => Record::Bytes { offset: long, bytes: Cow::Borrowed(&record[RECORD..]) },
-            FILL => Record::Bytes { offset: long, bytes: vec![record[RECORD]; usize::from(short)].into() },
-            OWNER => {
-                let (extent, used) = ((long & 0xff_ffff) as u32, (long >> 24) as u16);
-                Record::Owner { extent, owner: short, used }
-            }
-            _ => unreachable!("a kind of which the length is known"),
-        }))
+        let split = Record::split(redo);
+        redo = split.as_ref().map_or(&[], |(_, behind)| *behind);
+        let unknown = || Error::corrupt(PAGES, 0, "a redo record of no known kind");
+        Some(split.map(|(record, _)| record).ok_or_else(unknown))
     })
 }
 

@@ -230,6 +230,32 @@ fn head(kind: u8, short: u16, long: u64) -> u64 {
     u64::from(kind) | u64::from(short) << 8 | long << 24
 }
 
+/// A redo record.
+pub(crate) enum Record<'r> {
+    Write { offset: u64, bytes: &'r [u8] },
+    Fill { offset: u64, len: usize, byte: u8 },
+    Owner { extent: u32, owner: u16, used: u16 },
+}
+
+impl<'r> Record<'r> {
+    /// The record at the start of some, if there is a whole one of a known kind, and what is behind it.
+    pub fn split(redo: &'r [u8]) -> Option<(Record<'r>, &'r [u8])> {
+        let (record, behind) = redo.split_at(record_len(redo)?);
+        let (head, payload) = record.split_first_chunk::<RECORD>()?;
+        let head = u64::from_le_bytes(*head);
+        let (kind, short, long) = (head as u8, (head >> 8) as u16, head >> 24);
+        let record = match kind {
+            WRITE => Record::Write { offset: long, bytes: payload },
+            FILL => Record::Fill { offset: long, len: short.into(), byte: payload[0] },
+            OWNER => {
+                Record::Owner { extent: (long & 0xff_ffff) as u32, owner: short, used: (long >> 24) as u16 }
+            }
+            _ => return None,
+        };
+        Some((record, behind))
+    }
+}
+
 /// The length of the redo record at the start of `record`, if there is a whole one.
 pub fn record_len(record: &[u8]) -> Option<usize> {
     let head: &[u8; RECORD] = record.first_chunk()?;

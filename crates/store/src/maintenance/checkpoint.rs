@@ -177,10 +177,8 @@ impl Checkpoints {
         let (lsn, batches) = (log.tail(), log.batches());
         let finished = match engine.shared.heap.home() {
             None => Some(write_pages(engine)?),
-            Some(_) => {
-                // What was appended before is in the home once it is durable, which is waited for below.
-                None
-            }
+            // What was appended before is in the home once it is durable, which is waited for below.
+            Some(_) => None,
         };
         // I-3: what the pages hold is in the log, durably, before they become the truth.
         log.wait_durable(log.tail())?;

@@ -195,9 +195,10 @@ fn evict_slice(engine: &Engine, hand: &mut Hand) -> Evicted {
     let (shared, mut partition) = (&engine.shared, engine.enter(hand.partition));
     // What is absent is read from the home, which must have all that was changed.
     let has_all = shared.heap.home().is_none() || shared.log.wait_durable(shared.log.tail()).is_ok();
-    let evicted = match has_all {
-        true => partition.arena.evict(SLICE_EXTENTS),
-        false => Evicted { is_around: true, ..Evicted::default() },
+    let evicted = if has_all {
+        partition.arena.evict(SLICE_EXTENTS)
+    } else {
+        Evicted { is_around: true, ..Evicted::default() }
     };
     drop(partition);
     engine.counters.evicted_pages.fetch_add(evicted.pages, Relaxed);

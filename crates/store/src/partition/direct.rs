@@ -72,18 +72,18 @@ impl Partition {
         payload.clear();
         let at = item::encode(&mut payload, kind, db, entry, key, stored);
         let class = size_class(item::record_len(key.len(), stored.len()));
+        let item_at = |lsn: Lsn| lsn + (BATCH_HEADER + at) as u64;
         let lsn = match shared.heap.home() {
             None => log.append(&payload),
             Some(home) => home.enqueue(|redo| {
                 let lsn = log.append(&payload);
-                let item = lsn + (BATCH_HEADER + at) as u64;
-                put_write(redo, entry, &EntryWord::item_bytes(item, class));
+                put_write(redo, entry, &EntryWord::item_bytes(item_at(lsn), class));
                 lsn
             }),
         };
         self.counts.appended.add(&Appended::string(payload.len(), input));
         PAYLOAD.set(payload);
-        let item = lsn + (BATCH_HEADER + at) as u64;
+        let item = item_at(lsn);
         log.account(item, class_bytes_min(class) as i64);
         release(log, [(word.lsn(item), class_bytes_min(word.class()))]);
         self.settle(entry, item, class);
