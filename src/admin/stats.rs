@@ -59,7 +59,7 @@ impl WorkerStats {
             blocked: AtomicU64::new(0),
             cold_waits_under_lock: Counter::default(),
             interpreter_bytes: AtomicUsize::new(0),
-            scm: Counted::default(),
+            scm: Counted::new(commands),
         }
     }
 

@@ -2,10 +2,12 @@
 //! stores there (Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM, 2016).
 
 use crate::{
-    admin::scm::OfCommand, command::table::CommandId, commands::prelude::*, config::Opt, server::Server,
+    admin::scm::{Executed, OfCommand},
+    commands::prelude::*,
+    config::Opt,
+    server::Server,
 };
 use holdfast_io::{Scm, ScmStats};
-use std::collections::BTreeMap;
 
 const SUB: Command = Command {
     group: "server",
@@ -116,7 +118,7 @@ fn stats(call: &mut Call) -> Answer {
         (config.choice(Opt::Medium), config.choice(Opt::ScmMethod))
     };
     let home = call.server().store.home_stats().unwrap_or_default();
-    let executed = Executed::of(call.server());
+    let executed = executed(call.server());
     let sum = |count: fn(&OfCommand) -> u64| executed.commands.values().map(count).sum::<u64>();
     let closed = sum(|command| command.transactions);
     let figures = [
@@ -147,33 +149,16 @@ fn stats(call: &mut Call) -> Answer {
 }
 
 /// What all workers have executed.
-#[derive(Default)]
-struct Executed {
-    open: u64,
-    commands: BTreeMap<CommandId, OfCommand>,
-    commits: ScmStats,
-}
-
-impl Executed {
-    fn of(server: &Server) -> Executed {
-        let mut all = Executed::default();
-        for worker in &server.workers {
-            worker.scm.show(|worker| {
-                all.open += worker.open;
-                all.commits += worker.commits;
-                for (&id, counted) in &worker.commands {
-                    *all.commands.entry(id).or_default() += *counted;
-                }
-            });
-        }
-        all
-    }
+fn executed(server: &Server) -> Executed {
+    let mut all = Executed::default();
+    server.workers.iter().for_each(|worker| worker.scm.add_to(&mut all));
+    all
 }
 
 fn commands(call: &mut Call) -> Answer {
     scm(call)?;
     let server = call.server();
-    let executed = Executed::of(server);
+    let executed = executed(server);
     let out = &mut call.out;
     out.map(executed.commands.len() + 1);
     let written = |stats: &ScmStats| {

@@ -192,6 +192,8 @@ struct Unfenced {
 
 thread_local! {
     static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { began_ns: 0, bytes: 0, lines: 0 }) };
+    /// Whether there is anything in [`OF_THREAD`].
+    static HAS_COUNTED: Cell<bool> = const { Cell::new(false) };
     /// What the thread has counted and nobody has taken.
     static OF_THREAD: Cell<ScmStats> = const { Cell::new(ScmStats::NONE) };
 }
@@ -266,9 +268,10 @@ impl Scm {
         UNFENCED.set(Unfenced { bytes: unfenced.bytes + bytes, lines: unfenced.lines + lines, ..unfenced });
     }
 
-    /// What this thread has counted since it was asked last.
-    pub fn take_of_thread() -> ScmStats {
-        OF_THREAD.take()
+    /// What this thread has counted since it was asked last, if anything.
+    #[inline]
+    pub fn take_of_thread() -> Option<ScmStats> {
+        HAS_COUNTED.replace(false).then(|| OF_THREAD.take())
     }
 
     pub(crate) fn add(&self, more: ScmStats) {
@@ -293,6 +296,7 @@ impl Scm {
         let mut of_thread = OF_THREAD.get();
         of_thread += more;
         OF_THREAD.set(of_thread);
+        HAS_COUNTED.set(true);
     }
 
     /// Makes durable what this thread has stored since its last fence; without anything it is none.
