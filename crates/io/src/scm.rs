@@ -44,7 +44,8 @@ pub enum ScmMedium {
     Emulated(WriteDelay),
 }
 
-/// How long emulated memory takes for a write, from its first store to the end of its fence, which waits for the rest. Reads are not delayed.
+/// How long emulated memory takes for what a thread writes: from when it is stored, one after the other, until the thread's fence may end, which
+/// waits for the rest. Reads are not delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteDelay {
     /// Each line in its turn takes so many nanoseconds (Giles, Doshi, Varman: Persisting In-Memory Databases Using SCM, 2016).
@@ -52,7 +53,7 @@ pub enum WriteDelay {
         /// Nanoseconds.
         line_ns: u32,
     },
-    /// So many nanoseconds, and then so many bytes a microsecond: modules work on several lines at once.
+    /// So many bytes a microsecond, and so many nanoseconds for the last of them: modules work on several lines at once.
     Bandwidth {
         /// Nanoseconds.
         latency_ns: u32,
@@ -62,13 +63,21 @@ pub enum WriteDelay {
 }
 
 impl WriteDelay {
-    /// Nanoseconds that a write of so many lines takes.
-    pub fn of(self, lines: u64) -> u64 {
+    /// Nanoseconds that so many lines keep the memory busy.
+    fn busy_ns(self, lines: u64) -> u64 {
         match self {
             WriteDelay::Lines { line_ns } => lines * u64::from(line_ns),
-            WriteDelay::Bandwidth { latency_ns, bytes_per_us } => {
-                u64::from(latency_ns) + lines * LINE as u64 * 1000 / u64::from(bytes_per_us.max(1))
+            WriteDelay::Bandwidth { bytes_per_us, .. } => {
+                lines * LINE as u64 * 1000 / u64::from(bytes_per_us.max(1))
             }
+        }
+    }
+
+    /// Nanoseconds that the last line takes beyond that.
+    fn latency_ns(self) -> u64 {
+        match self {
+            WriteDelay::Lines { .. } => 0,
+            WriteDelay::Bandwidth { latency_ns, .. } => u64::from(latency_ns),
         }
     }
 }
@@ -184,14 +193,14 @@ struct Counters {
 /// What a thread has stored since its last fence.
 #[derive(Clone, Copy, Default)]
 struct Unfenced {
-    /// When that began, if the memory is emulated.
-    began_ns: u64,
+    /// When emulated memory will have taken all of it in.
+    taken_ns: u64,
     bytes: u64,
     lines: u64,
 }
 
 thread_local! {
-    static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { began_ns: 0, bytes: 0, lines: 0 }) };
+    static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { taken_ns: 0, bytes: 0, lines: 0 }) };
     /// Whether there is anything in [`OF_THREAD`].
     static HAS_COUNTED: Cell<bool> = const { Cell::new(false) };
     /// What the thread has counted and nobody has taken.
@@ -261,11 +270,11 @@ impl Scm {
 
     /// Notes that this thread is about to store so many bytes, which touch so many lines.
     pub(crate) fn begin_store(&self, bytes: u64, lines: u64) {
-        let mut unfenced = UNFENCED.get();
-        if unfenced.lines == 0 && self.is_emulated() {
-            unfenced.began_ns = raw_ns();
+        let Unfenced { mut taken_ns, bytes: before, lines: lines_before } = UNFENCED.get();
+        if let ScmMedium::Emulated(delay) = self.options.medium {
+            taken_ns = taken_ns.max(raw_ns()) + delay.busy_ns(lines);
         }
-        UNFENCED.set(Unfenced { bytes: unfenced.bytes + bytes, lines: unfenced.lines + lines, ..unfenced });
+        UNFENCED.set(Unfenced { taken_ns, bytes: before + bytes, lines: lines_before + lines });
     }
 
     /// What this thread has counted since it was asked last, if anything.
@@ -301,14 +310,14 @@ impl Scm {
 
     /// Makes durable what this thread has stored since its last fence; without anything it is none.
     pub(crate) fn fence(&self) {
-        let Unfenced { began_ns, bytes, lines } = UNFENCED.take();
+        let Unfenced { taken_ns, bytes, lines } = UNFENCED.take();
         if lines == 0 {
             return;
         }
         memory::fence();
         let (delay_ns, overshoot_ns) = match self.options.medium {
             ScmMedium::Dax => (0, 0),
-            ScmMedium::Emulated(delay) => wait_until(began_ns + delay.of(lines)),
+            ScmMedium::Emulated(delay) => wait_until(taken_ns + delay.latency_ns()),
         };
         self.add(ScmStats {
             bytes,
@@ -348,9 +357,11 @@ mod tests {
 
     #[test]
     fn delays_by_both_models() {
-        assert_eq!(WriteDelay::Lines { line_ns: 60 }.of(5), 300);
+        let lines = WriteDelay::Lines { line_ns: 60 };
+        assert_eq!((lines.busy_ns(5), lines.latency_ns()), (300, 0));
         let bandwidth = WriteDelay::Bandwidth { latency_ns: 100, bytes_per_us: 2000 };
-        assert_eq!((bandwidth.of(0), bandwidth.of(1), bandwidth.of(1000)), (100, 132, 32_100));
+        assert_eq!([0, 1, 1000].map(|lines| bandwidth.busy_ns(lines)), [0, 32, 32_000]);
+        assert_eq!(bandwidth.latency_ns(), 100);
     }
 
     #[test]
@@ -358,18 +369,26 @@ mod tests {
         let delay = WriteDelay::Lines { line_ns: 100_000 };
         let options = ScmOptions { medium: ScmMedium::Emulated(delay), write_back: WriteBack::Stream };
         let scm = Scm::new(options).expect("streaming stores");
-        scm.begin_store(10 * LINE as u64, 10);
-        let began = UNFENCED.get().began_ns;
-        // Other work takes most of the time.
-        while raw_ns() < began + 1_500_000 {}
-        scm.begin_store(10 * LINE as u64, 10);
-        scm.fence();
-        let took = raw_ns() - began;
-        assert!(took >= 2_000_000, "{took}");
+        let store = || scm.begin_store(10 * LINE as u64, 10);
+        // Stores 1 ms of work, does something else until so many nanoseconds have passed, stores as much again, and fences.
+        let took = |other_ns: u64| {
+            store();
+            let began = UNFENCED.get().taken_ns - 1_000_000;
+            while raw_ns() < began + other_ns {}
+            store();
+            scm.fence();
+            raw_ns() - began
+        };
+        let both = took(500_000);
+        assert!(both >= 2_000_000, "the second waits for the first: {both}");
         let stats = scm.stats();
         assert_eq!((stats.bytes, stats.lines, stats.fences), (1280, 20, 1));
-        assert!(stats.delay_ns <= 500_000, "{stats:?}");
-        assert!(took >= 2_000_000 + stats.overshoot_ns && stats.overshoot_ns == stats.overshoot_ns_max);
+        assert!(stats.delay_ns <= 1_500_000, "{stats:?}");
+        assert!(both >= 2_000_000 + stats.overshoot_ns && stats.overshoot_ns == stats.overshoot_ns_max);
+        let late = took(1_500_000);
+        assert!(late >= 2_500_000, "nothing is taken in before it is stored: {late}");
+        let delayed = scm.stats().delay_ns - stats.delay_ns;
+        assert!(delayed <= 1_000_000, "{delayed}");
         scm.reset();
         scm.fence();
         assert_eq!(scm.stats(), ScmStats::default(), "there is nothing left to be fenced");
