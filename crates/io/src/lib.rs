@@ -78,8 +78,8 @@ pub trait File: Send + Sync {
     /// Gives the space of `len` bytes from `offset`, multiples of [`BLOCK`], back to the medium. They read as zeroes then, and are
     /// allocated anew when they are written. False: the file system cannot do that. Durable after [`File::sync`].
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<bool>;
-    /// Makes `len` bytes from `offset` a part of the file for which the medium has memory; what is new is zero. Only files in
-    /// storage-class memory ([`Io::scm`]) know it, as they do [`File::store`].
+    /// Makes `len` bytes from `offset` a part of the file for which the medium has memory; what is new is zero, and the first store to it
+    /// costs no more than others do. Only files in storage-class memory ([`Io::scm`]) know it, as they do [`File::store`].
     fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     sync::{Arc, atomic::Ordering},
     thread,
     time::Duration,
@@ -250,7 +250,7 @@ impl Segments {
     /// A file full of zeroes: writing to it later allocates nothing and changes no metadata. `None`: the medium has no room for it.
     fn create_file(&self, is_below: bool) -> Result<Option<SlotFile>> {
         let slot = self.table.read().free_slot(if is_below { BELOW } else { 0 });
-        match self.fill_with_zeroes(slot) {
+        match self.make_zeroes(slot) {
             Err(e) if is_refusal(&e) => self.refuse(slot, is_below, &e).map(|()| None),
             Ok(file) => {
                 self.table.write().tier(file.is_below).files += 1;
@@ -260,24 +260,35 @@ impl Segments {
         }
     }
 
-    fn fill_with_zeroes(&self, slot: u32) -> Result<SlotFile> {
+    fn make_zeroes(&self, slot: u32) -> Result<SlotFile> {
         let file = SlotFile::open(&*self.io, slot, true)?;
         let failed = |e| Error::io(format!("create {}", file.name()), e);
-        let zeroes = AlignedBuf::zeroed(PIECE.min(self.segment_bytes() as usize));
         let size = self.segment_bytes();
-        let mut at = 0;
-        while at < size {
-            let piece = (size - at).min(zeroes.len() as u64);
-            file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile).map_err(failed)?;
-            self.writes.zeroes.fetch_add(piece, Ordering::Relaxed);
-            at += piece;
+        if file.len().map_err(failed)? > 0 {
+            file.set_len(0).map_err(failed)?;
         }
-        if file.len().map_err(failed)? != size {
-            file.set_len(size).map_err(failed)?;
+        match file.allocate(0, size) {
+            // The file system has made it zero.
+            Ok(()) => drop(self.writes.zeroes.fetch_add(size, Ordering::Relaxed)),
+            Err(e) if e.kind() == ErrorKind::Unsupported => self.fill_with_zeroes(&file).map_err(failed)?,
+            Err(e) => return Err(failed(e)),
         }
         file.sync().map_err(failed)?;
         self.io.sync_dir(FOLDER).map_err(failed)?;
         Ok(file)
+    }
+
+    fn fill_with_zeroes(&self, file: &SlotFile) -> io::Result<()> {
+        let size = self.segment_bytes();
+        let zeroes = AlignedBuf::zeroed(PIECE.min(size as usize));
+        let mut at = 0;
+        while at < size {
+            let piece = (size - at).min(zeroes.len() as u64);
+            file.write_at(&[&zeroes[..piece as usize]], at, Durability::Volatile)?;
+            self.writes.zeroes.fetch_add(piece, Ordering::Relaxed);
+            at += piece;
+        }
+        Ok(())
     }
 
     /// Notes that the medium, or the system, refuses a file, which is no failure of the log. What the file took is needed elsewhere.

@@ -189,7 +189,15 @@ impl File for ScmFile {
         if len == 0 {
             return Ok(());
         }
-        self.make_room(offset..end_of(offset, len)?).map(drop)
+        let end = end_of(offset, len)?;
+        let pieces = self.make_room(offset..end)?;
+        let mut at = offset;
+        while at < end {
+            let next = (at / PIECE + 1) * PIECE;
+            pieces.holding(at).mapping.populate((at % PIECE) as usize, (end.min(next) - at) as usize);
+            at = next;
+        }
+        Ok(())
     }
 
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -2,11 +2,14 @@
 
 use std::{fs, io, ptr::NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::WriteBack;
 #[cfg(target_arch = "x86_64")]
 use super::{LINE, WORD};
+
+/// The least that is mapped at once.
+const PAGE: usize = 4096;
 
 /// A part of a file in this process's memory.
 pub struct Mapping {
@@ -28,6 +31,19 @@ impl Mapping {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, flags, file, offset)? };
         Ok(Mapping { start: NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked"), len })
+    }
+
+    /// Has the system map the pages of a range, so that no store waits for it. They are mapped then if it does not (Linux before 5.14).
+    ///
+    /// # Panics
+    /// If it does not lie within the mapping.
+    pub fn populate(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "within the mapping");
+        let first = offset / PAGE * PAGE;
+        // SAFETY: within the mapping, whose start is that of a page; no byte of it is changed.
+        let _ = unsafe {
+            madvise(self.start.as_ptr().add(first).cast(), offset + len - first, Advice::LinuxPopulateWrite)
+        };
     }
 
     /// Stores bytes at an offset of the mapping, such that the next [`fence`] of this thread makes them durable.
