@@ -97,6 +97,8 @@ pub struct DurabilityQueue {
     progress: Arc<Progress>,
     awaited: Arc<Awaited>,
     waiting: RefCell<BinaryHeap<Waiting>>,
+    /// Commits what this worker has appended, where that is not for another thread to do.
+    commit: Option<Box<dyn Fn()>>,
 }
 
 struct Waiting {
@@ -105,10 +107,10 @@ struct Waiting {
 }
 
 impl DurabilityQueue {
-    /// That of worker number `worker`.
-    pub fn new(progress: Arc<Progress>, worker: usize) -> Self {
+    /// That of worker number `worker`. `commit` commits what it has appended, where that is not for another thread to do.
+    pub fn new(progress: Arc<Progress>, worker: usize, commit: Option<Box<dyn Fn()>>) -> Self {
         let awaited = progress.workers[worker].clone();
-        DurabilityQueue { progress, awaited, waiting: RefCell::default() }
+        DurabilityQueue { progress, awaited, waiting: RefCell::default(), commit }
     }
 
     /// Ready when everything below `lsn` is durable, and may be told. Leaves the caller's waker here until then, so a caller that is
@@ -125,6 +127,10 @@ impl DurabilityQueue {
             return Poll::Ready(outcome);
         }
         self.waiting.borrow_mut().push(Waiting { lsn, waker: cx.waker().clone() });
+        if self.commit.is_some() {
+            // After the connections that are ready to execute: they share the commit.
+            self.awaited.reached.notify_one();
+        }
         Poll::Pending
     }
 
@@ -137,6 +143,9 @@ impl DurabilityQueue {
     pub async fn run(&self) {
         loop {
             self.awaited.reached.notified().await;
+            if let Some(commit) = &self.commit {
+                commit();
+            }
             self.release();
         }
     }
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn opens_in_order_and_not_early() {
         let progress = Progress::new(1, None);
-        let queue = DurabilityQueue::new(progress.clone(), 0);
+        let queue = DurabilityQueue::new(progress.clone(), 0, None);
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         for (lsn, count) in [30, 10, 20].into_iter().zip(&counts) {
             let waker = Waker::from(count.clone());
@@ -229,7 +238,7 @@ mod tests {
     fn a_mark_that_moves_meanwhile_is_not_missed() {
         const ROUNDS: u64 = 30_000;
         let progress = Progress::new(1, None);
-        let queue = DurabilityQueue::new(progress.clone(), 0);
+        let queue = DurabilityQueue::new(progress.clone(), 0, None);
         let (begun, moved) = (AtomicU64::new(0), AtomicU64::new(0));
         let spin_until = |counter: &AtomicU64, round| {
             while counter.load(SeqCst) < round {

@@ -65,7 +65,9 @@ pub enum Phase {
 impl Shared {
     /// Without connections.
     pub fn new(worker: Rc<Worker>) -> Shared {
-        let durability = DurabilityQueue::new(worker.server.progress.clone(), worker.index);
+        let committer = worker.on_scm.then(|| worker.clone());
+        let commit = committer.map(|worker| Box::new(move || worker.kick()) as Box<dyn Fn()>);
+        let durability = DurabilityQueue::new(worker.server.progress.clone(), worker.index, commit);
         Shared {
             worker,
             durability,
