@@ -78,6 +78,14 @@ impl Worker {
         kick(&self.server.store, &self.appended);
     }
 
+    /// On storage-class memory, has what was appended in this loop turn stored while it goes on.
+    #[inline]
+    pub fn store_ahead(&self) {
+        if self.on_scm && self.appended.load(Relaxed) {
+            self.server.store.log().store_ahead();
+        }
+    }
+
     /// Whether its interpreter runs no script.
     pub fn engine_is_free(&self) -> bool {
         self.engine.try_borrow_mut().is_ok()

@@ -204,6 +204,7 @@ impl Connection {
                     }
                     self.head += length;
                     self.waits_until = None;
+                    worker.store_ahead();
                     if self.slice.is_over_after(&turn) && !self.closing {
                         self.let_others_run().await?;
                         lookahead.forget();

@@ -123,7 +123,7 @@ impl WriteBack {
 pub struct ScmStats {
     /// Times that something was loaded.
     pub loads: u64,
-    /// Times that something was stored in place.
+    /// Times that something was stored for a later fence: in place, or ahead of a commit.
     pub stores: u64,
     /// Writes to files, each of some bytes one after another: batches of the log, pages of the heap.
     pub streams: u64,

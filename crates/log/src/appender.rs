@@ -157,6 +157,11 @@ impl Appender {
         !queue.sealed.is_empty() || queue.active.is_used()
     }
 
+    /// As [`Buffer::filled`], of what begins at `base`, unless other buffers come between or behind it.
+    pub fn filled(&self, base: Lsn) -> Option<&[u8]> {
+        self.active().filled(base)
+    }
+
     /// Moves what was appended to `group`, in order, until it holds `limit` bytes.
     pub fn take(&self, group: &mut Vec<Chunk>, limit: u64) {
         let mut queue = self.queue.lock();

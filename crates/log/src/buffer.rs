@@ -23,6 +23,7 @@ use crate::{
 const SEALED: u64 = 1 << 63;
 /// `completed` counts bytes below this bit and batches above it.
 const BATCH_SHIFT: u32 = 40;
+const COMPLETED: u64 = (1 << BATCH_SHIFT) - 1;
 const UNKNOWN: u64 = u64::MAX;
 
 /// Keeps two words that all threads write out of one cache line (pairs of which are fetched together).
@@ -153,6 +154,27 @@ impl Buffer {
         (reserved <= self.capacity && self.base() == base).then_some(base + reserved)
     }
 
+    /// The batches at its start, if it begins at `base` and whatever was reserved so far is filled. Only for the committer, before
+    /// it gives back what begins there: others may seal the buffer meanwhile, and fill what comes behind.
+    pub fn filled(&self, base: Lsn) -> Option<&[u8]> {
+        let begins = self.base.0.load(Ordering::Acquire);
+        // Not the other way round: what is reserved is no less than what is completed, so if it was no more later, no reservation
+        // was open.
+        let completed = self.completed.0.load(Ordering::Acquire) & COMPLETED;
+        let reserved = self.reserved.0.load(Ordering::Acquire);
+        if begins != base || self.base() != base || completed != reserved || completed > self.capacity {
+            return None;
+        }
+        // SAFETY: the bytes are within the memory and filled, nobody writes to them before the committer, who is our only caller, gives the
+        // buffer back, and it has not been installed elsewhere meanwhile: its base is the same.
+        Some(unsafe {
+            std::slice::from_raw_parts(
+                self.start.load(Ordering::Relaxed).add(block_offset(base)),
+                completed as usize,
+            )
+        })
+    }
+
     /// Refuses reservations from now on; returns the bytes reserved before.
     pub fn seal(&self) -> u64 {
         let reserved = self.reserved.0.fetch_or(SEALED, Ordering::AcqRel);
@@ -178,7 +200,7 @@ impl Buffer {
         let mut completed = 0;
         spin_until(|| {
             completed = self.completed.0.load(Ordering::Acquire);
-            completed & ((1 << BATCH_SHIFT) - 1) == len
+            completed & COMPLETED == len
         });
         (Sealed { buffer: self, len }, completed >> BATCH_SHIFT)
     }
@@ -204,20 +226,21 @@ impl<'a> Sealed<'a> {
         }
     }
 
-    /// Completes the first and the last block, and returns the blocks from the base's on. `prefix`: what comes
-    /// before the base in its block.
-    pub fn into_blocks(self, prefix: &[u8]) -> &'a [u8] {
+    /// Completes the first and the last of the units (blocks, or parts of such) that it touches, and returns all of them.
+    /// `prefix`: what comes before the base in its unit.
+    pub fn into_units(self, unit: usize, prefix: &[u8]) -> &'a [u8] {
         let base = self.buffer.base();
-        debug_assert_eq!(prefix.len(), block_offset(base));
-        let end = prefix.len() + self.len as usize;
-        let padded = end.next_multiple_of(BLOCK);
+        assert!(BLOCK.is_multiple_of(unit) && prefix.len() as u64 == base % unit as u64);
+        let start = block_offset(base) - prefix.len();
+        let end = block_offset(base) + self.len as usize;
+        let padded = end.next_multiple_of(unit);
         // SAFETY: the buffer is sealed and complete, so that nobody writes to it before the committer, who is
         // our only caller, gives it back; and `padded` bytes are within the memory.
         unsafe {
-            let start = self.buffer.start.load(Ordering::Relaxed);
-            start.copy_from_nonoverlapping(prefix.as_ptr(), prefix.len());
-            start.add(end).write_bytes(0, padded - end);
-            std::slice::from_raw_parts(start, padded)
+            let memory = self.buffer.start.load(Ordering::Relaxed);
+            memory.add(start).copy_from_nonoverlapping(prefix.as_ptr(), prefix.len());
+            memory.add(end).write_bytes(0, padded - end);
+            std::slice::from_raw_parts(memory.add(start), padded - start)
         }
     }
 }
@@ -234,7 +257,10 @@ fn spin_until(mut done: impl FnMut() -> bool) {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use loom::{sync::Arc, thread};
+    use loom::{
+        sync::{Arc, atomic::AtomicBool},
+        thread,
+    };
 
     const LEN: u64 = 32;
 
@@ -247,7 +273,7 @@ mod models {
     fn check(buffer: &Buffer, base: Lsn, lens: u64, appended: &[(Lsn, u8)]) {
         let (sealed, batches) = buffer.wait_complete(lens);
         assert_eq!((batches, lens), (appended.len() as u64, appended.len() as u64 * LEN));
-        let blocks = sealed.into_blocks(&[]);
+        let blocks = sealed.into_units(BLOCK, &[]);
         for &(lsn, byte) in appended {
             let batch = &blocks[(lsn - base) as usize..][..LEN as usize];
             assert_eq!(BatchHeader::decode(batch).lsn, lsn);
@@ -270,7 +296,7 @@ mod models {
             let len = buffer.seal();
             // The late one is among them, or not.
             let (first, _) = buffer.wait_complete(len);
-            let blocks = first.into_blocks(&[]).to_vec();
+            let blocks = first.into_units(BLOCK, &[]).to_vec();
             buffer.install(NEXT);
             let lsn = late.join().expect("it appends");
             let second = buffer.seal();
@@ -281,6 +307,36 @@ mod models {
                 assert_eq!(blocks[(lsn - 4096) as usize + BATCH_HEADER..][..8], [byte; 8]);
             }
             check(&buffer, NEXT, second, &after);
+        });
+    }
+
+    /// What is filled at its start is seen whole or not at all while others append.
+    #[test]
+    fn nothing_that_is_not_filled_is_seen_while_others_append() {
+        crate::sync::model(|| {
+            const BASE: Lsn = 4096;
+            let buffer = Arc::new(Buffer::new(4 * LEN));
+            buffer.install(BASE);
+            // Stand-ins for the bytes of batches, whose order the model does not try.
+            let written: Arc<[AtomicBool; 2]> = Arc::default();
+            let threads = [7, 9].map(|byte| {
+                let (buffer, written) = (buffer.clone(), written.clone());
+                thread::spawn(move || {
+                    let offset = buffer.reserve(LEN).expect("there is room");
+                    written[(offset / LEN) as usize].store(true, Ordering::Relaxed);
+                    buffer.fill(offset, &[byte; 8], 0, 1, 0)
+                })
+            });
+            let seen = buffer.filled(BASE).map_or(0, <[u8]>::len) as u64 / LEN;
+            assert!((0..seen).all(|batch| written[batch as usize].load(Ordering::Relaxed)));
+            threads.into_iter().for_each(|thread| _ = thread.join().expect("it appends"));
+            let filled = buffer.filled(BASE).expect("all is");
+            for (batch, lsn) in filled.chunks(LEN as usize).zip([BASE, BASE + LEN]) {
+                assert_eq!(BatchHeader::decode(batch).lsn, lsn);
+            }
+            assert_eq!((filled.len() as u64, buffer.filled(BASE + LEN)), (2 * LEN, None));
+            buffer.seal();
+            assert_eq!(buffer.filled(BASE), None);
         });
     }
 
@@ -334,7 +390,7 @@ mod tests {
             assert_eq!(buffer.reserve(48), Some(0));
             buffer.fill(0, &[round; 24], 0, 1, 0);
             let (sealed, _) = buffer.wait_complete(buffer.seal());
-            assert_eq!(sealed.into_blocks(&[])[24..48], [round; 24]);
+            assert_eq!(sealed.into_units(BLOCK, &[])[24..48], [round; 24]);
             buffer.release_memory();
             assert_eq!(buffer.memory(), 0);
             assert_eq!(buffer.reserve(48), None, "who comes late");
@@ -342,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn completes_first_and_last_block() {
+    fn completes_first_and_last_unit() {
         let buffer = Buffer::new(8192);
         buffer.install(4096 + 48);
         let offset = buffer.reserve(48).expect("room");
@@ -350,10 +406,15 @@ mod tests {
         let len = buffer.seal();
         let (sealed, batches) = buffer.wait_complete(len);
         assert_eq!(batches, 1);
-        let blocks = sealed.into_blocks(&[7; 48]);
+        let blocks = sealed.into_units(BLOCK, &[7; 48]);
         assert_eq!(blocks.len(), BLOCK);
         assert_eq!(blocks[..48], [7; 48]);
         assert_eq!(&blocks[72..82], b"0123456789");
         assert!(blocks[82..].iter().all(|&byte| byte == 0));
+        let (sealed, _) = buffer.wait_complete(len);
+        let words = sealed.into_units(32, &[8; 16]);
+        assert_eq!(words.len(), 64);
+        assert_eq!(words[..16], [8; 16]);
+        assert_eq!(&words[40..50], b"0123456789");
     }
 }

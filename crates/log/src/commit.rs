@@ -8,13 +8,14 @@ use std::{
     },
 };
 
-use holdfast_io::{BLOCK, Durability, Error, LINE, Result};
+use holdfast_io::{BLOCK, Durability, Error, Result};
 use parking_lot::MutexGuard;
 
 use crate::{
     Appendfsync, Log,
+    ahead::Ahead,
     appender::Chunk,
-    layout::{BatchHeader, Entry, Lsn, block_ceil, block_floor, block_offset},
+    layout::{BatchHeader, Entry, Lsn},
     table::Segment,
 };
 
@@ -27,16 +28,18 @@ const SYNC_INTERVAL_US: u64 = 1_000_000;
 pub(crate) struct Committer {
     /// Taken from the appender and not yet written; not empty between commits only if there is no room.
     group: Vec<Chunk>,
-    /// What is written of the block that holds the end of the log. The next commit writes it again unchanged.
-    tail_block: Vec<u8>,
+    /// What is written of the unit of the medium that holds the end of the log. The next commit writes it again unchanged.
+    pub tail: Vec<u8>,
     /// Segments with writes that are not durable.
     unsynced: Vec<Arc<Segment>>,
+    /// What was stored behind the last commit.
+    pub ahead: Option<Ahead>,
     last_sync_us: u64,
 }
 
 impl Committer {
-    pub fn new(tail_block: Vec<u8>) -> Self {
-        Self { tail_block, ..Self::default() }
+    pub fn new(tail: Vec<u8>) -> Self {
+        Self { tail, ..Self::default() }
     }
 
     pub fn is_pending(&self) -> bool {
@@ -164,12 +167,13 @@ impl Log {
         let started = self.io.monotonic_us();
         let group = mem::take(&mut committer.group);
         let mut pieces = Vec::with_capacity(group.len());
-        let mut tail = mem::take(&mut committer.tail_block);
+        let (unit, mut tail) = (self.unit, mem::take(&mut committer.tail));
         for chunk in &group {
             let (sealed, batches) = chunk.buffer.wait_complete(chunk.len);
-            let blocks = sealed.into_blocks(&tail);
-            tail = blocks[blocks.len() - BLOCK..][..block_offset(chunk.end())].to_vec();
-            pieces.push(Piece { base: chunk.base, end: chunk.end(), blocks });
+            let units = sealed.into_units(unit, &tail);
+            tail.clear();
+            tail.extend_from_slice(&units[units.len() - unit..][..(chunk.end() % unit as u64) as usize]);
+            pieces.push(Piece { base: chunk.base, end: chunk.end(), units });
             self.counters.batches.fetch_add(batches, Ordering::Relaxed);
         }
         let end = group[group.len() - 1].end();
@@ -177,8 +181,9 @@ impl Log {
             None => self.write_pieces(committer, &pieces)?,
             Some(participant) => participant.commit(end, &mut || self.write_pieces(committer, &pieces))?,
         }
-        committer.tail_block = tail;
+        committer.tail = tail;
         self.written.store(end, Ordering::Release);
+        self.stored.store(end, Ordering::Relaxed);
         if committer.unsynced.is_empty() {
             self.advance_here(end);
         }
@@ -199,24 +204,24 @@ impl Log {
             Appendfsync::Everysec | Appendfsync::No => Durability::Volatile,
         };
         // Whole units of the medium, so that what they held before need not be read.
-        let unit = if self.commits_here { LINE } else { BLOCK } as u64;
+        let unit = self.unit as u64;
         let end = pieces[pieces.len() - 1].end.next_multiple_of(unit);
-        let mut at = pieces[0].base / unit * unit;
-        let first = at;
+        let first = floor(pieces[0].base, unit);
+        let mut at = Ahead::end_here(committer.ahead.take()).unwrap_or(first);
         while at < end {
             let seq = self.segments.seq_of(at);
             let next = end.min(self.segments.start_of(seq + 1));
             let segment = self.segments.get(seq).expect("prepared before it is written");
             let name = segment.file.name();
             let failed = |e| Error::io(format!("write {name}"), e);
-            let bufs = blocks_between(pieces, at, next);
+            let bufs = units_between(pieces, at, next, unit);
             if segment.is_empty() && self.commits_here {
-                self.segments.write_header(&segment, self.durable(), entry_at(pieces, at))?;
+                self.segments.write_header(&segment, self.durable(), entry_at(pieces, at, unit))?;
             }
             if segment.is_empty() {
                 // In the same write: how the log enters the segment.
                 debug_assert_eq!(at, self.segments.start_of(seq));
-                let entry = entry_at(pieces, at);
+                let entry = entry_at(pieces, at, unit);
                 let header = self.segments.header_block(seq, self.durable(), entry);
                 let with_header: Vec<&[u8]> = std::iter::once(&header[..]).chain(bufs).collect();
                 segment.file.write_at(&with_header, 0, durability).map_err(failed)?;
@@ -263,36 +268,42 @@ impl Log {
     }
 }
 
-/// A chunk with its first and last block completed.
+/// A chunk with its first and last unit completed.
 struct Piece<'a> {
     base: Lsn,
     end: Lsn,
-    /// From the block that holds `base` to the one that holds the byte before `end`.
-    blocks: &'a [u8],
+    /// From the unit that holds `base` to the one that holds the byte before `end`.
+    units: &'a [u8],
 }
 
-/// The blocks of the log from `from` to `to`. A block that two pieces share is the later one's: that has both.
-fn blocks_between<'a>(pieces: &[Piece<'a>], from: Lsn, to: Lsn) -> Vec<&'a [u8]> {
+/// `lsn` rounded down to a unit.
+fn floor(lsn: Lsn, unit: u64) -> Lsn {
+    lsn / unit * unit
+}
+
+/// The units of the log from `from` to `to`. One that two pieces share is the later one's: that has both.
+fn units_between<'a>(pieces: &[Piece<'a>], from: Lsn, to: Lsn, unit: u64) -> Vec<&'a [u8]> {
     let mut bufs = Vec::with_capacity(pieces.len() + 1);
     for (i, piece) in pieces.iter().enumerate() {
-        let start = block_floor(piece.base);
-        let end = if i + 1 < pieces.len() { block_floor(piece.end) } else { block_ceil(piece.end) };
+        let start = floor(piece.base, unit);
+        let end =
+            if i + 1 < pieces.len() { floor(piece.end, unit) } else { piece.end.next_multiple_of(unit) };
         let (first, last) = (from.max(start), to.min(end));
         if first < last {
-            bufs.push(&piece.blocks[(first - start) as usize..(last - start) as usize]);
+            bufs.push(&piece.units[(first - start) as usize..(last - start) as usize]);
         }
     }
     bufs
 }
 
 /// How the batches of `pieces` enter the segment that starts at `start`.
-fn entry_at(pieces: &[Piece], start: Lsn) -> Entry {
+fn entry_at(pieces: &[Piece], start: Lsn, unit: u64) -> Entry {
     let piece = pieces.iter().find(|piece| piece.base <= start && start < piece.end);
     let piece = piece.expect("what is written first to a segment starts before its first block ends");
     let (mut crossing, mut first) = (piece.base, piece.base);
     while first < start {
         crossing = first;
-        let header = &piece.blocks[(first - block_floor(piece.base)) as usize..];
+        let header = &piece.units[(first - floor(piece.base, unit)) as usize..];
         first += BatchHeader::decode(header).batch_len();
     }
     if first == start { Entry { crossing: start, first } } else { Entry { crossing, first } }

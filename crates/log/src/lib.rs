@@ -5,6 +5,7 @@
 //! the medium are is in `docs/format.md`; `buffer.rs` has the lock-free part, `commit.rs` the commit, `replay.rs`
 //! what is done after a crash.
 
+mod ahead;
 mod appender;
 mod batch_check;
 mod buffer;
@@ -31,7 +32,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use holdfast_io::{BLOCK, Counts, Error, Io, ReadQueue, Result, SpreadFiles};
+use holdfast_io::{BLOCK, Counts, Error, Io, LINE, ReadQueue, Result, SpreadFiles};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use copy::{LogIdentity, SegmentCopier, SegmentPlace, view_segment};
@@ -188,7 +189,11 @@ pub struct Log {
     /// Whether who has appended commits, rather than a thread of the log's: on storage-class memory that takes no longer than to wake
     /// one.
     commits_here: bool,
+    /// Bytes that the medium is written in whole multiples of.
+    unit: usize,
     written: AtomicU64,
+    /// Where that ends which was written, or stored ahead of its commit.
+    stored: AtomicU64,
     durable: AtomicU64,
     /// Everything below is durable on this server's medium.
     durable_here: AtomicU64,
@@ -260,15 +265,19 @@ impl Log {
         o: &LogOptions,
         segments: Segments,
         tail: Lsn,
-        tail_block: Vec<u8>,
+        mut tail_block: Vec<u8>,
         is_marked: bool,
     ) -> Arc<Log> {
         // So that several are full before too much is pending.
         let buffer = (o.max_pending_bytes / 4).clamp(16 * BLOCK, BUFFER_BYTES_MAX).next_multiple_of(BLOCK);
         let slack = room::slack(segments.payload());
         let agreed = o.agreement.as_ref().map_or(u64::MAX, |agreement| agreement.agreed);
+        let commits_here = io.scm().is_some();
+        let unit = if commits_here { LINE } else { BLOCK };
+        let tail_unit = tail_block.split_off(tail_block.len() / unit * unit);
         let log = Arc::new(Log {
-            commits_here: io.scm().is_some(),
+            commits_here,
+            unit,
             io,
             crc_seed: o.crc_seed,
             max_pending: AtomicU64::new(o.max_pending_bytes as u64),
@@ -276,8 +285,9 @@ impl Log {
             appendfsync: AtomicU8::new(o.appendfsync as u8),
             appender: Appender::new(tail, buffer as u64, o.epoch, o.crc_seed),
             segments,
-            committer: Mutex::new(Committer::new(tail_block)),
+            committer: Mutex::new(Committer::new(tail_unit)),
             written: AtomicU64::new(tail),
+            stored: AtomicU64::new(tail),
             durable: AtomicU64::new(agreed.min(tail)),
             durable_here: AtomicU64::new(tail),
             agreed: AtomicU64::new(agreed),

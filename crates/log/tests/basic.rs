@@ -227,6 +227,34 @@ fn threads_that_kick_commit_for_each_other() {
     assert_eq!(batches.len() as u64, THREADS * ROUNDS);
 }
 
+/// Who kicks meanwhile leaves its commit to who stores ahead, though that one does not kick.
+#[test]
+fn who_stores_ahead_commits_for_others() {
+    let log = Log::create(Arc::new(SimIo::on_scm(1)), options()).expect("a new log");
+    let (done, mut missed) = (AtomicBool::new(false), None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if log.tail().saturating_sub(log.durable()) < 4096 {
+                    log.append(&[7; 600]);
+                }
+                log.store_ahead();
+            }
+        });
+        // As much as the log has room for.
+        while missed.is_none() && log.tail() < 2 << 20 {
+            let end = log.append(b"kicked") + batch_len(6);
+            log.kick();
+            let kicked = Instant::now();
+            while log.durable() < end && missed.is_none() {
+                missed = (kicked.elapsed() > Duration::from_secs(10)).then_some(end);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(missed, None, "nobody commits it");
+}
+
 /// Where nobody kicks, the log's thread looks after a while.
 #[test]
 fn what_nobody_kicks_is_committed_soon() {

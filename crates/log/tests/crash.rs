@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, thread};
 
 use fixture::{
     Rng, SEGMENT_PAYLOAD, any_folders, any_machine, has_drive_below, open, options, payload, seeds,
@@ -41,8 +41,10 @@ impl Model {
     fn work(&mut self, log: &Log, io: &SimIo, rng: &mut Rng, steps: u64) -> Result<(), Error> {
         for _ in 0..steps {
             match rng.below(16) {
-                0..9 => self.append(log, rng),
-                9..13 => drop(log.commit_once()?),
+                0..8 => self.append(log, rng),
+                8 => log.store_ahead(),
+                9 => self.commit_elsewhere(log)?,
+                10..13 => drop(log.commit_once()?),
                 13 if rng.below(4) == 0 => log.set_appendfsync(MODES[rng.below(3) as usize]),
                 13 => io.advance_ms(rng.below(700)),
                 14 => {
@@ -72,6 +74,12 @@ impl Model {
         let payload = payload(self.number, len);
         let lsn = log.append(&payload);
         self.batches.insert(lsn, payload);
+    }
+
+    /// Commits in another thread, whose fence is not for what this one has stored.
+    fn commit_elsewhere(&self, log: &Log) -> Result<(), Error> {
+        let committed = thread::scope(|scope| scope.spawn(|| log.commit_once()).join());
+        committed.expect("a thread that does not panic").map(drop)
     }
 
     /// Moves the checkpoint to some durable batch, and frees some segments before it.

@@ -208,6 +208,7 @@ fn history(seed: u64, home: Option<HomeMethod>, bug: Option<Bug>) -> Result<(), 
                 run_batch(&store, &mut ops).expect("a sound medium");
                 ops.iter().for_each(|op| apply(&mut now, op));
                 states.push(now.clone());
+                store.log().store_ahead();
             }
         }
         store.log().commit_once().expect("a sound medium");

@@ -103,6 +103,7 @@ fn history(seed: u64) {
             ops.iter().for_each(|op| apply(&mut now, op));
             states.push(now.clone());
             waiting.push(wait_lsn);
+            store.log().store_ahead();
             // In its home the heap changes without the log.
             if home.is_none() && sim.operations_left().is_some_and(|left| left < 10) {
                 snapshots.push(Snapshot::of(&store));

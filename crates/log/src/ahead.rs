@@ -1,0 +1,95 @@
+//! Storage-class memory: a thread stores what was appended ahead of its commit, so that the memory takes it in while the thread does something
+//! else, and its fence has little left to wait for.
+
+use std::{
+    sync::atomic::{Ordering, fence},
+    thread::{self, ThreadId},
+};
+
+use holdfast_io::LINE;
+
+use crate::{Log, Lsn, commit::Committer};
+
+/// What is appended is stored once there is so much of it: a fence waits for no more than that.
+const STEP: u64 = 512;
+const LINE_BYTES: u64 = LINE as u64;
+
+/// What was stored behind the last commit.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Whose fence makes it durable. That of another thread does not.
+    by: ThreadId,
+    /// Where it ends: with a line, so that none is stored twice.
+    end: Lsn,
+}
+
+impl Ahead {
+    /// Up to where the calling thread need not store any more.
+    pub fn end_here(ahead: Option<Ahead>) -> Option<Lsn> {
+        ahead.filter(|ahead| ahead.by == thread::current().id()).map(|ahead| ahead.end)
+    }
+}
+
+impl Log {
+    /// On storage-class memory: stores what was appended for the caller's next [`Log::kick`], which makes it durable, if there is enough
+    /// of it. Without that it may become durable, or a part of it. The caller must hold no lock that a callback of
+    /// [`Log::on_progress`] takes.
+    #[inline]
+    pub fn store_ahead(&self) {
+        if self.tail() >= self.stored.load(Ordering::Relaxed) + STEP {
+            self.store_ahead_here();
+        }
+    }
+
+    fn store_ahead_here(&self) {
+        // What comes along with the log, or goes to other servers, must come first.
+        if !self.commits_here || self.participant.get().is_some() || self.groups.is_some() {
+            return;
+        }
+        let Some(mut committer) = self.committer.try_lock() else { return };
+        if self.failed.get().is_none() {
+            self.store_filled(&mut committer);
+        }
+        drop(committer);
+        // Somebody has left a commit to us.
+        fence(Ordering::SeqCst);
+        if self.kicked.load(Ordering::Relaxed) {
+            self.commit_here();
+        }
+    }
+
+    fn store_filled(&self, committer: &mut Committer) {
+        let here = thread::current().id();
+        // Two threads would need two fences.
+        if committer.is_pending() || committer.ahead.is_some_and(|ahead| ahead.by != here) {
+            return;
+        }
+        let base = self.written();
+        let seq = self.segments.seq_of(base);
+        let segment = self.segments.get(seq).filter(|segment| !segment.is_empty());
+        let (Some(batches), Some(segment)) = (self.appender.filled(base), segment) else { return };
+        let begun = committer.ahead.map_or(base / LINE_BYTES * LINE_BYTES, |ahead| ahead.end);
+        // The last line is for the commit, which fences what it writes.
+        let last = (base + batches.len() as u64 - 1) / LINE_BYTES * LINE_BYTES;
+        let end = last.min(self.segments.start_of(seq + 1));
+        if end <= begun {
+            return;
+        }
+        let store = || {
+            let mut from = begun;
+            if from < base {
+                // The line that the last commit has begun.
+                from += LINE_BYTES;
+                let line = [&committer.tail, &batches[..(from - base) as usize]].concat();
+                segment.file.store(&line, self.segments.file_offset(begun))?;
+            }
+            let lines = &batches[(from - base) as usize..(end - base) as usize];
+            segment.file.store(lines, self.segments.file_offset(from))
+        };
+        // If it fails, the commit stores it again, and meets the same.
+        if store().is_ok() {
+            committer.ahead = Some(Ahead { by: here, end });
+            self.stored.store(end, Ordering::Relaxed);
+        }
+    }
+}
