@@ -42,8 +42,8 @@ impl Log {
     }
 
     fn store_ahead_here(&self) {
-        // What comes along with the log, or goes to other servers, must come first.
-        if !self.commits_here || self.participant.get().is_some() || self.groups.is_some() {
+        // What goes to other servers goes there first.
+        if !self.commits_here || self.groups.is_some() {
             return;
         }
         let Some(mut committer) = self.committer.try_lock() else { return };

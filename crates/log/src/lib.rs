@@ -100,7 +100,7 @@ pub const FILES: SpreadFiles = SpreadFiles { folder: FOLDER, is_below: stock::is
 /// Who has something of its own to make durable along with the log.
 pub trait Participant: Send + Sync {
     /// Makes durable what belongs to the batches below `end`, which count as durable once this returns. `write` writes those that are not
-    /// written yet; in storage-class memory its fence is for all that this thread has stored before. To be called once. Called by threads that commit, one
+    /// written yet, and may be on the medium in part, or wholly, before; in storage-class memory its fence is for all that this thread has stored before. To be called once. Called by threads that commit, one
     /// at a time, who wait for it.
     ///
     /// # Errors
