@@ -20,7 +20,7 @@ impl Turn<'_> {
     #[inline]
     pub fn do_directly(
         &self,
-        session: &Session,
+        session: &mut Session,
         id: CommandId,
         row: &Row,
         args: Args,

@@ -396,6 +396,8 @@ impl Turn<'_> {
                 self.counts_scm().inspect(|counted| counted.nest(id));
             }
             self.finish(session, id, args, failed);
+        } else {
+            self.end_run(session);
         }
         outcome
     }

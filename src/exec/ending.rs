@@ -50,9 +50,18 @@ impl Turn<'_> {
         push.monitors.show(&push.queues, &session.client, session.in_script, session.db, command, args);
     }
 
+    /// A run of a command has ended, which is to be run again.
+    pub(super) fn end_run(&self, session: &mut Session) {
+        // What EXEC and scripts run is theirs.
+        if !session.in_exec {
+            session.spent_ns += self.end_command();
+        }
+    }
+
     /// Counts a call that has ended, and adds it to the slow log and the latency monitor if it took long.
-    pub fn finish(&self, session: &Session, id: CommandId, args: Args, failed: bool) {
-        let took_ns = self.end_command();
+    pub fn finish(&self, session: &mut Session, id: CommandId, args: Args, failed: bool) {
+        let earlier_ns = if session.in_exec { 0 } else { std::mem::take(&mut session.spent_ns) };
+        let took_ns = earlier_ns + self.end_command();
         let took = Duration::from_nanos(took_ns);
         let config = &self.worker.server.config;
         self.worker.stats().executed(id, took_ns, failed, config.is_on(Opt::LatencyTracking));

@@ -76,6 +76,8 @@ pub struct Session {
     pub snapshot: SnapshotRequest,
     /// How far the current command has come, if it is done in several runs.
     pub progress: Option<Progress>,
+    /// Nanoseconds that its runs so far have taken.
+    pub spent_ns: u64,
     /// What was fetched for it and is not yet in the hands of a transaction; empty between commands.
     pub fetched: Vec<Fetched>,
 }
@@ -171,6 +173,7 @@ impl Session {
             backup: None,
             snapshot: SnapshotRequest::default(),
             progress: None,
+            spent_ns: 0,
             fetched: Vec::new(),
         };
         session.log_in(user, authenticated);

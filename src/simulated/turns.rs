@@ -95,6 +95,23 @@ fn who_is_woken_meanwhile_waits_for_its_turn() {
     assert_in_order(3, TURN / 2, &turns(&order));
 }
 
+/// Others run between the steps of a command, whose time is that of all of them.
+#[test]
+fn the_slow_log_has_all_steps_of_a_command() {
+    let mut world = World::new(&[("appendfsync", "no"), ("slowlog-log-slower-than", "3000")]);
+    let mut client = world.client();
+    let edges: String = (0..900).map(|number| format!(" hub v:{number}")).collect();
+    let calls = [&format!("graph.addedge{edges}"), "graph.removevertex hub", "slowlog get"];
+    client.send_all(&calls);
+    // Every look takes a millisecond.
+    world.run(clock::<1_000_000>);
+    assert_eq!([client.reply(), client.reply()], [Reply::Int(900), Reply::Int(900)]);
+    let Reply::Array(entries) = client.reply() else { panic!("an array") };
+    let [Reply::Array(entry)] = &entries[..] else { panic!("{} entries", entries.len()) };
+    let Reply::Int(took_us) = entry[2] else { panic!("a number") };
+    assert!((4000..20_000).contains(&took_us), "{took_us} us");
+}
+
 /// Commands that do not look at the clock.
 #[test]
 fn what_is_only_queued_has_turns_too() {

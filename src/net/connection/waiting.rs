@@ -109,6 +109,7 @@ impl Connection {
         // A command that was refused in the end leaves what was fetched for it, and how far it had come.
         self.session.fetched.clear();
         self.session.progress = None;
+        self.session.spent_ns = 0;
         self.session.draws = None;
         Ok(has_waited)
     }
