@@ -236,7 +236,7 @@ mod tests {
     /// The mark moves while a connection begins to wait for it: it is ready, or the worker is woken.
     #[test]
     fn a_mark_that_moves_meanwhile_is_not_missed() {
-        const ROUNDS: u64 = 30_000;
+        const ROUNDS: u64 = 1_000_000;
         let progress = Progress::new(1, None);
         let queue = DurabilityQueue::new(progress.clone(), 0, None);
         let (begun, moved) = (AtomicU64::new(0), AtomicU64::new(0));
