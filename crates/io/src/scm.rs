@@ -201,10 +201,8 @@ struct Unfenced {
 
 thread_local! {
     static UNFENCED: Cell<Unfenced> = const { Cell::new(Unfenced { taken_ns: 0, bytes: 0, lines: 0 }) };
-    /// Whether there is anything in [`OF_THREAD`].
-    static HAS_COUNTED: Cell<bool> = const { Cell::new(false) };
-    /// What the thread has counted and nobody has taken.
-    static OF_THREAD: Cell<ScmStats> = const { Cell::new(ScmStats::NONE) };
+    /// What the thread has counted and nobody has taken, if anything.
+    static OF_THREAD: Cell<Option<ScmStats>> = const { Cell::new(None) };
 }
 
 impl Scm {
@@ -270,17 +268,19 @@ impl Scm {
 
     /// Notes that this thread is about to store so many bytes, which touch so many lines.
     pub(crate) fn begin_store(&self, bytes: u64, lines: u64) {
-        let Unfenced { mut taken_ns, bytes: before, lines: lines_before } = UNFENCED.get();
+        let mut unfenced = UNFENCED.get();
         if let ScmMedium::Emulated(delay) = self.options.medium {
-            taken_ns = taken_ns.max(raw_ns()) + delay.busy_ns(lines);
+            unfenced.taken_ns = unfenced.taken_ns.max(raw_ns()) + delay.busy_ns(lines);
         }
-        UNFENCED.set(Unfenced { taken_ns, bytes: before + bytes, lines: lines_before + lines });
+        unfenced.bytes += bytes;
+        unfenced.lines += lines;
+        UNFENCED.set(unfenced);
     }
 
     /// What this thread has counted since it was asked last, if anything.
     #[inline]
     pub fn take_of_thread() -> Option<ScmStats> {
-        HAS_COUNTED.replace(false).then(|| OF_THREAD.take())
+        OF_THREAD.take()
     }
 
     pub(crate) fn add(&self, more: ScmStats) {
@@ -302,10 +302,9 @@ impl Scm {
         add(&counters.delay_ns, more.delay_ns);
         add(&counters.overshoot_ns, more.overshoot_ns);
         counters.overshoot_ns_max.fetch_max(more.overshoot_ns_max, Relaxed);
-        let mut of_thread = OF_THREAD.get();
+        let mut of_thread = OF_THREAD.get().unwrap_or_default();
         of_thread += more;
-        OF_THREAD.set(of_thread);
-        HAS_COUNTED.set(true);
+        OF_THREAD.set(Some(of_thread));
     }
 
     /// Makes durable what this thread has stored since its last fence; without anything it is none.

@@ -3,32 +3,17 @@
 
 use std::{
     sync::atomic::{Ordering, fence},
-    thread::{self, ThreadId},
+    thread,
 };
 
-use holdfast_io::LINE;
-
-use crate::{Log, Lsn, commit::Committer};
+use crate::{
+    Log,
+    commit::{Ahead, Committer},
+    layout::floor,
+};
 
 /// What is appended is stored once there is so much of it: a fence waits for no more than that.
 const STEP: u64 = 512;
-const LINE_BYTES: u64 = LINE as u64;
-
-/// What was stored behind the last commit.
-#[derive(Clone, Copy)]
-pub(crate) struct Ahead {
-    /// Whose fence makes it durable. That of another thread does not.
-    by: ThreadId,
-    /// Where it ends: with a line, so that none is stored twice.
-    end: Lsn,
-}
-
-impl Ahead {
-    /// Up to where the calling thread need not store any more.
-    pub fn end_here(ahead: Option<Ahead>) -> Option<Lsn> {
-        ahead.filter(|ahead| ahead.by == thread::current().id()).map(|ahead| ahead.end)
-    }
-}
 
 impl Log {
     /// On storage-class memory: stores what was appended for the caller's next [`Log::kick`], which makes it durable, if there is enough
@@ -64,13 +49,13 @@ impl Log {
         if committer.is_pending() || committer.ahead.is_some_and(|ahead| ahead.by != here) {
             return;
         }
-        let base = self.written();
+        let (base, line) = (self.written(), self.unit as u64);
         let seq = self.segments.seq_of(base);
         let segment = self.segments.get(seq).filter(|segment| !segment.is_empty());
         let (Some(batches), Some(segment)) = (self.appender.filled(base), segment) else { return };
-        let begun = committer.ahead.map_or(base / LINE_BYTES * LINE_BYTES, |ahead| ahead.end);
+        let begun = committer.ahead.map_or(floor(base, line), |ahead| ahead.end);
         // The last line is for the commit, which fences what it writes.
-        let last = (base + batches.len() as u64 - 1) / LINE_BYTES * LINE_BYTES;
+        let last = floor(base + batches.len() as u64 - 1, line);
         let end = last.min(self.segments.start_of(seq + 1));
         if end <= begun {
             return;
@@ -79,9 +64,9 @@ impl Log {
             let mut from = begun;
             if from < base {
                 // The line that the last commit has begun.
-                from += LINE_BYTES;
-                let line = [&committer.tail, &batches[..(from - base) as usize]].concat();
-                segment.file.store(&line, self.segments.file_offset(begun))?;
+                from += line;
+                let first = [&committer.tail, &batches[..(from - base) as usize]].concat();
+                segment.file.store(&first, self.segments.file_offset(begun))?;
             }
             let lines = &batches[(from - base) as usize..(end - base) as usize];
             segment.file.store(lines, self.segments.file_offset(from))

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{Ordering, fence},
     },
+    thread::{self, ThreadId},
 };
 
 use holdfast_io::{BLOCK, Durability, Error, Result};
@@ -13,9 +14,8 @@ use parking_lot::MutexGuard;
 
 use crate::{
     Appendfsync, Log,
-    ahead::Ahead,
     appender::Chunk,
-    layout::{BatchHeader, Entry, Lsn},
+    layout::{BatchHeader, Entry, Lsn, floor},
     table::Segment,
 };
 
@@ -37,6 +37,15 @@ pub(crate) struct Committer {
     last_sync_us: u64,
 }
 
+/// What was stored behind the last commit.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Whose fence makes it durable. That of another thread does not.
+    pub by: ThreadId,
+    /// Where it ends: with a line, so that none is stored twice.
+    pub end: Lsn,
+}
+
 impl Committer {
     pub fn new(tail: Vec<u8>) -> Self {
         Self { tail, ..Self::default() }
@@ -44,6 +53,11 @@ impl Committer {
 
     pub fn is_pending(&self) -> bool {
         !self.group.is_empty()
+    }
+
+    /// Up to where the calling thread, which commits, need not store any more.
+    fn take_ahead(&mut self) -> Option<Lsn> {
+        self.ahead.take().filter(|ahead| ahead.by == thread::current().id()).map(|ahead| ahead.end)
     }
 }
 
@@ -207,7 +221,7 @@ impl Log {
         let unit = self.unit as u64;
         let end = pieces[pieces.len() - 1].end.next_multiple_of(unit);
         let first = floor(pieces[0].base, unit);
-        let mut at = Ahead::end_here(committer.ahead.take()).unwrap_or(first);
+        let mut at = committer.take_ahead().unwrap_or(first);
         while at < end {
             let seq = self.segments.seq_of(at);
             let next = end.min(self.segments.start_of(seq + 1));
@@ -274,11 +288,6 @@ struct Piece<'a> {
     end: Lsn,
     /// From the unit that holds `base` to the one that holds the byte before `end`.
     units: &'a [u8],
-}
-
-/// `lsn` rounded down to a unit.
-fn floor(lsn: Lsn, unit: u64) -> Lsn {
-    lsn / unit * unit
 }
 
 /// The units of the log from `from` to `to`. One that two pieces share is the later one's: that has both.

@@ -31,6 +31,11 @@ pub const fn batch_len(payload: usize) -> u64 {
     (BATCH_HEADER + payload).next_multiple_of(BATCH_ALIGN) as u64
 }
 
+/// `lsn` rounded down to a multiple of `unit`.
+pub(crate) const fn floor(lsn: Lsn, unit: u64) -> Lsn {
+    lsn / unit * unit
+}
+
 /// `lsn` rounded down to a block.
 pub(crate) const fn block_floor(lsn: Lsn) -> Lsn {
     lsn & !(BLOCK_BYTES - 1)

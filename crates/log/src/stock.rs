@@ -269,7 +269,9 @@ impl Segments {
         }
         match file.allocate(0, size) {
             // The file system has made it zero.
-            Ok(()) => drop(self.writes.zeroes.fetch_add(size, Ordering::Relaxed)),
+            Ok(()) => {
+                self.writes.zeroes.fetch_add(size, Ordering::Relaxed);
+            }
             Err(e) if e.kind() == ErrorKind::Unsupported => self.fill_with_zeroes(&file).map_err(failed)?,
             Err(e) => return Err(failed(e)),
         }
