@@ -77,7 +77,8 @@ impl Arena {
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, true));
     }
 
-    pub(crate) fn unpin(&mut self, offset: u64, len: usize) {
+    /// Takes back [`Arena::pin`]. What is freed is no longer pinned.
+    pub fn unpin(&mut self, offset: u64, len: usize) {
         ranges(offset, len).for_each(|(extent, pages)| self.memory.pin(extent, pages, false));
     }
 

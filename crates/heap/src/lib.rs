@@ -2,7 +2,8 @@
 //!
 //! A heap is an address space of *extents*. Each belongs to one [`Arena`], which a partition has for itself. Changes
 //! go through a [`Tx`], which collects redo records for the log. A [`Checkpoint`] brings the pages that changed to the
-//! heap's file; from then on they may leave memory ([`Arena::evict`]) until they are used again. After a restart, [`Heap::open`] finds them there, and a [`Recovery`] applies the records since.
+//! heap's file; from then on they may leave memory ([`Arena::evict`]) until they are used again. After a restart, [`Heap::open`] finds them there, and a [`Recovery`] applies the records since. A server that follows
+//! another one goes on applying records ([`Recovery::follow`]).
 //! docs/format.md says what is in the file and in the records.
 //!
 //! ```
@@ -39,6 +40,7 @@ mod class;
 mod copy;
 mod evict;
 mod file;
+mod follow;
 mod header;
 mod home;
 mod image;
@@ -76,7 +78,7 @@ pub use load::{Load, VerifyReport};
 pub use recovery::Recovery;
 pub use room::RoomNeeded;
 pub use salvage::DamagedPage;
-pub use tx::{Tx, put_write, record_len};
+pub use tx::{Record, Tx, put_write, record_len};
 
 use crate::{
     file::{Entry, PageFile},

@@ -158,13 +158,7 @@ impl Recovery {
 
     /// Ends the replay. What waits for an extent is applied when the extent is used, or by [`Arena::apply_redo`]. Arena `i` is at index `i`.
     pub fn finish(mut self) -> Result<Vec<Arena>> {
-        let mut headers = HashMap::new();
-        for extent in 0..self.waiting.len() as u32 {
-            if let Some(header) = self.changed_header(extent)? {
-                headers.insert(extent, header);
-            }
-            self.defer(extent);
-        }
+        let headers = self.defer_all()?;
         let Recovery { heap, mut arenas, .. } = self;
         arenas.iter_mut().try_for_each(|arena| arena.recover_space(&headers))?;
         let mut pool = heap.pool.lock();
@@ -173,6 +167,33 @@ impl Recovery {
         heap.owned.store(heap.memory.len() as u64 - u64::from(pool.free_count()), Relaxed);
         drop(pool);
         Ok(arenas)
+    }
+
+    /// Ends the replay for one who follows another server, and allocates nothing: see [`Heap::new_owner`] and [`Arena::gain`] for what
+    /// comes next. Arena `i` is at index `i`.
+    pub fn follow(mut self) -> Result<Vec<Arena>> {
+        let headers = self.defer_all()?;
+        let Recovery { heap, mut arenas, .. } = self;
+        arenas.iter_mut().for_each(Arena::count_all);
+        for (extent, header) in headers {
+            let owner = heap.memory.owner(extent).expect("redo waits for extents with an owner only");
+            arenas[usize::from(owner)].note_header(extent, &header)?;
+        }
+        let owned: usize = arenas.iter().map(|arena| arena.space.extents.len()).sum();
+        heap.owned.store(owned as u64, Relaxed);
+        Ok(arenas)
+    }
+
+    /// Leaves what waits to the extents. Returns the headers that it changes, as they will be.
+    fn defer_all(&mut self) -> Result<HashMap<u32, AlignedBuf>> {
+        let mut headers = HashMap::new();
+        for extent in 0..self.waiting.len() as u32 {
+            if let Some(header) = self.changed_header(extent)? {
+                headers.insert(extent, header);
+            }
+            self.defer(extent);
+        }
+        Ok(headers)
     }
 
     fn invalid(&self, offset: u64, what: impl Into<String>) -> Error {

@@ -153,11 +153,11 @@ impl Arena {
         extent == u32::from(self.memory.id())
     }
 
-    fn read_header(&self, extent: u32) -> Result<Summary> {
+    pub(crate) fn read_header(&self, extent: u32) -> Result<Summary> {
         self.summarize(extent, self.bytes(header(extent), PAGE))
     }
 
-    fn summarize(&self, extent: u32, page: &[u8]) -> Result<Summary> {
+    pub(crate) fn summarize(&self, extent: u32, page: &[u8]) -> Result<Summary> {
         header::read(page, self.is_home(extent))
             .map_err(|what| self.corrupt(header(extent), format!("header of extent {extent}: {what}")))
     }
@@ -191,12 +191,17 @@ impl Arena {
         self.count_allocated(grown);
     }
 
+    /// Counts what is allocated in all extents, as far as that is known.
+    pub(crate) fn count_all(&mut self) {
+        let used: i64 = self.space.extents.iter().map(|extent| i64::from(extent.used)).sum();
+        self.count_allocated(used * GRANULE as i64);
+    }
+
     /// Finds out what is used after a replay. It knows what the checkpoint said of each extent. Of those whose headers the
     /// replay has changed, `headers` has those that wait for their redo; they are scanned now, the others when they are
     /// needed.
     pub(crate) fn recover_space(&mut self, headers: &HashMap<u32, AlignedBuf>) -> Result<()> {
-        let used: i64 = self.space.extents.iter().map(|extent| i64::from(extent.used)).sum();
-        self.count_allocated(used * GRANULE as i64);
+        self.count_all();
         let (changed, mut others): (Vec<u32>, Vec<u32>) = (self.space.extents.iter())
             .filter(|extent| !extent.raw)
             .map(|extent| extent.number)

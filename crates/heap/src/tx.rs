@@ -230,11 +230,34 @@ fn head(kind: u8, short: u16, long: u64) -> u64 {
     u64::from(kind) | u64::from(short) << 8 | long << 24
 }
 
-/// A redo record.
-pub(crate) enum Record<'r> {
-    Write { offset: u64, bytes: &'r [u8] },
-    Fill { offset: u64, len: usize, byte: u8 },
-    Owner { extent: u32, owner: u16, used: u16 },
+/// A redo record (docs/format.md, "Heap").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'r> {
+    /// Bytes at an offset.
+    Write {
+        /// The offset in the heap.
+        offset: u64,
+        /// What is there now.
+        bytes: &'r [u8],
+    },
+    /// The same byte many times.
+    Fill {
+        /// The offset in the heap.
+        offset: u64,
+        /// How many bytes.
+        len: usize,
+        /// Which one.
+        byte: u8,
+    },
+    /// An extent is all zero, and belongs to another one, or to nobody.
+    Owner {
+        /// Its number.
+        extent: u32,
+        /// Who has it; see [`Heap::new_owner`].
+        owner: u16,
+        /// Granules of it that are allocated.
+        used: u16,
+    },
 }
 
 impl<'r> Record<'r> {

@@ -200,6 +200,8 @@ pub struct Log {
     /// Everything below is durable on as many servers as must have it.
     agreed: AtomicU64,
     groups: Option<Weak<dyn Groups>>,
+    /// Another server appends, and what it has appended is stored here.
+    is_stored: bool,
     participant: OnceLock<Arc<dyn Participant>>,
     /// Somebody waits for this LSN to become durable, whatever `appendfsync` says.
     sync_wanted: AtomicU64,
@@ -292,6 +294,7 @@ impl Log {
             durable_here: AtomicU64::new(tail),
             agreed: AtomicU64::new(agreed),
             groups: o.agreement.as_ref().and_then(|agreement| agreement.groups.clone()),
+            is_stored: o.agreement.as_ref().is_some_and(|agreement| agreement.groups.is_none()),
             participant: OnceLock::new(),
             sync_wanted: AtomicU64::new(0),
             room: Room::default(),
@@ -324,6 +327,7 @@ impl Log {
     /// batch [`batch_len`] further. To be called only when [`Log::admit`] has said `Ok`, or with a [`Reservation`];
     /// never fails and never waits for I/O. Panics if the payload is 4 GiB or larger.
     pub fn append(&self, payload: &[u8]) -> Lsn {
+        debug_assert!(!self.is_stored, "another server appends");
         self.appender.append(payload, self.durable())
     }
 
@@ -615,6 +619,11 @@ impl Log {
     /// How long commits took, in microseconds.
     pub fn commit_times(&self) -> Counts {
         Counts::of([&self.counters.commit_us])
+    }
+
+    /// Has nothing count as live, for who counts all of it again. Nobody else may count meanwhile.
+    pub fn clear_live_bytes(&self) {
+        self.segments.live.clear();
     }
 
     /// Figures about the log.

@@ -86,6 +86,12 @@ impl LiveBytes {
         self.find(seq).map(|cell| cell.bytes.fetch_add(bytes, Ordering::Relaxed)).is_some()
     }
 
+    /// Has all counts be none.
+    pub fn clear(&self) {
+        let cells = self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter());
+        cells.for_each(|cell| cell.bytes.store(0, Ordering::Relaxed));
+    }
+
     /// Starts to count for a segment, unless it is counted already.
     pub fn insert(&self, seq: u64) {
         let mut next = self.next.lock();

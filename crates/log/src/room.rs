@@ -32,7 +32,7 @@ pub enum Admission {
     Busy,
     /// There is no room on the medium; ask again after a segment was freed.
     Full,
-    /// The log has failed; see [`Log::failed`].
+    /// The log has failed, see [`Log::failed`], or only stores what another server appends.
     Failed,
 }
 
@@ -83,7 +83,7 @@ impl<'l> Reservation<'l> {
     pub fn add(&mut self, bytes: u64, purpose: Purpose) -> Result<(), Admission> {
         let log = self.log;
         let _changing = log.room.changing.lock();
-        if log.failed.get().is_some() {
+        if !log.is_open() {
             return Err(Admission::Failed);
         }
         let reserved = log.room.reserved.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Log {
         self.update_admission();
         let tail = self.tail();
         let reserved = self.room.reserved.load(Ordering::Relaxed);
-        if self.failed.get().is_some() {
+        if !self.is_open() {
             Admission::Failed
         } else if tail + reserved + batch_len(bytes) > self.limit(purpose) {
             self.note_refusal();
@@ -300,6 +300,11 @@ impl Log {
         self.set_admitted_to();
     }
 
+    /// Whether anybody may append: the log has not failed, and it is not another server that appends.
+    fn is_open(&self) -> bool {
+        self.failed.get().is_none() && !self.is_stored
+    }
+
     /// To be called by who may change it.
     fn set_admitted_to(&self) {
         let (segments, reserved) = (&self.segments, self.room.reserved.load(Ordering::Relaxed));
@@ -309,10 +314,9 @@ impl Log {
         self.room.removal_end.store(segments.space_end().max(promised), Ordering::Release);
         let limit = self.limit(Purpose::Write).saturating_sub(reserved);
         // Who has failed meanwhile sets it after us.
-        let is_open = self.failed.get().is_none();
         self.room
             .admitted_to
-            .store(if is_open { limit.min(self.pending_end()) } else { 0 }, Ordering::Release);
+            .store(if self.is_open() { limit.min(self.pending_end()) } else { 0 }, Ordering::Release);
     }
 }
 

@@ -48,6 +48,18 @@ pub(crate) struct Interval {
     pub log_bytes_max: u64,
 }
 
+/// How far a store that follows another server's log is.
+pub(crate) struct Followed<'f> {
+    /// All below is in the heap.
+    pub lsn: Lsn,
+    /// The term of the last batch there.
+    pub epoch: u32,
+    /// Is told that a start will read the log from there on only; see [`holdfast_log::Groups::keep_from`].
+    pub keep_from: &'f dyn Fn(Lsn) -> Result<()>,
+    /// Whether it is not wanted any more.
+    pub gives_up: &'f dyn Fn() -> bool,
+}
+
 /// Takes checkpoints, one at a time.
 pub(crate) struct Checkpoints {
     superblock: Mutex<Written>,
@@ -142,8 +154,8 @@ impl Checkpoints {
         has_ended.then(|| !self.counters.failed_last.load(Relaxed))
     }
 
-    /// Takes a checkpoint.
-    pub fn take(&self, engine: &Engine) -> Result<()> {
+    /// Takes a checkpoint. `followed`: of a store that follows another server's log, and appends nothing to it.
+    pub fn take(&self, engine: &Engine, followed: Option<&Followed>) -> Result<()> {
         let mut superblock = self.superblock.lock();
         let counters = &self.counters;
         // Before the checkpoint chooses its LSN: who sees this number unchanged may rely on the next one.
@@ -154,7 +166,7 @@ impl Checkpoints {
             changes += partition.counts.changes;
             appended.add(&partition.counts.appended);
         });
-        let result = self.take_locked(engine, &mut superblock, &appended);
+        let result = self.take_locked(engine, &mut superblock, &appended, followed);
         let us = started.elapsed().as_micros() as u64;
         counters.failed_last.store(result.is_err(), Relaxed);
         if result.is_ok() {
@@ -169,25 +181,37 @@ impl Checkpoints {
     }
 
     /// `appended`: by transactions so far.
-    fn take_locked(&self, engine: &Engine, superblock: &mut Written, appended: &Appended) -> Result<()> {
+    fn take_locked(
+        &self,
+        engine: &Engine,
+        superblock: &mut Written,
+        appended: &Appended,
+        followed: Option<&Followed>,
+    ) -> Result<()> {
         let log = &engine.shared.log;
         if let Some(why) = log.failed() {
             return Err(Error::Unusable(why));
         }
-        let (lsn, batches) = (log.tail(), log.batches());
+        let (lsn, batches) = (followed.map_or_else(|| log.tail(), |followed| followed.lsn), log.batches());
         let finished = match engine.shared.heap.home() {
-            None => Some(write_pages(engine)?),
+            None => Some(write_pages(engine, &|| followed.is_some_and(|followed| (followed.gives_up)()))?),
             // What was appended before is in the home once it is durable, which is waited for below.
             Some(_) => None,
         };
         // I-3: what the pages hold is in the log, durably, before they become the truth.
-        log.wait_durable(log.tail())?;
-        log.keep_from(lsn)?;
+        match followed {
+            None => {
+                log.wait_durable(log.tail())?;
+                log.keep_from(lsn)?;
+            }
+            // Only what is durable is ever applied.
+            Some(followed) => (followed.keep_from)(lsn)?,
+        }
         let mut next = superblock.0.clone();
         next.generation += 1;
         next.checkpoint_lsn = lsn;
         next.durable_lsn = log.durable();
-        next.epoch = log.epoch();
+        next.epoch = followed.map_or_else(|| log.epoch(), |followed| followed.epoch);
         if let Some(finished) = &finished {
             next.heap = *finished.root();
         }
@@ -262,13 +286,16 @@ impl Checkpoints {
 }
 
 /// Writes the pages of the heap that have changed.
-fn write_pages(engine: &Engine) -> Result<Finished> {
+fn write_pages(engine: &Engine, gives_up: &dyn Fn() -> bool) -> Result<Finished> {
     let mut checkpoint = engine.shared.heap.begin_checkpoint();
     let mut staged = 0;
     for partition in engine.numbers() {
         while checkpoint.copy(&mut engine.enter(partition).arena, PAGES_A_SLICE) {
             staged += PAGES_A_SLICE;
             if staged >= PAGES_A_WRITE {
+                if gives_up() {
+                    return Err(Error::Unusable("the checkpoint was given up".into()));
+                }
                 checkpoint.write()?;
                 staged = 0;
             }

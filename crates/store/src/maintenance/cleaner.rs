@@ -131,7 +131,7 @@ impl Cleaner {
         let is_open = |at: &usize| is_complete(&segments[*at]) && segments[*at].end_lsn > kept_from;
         if short && (0..segments.len()).filter(is_open).any(|at| victim(at).is_worthwhile(size)) {
             // Only the last checkpoint needs it.
-            checkpoints.take(engine)?;
+            checkpoints.take(engine, None)?;
             return Ok(true);
         }
         if short {

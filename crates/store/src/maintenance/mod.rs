@@ -62,7 +62,7 @@ impl Maintenance {
             // Else what free pages held keeps its place in the heap's file.
             self.engine.numbers().for_each(|partition| freezer::give_back(&self.engine, partition));
         }
-        self.checkpoints.take(&self.engine)?;
+        self.checkpoints.take(&self.engine, None)?;
         // The heap's file may be longer now, or shorter.
         self.disk.fit(&self.engine)
     }

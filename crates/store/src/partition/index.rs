@@ -9,6 +9,7 @@
 //! use after a start, when its entries are counted into the log's live bytes.
 
 mod bucket;
+mod follow;
 mod growing;
 mod handles;
 mod layout;
@@ -29,6 +30,7 @@ use bucket::{
     Bucket, ENTRY_BYTES, OVERFLOW, PAYLOAD_MASK, SLOTS, candidates, entry_bytes, entry_offset, find_in,
     fingerprint, fingerprints, tag, word_if,
 };
+pub use follow::Rooted;
 pub use handles::HandleMemory;
 use holdfast_heap::{Arena, Full};
 pub use salvage::Lookup;
@@ -46,6 +48,8 @@ pub const CURSOR_BITS: u32 = MAX_DEPTH + BUCKET_BITS;
 const HAS_NAMES: u64 = 1 << 32;
 /// Bytes of an index's root: directory offset, depth, number of entries.
 pub const ROOT_BYTES: u64 = 24;
+/// Where the number of entries lies in a root, behind what says where the directory is.
+const DEPTH_END: u64 = 16;
 
 /// Where an entry lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +98,7 @@ impl Index {
     ) -> Result<Index, String> {
         let directory_at = arena.u64(root);
         let depth = arena.u64(root + 8);
-        let len = arena.u64(root + 16);
+        let len = arena.u64(root + DEPTH_END);
         let name_bytes = if depth & HAS_NAMES == 0 { OLD_NAME_BYTES } else { NAME_BYTES };
         let depth = depth & !HAS_NAMES;
         let mut index = Index {
@@ -363,7 +367,7 @@ impl Index {
 
     fn set_len(&mut self, arena: &mut Arena, batch: &mut Batch, len: u64) {
         self.len = len;
-        arena.write_u64(&mut batch.tx, self.root + 16, len);
+        arena.write_u64(&mut batch.tx, self.root + DEPTH_END, len);
     }
 
     fn add_overflow(&mut self, arena: &mut Arena, batch: &mut Batch, segment: u32, bucket: usize, by: i8) {

@@ -9,6 +9,7 @@ pub mod cold;
 mod copies;
 pub mod databases;
 mod direct;
+pub mod follow;
 pub mod frozen;
 mod garbage;
 pub mod index;

@@ -121,6 +121,13 @@ impl Observers {
         }
     }
 
+    /// Notifies all observers: any key may have been written.
+    pub fn notify_each(&mut self) {
+        for observed in self.keys.values_mut() {
+            self.called += observed.notify(Notify::All);
+        }
+    }
+
     /// Whether it is somebody's turn at any key.
     #[inline]
     pub fn keeps_any(&self) -> bool {

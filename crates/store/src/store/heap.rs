@@ -155,6 +155,19 @@ impl Opened {
         self.items.iter().try_for_each(|(slot, location)| self.target.write(*slot, location))
     }
 
+    /// The heap, with all that was replayed so far, to be followed.
+    ///
+    /// # Errors
+    /// It lies in a home, or a header cannot be read.
+    pub fn follow(self) -> Result<(Arc<Heap>, Vec<Arena>)> {
+        match self.target {
+            Target::Memory(heap, redo) => Ok((heap, redo.follow()?)),
+            Target::Home(_) => {
+                Err(Error::Unusable("a heap that is changed in place cannot be followed".into()))
+            }
+        }
+    }
+
     /// The heap, with all that was replayed.
     pub fn finish(self) -> Result<(Arc<Heap>, Vec<Arena>)> {
         match self.target {

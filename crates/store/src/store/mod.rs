@@ -7,6 +7,7 @@ pub mod check;
 mod copy;
 mod direct;
 mod fill;
+pub mod follow;
 mod heap;
 mod keyspace;
 mod memory;
@@ -159,6 +160,14 @@ impl Store {
         };
         let threads = Mutex::new(threads);
         Ok(Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo })
+    }
+
+    /// The store of one who follows.
+    fn of_follower(maintenance: Maintenance, options: &Options) -> Store {
+        let (maintenance, heap_bytes_max) = (Arc::new(maintenance), options.heap_bytes_max);
+        let (shared, threads) = (maintenance.engine.shared.clone(), Mutex::default());
+        let recovery = Recovery::default();
+        Store { shared, maintenance, threads, recovery, heap_bytes_max, fills_without_redo: false }
     }
 
     /// What the start found.

@@ -37,7 +37,7 @@ use crate::{
 };
 use holdfast_heap::{Arena, Heap, HeapOptions};
 use holdfast_io::{Error, File, Io, Result};
-use holdfast_log::{Log, Lsn, Replayed};
+use holdfast_log::{Cursor, Log, Lsn, Replayed, Step};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -194,6 +194,39 @@ fn recover(io: Arc<dyn Io>, options: Options) -> Result<(Maintenance, Recovery)>
     let maintenance = assemble(io, log, heap, arenas, superblock, replayed, &options)?;
     maintenance.engine.shared.compression.set_dictionaries(dictionaries);
     Ok((maintenance, report))
+}
+
+/// Opens the folder of a log that somebody else has open and stores to, with all of it applied that is durable. Returns the cursor that reads what
+/// comes next, too, and the term of the last batch. `None`: the heap's pages may be of later batches than those.
+pub(crate) fn follow(
+    io: Arc<dyn Io>,
+    log: Arc<Log>,
+    options: &Options,
+) -> Result<Option<(Maintenance, Cursor, u32)>> {
+    let file = io.open(superblock::FILE, false).map_err(|e| Error::io("open superblock", e))?;
+    let superblock = Superblock::read(&*file)?.newest;
+    if log.durable() < superblock.durable_lsn {
+        return Ok(None);
+    }
+    let options = Options { partitions: superblock.partitions, ..options.clone() };
+    let mut opened = Opened::open(&io, &superblock, &options)?;
+    let (mut cursor, mut epoch, mut replayed) = (log.cursor(superblock.checkpoint_lsn), superblock.epoch, 0);
+    loop {
+        match cursor.step()? {
+            Step::Batch(batch) => {
+                opened.replay(batch.lsn, batch.payload)?;
+                (epoch, replayed) = (batch.epoch, replayed + 1);
+            }
+            Step::End => break,
+            Step::Overrun => return Err(Error::Unusable("what is to be replayed was freed".into())),
+        }
+    }
+    let (heap, arenas) = opened.follow()?;
+    let wrote = in_use::begin(&*io)?;
+    let dictionaries = Dictionaries::read(&*io, superblock.store_id, &mut Vec::new())?;
+    let maintenance = assemble(io, log, heap, arenas, (superblock, file, wrote), replayed, &options)?;
+    maintenance.engine.shared.compression.set_dictionaries(dictionaries);
+    Ok(Some((maintenance, cursor, epoch)))
 }
 
 /// Reads the log of a folder, and nothing else of it: for a server that stores what another one appends. Calls `f` with the LSN and the

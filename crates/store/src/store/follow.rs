@@ -1,0 +1,331 @@
+//! A store that follows: another server appends to its log, somebody stores that here, and each batch that is agreed on is applied. Meanwhile it
+//! is read, as any store.
+//!
+//! What is applied is what a start would replay, redo and items, so that a follower's heap is the other server's, byte for byte. What a start
+//! finds out only when all is replayed must follow each batch here (`partition/follow.rs`). A batch is applied under the locks of all
+//! its partitions, so nobody sees a part of it.
+
+use super::{Store, open, options::Options};
+use crate::{
+    engine::locks::{LockWait, Locks},
+    format::{
+        entry_word::{EntryWord, size_class},
+        item,
+        payload::{self, Next, corrupt_batch},
+    },
+    maintenance::{Maintenance, checkpoint::Followed},
+    partition::{
+        databases::{DATABASES, SYSTEM_DATABASE},
+        follow::{IndexPlaces, changes_database_map},
+    },
+};
+use holdfast_heap::{EXTENT, Heap, Load, Record};
+use holdfast_io::{Error, Io, Result};
+use holdfast_log::{BATCH_HEADER, Cursor, Log, Lsn, Step};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+/// Bytes of log that are applied until others are looked after.
+const STEP_BYTES: u64 = 1 << 20;
+/// Bytes of pages that are loaded at once.
+const LOAD_BYTES: usize = 1 << 20;
+/// Extents that are looked at for pages to leave memory under one hold of a lock.
+const EVICT_EXTENTS: usize = 64;
+
+/// A store that follows, and who applies to it what comes.
+pub struct Follower {
+    store: Arc<Store>,
+    cursor: Cursor,
+    /// By partition.
+    places: Vec<IndexPlaces>,
+    /// The term of the last batch that was applied.
+    epoch: u32,
+    /// Whether all pages are loaded that are to be.
+    is_loaded: bool,
+    /// Whether something was written to the system's database since that was asked last.
+    has_system_changes: bool,
+}
+
+/// What memory is short of, if anything: see [`Follower::tend_memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryNeeds {
+    /// Nothing.
+    Nothing,
+    /// A checkpoint, after which more pages can leave.
+    Checkpoint,
+}
+
+/// What a batch changes.
+enum Change<'b> {
+    Record(Record<'b>),
+    /// The location of an entry's item.
+    Location(u64, [u8; 6]),
+}
+
+impl Follower {
+    /// Opens the store of a folder to follow its log, which somebody else has open and stores to. Nobody else opens the folder meanwhile.
+    /// `None`: the last checkpoint was of one that led, and it is not known yet that all it has seen is agreed on.
+    ///
+    /// # Errors
+    /// As [`Store::open_on`].
+    pub fn open(io: Arc<dyn Io>, log: Arc<Log>, options: Options) -> Result<Option<Follower>> {
+        let Some((maintenance, cursor, epoch)) = open::follow(io, log, &options)? else { return Ok(None) };
+        let places = maintenance.engine.partitions.iter().map(|part| {
+            let mut part = part.lock();
+            part.call_attached();
+            IndexPlaces::of(&part)
+        });
+        let places = places.collect();
+        let store = Arc::new(Store::of_follower(maintenance, &options));
+        store.keep_expired(true);
+        Ok(Some(Follower { store, cursor, places, epoch, is_loaded: false, has_system_changes: false }))
+    }
+
+    /// The store, to be read. It is to be given up before the folder is opened again.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// All batches below are applied.
+    pub fn applied(&self) -> Lsn {
+        self.cursor.lsn()
+    }
+
+    fn maintenance(&self) -> &Maintenance {
+        &self.store.maintenance
+    }
+
+    /// Applies some of what the log has durably, and not beyond; whether there may be more.
+    ///
+    /// # Errors
+    /// The medium's, or what is on it is not what it should be: the store is to be given up.
+    pub fn advance(&mut self) -> Result<bool> {
+        let until = self.cursor.lsn() + STEP_BYTES;
+        let maintenance = &*self.store.maintenance;
+        while self.cursor.lsn() < until {
+            match self.cursor.step()? {
+                Step::Batch(batch) => {
+                    let changed = apply(maintenance, &mut self.places, batch.lsn, batch.payload)?;
+                    self.has_system_changes |= changed;
+                    self.epoch = batch.epoch;
+                }
+                Step::End => return Ok(false),
+                Step::Overrun => return Err(Error::Unusable("what is to be applied was freed".into())),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something was written to the system's database since the last call.
+    pub fn take_system_changes(&mut self) -> bool {
+        std::mem::take(&mut self.has_system_changes)
+    }
+
+    /// Whether [`Store::request_checkpoint`] was called since the last call.
+    pub fn takes_requests(&self) -> bool {
+        self.maintenance().checkpoints.take_request()
+    }
+
+    /// Brings in some of what is not in memory yet, after a start; whether there may be more.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn load(&mut self) -> Result<bool> {
+        if self.is_loaded {
+            return Ok(false);
+        }
+        let (engine, heap) = (&self.maintenance().engine, &self.store.shared.heap);
+        let more = heap.load_next(Load::Pinned, LOAD_BYTES)?
+            || engine.has_room_to_load() && heap.load_next(Load::All, LOAD_BYTES)?;
+        self.is_loaded = !more;
+        Ok(more)
+    }
+
+    /// Lets copies and pages go while they take more memory than they may.
+    pub fn tend_memory(&mut self) -> MemoryNeeds {
+        let (engine, shared) = (&self.maintenance().engine, &self.store.shared);
+        let budget = &shared.budget;
+        if budget.max() == usize::MAX {
+            return MemoryNeeds::Nothing;
+        }
+        shared.judge_memory();
+        engine.fit_copies(&false.into());
+        let mut unwritten = 0;
+        // What was used since the hand came by last is spared the first time.
+        for partition in engine.numbers().chain(engine.numbers()) {
+            if !budget.wants_freezing() || budget.ram_of_data().all <= budget.freeze_to() {
+                return MemoryNeeds::Nothing;
+            }
+            let mut is_around = false;
+            while !is_around {
+                let evicted = engine.enter(partition).arena.evict(EVICT_EXTENTS);
+                unwritten += evicted.unwritten;
+                engine.counters.evicted_pages.fetch_add(evicted.pages, Relaxed);
+                is_around = evicted.is_around;
+            }
+            budget.judge_data();
+        }
+        if unwritten > 0 { MemoryNeeds::Checkpoint } else { MemoryNeeds::Nothing }
+    }
+
+    /// Takes a checkpoint of all that is applied, so that a start has little to replay, and frees what is of no use then. `keep_from` is told
+    /// first from where on a start reads the log. Returns how many segments were freed.
+    ///
+    /// # Errors
+    /// The medium's, also [`Error::is_full`], after which all is as before; those of `keep_from`; or it was given up, as `gives_up` said.
+    pub fn checkpoint(
+        &mut self,
+        keep_from: &dyn Fn(Lsn) -> Result<()>,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<usize> {
+        self.count()?;
+        let Maintenance { engine, checkpoints, cleaner, disk, .. } = self.maintenance();
+        let followed = Followed { lsn: self.cursor.lsn(), epoch: self.epoch, keep_from, gives_up };
+        checkpoints.take(engine, Some(&followed))?;
+        disk.fit(engine)?;
+        cleaner.free_dead(engine, checkpoints)
+    }
+
+    /// Counts what of the log is live: redo does not say what was before. Checkpoints do so.
+    ///
+    /// # Errors
+    /// As [`Follower::checkpoint`].
+    pub fn count(&mut self) -> Result<()> {
+        let engine = &self.maintenance().engine;
+        engine.finish_replay()?;
+        engine.shared.log.clear_live_bytes();
+        engine.enter_each().for_each(|mut part| part.count_again(&engine.shared));
+        Ok(())
+    }
+}
+
+/// Applies a batch; whether it writes to the system's database.
+fn apply(maintenance: &Maintenance, places: &mut [IndexPlaces], lsn: Lsn, payload: &[u8]) -> Result<bool> {
+    let (engine, heap) = (&maintenance.engine, &maintenance.engine.shared.heap);
+    let changes = changes(lsn, payload)?;
+    let mut partitions = BTreeSet::new();
+    for change in &changes {
+        change.partitions(heap, &mut partitions)?;
+    }
+    let Some(&last) = partitions.last() else { return Ok(false) };
+    if usize::from(last) >= places.len() {
+        return Err(corrupt_batch(lsn, "it is of a partition that there is not"));
+    }
+    let is_remapped = changes.iter().any(Change::remaps);
+    if is_remapped {
+        // Who has locked one partition relies on what the databases are.
+        partitions = engine.numbers().collect();
+    }
+    let locked: Vec<u16> = partitions.into_iter().collect();
+    let mut locks = Locks::take(engine, &locked, LockWait::Endless).expect("it waits as long as it takes");
+    for change in changes {
+        match change {
+            Change::Location(offset, bytes) => write(heap, &mut locks, places, offset, &bytes),
+            Change::Record(Record::Write { offset, bytes }) => write(heap, &mut locks, places, offset, bytes),
+            Change::Record(Record::Fill { offset, len, byte }) => {
+                write(heap, &mut locks, places, offset, &vec![byte; len]);
+            }
+            Change::Record(Record::Owner { extent, owner, used }) => {
+                if let Some(old) = heap.arena_at(u64::from(extent) * EXTENT) {
+                    locks.get(old).arena.lose(extent);
+                }
+                if let Some(new) = heap.new_owner(extent, owner, used)? {
+                    locks.get(new).arena.gain(extent, owner, used);
+                }
+            }
+        }
+    }
+    if is_remapped {
+        for logical in 0..DATABASES as u8 {
+            engine.shared.databases.set(logical, locks.get(0).database_map(logical));
+        }
+    }
+    let mut is_systems = false;
+    for partition in locked {
+        is_systems |= places[usize::from(partition)].have_written(SYSTEM_DATABASE);
+        let followed = locks.get(partition).follow(&engine.shared, &mut places[usize::from(partition)]);
+        followed?;
+    }
+    locks.end();
+    Ok(is_systems)
+}
+
+/// What a batch changes, in order.
+fn changes(lsn: Lsn, payload: &[u8]) -> Result<Vec<Change<'_>>> {
+    let invalid = |what: &'static str| corrupt_batch(lsn, what);
+    let (mut changes, mut locations, mut at) = (Vec::new(), Vec::new(), 0);
+    while at < payload.len() {
+        let rest = &payload[at..];
+        at += match payload::next(rest).map_err(invalid)? {
+            Next::Nothing(len) => len,
+            Next::Redo => {
+                let (record, behind) = Record::split(rest)
+                    .ok_or_else(|| invalid("a redo record of no known kind, or cut short"))?;
+                changes.push(Change::Record(record));
+                rest.len() - behind.len()
+            }
+            Next::Item(item, len) => {
+                if item.kind != item::CANCELLED {
+                    let at = lsn + (BATCH_HEADER + at) as u64;
+                    locations.push(Change::Location(item.slot, EntryWord::item_bytes(at, size_class(len))));
+                }
+                len
+            }
+        };
+    }
+    // Last, because an entry may have moved after its item's record.
+    changes.append(&mut locations);
+    Ok(changes)
+}
+
+impl Change<'_> {
+    /// Adds the partitions that it is about.
+    fn partitions(&self, heap: &Heap, to: &mut BTreeSet<u16>) -> Result<()> {
+        if let Change::Record(Record::Owner { extent, owner, used }) = *self {
+            to.extend(heap.arena_at(u64::from(extent) * EXTENT));
+            to.extend(heap.new_owner(extent, owner, used)?);
+        }
+        let written = self.written();
+        to.extend(
+            written.into_iter().flat_map(|(at, len)| pieces(at, len)).filter_map(|(at, _)| heap.arena_at(at)),
+        );
+        Ok(())
+    }
+
+    /// Whether it changes what the databases are.
+    fn remaps(&self) -> bool {
+        self.written().is_some_and(|(offset, len)| changes_database_map(offset, len))
+    }
+
+    /// The offset and the length of what it writes.
+    fn written(&self) -> Option<(u64, usize)> {
+        match *self {
+            Change::Location(offset, bytes) => Some((offset, bytes.len())),
+            Change::Record(Record::Write { offset, bytes }) => Some((offset, bytes.len())),
+            Change::Record(Record::Fill { offset, len, .. }) => Some((offset, len)),
+            Change::Record(Record::Owner { .. }) => None,
+        }
+    }
+}
+
+/// The parts of a range that lie in one extent each: offsets and lengths.
+fn pieces(mut offset: u64, mut len: usize) -> impl Iterator<Item = (u64, usize)> {
+    std::iter::from_fn(move || {
+        let piece = (offset, len.min((EXTENT - offset % EXTENT) as usize));
+        (offset, len) = (offset + piece.1 as u64, len - piece.1);
+        (piece.1 > 0).then_some(piece)
+    })
+}
+
+/// Writes bytes to the extents that they are in. What is nobody's any more, or not yet, is made zero by a later record.
+fn write(heap: &Heap, locks: &mut Locks, places: &mut [IndexPlaces], offset: u64, mut bytes: &[u8]) {
+    for (offset, len) in pieces(offset, bytes.len()) {
+        let (piece, behind) = bytes.split_at(len);
+        bytes = behind;
+        if let Some(partition) = heap.arena_at(offset) {
+            locks.get(partition).redo(&mut places[usize::from(partition)], offset, piece);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A store that follows another one's log: after each batch it holds what the other one held then, byte for byte, whoever reads it
+//! meanwhile, whatever leaves its memory, and after a power cut.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod history;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod oracle;
+mod seeds;
+
+use history::{State, apply, dump, get, random_ops, run_batch};
+use holdfast_log::{Cursor, CursorBatch, Step};
+use holdfast_store::{
+    Admission, Agreement, Codec, Follower, Io, Lsn, MemoryNeeds, Options, Replication, SimIo, Store,
+    replay_log,
+};
+use oracle::Snapshot;
+use seeds::{Rng, with_seeds};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+static CHECKPOINTS: AtomicU64 = AtomicU64::new(0);
+static CUTS: AtomicU64 = AtomicU64::new(0);
+static COMPARED: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
+static EVICTED: AtomicU64 = AtomicU64::new(0);
+static CACHED: AtomicU64 = AtomicU64::new(0);
+
+/// A server that follows.
+struct Following {
+    sim: SimIo,
+    options: Options,
+    follower: Follower,
+    log: Arc<holdfast_log::Log>,
+    /// What is agreed on.
+    agreed: Lsn,
+}
+
+impl Following {
+    fn open(sim: SimIo, options: &Options, agreed: Lsn) -> Following {
+        let io: Arc<dyn Io> = Arc::new(sim.clone());
+        let agreement = Agreement { groups: None, agreed };
+        let options = Options { replication: Some(Replication { term: 9, agreement }), ..options.clone() };
+        let log = replay_log(io.clone(), &options, &mut |_, _| Ok(())).and_then(|log| log.open());
+        let log = log.expect("a sound log");
+        let follower = Follower::open(io, log.clone(), options.clone());
+        let follower = follower.expect("a sound folder").expect("all of it is agreed on");
+        Following { sim, options, follower, log, agreed }
+    }
+
+    /// The power goes, and comes back.
+    fn restart(self) -> Following {
+        let Following { sim, options, follower, log, agreed } = self;
+        drop((follower, log));
+        CUTS.fetch_add(1, Relaxed);
+        Following::open(sim.crash(), &options, agreed)
+    }
+
+    /// Stores a batch that the other one has appended.
+    fn store(&mut self, bytes: &[u8]) {
+        self.log.store(bytes).expect("it follows");
+    }
+
+    /// Has all of that durably, for which it may have to make room.
+    fn commit(&mut self) {
+        while self.log.durable_here() < self.log.tail() {
+            let committed = self.log.commit_once();
+            match committed {
+                Err(error) if error.is_full() => {
+                    self.agree(Lsn::MAX);
+                    self.advance();
+                    let freed = self.follower.checkpoint(&|_| Ok(()), &|| false).expect("a sound medium");
+                    assert!(freed > 0, "it holds no more than the other one");
+                }
+                committed => drop(committed.expect("a sound medium")),
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        while self.follower.advance().expect("what was appended") {}
+    }
+
+    fn agree(&mut self, lsn: Lsn) {
+        self.agreed = lsn.min(self.log.durable_here());
+        self.log.agree(self.agreed);
+    }
+
+    fn check(&mut self) {
+        self.follower.count().expect("a sound medium");
+        self.follower.store().check().expect("a sound store");
+    }
+
+    fn is_at_end(&self, leader: &Store) -> bool {
+        self.follower.applied() == leader.log().tail()
+    }
+}
+
+/// What is to be sent next, if it is durable.
+fn next(cursor: &mut Cursor) -> Option<CursorBatch<'_>> {
+    match cursor.step().expect("a sound medium") {
+        Step::Batch(batch) => Some(batch),
+        Step::End => None,
+        Step::Overrun => panic!("what is to be sent was freed"),
+    }
+}
+
+fn history(seed: u64) {
+    let mut rng = Rng(seed);
+    let options = Options {
+        partitions: 1 << rng.below(3),
+        segment_size: Some(64 << 10),
+        log_bytes_max: (64 << 10) * 64,
+        heap_bytes_max: 32 << 20,
+        memory_bytes_max: if rng.chance(2) { 256 << 10 } else { usize::MAX },
+        compression: if rng.chance(3) { Some(Codec::Lz4) } else { None },
+        background: false,
+        ..Options::default()
+    };
+    let keys_max = if rng.chance(2) { 50 } else { 1500 };
+    let keys = 1 + rng.below(keys_max);
+    let sim = SimIo::new(seed);
+    let open = |sim: &SimIo| Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    let mut leader = open(&sim);
+    leader.attach();
+    let mut now = State::new();
+    let write = |leader: &Store, rng: &mut Rng, now: &mut State| {
+        let mut ops = random_ops(rng, keys);
+        if leader.admit(200_000) != Admission::Ok {
+            while leader.sweep() {}
+            leader.log().commit_once().expect("a sound medium");
+            leader.checkpoint().expect("a sound medium");
+            leader.clean().expect("a sound medium");
+            return;
+        }
+        run_batch(leader, &mut ops).expect("a sound medium");
+        ops.iter().for_each(|op| apply(now, op));
+    };
+    for _ in 0..rng.below(300) {
+        write(&leader, &mut rng, &mut now);
+    }
+    // At rest, as it is copied.
+    leader.close().expect("a sound medium");
+    let end = leader.log().tail();
+    drop(leader);
+    let mut following = Following::open(sim.fork(), &options, end);
+    leader = open(&sim);
+    leader.attach();
+    let mut cursor = leader.log().cursor(end);
+    let pin = leader.log().pin(end, u64::MAX).expect("the log of a store that was just opened");
+    let mut states = BTreeMap::from([(end, now.clone())]);
+    let mut ends = Vec::new();
+    let steps_max = if rng.chance(4) { 6000 } else { 600 };
+    for step in 0..rng.below(steps_max) {
+        match rng.below(30) {
+            0..15 => {
+                write(&leader, &mut rng, &mut now);
+                states.insert(leader.log().tail(), now.clone());
+            }
+            15 => drop(leader.checkpoint().expect("a sound medium")),
+            16 => drop(leader.clean().expect("a sound medium")),
+            17 => drop(leader.freeze(1 + rng.below(100_000)).expect("a sound medium")),
+            18 => drop(leader.sweep()),
+            19 => drop(leader.log().commit_once().expect("a sound medium")),
+            20 => {
+                following.commit();
+                assert!(pin.advance(following.log.durable_here()), "it keeps what is to be sent");
+            }
+            21..25 => {
+                while let Some(batch) = next(&mut cursor) {
+                    following.store(batch.bytes);
+                    ends.push(batch.lsn + batch.bytes.len() as u64);
+                    if rng.chance(5) {
+                        break;
+                    }
+                }
+            }
+            25 => {
+                // In the midst of what is stored, too.
+                let ends = ends.iter().filter(|&&end| end <= following.log.durable_here());
+                let ends: Vec<u64> = ends.copied().collect();
+                if !ends.is_empty() {
+                    following.agree(ends[rng.below(ends.len() as u64) as usize].max(following.agreed));
+                }
+            }
+            26 | 27 => following.advance(),
+            28 if rng.chance(3) => {
+                let agreed = following.agreed;
+                let kept = |lsn| {
+                    assert!(lsn <= agreed);
+                    Ok(())
+                };
+                let freed = following.follower.checkpoint(&kept, &|| false).expect("a sound medium");
+                FREED.fetch_add(freed as u64, Relaxed);
+                CHECKPOINTS.fetch_add(1, Relaxed);
+            }
+            28 => {
+                let needs = following.follower.tend_memory();
+                EVICTED.fetch_add(following.follower.store().stats().heap_pages_evicted, Relaxed);
+                if needs == MemoryNeeds::Checkpoint {
+                    following.follower.checkpoint(&|_| Ok(()), &|| false).expect("a sound medium");
+                }
+            }
+            _ if rng.chance(6) => {
+                // What was not durable there is sent again.
+                following = following.restart();
+                let tail = following.log.tail();
+                cursor = leader.log().cursor(tail);
+                ends.retain(|&end| end <= tail);
+            }
+            _ => {}
+        }
+        let store = following.follower.store();
+        let applied = following.follower.applied();
+        let (_, then) = states.range(..=applied).next_back().expect("the state of the copy");
+        if rng.chance(2) {
+            let kinds = ["hash", "list", "set", "zset", "stream"];
+            let key = match rng.below(8) as usize {
+                kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
+                5 => "text".to_owned(),
+                _ => format!("key:{}", rng.below(keys)),
+            };
+            let key = key.into_bytes();
+            for _ in 0..2 {
+                let found = get(store, 0, &key).expect("a sound medium");
+                let expected = then.get(&(0, key.clone())).map(|(value, _)| (**value).clone());
+                assert!(found == expected, "key {} at LSN {applied}", key.escape_ascii());
+            }
+        }
+        if rng.chance(40) {
+            assert!(dump(store) == *then, "seed {seed}, step {step}: another state at LSN {applied}");
+        }
+        if rng.chance(40) && following.is_at_end(&leader) {
+            Snapshot::of(&leader).compare(store);
+            following.check();
+            COMPARED.fetch_add(1, Relaxed);
+        }
+    }
+    // In the end it has all.
+    while leader.log().durable() < leader.log().tail() {
+        leader.log().commit_once().expect("a sound medium");
+    }
+    while let Some(batch) = next(&mut cursor) {
+        following.store(batch.bytes);
+    }
+    following.commit();
+    following.agree(leader.log().tail());
+    following.advance();
+    let ends =
+        (following.follower.applied(), following.log.durable(), following.log.tail(), leader.log().tail());
+    assert!(following.is_at_end(&leader), "{ends:?}");
+    let store = following.follower.store();
+    Snapshot::of(&leader).compare(store);
+    assert!(dump(store) == now);
+    let cached = store.stats().cache_hits;
+    following.check();
+    CACHED.fetch_add(cached, Relaxed);
+    // And another start finds it.
+    if rng.chance(2) {
+        following.follower.checkpoint(&|_| Ok(()), &|| false).expect("a sound medium");
+    }
+    let Following { sim, follower, log, .. } = following;
+    drop((follower, log));
+    let alone = Options { replication: None, ..options.clone() };
+    let alone = Store::open_on(Arc::new(sim.crash()), alone).expect("a sound folder");
+    assert!(dump(&alone) == now);
+    alone.check().expect("a sound store");
+    Snapshot::of(&leader).compare(&alone);
+}
+
+#[test]
+fn a_follower_holds_what_the_other_one_held() {
+    with_seeds(60, history);
+    let counts = [&CHECKPOINTS, &CUTS, &COMPARED, &FREED, &EVICTED, &CACHED].map(|count| count.load(Relaxed));
+    println!("checkpoints, cuts, comparisons, freed, evicted, cached: {counts:?}");
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
