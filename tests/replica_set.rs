@@ -16,8 +16,8 @@ fn servers_found_a_set_and_one_of_them_leads() {
     assert_eq!(client.call("SET a 1"), ok());
     assert_eq!(client.call("GET a"), bulk("1"));
     for at in (0..3).filter(|at| *at != leader) {
-        let mut client = set.client(at).expect("it runs");
-        wait_until(|| "it knows who leads".into(), || is_error(&client.call("GET a"), "READONLY "));
+        let mut client = follower(&set, at, "GET a", &bulk("1"));
+        assert!(is_error(&client.call("SET a 2"), "READONLY "));
         assert_eq!(client.call("PING"), Reply::Simple("PONG".into()));
         let port = &set.options[leader][1];
         let found = client.call("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster");
@@ -84,7 +84,7 @@ fn a_leader_that_was_stopped_answers_nothing_that_is_out_of_date() {
         || stopped.log(),
         || {
             set.client(old).is_some_and(|mut client| {
-                client.try_send(b"GET a\r\n").is_ok()
+                client.try_send(b"SET a 1\r\n").is_ok()
                     && client.try_reply().is_some_and(|reply| is_error(&reply, "READONLY "))
             })
         },
@@ -124,6 +124,125 @@ fn commands_tell_of_the_set_and_another_server_can_be_told_to_lead() {
     println!("another one leads after {:?}", before.elapsed());
     assert_eq!(next, to);
     assert_eq!(client.call("GET a"), bulk("2"));
+}
+
+/// A connection to a server that follows, once it replies so to a command.
+fn follower(set: &Set, at: usize, command: &str, reply: &Reply) -> Client {
+    let mut found = None;
+    let log = || set.servers[at].as_ref().map_or_else(String::new, Server::log);
+    wait_until(log, || {
+        let Some(mut client) = set.client(at) else { return false };
+        // It may be about to become another one.
+        let said =
+            client.try_send(format!("{command}\r\n").as_bytes()).ok().and_then(|()| client.try_reply());
+        let is_there = said.as_ref() == Some(reply);
+        found = is_there.then_some(client);
+        is_there
+    });
+    found.expect("it was waited for")
+}
+
+/// What the leader has written is read at the others, of whatever type it is, and nothing is written there.
+#[test]
+fn servers_that_follow_serve_reads() {
+    let mut set = Set::start(3);
+    let (leader, mut client) = set.leader();
+    let at = (leader + 1) % 3;
+    let many: Vec<String> = (0..3000).map(|n| format!("field:{n} value:{n}")).collect();
+    let lua = "#!lua name=lib\nredis.register_function{function_name='of', callback=function(keys) return \
+               redis.call('GET', keys[1]) end, flags={'no-writes'}}";
+    for command in
+        ["SET a 1", "RPUSH list a b c", "SADD set 1 2 3", "ZADD zset 1 one 2 two", "XADD stream 1-1 f v"]
+    {
+        assert!(!matches!(client.call(command), Reply::Error(_)), "{command}");
+    }
+    assert_eq!(client.call(&format!("HSET hash {}", many.join(" "))), Reply::Int(3000));
+    assert_eq!(client.call("SET goes 1 PX 300"), ok());
+    assert_eq!(client.call_args(&["FUNCTION", "LOAD", lua]), bulk("lib"));
+    assert_eq!(client.call("SET last 1"), ok());
+    let mut read = follower(&set, at, "GET last", &bulk("1"));
+    let same = [
+        "GET a",
+        "MGET a goes-not",
+        "LRANGE list 0 -1",
+        "SMEMBERS set",
+        "ZRANGE zset 0 -1 WITHSCORES",
+        "XRANGE stream - +",
+        "HGET hash field:2999",
+        "HLEN hash",
+        "DBSIZE",
+        "TYPE hash",
+        "STRLEN a",
+        "EXISTS a list",
+        "EVAL_RO return(redis.call('GET',KEYS[1])) 1 a",
+        "PFCOUNT none",
+        "OBJECT ENCODING hash",
+        "SCAN 0 COUNT 1000",
+    ];
+    wait_until(|| "what expires is gone".into(), || client.call("EXISTS goes") == Reply::Int(0));
+    wait_until(|| "there, too".into(), || read.call("EXISTS goes") == Reply::Int(0));
+    wait_until(|| "it is removed".into(), || read.call("DBSIZE") == client.call("DBSIZE"));
+    for command in same {
+        assert_eq!(read.call(command), client.call(command), "{command}");
+    }
+    // A function that was loaded later, and again.
+    wait_until(|| "the library".into(), || read.call("FCALL_RO of 1 a") == bulk("1"));
+    let other = lua.replace("keys[1]", "'last'");
+    assert_eq!(client.call_args(&["FUNCTION", "LOAD", "REPLACE", &other]), bulk("lib"));
+    assert_eq!(client.call("SET last 2"), ok());
+    wait_until(|| "the new library".into(), || read.call("FCALL_RO of 1 a") == bulk("2"));
+
+    for command in [
+        "SET a 2",
+        "DEL a",
+        "LPOP list",
+        "FLUSHALL",
+        "EXPIRE a 1",
+        "EVAL return(redis.call('SET',KEYS[1],1)) 1 a",
+    ] {
+        let said = read.call(command);
+        let is_refused =
+            matches!(&said, Reply::Error(what) if String::from_utf8_lossy(what).contains("READONLY "));
+        assert!(is_refused, "{command}: {said:?}");
+    }
+    assert!(is_error(&read.call("CLIENT TRACKING ON"), "ERR The server follows"));
+    assert!(is_error(&read.call("SUBSCRIBE a"), "ERR Messages are published by the leader"));
+    assert!(is_error(&read.call("BACKUP BEGIN"), "ERR The server follows"));
+    assert!(is_error(&read.call("WAIT 1 0"), "ERR WAIT cannot be used with replica instances."));
+    assert!(is_error(&read.call("REPLICAOF NO ONE"), "ERR "));
+    assert_eq!(read.call("SAVE"), ok());
+    let Reply::Array(role) = read.call("ROLE") else { panic!("no role") };
+    assert_eq!((&role[0], &role[3]), (&bulk("slave"), &bulk("connected")));
+    assert_eq!(read.info("master_link_status"), "up");
+    assert_eq!(read.info("slave_read_only"), "1");
+
+    // Who waits for entries is woken by those that come from elsewhere; who watches a key learns that it was written.
+    read.send(b"XREAD BLOCK 20000 STREAMS stream 1-1\r\n");
+    let mut watches = set.client(at).expect("it runs");
+    assert_eq!(watches.call("WATCH a"), ok());
+    assert_eq!(client.call("XADD stream 1-2 f v"), bulk("1-2"));
+    assert_eq!(client.call("SET a 2"), ok());
+    assert!(matches!(read.reply(), Reply::Array(streams) if streams.len() == 1));
+    wait_until(|| "it is there".into(), || read.call("GET a") == bulk("2"));
+    assert_eq!(watches.call("MULTI"), ok());
+    assert_eq!(watches.call("GET a"), Reply::Simple("QUEUED".into()));
+    assert_eq!(watches.call("EXEC"), Reply::Null);
+
+    // All is there after a restart, and when it leads.
+    let folder = set.kill(at);
+    assert_eq!(client.call("SET last 3"), ok());
+    set.start_in(at, folder);
+    let mut read = follower(&set, at, "GET last", &bulk("3"));
+    for command in same {
+        assert_eq!(read.call(command), client.call(command), "{command}");
+    }
+    let port = set.options[at][1].clone();
+    client.send(format!("FAILOVER TO 127.0.0.1 {port}\r\n").as_bytes());
+    drop(client.try_reply());
+    let (next, mut client) = set.leader_but(leader);
+    assert_eq!((next, client.call("HLEN hash"), client.call("GET last")), (at, Reply::Int(3000), bulk("3")));
+    assert_eq!(client.call("SET last 4"), ok());
+    follower(&set, leader, "GET last", &bulk("4"));
 }
 
 /// A server that follows knows the users of its options, lets them do what they may, and tells load balancers what it is.

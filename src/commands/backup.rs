@@ -53,6 +53,8 @@ const TICK: Duration = Duration::from_millis(2);
 const AT_HOME: Stop = Stop::new(
     "ERR With this scm-method there are no checkpoints to back up: stop the server, and copy its folder",
 );
+const FOLLOWS: Stop =
+    Stop::new("ERR The server follows another one of its replica set: the leader gives copies of the data");
 const IN_USE: Stop = Stop::new("ERR Another backup is under way");
 const NONE: Stop = Stop::new("ERR This connection has begun no backup");
 
@@ -73,6 +75,9 @@ pub(super) fn check_possible(server: &Server) -> Result<(), Stop> {
     }
     if server.store.home_stats().is_some() {
         return Err(AT_HOME);
+    }
+    if server.replication.is_in_set() {
+        return Err(FOLLOWS);
     }
     Ok(())
 }

@@ -172,6 +172,11 @@ fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
 
 fn subscribe(call: &mut Call, kind: Kind) -> Answer {
     let word = call.command.name;
+    if call.server().replication.is_in_set() {
+        return Err(Stop::new(
+            "ERR Messages are published by the leader of the replica set: subscribe there",
+        ));
+    }
     if kind == Kind::Shard && call.session.in_exec {
         return Err(Stop::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }

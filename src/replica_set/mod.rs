@@ -1,9 +1,10 @@
 //! The server's part in a replica set: a thread with a replica (`holdfast_consensus::Replica`), its clock, and its connections to the
-//! other servers (`crate::net::bus`). First it has the set [founded](founding), if it is not. Then it follows, and a [front] answers
-//! clients; once it is elected, the server opens its store and serves. One that leads no more begins again, as a new process
-//! would: nothing else takes back what its store has done in memory.
+//! other servers (`crate::net::bus`). First it has the set [founded](founding), if it is not, and a [front] answers clients. Then it
+//! [follows](following), and clients may read what is agreed on; once it is elected, the server opens its store anew and serves. One that leads
+//! no more begins again, as a new process would: nothing else takes back what its store has done in memory.
 
 mod copying;
+mod following;
 mod founding;
 mod frame;
 pub mod front;
@@ -22,11 +23,13 @@ use crate::{
     server::replica_set::{CONNECTED, Other, ReplicaSet, View},
     util::runtime,
 };
+pub use following::Followed;
+use following::Following;
 use founding::Founding;
 use frame::Frame;
-use holdfast_consensus::{Change, EachBatch, MEMBERS_MAX, MemberId, Replica, Role};
+use holdfast_consensus::{Change, EachBatch, MemberId, Replica, Role};
 use holdfast_io::Error;
-use holdfast_store::{Agreement, Io, Lsn, Options, Replication, Store, replay_log};
+use holdfast_store::{Agreement, Io, Options, Replication, replay_log};
 use lending::Lending;
 use standing::{JOURNAL, Standing, State};
 use std::{
@@ -55,8 +58,6 @@ const PREFACE: &[u8; 8] = b"HFset04\n";
 const FRAME_MAX: usize = 1 << 30;
 /// How many ticks the engine waits for a leader before it elects another one.
 const ELECTION_TICKS: u64 = 10;
-/// Bytes of log after which a server that follows takes a checkpoint.
-const REST_BYTES: u64 = 128 << 20;
 /// How long a server waits before it begins again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -83,7 +84,15 @@ impl Running {
     }
 }
 
-/// Starts the thread, which tells when the server is elected. `io` is the data folder, which must be this process's, and the store there is
+/// What the thread tells.
+pub struct Events {
+    /// The server follows, and what it has can be read.
+    pub followed: oneshot::Receiver<Followed>,
+    /// It is elected.
+    pub elected: oneshot::Receiver<Elected>,
+}
+
+/// Starts the thread, which tells what the server becomes. `io` is the data folder, which must be this process's, and the store there is
 /// opened with `options`, which are to have [`on_unreadable`].
 ///
 /// # Errors
@@ -93,7 +102,7 @@ pub fn start(
     set: Arc<ReplicaSet>,
     io: Arc<dyn Io>,
     options: Options,
-) -> Result<(Running, oneshot::Receiver<Elected>), String> {
+) -> Result<(Running, Events), String> {
     let no_port =
         "replica-set: the other servers connect at port + 10000, which is none; set replica-set-port";
     let port = bus_port(config, Opt::ReplicaSetPort).ok_or(no_port)?;
@@ -103,7 +112,7 @@ pub fn start(
     let founding = Founding::new(set.clone(), dir, io.clone(), options.clone())?;
     let tick = Duration::from_millis(config.number(Opt::ReplicaSetTimeout) as u64) / ELECTION_TICKS as u32;
     let (end, ended) = mpsc::unbounded_channel();
-    let (electing, elected) = oneshot::channel();
+    let ((showing, followed), (electing, elected)) = (oneshot::channel(), oneshot::channel());
     let (woken, wakes) = mpsc::channel(1);
     let (telling, successors) = mpsc::unbounded_channel();
     set.tell_of_successors(telling);
@@ -117,8 +126,8 @@ pub fn start(
         lending: Lending::default(),
         outbox: Vec::new(),
         electing: Some(electing),
-        rested: 0,
-        resting: None,
+        showing: Some(showing),
+        following: None,
         woken,
         is_leaving: false,
         successor: None,
@@ -128,7 +137,7 @@ pub fn start(
         runtime.block_on(part.run(listeners, wakes, successors, ended));
     });
     let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
-    Ok((Running { thread, end }, elected))
+    Ok((Running { thread, end }, Events { followed, elected }))
 }
 
 /// Refuses to serve the data folder of one of a replica set on its own: the others may have what it has not, and the other way round.
@@ -238,10 +247,10 @@ struct Part {
     outbox: Vec<(Address, Frame)>,
     /// Until it is elected.
     electing: Option<oneshot::Sender<Elected>>,
-    /// Where the log ended at the last checkpoint.
-    rested: Lsn,
-    /// The thread that takes one.
-    resting: Option<JoinHandle<()>>,
+    /// Until it has the store of one that follows.
+    showing: Option<oneshot::Sender<Followed>>,
+    /// As one that follows.
+    following: Option<Following>,
     woken: mpsc::Sender<()>,
     /// The server ends as soon as another one leads.
     is_leaving: bool,
@@ -281,7 +290,7 @@ impl Part {
             });
             let done = match event.await {
                 Event::End if self.leaves() => Ok(()),
-                Event::End => return,
+                Event::End => return self.end_following(),
                 Event::Tick => self.tick(),
                 Event::Frame(bytes) => self.receive(&bytes),
                 Event::HandOver(to) => {
@@ -292,13 +301,17 @@ impl Part {
             };
             let done = done.and_then(|()| self.work(&mut bus));
             if self.is_leaving && (done.is_err() || self.has_left()) {
-                return;
+                return self.end_following();
             }
             if let Err(error) = done {
                 time::sleep(AGAIN).await;
                 begin_again(&error);
             }
         }
+    }
+
+    fn end_following(&mut self) {
+        self.following.take().into_iter().for_each(Following::end);
     }
 
     fn tick(&mut self) -> Result<(), String> {
@@ -310,7 +323,6 @@ impl Part {
                 Some((_, is_due)) => *is_due = true,
                 None => {}
             }
-            self.rest();
             self.lend();
             self.promote();
         }
@@ -428,13 +440,15 @@ impl Part {
         let tick_us = self.tick.as_micros() as u64;
         let replica = Replica::open(self.io.clone(), JOURNAL, tick_us, Box::new(read_log), Box::new(wake));
         let replica = replica.map_err(failed)?;
-        self.rested = replica.extent().0;
         log!(Notice, "Follows from entry {} on, LSN {}", replica.last(), replica.extent().0);
         self.founding.learn(replica.addresses(), None);
         // Before the replica says anything: a leader that has just given a copy goes on behind it.
         self.founding.greet_all(replica.last());
         self.outbox.extend(self.founding.take_frames());
         self.set.join(self.founding.member_of().expect("the set is founded"), replica.clone());
+        let of = (self.set.clone(), replica.clone(), replica.id());
+        let showing = self.showing.take().expect("a replica is opened once");
+        self.following = Some(Following::start((self.io.clone(), self.options.clone()), of, showing)?);
         self.replica = Some(replica);
         Ok(())
     }
@@ -445,38 +459,12 @@ impl Part {
         }
         if let Some((term, agreement)) = replica.lead() {
             log!(Notice, "Elected in term {term}");
+            self.end_following();
             let replication = Replication { term, agreement };
             let electing = self.electing.take().expect("it was not elected before");
             // If nobody waits for it, the server ends.
             let _ = electing.send(Elected { replica: replica.clone(), replication });
         }
-    }
-
-    /// As one that follows, takes a checkpoint now and then, so that a start has little to replay: each server at another place of the log.
-    fn rest(&mut self) {
-        let (Some(replica), Some(own)) = (&self.replica, self.founding.own()) else { return };
-        if let Some(thread) = self.resting.take_if(|thread| thread.is_finished()) {
-            thread.join().expect("a panic ends the process");
-        }
-        let share = REST_BYTES / MEMBERS_MAX as u64 * (own % MEMBERS_MAX as u64);
-        let end = replica.extent().0;
-        if (end + share) / REST_BYTES <= (self.rested + share) / REST_BYTES || self.resting.is_some() {
-            return;
-        }
-        let Some((term, agreement)) = replica.rest() else { return };
-        self.rested = end;
-        let replication = Some(Replication { term, agreement });
-        let options = Options { replication, background: false, ..self.options.clone() };
-        let (io, replica) = (self.io.clone(), replica.clone());
-        let take = move || {
-            let taken = Store::open_on(io, options).and_then(|store| store.tend_as_follower());
-            if let Err(error) = taken.and_then(|_| replica.resume()) {
-                thread::sleep(AGAIN);
-                recover(&error);
-            }
-        };
-        let thread = thread::Builder::new().name("checkpoint".into()).spawn(take);
-        self.resting = Some(thread.unwrap_or_else(|error| begin_again(&error)));
     }
 
     /// As the leader, gives copies to those who need them.

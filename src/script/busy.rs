@@ -88,6 +88,11 @@ impl Busy {
         self.first().map(|running| running.busy())
     }
 
+    /// Has all of them end; to be called where none can write.
+    pub fn kill_all(&self) {
+        self.all().iter().for_each(|running| running.killed.store(true, Relaxed));
+    }
+
     /// SCRIPT KILL, FUNCTION KILL.
     pub fn kill(&self, is_eval: bool) -> Result<(), Stop> {
         let all = self.all();

@@ -1,9 +1,9 @@
 //! One of a replica set, until it leads.
 
 use super::{
-    Signals, build_runtime,
+    Event, Signals, Workers, accept_until, build_runtime,
     folder::{cannot_open, open_store},
-    reopen_log,
+    load_functions, mailboxes, prepare, reopen_log,
     service::{self, State},
 };
 use crate::{
@@ -11,25 +11,83 @@ use crate::{
     commands::ROWS,
     config::{Config, Opt},
     net::listener::Listeners,
-    replica_set::{self, Elected, front::Front},
-    server::{cluster::Cluster, replica_set::ReplicaSet},
+    replica_set::{self, Elected, Events, Followed, front::Front},
+    server::{Server, apply, cluster::Cluster, replica_set::ReplicaSet},
 };
 use holdfast_store::{Io, OpenError, Options, Store};
-use std::{pin::pin, rc::Rc, sync::Arc, task::Poll, thread};
+use std::{
+    pin::pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::Poll,
+    thread,
+    time::Duration,
+};
 use tokio::{
     signal::unix::Signal,
     sync::{Notify, oneshot},
+    task::spawn_local,
+    time,
 };
 
-/// Follows until the server is elected, and opens its store then, which it returns with the term; `None`: it was asked to end before.
+/// How often it is looked whether functions have changed.
+const FUNCTIONS_TICK: Duration = Duration::from_millis(100);
+
+/// What a server becomes that only tells who leads.
+enum Next {
+    Leads(Elected),
+    Shows(Followed),
+}
+
+/// Follows until the server is elected, and opens its store then, which it returns with the term; `None`: it was asked to end before. What it has of
+/// the data is read meanwhile, but on a node of a cluster, which sends clients to the leader.
 pub(super) fn follow(
-    config: &Config,
+    config: &Arc<Config>,
     (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
-    elected: oneshot::Receiver<Elected>,
+    events: Events,
     hang_ups: &mut Signal,
     (io, options): (Arc<dyn Io>, Options),
 ) -> Result<Option<(Store, u64)>, String> {
-    let front = Front::new(config, set, cluster, &ROWS.table)?;
+    let Events { mut elected, followed } = events;
+    let front = || Front::new(config, set.clone(), cluster.clone(), &ROWS.table);
+    let next = async {
+        let (mut leads, mut shows) = (pin!(&mut elected), pin!(followed));
+        let shows_any = !cluster.is_on();
+        std::future::poll_fn(|cx| match (leads.as_mut().poll(cx), shows_any) {
+            (Poll::Ready(Ok(elected)), _) => Poll::Ready(Ok(Next::Leads(elected))),
+            (_, true) => {
+                shows.as_mut().poll(cx).map(|followed| Ok(Next::Shows(followed.expect("told once"))))
+            }
+            _ => Poll::Pending,
+        })
+        .await
+    };
+    service::tell(State::Serves);
+    let elected = match answer(config, front()?, hang_ups, next)? {
+        None => None,
+        Some(Next::Leads(elected)) => Some(elected),
+        Some(Next::Shows(followed)) => {
+            show(config, (set.clone(), cluster.clone()), followed, elected, hang_ups)?
+        }
+    };
+    let Some(elected) = elected else { return Ok(None) };
+    let (term, dir) = (elected.replication.term.into(), config.text(Opt::Dir));
+    let (opened, store) = oneshot::channel();
+    thread::Builder::new()
+        .name("open-store".into())
+        .spawn(move || drop(opened.send(open_to_lead(&dir, io, options, &elected))))
+        .map_err(|e| format!("cannot start a thread: {e}"))?;
+    let store = async { store.await.expect("a panic ends the process").map(|store| (store, term)) };
+    answer(config, front()?, hang_ups, store)
+}
+
+/// Tells clients who leads until something is done, and returns that; `None`: the server was asked to end before.
+fn answer<T>(
+    config: &Config,
+    front: Rc<Front>,
+    hang_ups: &mut Signal,
+    until: impl Future<Output = Result<T, String>>,
+) -> Result<Option<T>, String> {
     // Of its own, so that all connections end with it.
     let runtime = build_runtime()?;
     let (signals, listeners) = {
@@ -37,38 +95,82 @@ pub(super) fn follow(
         (Signals::new().map_err(|e| format!("cannot start: {e}"))?, Listeners::open(config)?)
     };
     log!(Notice, "One of a replica set, ready to accept connections on {}", listeners.describe());
-    service::tell(State::Serves);
-    let dir = config.text(Opt::Dir);
-    let lead = async move {
-        // The thread that elects ends with the process only.
-        let Ok(elected) = elected.await else { return std::future::pending().await };
-        let (term, (opened, store)) = (elected.replication.term.into(), oneshot::channel());
-        thread::Builder::new()
-            .name("open-store".into())
-            .spawn(move || drop(opened.send(open_to_lead(&dir, io, options, &elected))))
-            .map_err(|e| format!("cannot start a thread: {e}"))?;
-        store.await.expect("a panic ends the process").map(|store| Some((store, term)))
-    };
     let shutdown = Rc::new(Notify::new());
     runtime.block_on(async {
         let signalled = shutdown.clone();
         signals.notify(move || signalled.notify_one());
-        tokio::task::spawn_local(front.clone().accept(listeners));
-        let (mut lead, mut ended) = (pin!(lead), pin!(shutdown.notified()));
+        spawn_local(front.clone().accept(listeners));
+        let (mut until, mut ended) = (pin!(until), pin!(shutdown.notified()));
         std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
-                reopen_log(config, "the log file and the certificates are opened again");
-                if let Err(error) = front.configure(config) {
-                    log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
-                }
+                reopen_files(config, || front.configure(config));
             }
             match ended.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Ok(None)),
-                Poll::Pending => lead.as_mut().poll(cx),
+                Poll::Pending => until.as_mut().poll(cx).map_ok(Some),
             }
         })
         .await
     })
+}
+
+/// Serves reads of what the leader has written until this server is elected; `None`: it was asked to end before.
+fn show(
+    config: &Arc<Config>,
+    (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
+    followed: Followed,
+    elected: oneshot::Receiver<Elected>,
+    hang_ups: &mut Signal,
+) -> Result<Option<Elected>, String> {
+    let (mailboxes, inboxes) = mailboxes(config);
+    let Followed { store, functions } = followed;
+    let server = Server::new(&ROWS.table, config.clone(), cluster, store, (Some(set), true), mailboxes);
+    prepare(&server)?;
+    let runtime = build_runtime()?;
+    let (signals, mut listeners) = {
+        let _context = runtime.enter();
+        (Signals::new().map_err(|e| format!("cannot start: {e}"))?, Listeners::open(config)?)
+    };
+    let workers = Workers::start(&server, inboxes)?;
+    log!(Notice, "Follows, and serves reads on {}", listeners.describe());
+    let next = runtime.block_on(async {
+        let signalled = server.clone();
+        signals.notify(move || signalled.shutdown.notify_one());
+        let changed = server.clone();
+        spawn_local(async move {
+            loop {
+                time::sleep(FUNCTIONS_TICK).await;
+                if functions.swap(false, Relaxed) {
+                    load_functions(&changed);
+                }
+            }
+        });
+        let mut elected = pin!(elected);
+        let elected = std::future::poll_fn(|cx| {
+            while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
+                reopen_files(config, || apply::secure(&server));
+            }
+            elected.as_mut().poll(cx)
+        });
+        accept_until(&server, &mut listeners, elected).await
+    });
+    let next = match next {
+        Event::Ended(served) => served.map(|()| None).map_err(|e| format!("cannot serve: {e}")),
+        // The thread that elects ends with the process only.
+        Event::Asked(elected) => Ok(elected.ok()),
+    };
+    listeners.close();
+    // What only reads can be given up at any moment.
+    server.busy.kill_all();
+    workers.stop(&server);
+    next
+}
+
+fn reopen_files(config: &Config, secure: impl FnOnce() -> Result<(), String>) {
+    reopen_log(config, "the log file and the certificates are opened again");
+    if let Err(error) = secure() {
+        log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
+    }
 }
 
 /// Opens the store of a server that was elected, and waits until all that is in it is agreed on.

@@ -41,7 +41,7 @@ use std::{
 use tokio::{
     runtime::LocalRuntime,
     signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
 };
 
 /// Serves until a signal or SHUTDOWN; the error says why it could not start. If a time is given, in milliseconds, the clock by
@@ -58,8 +58,6 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let failed = |e: io::Error| format!("cannot start: {e}");
         (signal(SignalKind::hangup()).map_err(failed)?, signal(SignalKind::user_defined2()).map_err(failed)?)
     };
-    let workers = server::worker_count(config.number(Opt::Workers));
-    let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     limits::fit_max_clients(&config, 0)?;
     // Before the data folder is touched: a second server by mistake ends here.
     let (mut adopted, metrics) = match &mut predecessor {
@@ -92,11 +90,11 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         }
         Some(set) => {
             options.on_unreadable = replica_set::on_unreadable;
-            let (member, elected) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
+            let (member, events) = replica_set::start(&config, set.clone(), io.clone(), options.clone())?;
             if let Some(metrics) = &metrics {
                 metrics.show_set(set.clone());
             }
-            match follow(&config, (set, node.clone()), elected, &mut hang_ups, (io, options))? {
+            match follow(&config, (set, node.clone()), events, &mut hang_ups, (io, options))? {
                 Some((store, term)) => (store, Some(term), Some(member)),
                 None => {
                     service::tell(State::Ends);
@@ -111,14 +109,9 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     tell_data_folder(&config);
     let store = Arc::new(store);
     set.iter().for_each(|set| set.lead(store.clone()));
-    let server = Server::new(&ROWS.table, config, node, store, set, mailboxes);
-    // The log may have more than its share of the files already.
-    limits::fit_max_clients(&server.config, server.store.log().stats().segments.into())?;
-    apply::apply_all(&server)?;
-    for what in load_libraries(&server.libraries, &server.store) {
-        log!(Warning, "cannot load {what}");
-    }
-    acl::load_at_start(&server.acl, &server.config)?;
+    let (mailboxes, inboxes) = mailboxes(&config);
+    let server = Server::new(&ROWS.table, config, node, store, (set, false), mailboxes);
+    prepare(&server)?;
     begin_replication(&server)?;
     warn_of_options_without_effect(&server.config);
 
@@ -129,18 +122,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         let listeners = adopted.take().map_or_else(|| Listeners::open(&server.config), Ok)?;
         (signals, listeners)
     };
-    let threads: io::Result<Vec<_>> = inboxes
-        .into_iter()
-        .enumerate()
-        .map(|(index, inbox)| {
-            let server = server.clone();
-            let name = format!("worker-{index}");
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || event_loop::run(server, &ROWS, index, Moment::now, inbox))
-        })
-        .collect();
-    let threads = threads.map_err(|e| format!("cannot start the workers: {e}"))?;
+    let workers = Workers::start(&server, inboxes)?;
 
     cluster.iter().for_each(|cluster| cluster.serve(server.clone(), term));
     let replica = replica::start(server.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
@@ -158,7 +140,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
         }
         written => written?,
     };
-    log!(Notice, "Holdfast {VERSION} started, {workers} workers, process {}", process::id());
+    log!(Notice, "Holdfast {VERSION} started, {} workers, process {}", workers.0.len(), process::id());
     log!(Notice, "Ready to accept connections on {}", listeners.describe());
     if !has_taken_over {
         service::tell(State::Serves);
@@ -190,14 +172,7 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     server.replication.end();
     server.follow_role();
     replica.join().expect("a panic ends the process");
-    for index in 0..workers {
-        server.send(index, Message::Stop);
-    }
-    for thread in threads {
-        if let Err(e) = thread.join().expect("a panic ends the process") {
-            log!(Warning, "a worker could not start: {e}");
-        }
-    }
+    workers.stop(&server);
     // Its tasks share the server, and so does who shows its figures.
     drop(runtime);
     drop(metrics);
@@ -215,6 +190,57 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
     let closed = close_store(server);
     log!(Notice, "Holdfast is now ready to exit, bye bye...");
     served.map_err(|e| format!("cannot serve: {e}")).and(closed)
+}
+
+/// The mailboxes of as many workers as the options say, and what comes out of them.
+fn mailboxes(config: &Config) -> (Vec<UnboundedSender<Message>>, Vec<UnboundedReceiver<Message>>) {
+    let workers = server::worker_count(config.number(Opt::Workers));
+    (0..workers).map(|_| mpsc::unbounded_channel()).unzip()
+}
+
+/// Has a server be as its options, its data and its files of users say.
+fn prepare(server: &Arc<Server>) -> Result<(), String> {
+    // The log may have more than its share of the files already.
+    limits::fit_max_clients(&server.config, server.store.log().stats().segments.into())?;
+    apply::apply_all(server)?;
+    server.follow_role();
+    load_functions(server);
+    acl::load_at_start(&server.acl, &server.config)
+}
+
+fn load_functions(server: &Server) {
+    for what in load_libraries(&server.libraries, &server.store) {
+        log!(Warning, "cannot load {what}");
+    }
+}
+
+/// The threads that execute commands.
+struct Workers(Vec<thread::JoinHandle<io::Result<()>>>);
+
+impl Workers {
+    fn start(server: &Arc<Server>, inboxes: Vec<UnboundedReceiver<Message>>) -> Result<Workers, String> {
+        let start = |(index, inbox)| {
+            let server = server.clone();
+            let name = format!("worker-{index}");
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || event_loop::run(server, &ROWS, index, Moment::now, inbox))
+        };
+        let threads: io::Result<Vec<_>> = inboxes.into_iter().enumerate().map(start).collect();
+        threads.map(Workers).map_err(|e| format!("cannot start the workers: {e}"))
+    }
+
+    /// Ends them, and the connections that they have.
+    fn stop(self, server: &Server) {
+        for index in 0..self.0.len() {
+            server.send(index, Message::Stop);
+        }
+        for thread in self.0 {
+            if let Err(e) = thread.join().expect("a panic ends the process") {
+                log!(Warning, "a worker could not start: {e}");
+            }
+        }
+    }
 }
 
 fn build_runtime() -> Result<LocalRuntime, String> {

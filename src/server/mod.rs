@@ -96,7 +96,7 @@ pub struct Server {
     pub replication: Replication,
     /// The server as a node of a cluster.
     pub cluster: Arc<Cluster>,
-    /// The replica set that it leads.
+    /// The replica set that it leads, or follows in.
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// What is sent to clients without their asking.
     pub push: Arc<Push>,
@@ -138,16 +138,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with one mailbox per worker. Others may know its options before, and what is known of its cluster.
+    /// A server with one mailbox per worker. Others may know its options before, and what is known of its cluster. `follows`: it only shows what the
+    /// leader of its replica set has written.
     pub fn new(
         table: &'static Table,
         config: Arc<Config>,
         cluster: Arc<Cluster>,
         store: Arc<Store>,
-        replica_set: Option<Arc<ReplicaSet>>,
+        (replica_set, follows): (Option<Arc<ReplicaSet>>, bool),
         mailboxes: Vec<UnboundedSender<Message>>,
     ) -> Arc<Server> {
-        let lease = replica_set.as_ref().map(|set| set.lease.clone());
+        let lease = replica_set.as_ref().filter(|_| !follows).map(|set| set.lease.clone());
         let progress = Progress::new(mailboxes.len(), lease);
         let writers = Arc::new(AdmissionQueue::new());
         follow_log(&store, progress.clone(), writers.clone());
@@ -170,7 +171,7 @@ impl Server {
             workers: mailboxes.iter().map(|_| WorkerStats::new(table.ids())).collect(),
             output_limits: Default::default(),
             pause: Pause::new(),
-            replication: Replication::new(),
+            replication: Replication::new(replica_set.clone().filter(|_| follows)),
             cluster,
             replica_set,
             push,

@@ -15,7 +15,10 @@ use holdfast_resp::Writer;
 use holdfast_store::{Io, Lsn, Store};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::sync::mpsc::UnboundedSender;
@@ -107,6 +110,10 @@ pub struct ReplicaSet {
     /// Until when what was read may be told.
     pub lease: Arc<Lease>,
     view: Mutex<View>,
+    /// Whether somebody leads.
+    is_led: AtomicBool,
+    /// As one that follows, up to where what is agreed on is applied.
+    applied: AtomicU64,
     successors: OnceLock<UnboundedSender<MemberId>>,
     /// Once the set is founded: which it is, and the replica of this server.
     joined: OnceLock<(u64, Arc<Replica>)>,
@@ -155,6 +162,8 @@ impl ReplicaSet {
             trust,
             lease,
             view: Mutex::default(),
+            is_led: AtomicBool::new(false),
+            applied: AtomicU64::new(0),
             successors: OnceLock::new(),
             joined: OnceLock::new(),
             cluster: Mutex::default(),
@@ -188,7 +197,23 @@ impl ReplicaSet {
 
     /// Shows what is known.
     pub fn show(&self, view: View) {
+        self.is_led.store(view.leader.is_some(), Relaxed);
         *self.lock() = view;
+    }
+
+    /// Whether somebody leads.
+    pub fn is_led(&self) -> bool {
+        self.is_led.load(Relaxed)
+    }
+
+    /// As one that follows, shows up to where what is agreed on is applied.
+    pub fn show_applied(&self, lsn: Lsn) {
+        self.applied.store(lsn, Relaxed);
+    }
+
+    /// Up to where that is.
+    pub fn applied(&self) -> Lsn {
+        self.applied.load(Relaxed)
     }
 
     /// The server leads, with this store.

@@ -4,7 +4,7 @@
 //! A replica stays one over a restart: the file `replica-of` in the data folder names its primary, and says whether the data are
 //! being replaced by the primary's, as they must not be served then.
 
-use crate::{clients::client::Client, config::file::replace};
+use crate::{clients::client::Client, config::file::replace, server::replica_set::ReplicaSet};
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
@@ -101,6 +101,27 @@ pub struct Status {
     pub offset: u64,
 }
 
+impl Status {
+    /// That of one that follows in a replica set.
+    fn in_set(set: &ReplicaSet) -> Status {
+        let view = set.view();
+        let leader = view.leader().map(|(_, leader)| leader);
+        Status {
+            primary: Primary {
+                host: leader.map_or_else(String::new, |leader| leader.host.clone()),
+                port: leader.map_or(0, |leader| leader.port),
+            },
+            link: if leader.is_some() { Link::Connected } else { Link::Connect },
+            down: Duration::ZERO,
+            silent: Duration::ZERO,
+            copying: None,
+            id: String::new(),
+            read_offset: view.extent.0,
+            offset: set.applied(),
+        }
+    }
+}
+
 /// What the thread of the link is to do.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -118,6 +139,8 @@ pub struct Replication {
     pub offset: AtomicU64,
     state: Mutex<State>,
     ordered: Condvar,
+    /// The replica set that it is a follower of.
+    set: Option<Arc<ReplicaSet>>,
 }
 
 #[derive(Default)]
@@ -140,15 +163,16 @@ struct State {
 }
 
 impl Replication {
-    /// Of nobody.
-    pub fn new() -> Replication {
+    /// Of nobody, or of whoever leads a replica set.
+    pub fn new(set: Option<Arc<ReplicaSet>>) -> Replication {
         Replication {
-            is_replica: AtomicBool::new(false),
+            is_replica: AtomicBool::new(set.is_some()),
             is_loading: AtomicBool::new(false),
             is_connected: AtomicBool::new(false),
             offset: AtomicU64::new(0),
             state: Mutex::default(),
             ordered: Condvar::new(),
+            set,
         }
     }
 
@@ -169,7 +193,12 @@ impl Replication {
 
     /// Whether it follows the primary now.
     pub fn is_connected(&self) -> bool {
-        self.is_connected.load(Relaxed)
+        self.set.as_ref().map_or_else(|| self.is_connected.load(Relaxed), |set| set.is_led())
+    }
+
+    /// Whether it follows in a replica set: what it has is what the leader has written.
+    pub fn is_in_set(&self) -> bool {
+        self.set.is_some()
     }
 
     /// Begins with what the data folder says, or else with `primary`, if there is one; whom the server follows.
@@ -332,6 +361,9 @@ impl Replication {
 
     /// What is told of it; `None`: it is no replica.
     pub fn status(&self) -> Option<Status> {
+        if let Some(set) = &self.set {
+            return Some(Status::in_set(set));
+        }
         let state = self.state();
         let primary = state.primary.clone()?;
         let since = |moment: Option<Instant>| moment.map_or(Duration::ZERO, |moment| moment.elapsed());
@@ -432,7 +464,7 @@ mod tests {
     #[test]
     fn a_primary_is_left_only_when_it_writes_no_more() {
         let folder = tempfile::tempdir().unwrap();
-        let replication = Replication::new();
+        let replication = Replication::new(None);
         assert_eq!(replication.begin(folder.path(), None).unwrap(), None);
         assert!(replication.leave().unwrap() && replication.status().is_none());
         replication.follow(primary(1)).unwrap();
@@ -452,15 +484,15 @@ mod tests {
     #[test]
     fn a_replica_stays_one_and_does_not_serve_half_a_copy() {
         let folder = tempfile::tempdir().unwrap();
-        let replication = Replication::new();
+        let replication = Replication::new(None);
         replication.begin(folder.path(), Some(primary(1))).unwrap();
         let order = replication.next_order().unwrap();
         replication.set_loading(&order, true).unwrap();
-        let again = Replication::new();
+        let again = Replication::new(None);
         assert_eq!(again.begin(folder.path(), None).unwrap(), Some(primary(1)));
         assert!(again.is_replica() && again.is_loading());
         // An option is of later than the file.
-        let again = Replication::new();
+        let again = Replication::new(None);
         assert_eq!(again.begin(folder.path(), Some(primary(2))).unwrap(), Some(primary(2)));
         assert!(again.is_loading() && again.leave().is_err() && again.is_replica());
     }

@@ -54,8 +54,6 @@ pub(super) struct Inner {
 pub(super) enum State {
     /// It stores what the leader appends.
     Follows,
-    /// Somebody else has its log open, to take a checkpoint.
-    Rests,
     /// A store appends to its log.
     Leads,
     /// It led, and another one does, or nobody.
@@ -132,7 +130,7 @@ impl Inner {
                 Ok(())
             }
             State::Deposed => Ok(()),
-            State::Follows | State::Rests => self.work_as_follower(),
+            State::Follows => self.work_as_follower(),
         }
     }
 

@@ -149,10 +149,6 @@ impl Replica {
     /// The medium's: the replica is to be opened anew, as after every error.
     pub fn tick(&self) -> Result<()> {
         self.with(|inner| {
-            if inner.state == State::Rests {
-                // It could not be elected now.
-                return;
-            }
             inner.ticks += 1;
             inner.decided_before = inner.decided;
             inner.raft.tick();
@@ -255,26 +251,17 @@ impl Replica {
             return None;
         }
         inner.state = State::Leads;
-        Some(self.leave_log(&mut inner))
-    }
-
-    /// As one that follows, leaves the log to a store that takes a checkpoint, appends nothing, and is dropped before
-    /// [`Replica::resume`]. `None`: not all that is stored is agreed on now.
-    pub fn rest(self: &Arc<Self>) -> Option<(u32, Agreement)> {
-        let mut inner = self.inner.lock();
-        let is_ready = inner.decided == inner.raft.store().last_number();
-        if inner.state != State::Follows || inner.raft.raft.state != StateRole::Follower || !is_ready {
-            return None;
-        }
-        inner.state = State::Rests;
-        Some(self.leave_log(&mut inner))
-    }
-
-    fn leave_log(self: &Arc<Self>, inner: &mut Inner) -> (u32, Agreement) {
         inner.raft.mut_store().log = None;
         let groups: Weak<dyn Groups> = Arc::downgrade(&(self.clone() as Arc<dyn Groups>));
         let agreement = Agreement { groups: Some(groups), agreed: inner.agreed() };
-        (inner.raft.raft.term as u32, agreement)
+        Some((inner.raft.raft.term as u32, agreement))
+    }
+
+    /// As one that follows, the log that it stores to. It is another one after entries that are void were cut off, and until then whoever reads
+    /// it may, up to what is durable there. `None`: it leads, or is about to.
+    pub fn followed_log(&self) -> Option<Arc<Log>> {
+        let inner = self.inner.lock();
+        inner.log().filter(|_| inner.state == State::Follows)
     }
 
     /// The log of the store that leads: others are sent what they need of it.
@@ -282,18 +269,6 @@ impl Replica {
         self.inner.lock().raft.mut_store().log = Some(log.clone());
         // An error would be of what is done besides, and comes again.
         let _ = self.with(|_| {});
-    }
-
-    /// Goes on storing what the leader appends.
-    ///
-    /// # Errors
-    /// As [`Replica::tick`].
-    pub fn resume(&self) -> Result<()> {
-        let mut inner = self.inner.lock();
-        assert_eq!(inner.state, State::Rests);
-        inner.state = State::Follows;
-        let last = inner.raft.store().last_number();
-        inner.read_again(last)
     }
 
     /// Until when no other replica leads, by this one's clock: microseconds. What was read before may be replied by then, whenever the

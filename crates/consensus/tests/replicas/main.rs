@@ -15,7 +15,7 @@ use world::{Counts, World};
 /// Steps of trouble in a life.
 const TROUBLE: u64 = 5000;
 
-static TOTAL: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
+static TOTAL: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
 
 #[test]
 fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
@@ -25,7 +25,7 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
         world.settle();
         let counts = world.counts;
         let Counts { terms, deposed, rests, reads, hand_overs, cuts, copies, copies_of_behind, .. } = counts;
-        let Counts { adds, promotions, removals, .. } = counts;
+        let Counts { adds, promotions, removals, followed, .. } = counts;
         let counted = [
             terms,
             deposed,
@@ -38,6 +38,7 @@ fn nothing_acknowledged_is_lost_and_no_read_goes_back() {
             adds,
             promotions,
             removals,
+            followed,
         ];
         for (total, count) in TOTAL.iter().zip(counted) {
             total.fetch_add(count, Relaxed);

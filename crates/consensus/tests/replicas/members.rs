@@ -88,7 +88,7 @@ fn the_base_is_sent_as_it_is() {
         // Both begin with that entry from now on.
         world.servers[&leader].up.as_ref().unwrap().store.as_ref().unwrap().checkpoint().unwrap();
         (0..20).for_each(|_| world.step());
-        world.rest(other);
+        world.follow(other, true);
         for id in [leader, other] {
             world.servers.get_mut(&id).unwrap().up = None;
         }

@@ -5,8 +5,8 @@ use holdfast_consensus::{
     Change, EachBatch, Envelope, Extract, MEMBERS_MAX, MemberId, Members, Replica, Role,
 };
 use holdfast_io::{Durability, Error, Io, SimIo};
-use holdfast_log::{Log, SEAL, batch_len};
-use holdfast_store::{Agreement, Begin, Lsn, Options, Replication, Store, replay_log};
+use holdfast_log::{Groups, Log, SEAL, batch_len};
+use holdfast_store::{Agreement, Begin, Follower, Lsn, Options, Replication, Store, replay_log};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -74,6 +74,8 @@ pub fn address(id: MemberId) -> String {
 pub struct Up {
     /// Dropped before the replica.
     pub store: Option<Store>,
+    /// What applies, while it follows, what it stores, and the log of that.
+    pub follower: Option<(Arc<Log>, Follower)>,
     pub replica: Arc<Replica>,
     /// Nothing is served before all of the log is agreed on that the store was opened with.
     pub serves_from: Lsn,
@@ -129,6 +131,7 @@ pub struct Counts {
     pub kills: u64,
     pub deposed: u64,
     pub rests: u64,
+    pub followed: u64,
     pub hand_overs: u64,
     pub cuts: u64,
     pub lost: u64,
@@ -493,7 +496,8 @@ impl World {
             let (writes, reads) = (Vec::new(), Vec::new());
             let server = self.servers.get_mut(&id).unwrap();
             let (blank, behind) = (BTreeMap::new(), BTreeSet::new());
-            server.up = Some(Up { store: None, replica, serves_from: 0, blank, behind, writes, reads });
+            let (store, follower) = (None, None);
+            server.up = Some(Up { store, follower, replica, serves_from: 0, blank, behind, writes, reads });
             server.life += 1;
             server.ticked_ms = server.io.monotonic_us() / 1000;
         }
@@ -523,31 +527,52 @@ impl World {
             self.counts.terms += 1;
             self.at_risk(id, |server| {
                 let options = options(Some(Replication { term, agreement }));
-                let store = Store::open_on(Arc::new(server.io.clone()), options)?;
                 let up = server.up.as_mut().unwrap();
+                up.follower = None;
+                let store = Store::open_on(Arc::new(server.io.clone()), options)?;
                 up.serves_from = store.log().tail();
                 up.replica.attach(store.log());
                 up.store = Some(store);
                 Ok(())
             });
-        } else if self.rng.chance(100) && up.store.is_none() {
-            self.rest(id);
+        } else if up.store.is_none() && self.rng.chance(3) {
+            let rests = self.rng.chance(30);
+            self.follow(id, rests);
         }
     }
 
-    /// A server that follows takes a checkpoint.
-    pub fn rest(&mut self, id: MemberId) {
-        let Some((term, agreement)) = self.servers[&id].up.as_ref().unwrap().replica.rest() else { return };
-        self.counts.rests += 1;
-        let mut freed = 0;
-        self.at_risk(id, |server| {
-            let options = options(Some(Replication { term, agreement }));
-            let store = Store::open_on(Arc::new(server.io.clone()), options)?;
-            freed = store.tend_as_follower()?;
-            drop(store);
-            server.up.as_ref().unwrap().replica.resume()
+    /// A server that follows applies what is agreed on, is read, and may take a checkpoint.
+    pub fn follow(&mut self, id: MemberId, rests: bool) {
+        let target = self.rng.below(KEYS);
+        let (mut found, mut freed) = (None, 0);
+        let followed = self.at_risk(id, |server| {
+            let up = server.up.as_mut().unwrap();
+            let Some(log) = up.replica.followed_log() else { return Ok(()) };
+            // What is void was cut off.
+            up.follower.take_if(|(of, _)| !Arc::ptr_eq(of, &log));
+            if up.follower.is_none() {
+                let agreement = Agreement { groups: None, agreed: log.durable() };
+                let options = options(Some(Replication { term: up.replica.term() as u32, agreement }));
+                let follower = Follower::open(Arc::new(server.io.clone()), log.clone(), options)?;
+                up.follower = follower.map(|follower| (log, follower));
+            }
+            let Some((_, follower)) = &mut up.follower else { return Ok(()) };
+            while follower.advance()? {}
+            let read = follower.store().get(0, &key(target), |value| value.map(write_of));
+            found = read.unwrap().0;
+            if rests {
+                freed = follower.checkpoint(&|lsn| up.replica.keep_from(lsn), &|| false)?;
+            }
+            Ok(())
         });
+        self.counts.rests += u64::from(rests && followed.is_some());
         self.counts.freed += freed as u64;
+        if let Some(write) = found {
+            // It is agreed on, so no later read of a leader's may lack it.
+            let shown = self.shown.entry(target).or_default();
+            *shown = write.max(*shown);
+            self.counts.followed += 1;
+        }
     }
 
     /// Clients write to it and read from it, and get the replies that are due.
@@ -732,10 +757,17 @@ impl World {
             let server = &self.servers[&id];
             let replica = &server.up.as_ref().unwrap().replica;
             assert_eq!((replica.role(), replica.extent()), (is_led_by, extent), "{id}\n{}", self.describe());
-            let (term, agreement) = replica.rest().expect("all is agreed on");
-            let options = options(Some(Replication { term, agreement }));
-            let store = Store::open_on(Arc::new(server.io.clone()), options).unwrap();
-            assert!(all(&store) == truth, "{id} has other data");
+            let log = replica.followed_log().expect("it follows");
+            let agreement = Agreement { groups: None, agreed: extent.1 };
+            let options = options(Some(Replication { term: replica.term() as u32, agreement }));
+            let known = self.servers.get_mut(&id).unwrap().up.as_mut().unwrap().follower.take();
+            let known = known.filter(|(of, _)| Arc::ptr_eq(of, &log)).map(|(_, follower)| follower);
+            let open = || Follower::open(Arc::new(self.servers[&id].io.clone()), log.clone(), options);
+            let mut follower = known.unwrap_or_else(|| open().unwrap().expect("all is agreed on"));
+            while follower.advance().unwrap() {}
+            follower.count().unwrap();
+            let store = follower.store();
+            assert!(all(store) == truth, "{id} has other data");
             store.check().expect("a sound store");
             let leaders = self.servers[&leader].up.as_ref().unwrap().store.as_ref().unwrap().log();
             compared += compare_logs(leaders, store.log(), extent.0);
