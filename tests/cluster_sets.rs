@@ -184,6 +184,7 @@ fn a_cluster_of_sets_outlives_its_leaders() {
             let master = me.split(' ').nth(3).expect("who leads");
             assert_eq!(client.call(&format!("CLUSTER REPLICATE {master}")), ok());
             assert_eq!(items(&client.call(&format!("CLUSTER REPLICAS {master}"))).len(), SERVERS - 1);
+            check_reads_of_follower(set, port, &mut client);
         }
     }
     for round in 0..2 {
@@ -205,6 +206,28 @@ fn a_cluster_of_sets_outlives_its_leaders() {
         cluster.sets[set].start_in(leader, folder);
         cluster.wait_until_agreed();
     }
+}
+
+/// One that follows serves reads of what its set has to those who ask for them, and sends all others to the leader, which has this port.
+fn check_reads_of_follower(set: usize, port: u16, client: &mut Client) {
+    let of = |set: usize| move |n: &u32| hash_slot(format!("key:{n}").as_bytes()) / 8192 == set as u16;
+    let (own, others) = ((0..500).find(of(set)).expect("one"), (0..500).find(of(1 - set)).expect("one"));
+    let slot = hash_slot(format!("key:{own}").as_bytes());
+    let moved = error(&format!("MOVED {slot} 127.0.0.1:{port}"));
+    let get = format!("GET key:{own}");
+    assert_eq!(client.call(&get), moved);
+    assert_eq!(client.call("READONLY"), ok());
+    wait_until(|| "it has what the leader has".into(), || client.call(&get) == bulk(own.to_string()));
+    assert_eq!(client.call(&format!("SET key:{own} 1")), moved);
+    assert_eq!(client.call("MULTI"), ok());
+    assert_eq!(client.call(&get), Reply::Simple("QUEUED".into()));
+    assert_eq!(client.call("EXEC"), harness::array([bulk(own.to_string())]));
+    let script = format!("EVAL_RO return(redis.call('GET',KEYS[1])) 1 key:{own}");
+    assert_eq!(client.call(&script), bulk(own.to_string()));
+    assert!(is_error(&client.call(&format!("GET key:{others}")), "MOVED "));
+    assert!(number(&client.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))).expect("a count") > 0);
+    assert_eq!(client.call("READWRITE"), ok());
+    assert_eq!(client.call(&get), moved);
 }
 
 /// Whichever leader is killed while slots move, the slots are one node's, which has all that was acknowledged.

@@ -76,7 +76,7 @@ pub(super) fn check_possible(server: &Server) -> Result<(), Stop> {
     if server.store.home_stats().is_some() {
         return Err(AT_HOME);
     }
-    if server.replication.is_in_set() {
+    if server.replication.set().is_some() {
         return Err(FOLLOWS);
     }
     Ok(())

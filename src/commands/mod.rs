@@ -52,7 +52,7 @@ mod vectors;
 mod zsets;
 
 use crate::exec::handler::{Row, Rows};
-pub use cluster::parse_meeting;
+pub use cluster::{NO_SLOTS, check_replicates, parse_meeting, take_over};
 pub use connection::hello_reply;
 pub use info::human;
 use std::sync::LazyLock;

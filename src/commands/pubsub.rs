@@ -172,7 +172,7 @@ fn confirm(call: &mut Call, word: &str, kind: Kind, name: Option<&[u8]>) {
 
 fn subscribe(call: &mut Call, kind: Kind) -> Answer {
     let word = call.command.name;
-    if call.server().replication.is_in_set() {
+    if call.server().replication.set().is_some() {
         return Err(Stop::new(
             "ERR Messages are published by the leader of the replica set: subscribe there",
         ));

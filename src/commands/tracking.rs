@@ -32,7 +32,7 @@ const NOT_WHERE_FOLLOWED: Stop = Stop::new(
 pub fn tracking(call: &mut Call) -> Answer {
     let mode = parse(call)?;
     let server = call.server();
-    if call.is(2, "on") && server.replication.is_in_set() {
+    if call.is(2, "on") && server.replication.set().is_some() {
         return Err(NOT_WHERE_FOLLOWED);
     }
     if call.is(2, "on") {

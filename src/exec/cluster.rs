@@ -2,16 +2,23 @@
 //! (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>, "Redirection and resharding").
 
 use crate::{
-    command::{Command, Flags, error::Stop, keys::CallKeys},
+    command::{
+        Command, Flags,
+        error::{LOADING, Stop},
+        keys::CallKeys,
+    },
     config::Opt,
     exec::{invocation::Invocation, turn::Turn},
-    server::{Server, cluster::View},
+    server::{Server, cluster::View, replica_set::ReplicaSet},
     session::Session,
 };
-use holdfast_cluster::MemberId;
+use holdfast_cluster::{MemberId, Seat};
 use holdfast_resp::Args;
 use holdfast_store::{Txn, hash_slot};
 
+/// Nobody leads the replica set of a node.
+pub const NO_LEADER: Stop =
+    Stop::new("CLUSTERDOWN the servers of this part of the cluster have no leader now");
 const TRYAGAIN: Stop = Stop::new("TRYAGAIN Multiple keys request during rehashing of slot");
 
 /// Why a command is not executed here.
@@ -120,6 +127,14 @@ impl Turn<'_> {
                 false => return Err(Elsewhere::Down),
             }
         }
+        if let Some(set) = self.worker.server.replication.set()
+            && is_of_set(set, &view, owner)
+        {
+            return match session.reads_replicas && only_reads {
+                true => Ok(Way::Here),
+                false => Err(Elsewhere::Ask(to_leader(set, &view, slot))),
+            };
+        }
         if cluster.is_frozen(slot) {
             return Err(Elsewhere::Later);
         }
@@ -221,7 +236,32 @@ pub fn check_unnamed<'k>(
     if unnamed.any(|key| hash_slot(key) != slot) {
         return Err(Elsewhere::CrossSlot.into());
     }
-    if server.cluster.serves(slot) { Ok(()) } else { Err(TRYAGAIN) }
+    let is_followed = || {
+        let view = server.cluster.view();
+        let owner = view.map.owner(slot);
+        server.replication.set().is_some_and(|set| owner.is_some_and(|owner| is_of_set(set, &view, owner)))
+    };
+    if server.cluster.serves(slot) || is_followed() { Ok(()) } else { Err(TRYAGAIN) }
+}
+
+/// Whether a node is of a replica set.
+pub fn is_of_set(set: &ReplicaSet, view: &View, node: MemberId) -> bool {
+    let seat = view.map.members().get(&node).and_then(|member| member.seat);
+    seat.is_some_and(|seat| set.seat().is_some_and(|own| own.set == seat.set))
+}
+
+/// Sends a client to the leader of a replica set, of which this server is a follower, and which the map may not know yet.
+pub fn to_leader(set: &ReplicaSet, view: &View, slot: u16) -> Stop {
+    let known = set.view();
+    let (Some(seat), Some((server, address))) = (set.seat(), known.leader()) else { return NO_LEADER };
+    if server == seat.server {
+        return LOADING;
+    }
+    let leader = Some(Seat { server, ..seat });
+    match view.map.members().values().find(|member| member.seat == leader) {
+        Some(member) => view.redirection("MOVED", slot, member).into(),
+        None => format!("MOVED {slot} {}:{}", address.host, address.port).into(),
+    }
 }
 
 /// Whether a slot that some node owns is here, on its way, or elsewhere.

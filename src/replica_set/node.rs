@@ -3,25 +3,22 @@
 use super::front::Front;
 use crate::{
     command::{
-        error::{LOADING, SYNTAX, Stop},
+        error::{SYNTAX, Stop},
         table::Lookup,
     },
-    commands::parse_meeting,
+    commands::{NO_SLOTS, check_replicates, parse_meeting, take_over},
     exec::{
         call::{unknown_subcommand, wrong_arity},
-        cluster::slot_of,
+        cluster::{is_of_set, slot_of, to_leader},
     },
     server::cluster::{Order, View},
 };
-use holdfast_cluster::{Change, Name, Seat};
+use holdfast_cluster::{Change, Name};
 use holdfast_resp::{Args, Writer};
 use holdfast_store::hash_slot;
 use std::{sync::mpsc::TryRecvError, time::Duration};
 use tokio::time::sleep;
 
-const NO_LEADER: Stop = Stop::new("CLUSTERDOWN the servers of this part of the cluster have no leader now");
-const NO_SLOTS: Stop =
-    Stop::new("ERR the node does not lead its replica set: slots are given to the one that does");
 /// How often it is looked whether an order was carried out.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -37,34 +34,13 @@ impl Front {
             Err(why) => return Some(why),
         };
         let view = self.cluster.view();
-        Some(match view.map.owner(slot).and_then(|owner| view.map.members().get(&owner)) {
+        let owner = view.map.owner(slot);
+        Some(match owner.and_then(|id| Some((id, view.map.members().get(&id)?))) {
             None => Stop::new("CLUSTERDOWN Hash slot not served"),
             Some(_) if !view.is_ok => Stop::new("CLUSTERDOWN The cluster is down"),
-            Some(owner)
-                if owner.seat.is_some_and(|seat| Some(seat.set) == self.seat().map(|own| own.set)) =>
-            {
-                self.to_leader(&view, slot)
-            }
-            Some(owner) => view.redirection("MOVED", slot, owner).into(),
+            Some((id, _)) if is_of_set(&self.set, &view, id) => to_leader(&self.set, &view, slot),
+            Some((_, owner)) => view.redirection("MOVED", slot, owner).into(),
         })
-    }
-
-    fn seat(&self) -> Option<Seat> {
-        self.set.seat()
-    }
-
-    /// Sends a client to the leader of this set, which the map may not know yet.
-    fn to_leader(&self, view: &View, slot: u16) -> Stop {
-        let set = self.set.view();
-        let (Some(seat), Some((server, address))) = (self.seat(), set.leader()) else { return NO_LEADER };
-        if server == seat.server {
-            return LOADING;
-        }
-        let leader = Some(Seat { server, ..seat });
-        match view.map.members().values().find(|member| member.seat == leader) {
-            Some(member) => view.redirection("MOVED", slot, member).into(),
-            None => format!("MOVED {slot} {}:{}", address.host, address.port).into(),
-        }
     }
 
     /// Answers CLUSTER.
@@ -103,7 +79,7 @@ impl Front {
                 out.ok();
             }
             "replicate" => {
-                self.replicate(&view, known(&view, args.at(2))?)?;
+                check_replicates(&self.set, &view, known(&view, args.at(2))?)?;
                 out.ok();
             }
             "forget" => {
@@ -125,31 +101,13 @@ impl Front {
                 out.ok();
             }
             "failover" => {
-                let own = self.seat().ok_or(NO_LEADER)?.server;
-                self.set.view().leader().ok_or(NO_LEADER)?;
-                self.set.hand_over(own);
+                take_over(&self.set)?;
                 out.ok();
             }
             "countkeysinslot" | "getkeysinslot" => return Err(self.refusal()),
             _ => return Err(NO_SLOTS),
         }
         Ok(())
-    }
-
-    /// Which data a server has follows from its replica set: it can be told so, and not be told otherwise.
-    fn replicate(&self, view: &View, master: Name) -> Result<(), Stop> {
-        if master == view.name {
-            return Err(Stop::new("ERR Can't replicate myself"));
-        }
-        let is_of_set = |seat: Seat| Some(seat.set) == self.seat().map(|own| own.set);
-        let master = view.map.id_of(master).and_then(|id| view.map.members().get(&id));
-        match master.and_then(|master| master.seat).is_some_and(is_of_set) {
-            true => Ok(()),
-            false => Err(Stop::new(
-                "ERR the node is of a replica set, and a replica of the one that leads that: to have it in another one, REPLICASET REMOVE it, and \
-                 REPLICASET ADD it there",
-            )),
-        }
     }
 
     /// Has the thread that takes part in the cluster carry out an order.

@@ -25,7 +25,10 @@ use std::{
 };
 use tokio::{
     signal::unix::Signal,
-    sync::{Notify, oneshot},
+    sync::{
+        Notify,
+        oneshot::{self, error::RecvError},
+    },
     task::spawn_local,
     time,
 };
@@ -40,7 +43,7 @@ enum Next {
 }
 
 /// Follows until the server is elected, and opens its store then, which it returns with the term; `None`: it was asked to end before. What it has of
-/// the data is read meanwhile, but on a node of a cluster, which sends clients to the leader.
+/// the data is read meanwhile.
 pub(super) fn follow(
     config: &Arc<Config>,
     (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
@@ -51,14 +54,12 @@ pub(super) fn follow(
     let Events { mut elected, followed } = events;
     let front = || Front::new(config, set.clone(), cluster.clone(), &ROWS.table);
     let next = async {
-        let (mut leads, mut shows) = (pin!(&mut elected), pin!(followed));
-        let shows_any = !cluster.is_on();
-        std::future::poll_fn(|cx| match (leads.as_mut().poll(cx), shows_any) {
-            (Poll::Ready(Ok(elected)), _) => Poll::Ready(Ok(Next::Leads(elected))),
-            (_, true) => {
-                shows.as_mut().poll(cx).map(|followed| Ok(Next::Shows(followed.expect("told once"))))
-            }
-            _ => Poll::Pending,
+        let leads = async { Next::Leads(told(&mut elected).await) };
+        let shows = async { Next::Shows(told(followed).await) };
+        let (mut leads, mut shows) = (pin!(leads), pin!(shows));
+        std::future::poll_fn(|cx| match leads.as_mut().poll(cx) {
+            Poll::Pending => shows.as_mut().poll(cx).map(Ok),
+            ready => ready.map(Ok),
         })
         .await
     };
@@ -79,6 +80,14 @@ pub(super) fn follow(
         .map_err(|e| format!("cannot start a thread: {e}"))?;
     let store = async { store.await.expect("a panic ends the process").map(|store| (store, term)) };
     answer(config, front()?, hang_ups, store)
+}
+
+/// What is told, if it ever is: who could tell it may have ended.
+async fn told<T>(receiver: impl Future<Output = Result<T, RecvError>>) -> T {
+    match receiver.await {
+        Ok(told) => told,
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// Tells clients who leads until something is done, and returns that; `None`: the server was asked to end before.
@@ -145,7 +154,7 @@ fn show(
                 }
             }
         });
-        let mut elected = pin!(elected);
+        let mut elected = pin!(told(elected));
         let elected = std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
                 reopen_files(config, || apply::secure(&server));
@@ -156,8 +165,7 @@ fn show(
     });
     let next = match next {
         Event::Ended(served) => served.map(|()| None).map_err(|e| format!("cannot serve: {e}")),
-        // The thread that elects ends with the process only.
-        Event::Asked(elected) => Ok(elected.ok()),
+        Event::Asked(elected) => Ok(Some(elected)),
     };
     listeners.close();
     // What only reads can be given up at any moment.

@@ -196,9 +196,9 @@ impl Replication {
         self.set.as_ref().map_or_else(|| self.is_connected.load(Relaxed), |set| set.is_led())
     }
 
-    /// Whether it follows in a replica set: what it has is what the leader has written.
-    pub fn is_in_set(&self) -> bool {
-        self.set.is_some()
+    /// The replica set in which it follows: what it has is what the leader of that has written.
+    pub fn set(&self) -> Option<&ReplicaSet> {
+        self.set.as_deref()
     }
 
     /// Begins with what the data folder says, or else with `primary`, if there is one; whom the server follows.

@@ -62,6 +62,8 @@ pub struct Session {
     pub time: Option<Duration>,
     /// Commands until ASKING is over, that itself included.
     pub asking: u8,
+    /// Whether it reads at nodes that follow in a replica set (READONLY).
+    pub reads_replicas: bool,
     /// Keys that EXEC must find unchanged.
     pub watched: Watched,
     /// What the current command waits for.
@@ -166,6 +168,7 @@ impl Session {
             orders: Orders::default(),
             time: None,
             asking: 0,
+            reads_replicas: false,
             watched: Watched::default(),
             waiting: None,
             ticket: None,

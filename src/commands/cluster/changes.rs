@@ -2,27 +2,35 @@
 
 use super::{
     keys::{Looked, data_of, keys_in},
-    order::{change, has_ordered, known, name, named_slots, ordered, slot, take_outcome, view},
+    order::{change, has_ordered, known, leader_view, name, named_slots, ordered, slot, take_outcome, view},
 };
 use crate::{
     commands::prelude::*,
-    exec::{call::wrong_subcommand, keyspace::Keyspace},
-    server::cluster::Order,
+    exec::{
+        call::wrong_subcommand,
+        cluster::{NO_LEADER, is_of_set},
+        keyspace::Keyspace,
+    },
+    server::{
+        cluster::{Order, View},
+        replica_set::ReplicaSet,
+    },
 };
-use holdfast_cluster::Change;
+use holdfast_cluster::{Change, Name};
 use holdfast_resp::parse_int;
 
+const REPLICATES_ITSELF: Stop = Stop::new("ERR Can't replicate myself");
 const BAD_ACTION: Stop =
     Stop::new("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
 
 fn add(call: &mut Call, ranges: bool) -> Answer {
-    view(call)?;
+    leader_view(call)?;
     let slots = named_slots(call, 2..call.args.len(), ranges)?;
     change(call, |id| Change::AddSlots { id, slots })
 }
 
 fn remove(call: &mut Call, ranges: bool) -> Answer {
-    view(call)?;
+    leader_view(call)?;
     let slots = named_slots(call, 2..call.args.len(), ranges)?;
     change(call, |_| Change::RemoveSlots { slots })
 }
@@ -44,7 +52,7 @@ pub fn del_slots_range(call: &mut Call) -> Answer {
 }
 
 pub fn flush_slots(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
-    view(call)?;
+    leader_view(call)?;
     if !has_ordered(call) && keyspace.len(data_of(call))? > 0 {
         return Err(Stop::new("ERR DB must be empty to perform CLUSTER FLUSHSLOTS."));
     }
@@ -52,7 +60,7 @@ pub fn flush_slots(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 }
 
 pub fn bump_epoch(call: &mut Call) -> Answer {
-    let view = view(call)?;
+    let view = leader_view(call)?;
     if let Some(outcome) = take_outcome(call) {
         outcome?;
         let epoch = view.map.members().get(&view.id).map_or(0, |me| me.epoch);
@@ -63,7 +71,7 @@ pub fn bump_epoch(call: &mut Call) -> Answer {
 }
 
 pub fn set_config_epoch(call: &mut Call) -> Answer {
-    view(call)?;
+    leader_view(call)?;
     let epoch = call.int(2)?;
     let epoch = u64::try_from(epoch)
         .map_err(|_| Stop::from(format!("ERR Invalid config epoch specified: {epoch}")))?;
@@ -117,14 +125,16 @@ pub fn reset(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
         3 if call.is(2, "soft") => false,
         _ => return Err(SYNTAX),
     };
-    if !has_ordered(call) && keyspace.len(data_of(call))? > 0 {
+    // What one that follows has is its replica set's, and stays.
+    let leads = call.server().replication.set().is_none();
+    if leads && !has_ordered(call) && keyspace.len(data_of(call))? > 0 {
         return Err(Stop::new("ERR CLUSTER RESET can't be called with master nodes containing keys"));
     }
     ordered(call, |answer| Order::Reset(is_hard, answer))
 }
 
 pub fn set_slot(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
-    let view = view(call)?;
+    let view = leader_view(call)?;
     let slot = slot(call, 2)?;
     // A time limit is only of use where replicas are waited for.
     let len = if call.args.len() >= 6 && call.is(call.args.len() - 2, "timeout") {
@@ -170,14 +180,52 @@ pub fn set_slot(call: &mut Call, keyspace: &mut Keyspace) -> Answer {
 
 pub fn replicate(call: &mut Call) -> Answer {
     let view = view(call)?;
-    if known(call, &view, 2)? == view.name {
-        return Err(Stop::new("ERR Can't replicate myself"));
+    let master = known(call, &view, 2)?;
+    if let Some(set) = call.server().replication.set() {
+        check_replicates(set, &view, master)?;
+        return call.reply_ok();
+    }
+    if master == view.name {
+        return Err(REPLICATES_ITSELF);
     }
     Err(Stop::new("ERR nodes of this cluster have no replicas"))
 }
 
+/// Whether one that follows in a replica set is a replica of a node. Which data it has follows from the set: it can be told so, and not be told
+/// otherwise.
+///
+/// # Errors
+/// It is not.
+pub fn check_replicates(set: &ReplicaSet, view: &View, master: Name) -> Result<(), Stop> {
+    if master == view.name {
+        return Err(REPLICATES_ITSELF);
+    }
+    match view.map.id_of(master).is_some_and(|master| is_of_set(set, view, master)) {
+        true => Ok(()),
+        false => Err(Stop::new(
+            "ERR the node is of a replica set, and a replica of the one that leads that: to have it in another one, REPLICASET REMOVE it, and \
+             REPLICASET ADD it there",
+        )),
+    }
+}
+
+/// Has one that follows in a replica set lead it.
+///
+/// # Errors
+/// Nobody leads it now who could have it do so.
+pub fn take_over(set: &ReplicaSet) -> Result<(), Stop> {
+    let own = set.seat().ok_or(NO_LEADER)?.server;
+    set.view().leader().ok_or(NO_LEADER)?;
+    set.hand_over(own);
+    Ok(())
+}
+
 pub fn failover(call: &mut Call) -> Answer {
     view(call)?;
+    if let Some(set) = call.server().replication.set() {
+        take_over(set)?;
+        return call.reply_ok();
+    }
     Err(Stop::new("ERR You should send CLUSTER FAILOVER to a replica"))
 }
 

@@ -1,13 +1,13 @@
 //! CLUSTER MIGRATESLOTS and its kin, by Valkey's names: slots go to another node as a whole.
 
-use super::order::{named_slots, ordered, view};
+use super::order::{leader_view, named_slots, ordered, view};
 use crate::{commands::prelude::*, exec::call::wrong_subcommand, server::cluster::Order};
 use holdfast_cluster::Name;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// CLUSTER MIGRATESLOTS SLOTSRANGE first last [first last ...] NODE node-id
 pub fn migrate_slots(call: &mut Call) -> Answer {
-    view(call)?;
+    leader_view(call)?;
     let len = call.args.len();
     if len < 7 || len.is_multiple_of(2) {
         return Err(wrong_subcommand(call.args));

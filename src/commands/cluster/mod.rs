@@ -6,10 +6,11 @@ mod migrations;
 mod order;
 
 use crate::{commands::prelude::*, server::cluster::View};
-pub use changes::parse_meeting;
 use changes::*;
+pub use changes::{check_replicates, parse_meeting, take_over};
 use keys::*;
 use migrations::*;
+pub use order::NO_SLOTS;
 use order::{known, view};
 
 const ROW: Command = Command {
@@ -43,13 +44,13 @@ pub static COMMANDS: &[Row] = &[
         summary: "Enables read-only queries for a connection to a Redis Cluster replica node.",
         ..ROW
     }
-    .by(Plain(changes_nothing)),
+    .by(Plain(read_only)),
     Command {
         name: "readwrite",
         summary: "Enables read-write queries for a connection to a Redis Cluster replica node.",
         ..ROW
     }
-    .by(Plain(changes_nothing)),
+    .by(Plain(read_write)),
 ];
 
 const MANAGES: Flags = Flags::ADMIN.and(Flags::STALE);
@@ -111,9 +112,16 @@ fn asking(call: &mut Call) -> Answer {
     call.reply_ok()
 }
 
-/// Whoever gets here has the data itself, and reads them in one way only; a server that follows in a replica set answers without this (`replica_set::front`).
-fn changes_nothing(call: &mut Call) -> Answer {
+/// Reads at one that follows what its replica set has, from now on.
+fn read_only(call: &mut Call) -> Answer {
     view(call)?;
+    call.session.reads_replicas = true;
+    call.reply_ok()
+}
+
+fn read_write(call: &mut Call) -> Answer {
+    view(call)?;
+    call.session.reads_replicas = false;
     call.reply_ok()
 }
 

@@ -18,6 +18,9 @@ use std::{
 };
 
 const NO_CLUSTER: Stop = Stop::new("ERR This instance has cluster support disabled");
+/// The node follows in a replica set.
+pub const NO_SLOTS: Stop =
+    Stop::new("ERR the node does not lead its replica set: slots are given to the one that does");
 const BAD_SLOT: Stop = Stop::new("ERR Invalid or out of range slot");
 const NOT_IN_SCRIPTS: Stop = Stop::new("ERR scripts do not change the cluster: all its nodes decide on that");
 const NOT_BEHIND_OTHERS: Stop = Stop::new(
@@ -28,6 +31,12 @@ const NOT_BEHIND_OTHERS: Stop = Stop::new(
 pub fn view(call: &Call) -> Result<Arc<View>, Stop> {
     let cluster = &call.server().cluster;
     if cluster.is_on() { Ok(cluster.view()) } else { Err(NO_CLUSTER) }
+}
+
+/// The same for what changes the node's own slots; an error where another one leads the replica set that has them.
+pub fn leader_view(call: &Call) -> Result<Arc<View>, Stop> {
+    let view = view(call)?;
+    if call.server().replication.set().is_none() { Ok(view) } else { Err(NO_SLOTS) }
 }
 
 /// Has the cluster decide on a change, which is made of this node's number, and replies when it has.
