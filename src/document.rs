@@ -25,7 +25,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("bgsave", "Takes a checkpoint."),
     (
         "cluster",
-        "All nodes decide on changes; replicas are the other servers of a replica set, and serve no reads. See docs/cluster.md.",
+        "All nodes decide on changes; replicas are the other servers of a replica set. See docs/cluster.md.",
     ),
     ("debug", "What tests need; see DEBUG HELP."),
     ("endurance", "Redis has no such command."),
@@ -52,8 +52,6 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "psync",
         "Sends a snapshot to a client that wants nothing more (`REPLCONF rdb-only 1`), whatever offset it names; no other one is a replica of Redis's kind.",
     ),
-    ("readonly", "Nothing changes: no node is a replica."),
-    ("readwrite", "Nothing changes: no node is a replica."),
     (
         "replconf",
         "Takes `rdb-only`, `rdb-filter-only` and `capa`, which say what SYNC sends; `listening-port`, `ip-address` and `version` mean nothing.",

@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// Bytes of log after which a checkpoint is taken.
 const REST_BYTES: u64 = 128 << 20;
+/// How long what is agreed on may wait for more of it.
+const GATHER: Duration = Duration::from_millis(2);
 /// How often memory is looked after, and the log if it does not tell.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -79,9 +81,9 @@ impl Part {
         let log = follower.store().log().clone();
         let this = thread::current();
         log.on_progress(Box::new(move || this.unpark()));
-        let functions = Arc::new(AtomicBool::new(false));
-        // If nobody waits for it, the server ends.
-        let _ = followed.send(Followed { store: follower.store().clone(), functions: functions.clone() });
+        // What was read here before the server began again was in its log. So from there on no read goes back.
+        let shown_from = log.tail();
+        let (functions, mut followed) = (Arc::new(AtomicBool::new(false)), Some(followed));
         let mut tended = Instant::now();
         let mut rested = follower.applied();
         while !self.stops.load(Relaxed) {
@@ -93,6 +95,13 @@ impl Part {
             }
             let more = done(follower.advance()) | done(follower.load());
             self.set.show_applied(follower.applied());
+            if follower.applied() >= shown_from
+                && let Some(followed) = followed.take()
+            {
+                // If nobody waits for it, the server ends.
+                let shown = Followed { store: follower.store().clone(), functions: functions.clone() };
+                let _ = followed.send(shown);
+            }
             if follower.take_system_changes() {
                 functions.store(true, Relaxed);
             }
@@ -108,6 +117,8 @@ impl Part {
                 }
             } else if !more {
                 thread::park_timeout(TICK);
+                // Many commits at once take less than one after the other.
+                thread::sleep(GATHER);
             }
         }
     }

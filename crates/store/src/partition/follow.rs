@@ -102,22 +102,15 @@ impl Partition {
         if which.expires { &database.expires } else { &database.keys }
     }
 
-    /// Has nothing be counted into the log's live bytes as it is used: [`Partition::count_again`] does, when that is wanted.
+    /// Has nothing be counted into the log's live bytes as it is used.
     pub fn call_attached(&mut self) {
-        for database in &mut self.databases {
-            database.keys.call_attached();
-            database.expires.call_attached();
-        }
+        self.databases.iter_mut().for_each(|database| database.keys.call_attached(true));
     }
 
-    /// Counts all entries into the log's live bytes, which are none.
-    pub fn count_again(&mut self, shared: &Shared) {
+    /// Has nothing count as counted into the log's live bytes.
+    pub fn call_unattached(&mut self) {
         self.frozen = Default::default();
-        for db in 0..PHYSICAL_DATABASES as u8 {
-            for segment in 0..self.databases[usize::from(db)].keys.segment_count() {
-                self.count(shared, db, segment);
-            }
-        }
+        self.databases.iter_mut().for_each(|database| database.keys.call_attached(false));
     }
 
     /// Writes what redo says: bytes of one extent, which is this partition's.

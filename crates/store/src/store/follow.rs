@@ -196,7 +196,8 @@ impl Follower {
         let engine = &self.maintenance().engine;
         engine.finish_replay()?;
         engine.shared.log.clear_live_bytes();
-        engine.enter_each().for_each(|mut part| part.count_again(&engine.shared));
+        engine.enter_each().for_each(|mut part| part.call_unattached());
+        engine.attach_all();
         Ok(())
     }
 }

@@ -51,14 +51,6 @@ impl Store {
         self.maintenance.clean()
     }
 
-    /// Takes a checkpoint and frees what it leaves of no use, as one of several servers that have the same log, and not the one that appends to it:
-    /// nothing is appended. Returns how many segments were freed. Without the store's threads only.
-    pub fn tend_as_follower(&self) -> Result<usize> {
-        self.maintenance.checkpoint()?;
-        self.attach();
-        self.maintenance.cleaner.free_dead(self.engine(), &self.maintenance.checkpoints)
-    }
-
     /// Says in the log what time it is, if it is time to, for a restore to a point in time. The maintenance thread does so itself.
     pub fn mark_clock(&self) {
         self.maintenance.clock_marks.mark(self.engine());

@@ -71,13 +71,13 @@ impl Index {
     /// The directory is not what it should be.
     pub fn reopen(&mut self, arena: &mut Arena) -> Result<(), String> {
         *self = Index::open(arena, self.root, self.items, self.memory.clone())?;
-        self.call_attached();
+        self.call_attached(true);
         Ok(())
     }
 
-    /// Has all of it count as counted into the log's live bytes.
-    pub fn call_attached(&mut self) {
-        self.segments.iter_mut().for_each(|segment| segment.is_attached = true);
+    /// Has all of it count as counted into the log's live bytes, or nothing.
+    pub fn call_attached(&mut self, is_attached: bool) {
+        self.segments.iter_mut().for_each(|segment| segment.is_attached = is_attached);
     }
 
     /// Whether a part of the root's page is of a root that lies at `root`: which bytes of it.
