@@ -70,11 +70,12 @@ impl IndexPlaces {
         }
     }
 
-    /// The directories that a write touches.
-    fn directories_in(&self, written: &Range<u64>) -> impl Iterator<Item = Which> {
+    /// A directory that a write touches, of those that are still as they are known.
+    fn known_directory_in(&self, written: &Range<u64>) -> Option<Which> {
         let before = self.directories.range(..written.end).rev();
-        let start = written.start;
-        before.take_while(move |(_, (end, _))| *end > start).map(|(_, (_, which))| *which)
+        let touched = before.map(|(_, directory)| directory).take_while(|(end, _)| *end > written.start);
+        let mut which = touched.map(|(_, which)| *which);
+        which.find(|which| !self.moved.contains(which))
     }
 }
 
@@ -118,7 +119,7 @@ impl Partition {
         let written = offset..offset + bytes.len() as u64;
         self.forget_copies_in(places, &written);
         self.look_at_roots(places, &written);
-        for which in places.directories_in(&written).collect::<Vec<_>>() {
+        while let Some(which) = places.known_directory_in(&written) {
             self.abandon(places, which);
         }
         let extent = (offset / EXTENT) as u32;

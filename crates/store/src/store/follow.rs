@@ -7,7 +7,10 @@
 
 use super::{Store, open, options::Options};
 use crate::{
-    engine::locks::{LockWait, Locks},
+    engine::{
+        Engine,
+        locks::{LockWait, Locks},
+    },
     format::{
         entry_word::{EntryWord, size_class},
         item,
@@ -22,10 +25,7 @@ use crate::{
 use holdfast_heap::{EXTENT, Heap, Load, Record};
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{BATCH_HEADER, Cursor, Log, Lsn, Step};
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 /// Bytes of log that are applied until others are looked after.
 const STEP_BYTES: u64 = 1 << 20;
@@ -42,6 +42,7 @@ pub struct Follower {
     places: Vec<IndexPlaces>,
     /// The term of the last batch that was applied.
     epoch: u32,
+    incoming: Incoming,
     /// Whether all pages are loaded that are to be.
     is_loaded: bool,
     /// Whether something was written to the system's database since that was asked last.
@@ -55,13 +56,6 @@ pub enum MemoryNeeds {
     Nothing,
     /// A checkpoint, after which more pages can leave.
     Checkpoint,
-}
-
-/// What a batch changes.
-enum Change<'b> {
-    Record(Record<'b>),
-    /// The location of an entry's item.
-    Location(u64, [u8; 6]),
 }
 
 impl Follower {
@@ -80,7 +74,15 @@ impl Follower {
         let places = places.collect();
         let store = Arc::new(Store::of_follower(maintenance, &options));
         store.keep_expired(true);
-        Ok(Some(Follower { store, cursor, places, epoch, is_loaded: false, has_system_changes: false }))
+        Ok(Some(Follower {
+            store,
+            cursor,
+            places,
+            epoch,
+            incoming: Incoming::default(),
+            is_loaded: false,
+            has_system_changes: false,
+        }))
     }
 
     /// The store, to be read. It is to be given up before the folder is opened again.
@@ -103,12 +105,18 @@ impl Follower {
     /// The medium's, or what is on it is not what it should be: the store is to be given up.
     pub fn advance(&mut self) -> Result<bool> {
         let until = self.cursor.lsn() + STEP_BYTES;
-        let maintenance = &*self.store.maintenance;
+        let engine = &self.store.maintenance.engine;
         while self.cursor.lsn() < until {
             match self.cursor.step()? {
                 Step::Batch(batch) => {
-                    let changed = apply(maintenance, &mut self.places, batch.lsn, batch.payload)?;
-                    self.has_system_changes |= changed;
+                    self.incoming.read(
+                        &engine.shared.heap,
+                        self.places.len() as u16,
+                        batch.lsn,
+                        batch.payload,
+                    )?;
+                    self.has_system_changes |=
+                        self.incoming.apply(engine, &mut self.places, batch.payload)?;
                     self.epoch = batch.epoch;
                 }
                 Step::End => return Ok(false),
@@ -202,112 +210,144 @@ impl Follower {
     }
 }
 
-/// Applies a batch; whether it writes to the system's database.
-fn apply(maintenance: &Maintenance, places: &mut [IndexPlaces], lsn: Lsn, payload: &[u8]) -> Result<bool> {
-    let (engine, heap) = (&maintenance.engine, &maintenance.engine.shared.heap);
-    let changes = changes(lsn, payload)?;
-    let mut partitions = BTreeSet::new();
-    for change in &changes {
-        change.partitions(heap, &mut partitions)?;
-    }
-    let Some(&last) = partitions.last() else { return Ok(false) };
-    if usize::from(last) >= places.len() {
-        return Err(corrupt_batch(lsn, "it is of a partition that there is not"));
-    }
-    let is_remapped = changes.iter().any(Change::remaps);
-    if is_remapped {
-        // Who has locked one partition relies on what the databases are.
-        partitions = engine.numbers().collect();
-    }
-    let locked: Vec<u16> = partitions.into_iter().collect();
-    let mut locks = Locks::take(engine, &locked, LockWait::Endless).expect("it waits as long as it takes");
-    for change in changes {
-        match change {
-            Change::Location(offset, bytes) => write(heap, &mut locks, places, offset, &bytes),
-            Change::Record(Record::Write { offset, bytes }) => write(heap, &mut locks, places, offset, bytes),
-            Change::Record(Record::Fill { offset, len, byte }) => {
-                write(heap, &mut locks, places, offset, &vec![byte; len]);
-            }
-            Change::Record(Record::Owner { extent, owner, used }) => {
-                if let Some(old) = heap.arena_at(u64::from(extent) * EXTENT) {
-                    locks.get(old).arena.lose(extent);
-                }
-                if let Some(new) = heap.new_owner(extent, owner, used)? {
-                    locks.get(new).arena.gain(extent, owner, used);
-                }
-            }
-        }
-    }
-    if is_remapped {
-        for logical in 0..DATABASES as u8 {
-            engine.shared.databases.set(logical, locks.get(0).database_map(logical));
-        }
-    }
-    let mut is_systems = false;
-    for partition in locked {
-        is_systems |= places[usize::from(partition)].have_written(SYSTEM_DATABASE);
-        let followed = locks.get(partition).follow(&engine.shared, &mut places[usize::from(partition)]);
-        followed?;
-    }
-    locks.end();
-    Ok(is_systems)
+/// A batch as it is applied. Its memory is used again for the next one.
+#[derive(Default)]
+struct Incoming {
+    /// What it changes, in order.
+    changes: Vec<Change>,
+    locations: Vec<Change>,
+    /// The partitions that it is about, in order.
+    partitions: Vec<u16>,
+    /// Whether it changes what the databases are.
+    is_remapped: bool,
 }
 
-/// What a batch changes, in order.
-fn changes(lsn: Lsn, payload: &[u8]) -> Result<Vec<Change<'_>>> {
-    let invalid = |what: &'static str| corrupt_batch(lsn, what);
-    let (mut changes, mut locations, mut at) = (Vec::new(), Vec::new(), 0);
-    while at < payload.len() {
-        let rest = &payload[at..];
-        at += match payload::next(rest).map_err(invalid)? {
-            Next::Nothing(len) => len,
-            Next::Redo => {
-                let (record, behind) = Record::split(rest)
-                    .ok_or_else(|| invalid("a redo record of no known kind, or cut short"))?;
-                changes.push(Change::Record(record));
-                rest.len() - behind.len()
-            }
-            Next::Item(item, len) => {
-                if item.kind != item::CANCELLED {
-                    let at = lsn + (BATCH_HEADER + at) as u64;
-                    locations.push(Change::Location(item.slot, EntryWord::item_bytes(at, size_class(len))));
+/// What a batch changes. Bytes are named by where they lie in its payload.
+#[derive(Clone, Copy)]
+enum Change {
+    Write { offset: u64, at: usize, len: usize },
+    Fill { offset: u64, len: usize, byte: u8 },
+    Owner { extent: u32, owner: u16, used: u16 },
+    Location { offset: u64, bytes: [u8; 6] },
+}
+
+impl Incoming {
+    /// Takes in the payload of the batch at an LSN.
+    fn read(&mut self, heap: &Heap, partitions: u16, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        let invalid = |what: &'static str| corrupt_batch(lsn, what);
+        self.changes.clear();
+        self.locations.clear();
+        self.partitions.clear();
+        self.is_remapped = false;
+        let mut at = 0;
+        while at < payload.len() {
+            let rest = &payload[at..];
+            at += match payload::next(rest).map_err(invalid)? {
+                Next::Nothing(len) => len,
+                Next::Redo => {
+                    let split = Record::split(rest);
+                    let (record, behind) =
+                        split.ok_or_else(|| invalid("a redo record of no known kind, or cut short"))?;
+                    let len = rest.len() - behind.len();
+                    self.changes.push(match record {
+                        Record::Write { offset, bytes } => {
+                            Change::Write { offset, at: at + len - bytes.len(), len: bytes.len() }
+                        }
+                        Record::Fill { offset, len, byte } => Change::Fill { offset, len, byte },
+                        Record::Owner { extent, owner, used } => Change::Owner { extent, owner, used },
+                    });
+                    len
                 }
-                len
+                Next::Item(item, len) => {
+                    if item.kind != item::CANCELLED {
+                        let at = lsn + (BATCH_HEADER + at) as u64;
+                        let bytes = EntryWord::item_bytes(at, size_class(len));
+                        self.locations.push(Change::Location { offset: item.slot, bytes });
+                    }
+                    len
+                }
+            };
+        }
+        // Last, because an entry may have moved after its item's record.
+        self.changes.append(&mut self.locations);
+        for at in 0..self.changes.len() {
+            self.find_partitions(heap, self.changes[at])?;
+        }
+        match self.is_remapped {
+            // Who has locked one partition relies on what the databases are.
+            true => self.partitions = (0..partitions).collect(),
+            false => self.partitions.sort_unstable(),
+        }
+        match self.partitions.last() {
+            Some(last) if *last >= partitions => Err(invalid("it is of a partition that there is not")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the partitions that a change is about.
+    fn find_partitions(&mut self, heap: &Heap, change: Change) -> Result<()> {
+        let (offset, len) = match change {
+            Change::Owner { extent, owner, used } => {
+                let old = heap.arena_at(u64::from(extent) * EXTENT);
+                let new = heap.new_owner(extent, owner, used)?;
+                old.into_iter().chain(new).for_each(|partition| self.add_partition(partition));
+                return Ok(());
             }
+            Change::Write { offset, len, .. } | Change::Fill { offset, len, .. } => (offset, len),
+            Change::Location { offset, bytes } => (offset, bytes.len()),
         };
-    }
-    // Last, because an entry may have moved after its item's record.
-    changes.append(&mut locations);
-    Ok(changes)
-}
-
-impl Change<'_> {
-    /// Adds the partitions that it is about.
-    fn partitions(&self, heap: &Heap, to: &mut BTreeSet<u16>) -> Result<()> {
-        if let Change::Record(Record::Owner { extent, owner, used }) = *self {
-            to.extend(heap.arena_at(u64::from(extent) * EXTENT));
-            to.extend(heap.new_owner(extent, owner, used)?);
-        }
-        let written = self.written();
-        to.extend(
-            written.into_iter().flat_map(|(at, len)| pieces(at, len)).filter_map(|(at, _)| heap.arena_at(at)),
-        );
+        self.is_remapped |= changes_database_map(offset, len);
+        let partitions = pieces(offset, len).filter_map(|(offset, _)| heap.arena_at(offset));
+        partitions.for_each(|partition| self.add_partition(partition));
         Ok(())
     }
 
-    /// Whether it changes what the databases are.
-    fn remaps(&self) -> bool {
-        self.written().is_some_and(|(offset, len)| changes_database_map(offset, len))
+    fn add_partition(&mut self, partition: u16) {
+        if !self.partitions.contains(&partition) {
+            self.partitions.push(partition);
+        }
     }
 
-    /// The offset and the length of what it writes.
-    fn written(&self) -> Option<(u64, usize)> {
-        match *self {
-            Change::Location(offset, bytes) => Some((offset, bytes.len())),
-            Change::Record(Record::Write { offset, bytes }) => Some((offset, bytes.len())),
-            Change::Record(Record::Fill { offset, len, .. }) => Some((offset, len)),
-            Change::Record(Record::Owner { .. }) => None,
+    /// Applies it; whether it writes to the system's database.
+    fn apply(&self, engine: &Engine, places: &mut [IndexPlaces], payload: &[u8]) -> Result<bool> {
+        if self.partitions.is_empty() {
+            return Ok(false);
         }
+        let heap = &engine.shared.heap;
+        let locks = Locks::take(engine, &self.partitions, LockWait::Endless);
+        let mut locks = locks.expect("it waits as long as it takes");
+        for &change in &self.changes {
+            match change {
+                Change::Write { offset, at, len } => {
+                    write(heap, &mut locks, places, offset, &payload[at..at + len]);
+                }
+                Change::Fill { offset, len, byte } => {
+                    write(heap, &mut locks, places, offset, &vec![byte; len]);
+                }
+                Change::Owner { extent, owner, used } => {
+                    if let Some(old) = heap.arena_at(u64::from(extent) * EXTENT) {
+                        locks.get(old).arena.lose(extent);
+                    }
+                    if let Some(new) = heap.new_owner(extent, owner, used)? {
+                        locks.get(new).arena.gain(extent, owner, used);
+                    }
+                }
+                Change::Location { offset, bytes } => write(heap, &mut locks, places, offset, &bytes),
+            }
+        }
+        if self.is_remapped {
+            for logical in 0..DATABASES as u8 {
+                engine.shared.databases.set(logical, locks.get(0).database_map(logical));
+            }
+        }
+        let mut is_systems = false;
+        for &partition in &self.partitions {
+            let places = &mut places[usize::from(partition)];
+            is_systems |= places.have_written(SYSTEM_DATABASE);
+            locks.get(partition).follow(&engine.shared, places)?;
+        }
+        locks.end();
+        Ok(is_systems)
     }
 }
 
