@@ -7,10 +7,11 @@ With --network each server is in a network namespace of its own, and is isolated
 has a disk of its own, an image of a file system, which is full for a while. Both need root. With --members a server is lost for ever now and then:
 another one is added in its place, while servers are killed, and the lost one is removed.
 
-Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own. What they were told is
+Each key is a register with one writer, which writes 1, 2, 3 …, and several readers on connections of their own, most of them at the leader. What these were told is
 linearizable if, and only if, a read shows no less than any write that was acknowledged before the read began and than any read that ended before it
 began, and no more than the last write that had begun when it ended. (A write without a reply may have been done, so the next one
-is another number.) In the end all is read once more, and the folders of all servers are compared by their logs' ends.
+is another number.) Others read at servers that follow, too: there no read shows less than an earlier one at that server, nor anything that a leader does not
+show from then on. In the end all is read once more, and the folders of all servers are compared by their logs' ends.
 
 Prints how long no write was acknowledged after each fault of a leader: median, and the longest.
 """
@@ -32,6 +33,7 @@ from servers import free_port
 
 KEYS = 8
 READERS = 2
+READERS_ANYWHERE = 1
 
 
 class Connection:
@@ -257,13 +259,15 @@ class Key:
         self.name = b"register:%d" % number
         self.lock = threading.Lock()
         self.begun = self.acknowledged = self.shown = 0
+        # What each server has shown as one that follows, by its number.
+        self.followed = {}
 
 
 class Load:
     def __init__(self, servers):
         self.servers, self.is_over, self.wrong = servers, threading.Event(), []
         self.keys = [Key(number) for number in range(KEYS)]
-        self.writes = self.reads = 0
+        self.writes = self.reads = self.followers_reads = 0
         self.acknowledged_at = time.monotonic()
         self.gaps = []
 
@@ -274,7 +278,12 @@ class Load:
                 if connection is None:
                     at = (at + 1) % self.servers.count
                     connection = self.servers.connect(at)
-                if not work(connection):
+                    # A connection ends when its server becomes another one.
+                    role = connection.call(b"ROLE")
+                    if not isinstance(role, list):
+                        raise OSError(role)
+                    follower = None if role[0] == b"master" else self.servers.numbers[at]
+                if not work(connection, follower):
                     connection.close()
                     connection = None
                     time.sleep(0.01)
@@ -283,7 +292,7 @@ class Load:
                 time.sleep(0.01)
 
     def writer(self, key):
-        def write(connection):
+        def write(connection, _):
             with key.lock:
                 key.begun += 1
                 value = key.begun
@@ -300,11 +309,14 @@ class Load:
 
         self.run(write)
 
-    def reader(self):
-        def read(connection):
+    def reader(self, anywhere):
+        def read(connection, follower):
+            if follower and not anywhere:
+                return False
             key = random.choice(self.keys)
             with key.lock:
-                least = max(key.acknowledged, key.shown)
+                # Of a follower: reads there may be old, but never go back.
+                least = key.followed.get(follower, 0) if follower else max(key.acknowledged, key.shown)
             reply = connection.call(b"GET", key.name)
             if isinstance(reply, Exception):
                 return False
@@ -312,8 +324,12 @@ class Load:
             with key.lock:
                 if not least <= value <= key.begun:
                     self.wrong.append(f"{key.name}: {value} was read, when it was {least} at least and {key.begun} at most")
+                # Whoever shows something, it is agreed on, and no leader may show less from then on.
                 key.shown = max(key.shown, value)
+                if follower:
+                    key.followed[follower] = max(key.followed.get(follower, 0), value)
             self.reads += 1
+            self.followers_reads += follower is not None
             return True
 
         self.run(read)
@@ -353,7 +369,8 @@ def run(args, rng, servers):
     while servers.leader() is None:
         time.sleep(0.1)
     threads = [threading.Thread(target=load.writer, args=(key,)) for key in load.keys]
-    threads += [threading.Thread(target=load.reader) for _ in range(READERS)]
+    anywhere = [False] * READERS + [True] * READERS_ANYWHERE
+    threads += [threading.Thread(target=load.reader, args=(it,)) for it in anywhere]
     for thread in threads:
         thread.start()
     faults, until = {}, time.monotonic() + args.seconds
@@ -418,7 +435,7 @@ def run(args, rng, servers):
         value = int(last.call(b"GET", key.name) or 0)
         if not key.acknowledged <= value <= key.begun:
             load.wrong.append(f"{key.name} is {value} in the end, and {key.acknowledged} was acknowledged")
-    print(f"{load.writes} writes, {load.reads} reads; faults: {faults}")
+    print(f"{load.writes} writes, {load.reads} reads, {load.followers_reads} of them at followers; faults: {faults}")
     if gaps:
         print(f"without an acknowledged write after a fault of the leader: median {statistics.median(gaps):.2f} s, at most {max(gaps):.2f} s ({len(gaps)} times)")
     if load.wrong or not is_alive:
