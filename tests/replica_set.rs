@@ -266,6 +266,8 @@ fn one_that_follows_knows_users_and_tells_what_it_is() {
     let leader = (0..3).find(|at| leads(*at)).expect("it was waited for");
     let at = (leader + 1) % 3;
     wait_until(|| "it follows".into(), || get(ports[at], "/ready").0 == 200);
+    let log = || set.servers[at].as_ref().expect("it runs").log();
+    wait_until(log, || log().contains("Follows, and serves reads"));
     let name = format!("follows 127.0.0.1:{}", set.options[leader][1]);
     assert!(get(ports[at], "/ready").1.starts_with(&name));
     assert_eq!((get(ports[at], "/leader").0, get(ports[at], "/metrics").0), (503, 503));

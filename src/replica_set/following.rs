@@ -111,10 +111,9 @@ impl Part {
                 wants_rest |= follower.tend_memory() == MemoryNeeds::Checkpoint;
             }
             let part = |lsn: Lsn| (lsn + self.share) / self.rest_bytes;
-            if wants_rest || part(follower.applied()) > part(rested) {
-                if self.rest(&mut follower) {
-                    rested = follower.applied();
-                }
+            wants_rest |= part(follower.applied()) > part(rested);
+            if wants_rest && self.rest(&mut follower) {
+                rested = follower.applied();
             } else if !more {
                 thread::park_timeout(TICK);
                 // Many commits at once take less than one after the other.
@@ -129,8 +128,10 @@ impl Part {
             let opened = self.replica.followed_log().map(|log| {
                 let started = Instant::now();
                 let opened = Follower::open(self.io.clone(), log, self.options.clone());
-                opened.inspect(|_| {
-                    log!(Verbose, "The data of a server that follows: opened in {:?}", started.elapsed())
+                opened.inspect(|follower| {
+                    if follower.is_some() {
+                        log!(Notice, "Opened the data to follow in {:?}", started.elapsed());
+                    }
                 })
             });
             match opened.transpose() {

@@ -1,5 +1,5 @@
-//! Who answers clients of a server that does not lead: tells who does, and refuses the rest, as a replica of Redis refuses writes. What is
-//! read there could be out of date, so nothing is.
+//! Who answers clients of a server that has no store open, to lead or to be read: tells who leads, and refuses the rest, as a replica of Redis
+//! refuses writes.
 
 use crate::{
     acl::{self, Acl, User},

@@ -1,4 +1,4 @@
-//! One that follows, as a node of a cluster: it tells what it knows of that, and sends clients to the nodes that have the keys.
+//! One that has no store open, as a node of a cluster: it tells what it knows of that, and sends clients to the nodes that have the keys.
 
 use super::front::Front;
 use crate::{
