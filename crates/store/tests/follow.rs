@@ -7,7 +7,7 @@ mod history;
 mod oracle;
 mod seeds;
 
-use history::{State, apply, dump, get, random_ops, run_batch};
+use history::{Op, State, apply, dump, get, random_ops, run_batch};
 use holdfast_log::{Cursor, CursorBatch, Step};
 use holdfast_store::{
     Admission, Agreement, Codec, Follower, Io, Lsn, MemoryNeeds, Options, Replication, SimIo, Store,
@@ -109,6 +109,10 @@ fn next(cursor: &mut Cursor) -> Option<CursorBatch<'_>> {
     }
 }
 
+fn set(key: u64, len: u64) -> Op {
+    Op::Set(0, format!("key:{key}").into_bytes(), vec![len as u8; len as usize], false)
+}
+
 fn history(seed: u64) {
     let mut rng = Rng(seed);
     let options = Options {
@@ -123,13 +127,19 @@ fn history(seed: u64) {
     };
     let keys_max = if rng.chance(2) { 50 } else { 1500 };
     let keys = 1 + rng.below(keys_max);
+    let (is_long, has_many) = (rng.chance(4), rng.chance(3));
+    let steps_max = if is_long && !has_many { 6000 } else { 600 };
     let sim = SimIo::new(seed);
     let open = |sim: &SimIo| Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
     let mut leader = open(&sim);
     leader.attach();
     let mut now = State::new();
     let write = |leader: &Store, rng: &mut Rng, now: &mut State| {
-        let mut ops = random_ops(rng, keys);
+        // Many keys at once make indexes grow, and entries move within a batch.
+        let mut ops = match has_many && rng.chance(20) {
+            true => (0..500).map(|_| set(rng.below(3000), rng.below(20))).collect(),
+            false => random_ops(rng, keys),
+        };
         if leader.admit(200_000) != Admission::Ok {
             while leader.sweep() {}
             leader.log().commit_once().expect("a sound medium");
@@ -154,7 +164,6 @@ fn history(seed: u64) {
     let pin = leader.log().pin(end, u64::MAX).expect("the log of a store that was just opened");
     let mut states = BTreeMap::from([(end, now.clone())]);
     let mut ends = Vec::new();
-    let steps_max = if rng.chance(4) { 6000 } else { 600 };
     for step in 0..rng.below(steps_max) {
         match rng.below(30) {
             0..15 => {
@@ -270,6 +279,31 @@ fn history(seed: u64) {
     assert!(dump(&alone) == now);
     alone.check().expect("a sound store");
     Snapshot::of(&leader).compare(&alone);
+}
+
+/// The pages of a checkpoint may be of batches up to where the log was durable when it was complete.
+#[test]
+fn a_checkpoint_of_one_that_led_is_opened_when_all_of_it_is_agreed_on() {
+    let sim = SimIo::new(1);
+    let options =
+        Options { heap_bytes_max: 32 << 20, partitions: 1, background: false, ..Options::default() };
+    let leader = Store::open_on(Arc::new(sim.clone()), options.clone()).expect("a store");
+    run_batch(&leader, &mut vec![set(1, 10)]).expect("a sound medium");
+    let early = leader.log().tail();
+    run_batch(&leader, &mut vec![set(2, 10)]).expect("a sound medium");
+    leader.close().expect("a sound medium");
+    let end = leader.log().tail();
+    let io: Arc<dyn Io> = Arc::new(sim.fork());
+    let agreement = Agreement { groups: None, agreed: early };
+    let options = Options { replication: Some(Replication { term: 9, agreement }), ..options };
+    let log = replay_log(io.clone(), &options, &mut |_, _| Ok(())).and_then(|log| log.open());
+    let log = log.expect("a sound log");
+    let open = || Follower::open(io.clone(), log.clone(), options.clone()).expect("a sound folder");
+    assert!(open().is_none());
+    log.agree(end - 1);
+    assert!(open().is_none());
+    log.agree(end);
+    assert_eq!(dump(open().expect("all is agreed on").store()), dump(&leader));
 }
 
 #[test]
