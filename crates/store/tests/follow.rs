@@ -170,7 +170,7 @@ fn history(seed: u64) {
                 write(&leader, &mut rng, &mut now);
                 states.insert(leader.log().tail(), now.clone());
             }
-            15 => drop(leader.checkpoint().expect("a sound medium")),
+            15 => leader.checkpoint().expect("a sound medium"),
             16 => drop(leader.clean().expect("a sound medium")),
             17 => drop(leader.freeze(1 + rng.below(100_000)).expect("a sound medium")),
             18 => drop(leader.sweep()),
