@@ -56,6 +56,8 @@ const HEADERS_MAX: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long a scrape waits for a script that holds partitions, before it shows older figures.
 const SCRIPT_PATIENCE: Duration = Duration::from_millis(500);
+/// What one that follows says to who looks for the leader.
+const ANOTHER_LEADS: &str = "another server of the replica set leads, or none";
 /// How often it looks meanwhile.
 const SCRIPT_LOOK: Duration = Duration::from_millis(5);
 
@@ -125,9 +127,9 @@ enum Subject {
     /// Nothing yet.
     #[default]
     None,
-    /// A replica set, of which the server is one that does not lead.
+    /// A replica set, of which the server is one that has no data open.
     Set(Arc<ReplicaSet>),
-    /// The server, which serves.
+    /// The server, which serves, or follows and is read.
     Server(Arc<Server>),
 }
 
@@ -244,9 +246,13 @@ impl Desk {
             ("/health", Subject::None) => respond(StatusCode::OK, TEXT, "starting\n".to_owned()),
             (_, Subject::None) => unavailable("the server is starting: its data folder is being opened"),
             ("/health" | "/ready", Subject::Set(set)) => follows(&set, path == "/health"),
-            (_, Subject::Set(_)) => unavailable("another server of the replica set leads, or none"),
-            ("/health", Subject::Server(server)) => probe(&server, Severity::Failed),
-            ("/ready" | "/leader", Subject::Server(server)) => probe(&server, Severity::NotReady),
+            (_, Subject::Set(_)) => unavailable(ANOTHER_LEADS),
+            ("/health" | "/ready" | "/leader", Subject::Server(server)) => match server.replication.set() {
+                Some(_) if path == "/leader" => unavailable(ANOTHER_LEADS),
+                Some(set) => follows(set, path == "/health"),
+                None if path == "/health" => probe(&server, Severity::Failed),
+                None => probe(&server, Severity::NotReady),
+            },
             ("/status", Subject::Server(server)) => respond(StatusCode::OK, JSON, status(&server)),
             (_, Subject::Server(server)) => match self.snapshot(&server).await {
                 Some(snapshot) => respond(StatusCode::OK, OPENMETRICS, encode(server, snapshot)),

@@ -85,7 +85,6 @@ impl Part {
         let shown_from = log.tail();
         let (functions, mut followed) = (Arc::new(AtomicBool::new(false)), Some(followed));
         let mut tended = Instant::now();
-        let mut rested = follower.applied();
         while !self.stops.load(Relaxed) {
             match self.replica.followed_log() {
                 Some(now) if !Arc::ptr_eq(&now, &log) => {
@@ -108,13 +107,12 @@ impl Part {
             let mut wants_rest = follower.takes_requests();
             if tended.elapsed() >= TICK {
                 tended = Instant::now();
-                wants_rest |= follower.tend_memory() == MemoryNeeds::Checkpoint;
+                wants_rest |= follower.tend_memory() == MemoryNeeds::Checkpoint || follower.wants_room();
             }
             let part = |lsn: Lsn| (lsn + self.share) / self.rest_bytes;
-            wants_rest |= part(follower.applied()) > part(rested);
-            if wants_rest && self.rest(&mut follower) {
-                rested = follower.applied();
-            } else if !more {
+            wants_rest |= part(follower.applied()) > part(follower.checkpointed());
+            let has_rested = wants_rest && self.rest(&mut follower);
+            if !has_rested && !more {
                 thread::park_timeout(TICK);
                 // Many commits at once take less than one after the other.
                 thread::sleep(GATHER);

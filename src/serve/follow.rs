@@ -10,6 +10,7 @@ use crate::{
     admin::log::log,
     commands::ROWS,
     config::{Config, Opt},
+    metrics::Port,
     net::listener::Listeners,
     replica_set::{self, Elected, Events, Followed, front::Front},
     server::{Server, apply, cluster::Cluster, replica_set::ReplicaSet},
@@ -48,7 +49,7 @@ pub(super) fn follow(
     config: &Arc<Config>,
     (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
     events: Events,
-    hang_ups: &mut Signal,
+    (hang_ups, metrics): (&mut Signal, Option<&Port>),
     (io, options): (Arc<dyn Io>, Options),
 ) -> Result<Option<(Store, u64)>, String> {
     let Events { mut elected, followed } = events;
@@ -68,7 +69,7 @@ pub(super) fn follow(
         None => None,
         Some(Next::Leads(elected)) => Some(elected),
         Some(Next::Shows(followed)) => {
-            show(config, (set.clone(), cluster.clone()), followed, elected, hang_ups)?
+            show(config, (set.clone(), cluster.clone()), (followed, elected), hang_ups, metrics)?
         }
     };
     let Some(elected) = elected else { return Ok(None) };
@@ -127,13 +128,14 @@ fn answer<T>(
 fn show(
     config: &Arc<Config>,
     (set, cluster): (Arc<ReplicaSet>, Arc<Cluster>),
-    followed: Followed,
-    elected: oneshot::Receiver<Elected>,
+    (followed, elected): (Followed, oneshot::Receiver<Elected>),
     hang_ups: &mut Signal,
+    metrics: Option<&Port>,
 ) -> Result<Option<Elected>, String> {
     let (mailboxes, inboxes) = mailboxes(config);
     let Followed { store, functions } = followed;
-    let server = Server::new(&ROWS.table, config.clone(), cluster, store, (Some(set), true), mailboxes);
+    let in_set = (Some(set.clone()), true);
+    let server = Server::new(&ROWS.table, config.clone(), cluster, store, in_set, mailboxes);
     prepare(&server)?;
     let runtime = build_runtime()?;
     let (signals, mut listeners) = {
@@ -142,6 +144,7 @@ fn show(
     };
     let workers = Workers::start(&server, inboxes)?;
     log!(Notice, "Follows, and serves reads on {}", listeners.describe());
+    metrics.inspect(|metrics| metrics.show(server.clone()));
     let next = runtime.block_on(async {
         let signalled = server.clone();
         signals.notify(move || signalled.shutdown.notify_one());
@@ -171,6 +174,12 @@ fn show(
     // What only reads can be given up at any moment.
     server.busy.kill_all();
     workers.stop(&server);
+    metrics.inspect(|metrics| metrics.show_set(set));
+    drop(runtime);
+    while Arc::strong_count(&server) > 1 {
+        // Who is being told its figures has a share of the store, which must be gone before the folder is opened again.
+        thread::sleep(Duration::from_millis(1));
+    }
     next
 }
 

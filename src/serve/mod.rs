@@ -94,7 +94,8 @@ pub fn serve(config: Config, clock_stopped_at_ms: Option<u64>) -> Result<(), Str
             if let Some(metrics) = &metrics {
                 metrics.show_set(set.clone());
             }
-            match follow(&config, (set, node.clone()), events, &mut hang_ups, (io, options))? {
+            let beside = (&mut hang_ups, metrics.as_ref());
+            match follow(&config, (set, node.clone()), events, beside, (io, options))? {
                 Some((store, term)) => (store, Some(term), Some(member)),
                 None => {
                     service::tell(State::Ends);

@@ -29,6 +29,7 @@ static COMPARED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 static EVICTED: AtomicU64 = AtomicU64::new(0);
 static CACHED: AtomicU64 = AtomicU64::new(0);
+static ROOM: AtomicU64 = AtomicU64::new(0);
 
 /// A server that follows.
 struct Following {
@@ -210,7 +211,9 @@ fn history(seed: u64) {
             28 => {
                 let needs = following.follower.tend_memory();
                 EVICTED.fetch_add(following.follower.store().stats().heap_pages_evicted, Relaxed);
-                if needs == MemoryNeeds::Checkpoint {
+                let wants_room = following.follower.wants_room();
+                ROOM.fetch_add(wants_room.into(), Relaxed);
+                if needs == MemoryNeeds::Checkpoint || wants_room {
                     following.follower.checkpoint(&|_| Ok(()), &|| false).expect("a sound medium");
                 }
             }
@@ -309,7 +312,8 @@ fn a_checkpoint_of_one_that_led_is_opened_when_all_of_it_is_agreed_on() {
 #[test]
 fn a_follower_holds_what_the_other_one_held() {
     with_seeds(60, history);
-    let counts = [&CHECKPOINTS, &CUTS, &COMPARED, &FREED, &EVICTED, &CACHED].map(|count| count.load(Relaxed));
-    println!("checkpoints, cuts, comparisons, freed, evicted, cached: {counts:?}");
+    let counts = [&CHECKPOINTS, &CUTS, &COMPARED, &FREED, &EVICTED, &CACHED, &ROOM];
+    let counts = counts.map(|count| count.load(Relaxed));
+    println!("checkpoints, cuts, comparisons, freed, evicted, cached, wanting room: {counts:?}");
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
 }

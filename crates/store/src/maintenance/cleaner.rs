@@ -63,6 +63,11 @@ impl Cleaner {
         Cleaner { segment_size, log_bytes_max, is_cleaning: AtomicBool::new(false) }
     }
 
+    /// Bytes of a segment of the log.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_size
+    }
+
     /// Whether a burst of cleaning goes on.
     pub fn is_cleaning(&self) -> bool {
         self.is_cleaning.load(Relaxed)

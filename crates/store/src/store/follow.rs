@@ -95,6 +95,18 @@ impl Follower {
         self.cursor.lsn()
     }
 
+    /// A start reads the log from there on.
+    pub fn checkpointed(&self) -> Lsn {
+        self.maintenance().checkpoints.lsn()
+    }
+
+    /// Whether the log has little room, and a checkpoint may free some of it.
+    pub fn wants_room(&self) -> bool {
+        let Maintenance { engine, cleaner, .. } = self.maintenance();
+        let is_of_use = self.applied() - self.checkpointed() >= cleaner.segment_bytes();
+        is_of_use && cleaner.room_is_short(engine)
+    }
+
     fn maintenance(&self) -> &Maintenance {
         &self.store.maintenance
     }
@@ -175,7 +187,10 @@ impl Follower {
             }
             budget.judge_data();
         }
-        if unwritten > 0 { MemoryNeeds::Checkpoint } else { MemoryNeeds::Nothing }
+        match unwritten > 0 && self.applied() > self.checkpointed() {
+            true => MemoryNeeds::Checkpoint,
+            false => MemoryNeeds::Nothing,
+        }
     }
 
     /// Takes a checkpoint of all that is applied, so that a start has little to replay, and frees what is of no use then. `keep_from` is told
