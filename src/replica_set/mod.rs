@@ -206,7 +206,7 @@ fn mark_damage(error: &Error) {
 }
 
 /// Begins again, as the process did at its start: connections, threads and memory are gone then.
-fn begin_again(why: &dyn fmt::Display) -> ! {
+pub fn begin_again(why: &dyn fmt::Display) -> ! {
     log!(Warning, "{why}: the server begins again");
     let mut args = env::args_os();
     let name = args.next().unwrap_or_default();

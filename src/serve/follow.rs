@@ -22,7 +22,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     task::Poll,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     signal::unix::Signal,
@@ -36,6 +36,9 @@ use tokio::{
 
 /// How often it is looked whether functions have changed.
 const FUNCTIONS_TICK: Duration = Duration::from_millis(100);
+
+/// How long an elected server waits until nobody reads what it has followed; then another one is to lead.
+const LET_GO_MAX: Duration = Duration::from_secs(5);
 
 /// What a server becomes that only tells who leads.
 enum Next {
@@ -176,8 +179,12 @@ fn show(
     workers.stop(&server);
     metrics.inspect(|metrics| metrics.show_set(set));
     drop(runtime);
+    // Who is being told its figures has a share of the store, which must be gone before the folder is opened again.
+    let stopped = Instant::now();
     while Arc::strong_count(&server) > 1 {
-        // Who is being told its figures has a share of the store, which must be gone before the folder is opened again.
+        if stopped.elapsed() > LET_GO_MAX {
+            replica_set::begin_again(&"somebody holds the data that were followed");
+        }
         thread::sleep(Duration::from_millis(1));
     }
     next

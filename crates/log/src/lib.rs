@@ -327,7 +327,6 @@ impl Log {
     /// batch [`batch_len`] further. To be called only when [`Log::admit`] has said `Ok`, or with a [`Reservation`];
     /// never fails and never waits for I/O. Panics if the payload is 4 GiB or larger.
     pub fn append(&self, payload: &[u8]) -> Lsn {
-        debug_assert!(!self.is_stored, "another server appends");
         self.appender.append(payload, self.durable())
     }
 
