@@ -29,7 +29,7 @@ impl Heap {
         let arenas = self.allocated.len() as u16;
         let is_home = extent < u32::from(arenas);
         if extent as usize >= self.memory.len() || is_home || !owner::is_valid(owner, used, arenas) {
-            let what = format!("extent {extent} cannot belong to owner {owner:#x}");
+            let what = format!("extent {extent} cannot belong to owner {owner:#x} (this is the heap offset)");
             return Err(Error::corrupt(self.memory.file.name(), u64::from(extent) * EXTENT, what));
         }
         Ok((owner != NOBODY).then_some(owner & !RAW))

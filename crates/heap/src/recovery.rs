@@ -9,7 +9,7 @@ use holdfast_io::{AlignedBuf, Error, Result};
 
 use crate::{
     Arena, EXTENT, Heap, PAGE,
-    owner::{self, NOBODY, RAW},
+    owner::RAW,
     redo::Redo,
     space::Extent,
     tx::{FILL, OWNER, RECORD, WRITE},
@@ -115,12 +115,7 @@ impl Recovery {
     }
 
     fn set_owner(&mut self, extent: u32, owner: u16, used: u16) -> Result<()> {
-        let arenas = self.arenas.len() as u16;
-        let is_home = extent < u32::from(arenas);
-        if extent as usize >= self.heap.memory.len() || is_home || !owner::is_valid(owner, used, arenas) {
-            let offset = u64::from(extent) * EXTENT;
-            return Err(self.invalid(offset, format!("extent {extent} cannot belong to owner {owner:#x}")));
-        }
+        let new = self.heap.new_owner(extent, owner, used)?;
         if let Some(redo) = self.waiting.get_mut(extent as usize) {
             *redo = Redo::default();
         }
@@ -128,8 +123,8 @@ impl Recovery {
             self.arenas[usize::from(old)].drop_extent(extent);
             self.heap.memory.recycle(extent);
         }
-        if owner != NOBODY {
-            let arena = &mut self.arenas[usize::from(owner & !RAW)];
+        if let Some(new) = new {
+            let arena = &mut self.arenas[usize::from(new)];
             arena.memory.acquire(extent);
             arena.add(Extent::unscanned(extent, used, owner & RAW != 0));
         }
