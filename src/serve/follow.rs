@@ -3,7 +3,7 @@
 use super::{
     Event, Signals, Workers, accept_until, build_runtime,
     folder::{cannot_open, open_store},
-    load_functions, mailboxes, prepare, reopen_log,
+    load_functions, mailboxes, prepare, reopen,
     service::{self, State},
 };
 use crate::{
@@ -116,7 +116,7 @@ fn answer<T>(
         let (mut until, mut ended) = (pin!(until), pin!(shutdown.notified()));
         std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
-                reopen_files(config, || front.configure(config));
+                reopen(config, || front.configure(config));
             }
             match ended.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Ok(None)),
@@ -163,7 +163,7 @@ fn show(
         let mut elected = pin!(told(elected));
         let elected = std::future::poll_fn(|cx| {
             while let Poll::Ready(Some(())) = hang_ups.poll_recv(cx) {
-                reopen_files(config, || apply::secure(&server));
+                reopen(config, || apply::secure(&server));
             }
             elected.as_mut().poll(cx)
         });
@@ -188,13 +188,6 @@ fn show(
         thread::sleep(Duration::from_millis(1));
     }
     next
-}
-
-fn reopen_files(config: &Config, secure: impl FnOnce() -> Result<(), String>) {
-    reopen_log(config, "the log file and the certificates are opened again");
-    if let Err(error) = secure() {
-        log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
-    }
 }
 
 /// Opens the store of a server that was elected, and waits until all that is in it is agreed on.

@@ -286,10 +286,15 @@ fn open_log_file(config: &Config) -> Result<(), String> {
 /// cannot be opened leaves the old one in use.
 async fn reopen_files(server: Arc<Server>, mut hang_ups: Signal) {
     while hang_ups.recv().await.is_some() {
-        reopen_log(&server.config, "the log file and the certificates are opened again");
-        if let Err(error) = apply::secure(&server) {
-            log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
-        }
+        reopen(&server.config, || apply::secure(&server));
+    }
+}
+
+/// Does so once; `secure` loads the certificates.
+fn reopen(config: &Config, secure: impl FnOnce() -> Result<(), String>) {
+    reopen_log(config, "the log file and the certificates are opened again");
+    if let Err(error) = secure() {
+        log!(Warning, "TLS: the certificates that were loaded before stay in use: {error}");
     }
 }
 
