@@ -4,7 +4,7 @@
 use super::{AGAIN, begin_again, recover};
 use crate::{admin::log::log, server::replica_set::ReplicaSet};
 use holdfast_consensus::{MEMBERS_MAX, MemberId, Replica};
-use holdfast_store::{Follower, Groups, Io, Lsn, MemoryNeeds, OpenError, Options, Store};
+use holdfast_store::{Follower, Groups, Io, Lsn, OpenError, Options, Store};
 use std::{
     sync::{
         Arc,
@@ -107,7 +107,7 @@ impl Part {
             let mut wants_rest = follower.takes_requests();
             if tended.elapsed() >= TICK {
                 tended = Instant::now();
-                wants_rest |= follower.tend_memory() == MemoryNeeds::Checkpoint || follower.wants_room();
+                wants_rest |= follower.tend_memory() || follower.wants_room();
             }
             let part = |lsn: Lsn| (lsn + self.share) / self.rest_bytes;
             wants_rest |= part(follower.applied()) > part(follower.checkpointed());

@@ -75,7 +75,7 @@ pub use store::{
     EXPECTED_MAX, FILES, Store,
     check::CheckReport,
     damaged_folders, folders, folders_in_use,
-    follow::{Follower, MemoryNeeds},
+    follow::Follower,
     open::replay_log,
     options::{Options, Recovery, Replication},
     run::{Reader, Writes},

@@ -7,11 +7,10 @@ mod history;
 mod oracle;
 mod seeds;
 
-use history::{Op, State, apply, dump, get, random_ops, run_batch};
+use history::{Op, State, apply, dump, get, random_key, random_ops, run_batch};
 use holdfast_log::{Cursor, CursorBatch, Step};
 use holdfast_store::{
-    Admission, Agreement, Codec, Follower, Io, Lsn, MemoryNeeds, Options, Replication, SimIo, Store,
-    replay_log,
+    Admission, Agreement, Codec, Follower, Io, Lsn, Options, Replication, SimIo, Store, replay_log,
 };
 use oracle::Snapshot;
 use seeds::{Rng, with_seeds};
@@ -209,11 +208,11 @@ fn history(seed: u64) {
                 CHECKPOINTS.fetch_add(1, Relaxed);
             }
             28 => {
-                let needs = following.follower.tend_memory();
+                let wants_checkpoint = following.follower.tend_memory();
                 EVICTED.fetch_add(following.follower.store().stats().heap_pages_evicted, Relaxed);
                 let wants_room = following.follower.wants_room();
                 ROOM.fetch_add(wants_room.into(), Relaxed);
-                if needs == MemoryNeeds::Checkpoint || wants_room {
+                if wants_checkpoint || wants_room {
                     following.follower.checkpoint(&|_| Ok(()), &|| false).expect("a sound medium");
                 }
             }
@@ -230,13 +229,7 @@ fn history(seed: u64) {
         let applied = following.follower.applied();
         let (_, then) = states.range(..=applied).next_back().expect("the state of the copy");
         if rng.chance(2) {
-            let kinds = ["hash", "list", "set", "zset", "stream"];
-            let key = match rng.below(8) as usize {
-                kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
-                5 => "text".to_owned(),
-                _ => format!("key:{}", rng.below(keys)),
-            };
-            let key = key.into_bytes();
+            let key = random_key(&mut rng, keys);
             for _ in 0..2 {
                 let found = get(store, 0, &key).expect("a sound medium");
                 let expected = then.get(&(0, key.clone())).map(|(value, _)| (**value).clone());

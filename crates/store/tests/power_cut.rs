@@ -8,7 +8,7 @@ mod lives;
 mod oracle;
 mod seeds;
 
-use history::{CHANGED, State, apply, dump, get, is_cut, random_ops, run_batch};
+use history::{CHANGED, State, apply, dump, get, is_cut, random_key, random_ops, run_batch};
 use holdfast_store::{Admission, CompressionSetting, Options, Store};
 use lives::{any_compression, any_folders, any_heap_below, any_home, any_machine};
 use oracle::Snapshot;
@@ -109,13 +109,7 @@ fn history(seed: u64) {
                 snapshots.push(Snapshot::of(&store));
             }
             if rng.chance(3) {
-                let kinds = ["hash", "list", "set", "zset", "stream"];
-                let key = match rng.below(8) as usize {
-                    kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
-                    5 => "text".to_owned(),
-                    _ => format!("key:{}", rng.below(keys)),
-                };
-                let key = key.into_bytes();
+                let key = random_key(&mut rng, keys);
                 match get(&store, 0, &key) {
                     Ok(value) => {
                         let expected = now.get(&(0, key)).map(|v| (*v.0).clone());

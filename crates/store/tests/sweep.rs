@@ -4,6 +4,7 @@
 //!
 //! A cut decides by chance which sectors survive. `HOLDFAST_SEEDS=50` tries so many outcomes of each.
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod history;
 mod seeds;
 

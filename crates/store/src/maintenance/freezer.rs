@@ -192,7 +192,16 @@ pub(crate) fn give_back(engine: &Engine, partition: u16) {
 }
 
 fn evict_slice(engine: &Engine, hand: &mut Hand) -> Evicted {
-    let (shared, mut partition) = (&engine.shared, engine.enter(hand.partition));
+    let evicted = evict_pages(engine, hand.partition);
+    if evicted.is_around {
+        hand.next(engine.partitions.len() as u16);
+    }
+    evicted
+}
+
+/// Takes pages of a few extents of a partition out of memory, those that were not used since it came by last.
+pub(crate) fn evict_pages(engine: &Engine, partition: u16) -> Evicted {
+    let (shared, mut partition) = (&engine.shared, engine.enter(partition));
     // What is absent is read from the home, which must have all that was changed.
     let has_all = shared.heap.home().is_none() || shared.log.wait_durable(shared.log.tail()).is_ok();
     let evicted = if has_all {
@@ -202,9 +211,6 @@ fn evict_slice(engine: &Engine, hand: &mut Hand) -> Evicted {
     };
     drop(partition);
     engine.counters.evicted_pages.fetch_add(evicted.pages, Relaxed);
-    if evicted.is_around {
-        hand.next(engine.partitions.len() as u16);
-    }
     evicted
 }
 

@@ -16,7 +16,7 @@ use crate::{
         item,
         payload::{self, Next, corrupt_batch},
     },
-    maintenance::{Maintenance, checkpoint::Followed},
+    maintenance::{Maintenance, checkpoint::Followed, freezer},
     partition::{
         databases::{DATABASES, SYSTEM_DATABASE},
         follow::{IndexPlaces, changes_database_map},
@@ -25,14 +25,12 @@ use crate::{
 use holdfast_heap::{EXTENT, Heap, Load, Record};
 use holdfast_io::{Error, Io, Result};
 use holdfast_log::{BATCH_HEADER, Cursor, Log, Lsn, Step};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
 /// Bytes of log that are applied until others are looked after.
 const STEP_BYTES: u64 = 1 << 20;
 /// Bytes of pages that are loaded at once.
 const LOAD_BYTES: usize = 1 << 20;
-/// Extents that are looked at for pages to leave memory under one hold of a lock.
-const EVICT_EXTENTS: usize = 64;
 
 /// A store that follows, and who applies to it what comes.
 pub struct Follower {
@@ -47,15 +45,6 @@ pub struct Follower {
     is_loaded: bool,
     /// Whether something was written to the system's database since that was asked last.
     has_system_changes: bool,
-}
-
-/// What memory is short of, if anything: see [`Follower::tend_memory`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryNeeds {
-    /// Nothing.
-    Nothing,
-    /// A checkpoint, after which more pages can leave.
-    Checkpoint,
 }
 
 impl Follower {
@@ -163,12 +152,12 @@ impl Follower {
         Ok(more)
     }
 
-    /// Lets copies and pages go while they take more memory than they may.
-    pub fn tend_memory(&mut self) -> MemoryNeeds {
+    /// Lets copies and pages go while they take more memory than they may; whether more pages could leave after a checkpoint, and have to.
+    pub fn tend_memory(&mut self) -> bool {
         let (engine, shared) = (&self.maintenance().engine, &self.store.shared);
         let budget = &shared.budget;
         if budget.max() == usize::MAX {
-            return MemoryNeeds::Nothing;
+            return false;
         }
         shared.judge_memory();
         engine.fit_copies(&false.into());
@@ -176,21 +165,17 @@ impl Follower {
         // What was used since the hand came by last is spared the first time.
         for partition in engine.numbers().chain(engine.numbers()) {
             if !budget.wants_freezing() || budget.ram_of_data().all <= budget.freeze_to() {
-                return MemoryNeeds::Nothing;
+                return false;
             }
             let mut is_around = false;
             while !is_around {
-                let evicted = engine.enter(partition).arena.evict(EVICT_EXTENTS);
+                let evicted = freezer::evict_pages(engine, partition);
                 unwritten += evicted.unwritten;
-                engine.counters.evicted_pages.fetch_add(evicted.pages, Relaxed);
                 is_around = evicted.is_around;
             }
             budget.judge_data();
         }
-        match unwritten > 0 && self.applied() > self.checkpointed() {
-            true => MemoryNeeds::Checkpoint,
-            false => MemoryNeeds::Nothing,
-        }
+        unwritten > 0 && self.applied() > self.checkpointed()
     }
 
     /// Takes a checkpoint of all that is applied, so that a start has little to replay, and frees what is of no use then. `keep_from` is told

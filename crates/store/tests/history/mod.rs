@@ -247,6 +247,17 @@ pub fn apply(state: &mut State, op: &Op) {
     }
 }
 
+/// A key of some type that a history with so many keys may have.
+pub fn random_key(rng: &mut Rng, keys: u64) -> Vec<u8> {
+    let kinds = ["hash", "list", "set", "zset", "stream"];
+    let key = match rng.below(8) as usize {
+        kind if kind < kinds.len() => format!("{}:{}", kinds[kind], rng.below(4)),
+        5 => "text".to_owned(),
+        _ => format!("key:{}", rng.below(keys)),
+    };
+    key.into_bytes()
+}
+
 pub fn random_ops(rng: &mut Rng, keys: u64) -> Vec<Op> {
     if rng.chance(300) {
         return vec![Op::Flush(rng.below(2) as u8)];
